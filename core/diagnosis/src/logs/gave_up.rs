@@ -167,8 +167,19 @@ fn all_wait_for_messages(
                for a message that one rank leaves out.";
     let mut found = finding(Kind::P2pDeadlock, about, message, fix)?;
     (found.culprits, found.victims) = (ranks, Vec::new());
-    (found.op, found.certainty) = (Some(call.to_owned()), Certainty::Likely);
+    // From one line all of them ask for the same. From several, one may have answered another rank or tag before.
+    let lines: BTreeSet<Option<&str>> = about.iter().map(|it| frame_of(it)).collect();
+    let certainty = if lines.len() == 1 { Certainty::Likely } else { Certainty::Undecidable };
+    (found.op, found.certainty) = (Some(call.to_owned()), certainty);
     Some(found)
+}
+
+/// The line in which a rank gave up.
+fn frame_of<'a>(it: &'a Statement) -> Option<&'a str> {
+    match &it.said {
+        Said::GaveUp { frame, .. } => frame.as_deref(),
+        _ => None,
+    }
 }
 
 /// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the

@@ -56,6 +56,7 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let from_logs_alone = report.world_size == 0;
     let from_calls = report.findings.len();
     for finding in &mut report.findings {
+        clear_terminated(finding, heard);
         clear(finding, heard, report.world_size);
         gave_up::clear(finding, heard, report.world_size);
     }
@@ -159,6 +160,32 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     report.world_size = report.world_size.max(above);
 }
 
+/// Takes ranks out of those that left no dump, where torchrun says that it ended them itself: it does so because
+/// another one had failed.
+fn clear_terminated(missing: &mut Finding, heard: &Heard) {
+    let terminated = |rank: &GlobalRank| {
+        heard.statements.iter().any(|it| it.rank == *rank && it.said == Said::Terminated)
+    };
+    if missing.kind != Kind::RankMissing {
+        return;
+    }
+    let (ended, culprits): (Vec<GlobalRank>, Vec<GlobalRank>) =
+        missing.culprits.iter().partition(|rank| terminated(rank));
+    if ended.is_empty() || culprits.is_empty() {
+        return;
+    }
+    missing.message = format!(
+        "{} torchrun itself ended {}, because another rank had failed: that explains the missing dump{}.",
+        missing.message,
+        words::ranks(&ended),
+        if ended.len() == 1 { "" } else { "s" }
+    );
+    missing.evidence.retain(|seen| !ended.contains(&seen.rank));
+    missing.culprits = culprits;
+    missing.victims.extend(ended);
+    missing.victims.sort_unstable();
+}
+
 /// Takes ranks out of those that left no dump, where they say in a log that they waited, too.
 fn clear(missing: &mut Finding, heard: &Heard, world: u32) {
     // A call's number says which one it is in its group only.
@@ -199,12 +226,7 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
         "ran out of inputs before the others",
         crate::facts::loops::fix_loop(true),
     ));
-    found.extend(simple(
-        &about(&Said::MissedBarrier),
-        Kind::RankNeverJoined,
-        "never came to monitored_barrier",
-        "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
-    ));
+    found.extend(missed_barrier(statements, &about(&Said::MissedBarrier)));
     found.extend(detail::found(statements));
     found.extend(other_tools::found(statements));
     if found.is_empty()
@@ -236,6 +258,45 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
 fn simple(about: &[&Statement], kind: Kind, what: &str, fix: &str) -> Option<Finding> {
     let ranks: Vec<GlobalRank> = about.iter().map(|it| it.rank).collect();
     finding(kind, about, format!("By the log, {} {what}.", words::ranks(&ranks)), fix)
+}
+
+/// The finding of ranks that `monitored_barrier` waited for, with the line in which the others waited.
+fn missed_barrier(statements: &[Statement], about: &[&Statement]) -> Option<Finding> {
+    const FIX: &str =
+        "Look at the log of that rank, above this: it is stuck in its own code, or ended.";
+    let missed = |rank: GlobalRank| about.iter().any(|it| it.rank == rank);
+    let mut lines: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    for it in statements {
+        if let Said::GaveUp { frame: Some(frame), call: Some(call), .. } = &it.said
+            && call == "monitored_barrier"
+        {
+            lines.entry(frame).or_default().insert(it.rank);
+        }
+    }
+    let ranks: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    let who: Vec<GlobalRank> = ranks.into_iter().collect();
+    let waited: BTreeSet<GlobalRank> =
+        lines.values().flatten().copied().filter(|rank| !missed(*rank)).collect();
+    let late: BTreeSet<GlobalRank> =
+        lines.values().flatten().copied().filter(|rank| missed(*rank)).collect();
+    let places: Vec<&str> = lines.keys().copied().take(4).collect();
+    let at = match places.is_empty() {
+        true => String::new(),
+        false => format!(" at {}", places.join(", ")),
+    };
+    let list =
+        |ranks: &BTreeSet<GlobalRank>| words::cap_ranks(&ranks.iter().copied().collect::<Vec<_>>());
+    let mut message =
+        format!("By the log, {} never came to monitored_barrier{at} in time.", words::ranks(&who));
+    if !waited.is_empty() {
+        message += &format!(" {} gave up there.", list(&waited));
+    }
+    if !late.is_empty() {
+        message += &format!(" {} came when the others had given up.", list(&late));
+    }
+    let mut found = finding(Kind::RankNeverJoined, about, message, FIX)?;
+    found.victims = waited.into_iter().collect();
+    Some(found)
 }
 
 fn unused(statements: &[Statement]) -> Option<Finding> {

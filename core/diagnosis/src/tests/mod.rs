@@ -9,6 +9,7 @@ mod gaps_told;
 mod habits;
 mod jobs;
 mod kineto;
+mod known_jobs;
 mod lines;
 mod mesh;
 mod missing;

@@ -140,6 +140,8 @@ pub enum Said {
         /// Which launcher.
         by: By,
     },
+    /// torchrun: it ended the rank itself, by SIGTERM, because another one had failed.
+    Terminated,
     /// A launcher: the rank was ended by a signal, and not by the launcher's own.
     Killed {
         /// Its number.

@@ -79,11 +79,11 @@ impl Summary {
             Some(("exitcode", value)) => {
                 let Some(rank) = self.about else { return };
                 match value.strip_prefix('-') {
-                    Some(value) => {
-                        if let Some(signal) = signal(value) {
-                            say(rank, Said::Killed { signal, by: By::Torchrun });
-                        }
-                    }
+                    Some(value) => match signal(value) {
+                        Some(signal) => say(rank, Said::Killed { signal, by: By::Torchrun }),
+                        None if number(value) == Some(15) => say(rank, Said::Terminated),
+                        None => {}
+                    },
                     None => {
                         let Some(status) = number(value).filter(|it| *it > 0) else { return };
                         match self.root {

@@ -14,9 +14,11 @@ const LINES_AFTER_THE_END: u64 = 50;
 /// What Python writes before a traceback.
 const STARTS: &str = "Traceback (most recent call last):";
 
-/// What Python writes between two tracebacks of which one comes of the other.
-const CHAINED: [&str; 2] =
-    ["During handling of the above", "The above exception was the direct cause"];
+/// What Python writes between two tracebacks of which the second came up while the first was handled.
+const IN_HANDLING: &str = "During handling of the above";
+
+/// What it writes where the second was raised `from` the first, which says what really happened.
+const CAUSED: &str = "The above exception was the direct cause";
 
 /// Writers whose tracebacks are followed at once.
 const MAX_WRITERS: usize = 1 << 14;
@@ -85,6 +87,8 @@ struct Process {
     over: bool,
     /// True if what is raised next was raised while the last was handled, or because of it.
     chained: bool,
+    /// True if it was raised because of it.
+    caused: bool,
 }
 
 /// The tracebacks of a log, process by process.
@@ -122,7 +126,8 @@ impl Tracebacks {
             }
             None if !text.trim().is_empty() => {
                 process.since += 1;
-                process.chained |= CHAINED.iter().any(|words| text.contains(words));
+                process.caused |= text.contains(CAUSED);
+                process.chained |= process.caused || text.contains(IN_HANDLING);
                 process.lines.take(text);
                 process.before = (is_record(text), text.starts_with("Exception ignored "));
             }
@@ -203,8 +208,9 @@ impl Process {
         };
         // What follows from others hides what does not.
         let in_handling = std::mem::take(&mut self.chained) && self.since <= 2;
+        let caused = std::mem::take(&mut self.caused) && in_handling;
         let keep = self.last.as_ref().is_some_and(|last| last.why == Why::Own);
-        if !(found.why != Why::Own && in_handling && keep) {
+        if !((caused || found.why != Why::Own && in_handling) && keep) {
             self.last = Some(found);
         }
         self.since = 0;

@@ -1,0 +1,64 @@
+//! Real jobs of torch 2.15 with known causes (`tests/data/jobs-torch-2.15`): whom the first finding blames, as what,
+//! and which line it names.
+
+use crate::{Kind, Report, diagnose_files};
+use lockstep_formats::recording::{Piece, Sources};
+use std::path::{Path, PathBuf};
+
+/// Which of a job's files are read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Read {
+    Dumps,
+    DumpsAndLog,
+    Log,
+}
+
+fn report_of(job: &str, read: Read) -> Report {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/jobs-torch-2.15").join(job);
+    let mut files: Vec<PathBuf> = Vec::new();
+    if read != Read::Log {
+        files.extend(folder.join("dumps").read_dir().unwrap().map(|file| file.unwrap().path()));
+    }
+    if read != Read::Dumps {
+        files.push(folder.join("job.log"));
+    }
+    let mut sources = Sources::default();
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        sources.take(Piece::read(&name, &std::fs::read(&file).unwrap()));
+    }
+    diagnose_files(sources).unwrap().report
+}
+
+#[test]
+fn the_first_finding_names_who_did_what_and_where() {
+    use Read::{Dumps, DumpsAndLog, Log};
+    let cases: &[(&str, Read, Kind, &[u32], &str)] = &[
+        ("loader_t", Dumps, Kind::RankMissing, &[2], "loader.py:30"),
+        ("killed_torchrun", DumpsAndLog, Kind::RankDied, &[3], "signals.py:20"),
+        ("monitored", DumpsAndLog, Kind::RankNeverJoined, &[2], "monitored.py:19"),
+        ("monitored", Log, Kind::RankNeverJoined, &[2], "monitored.py:19"),
+        ("pipe_sched", DumpsAndLog, Kind::RankDied, &[2], "pipe_sched.py:24"),
+        ("pipe_sched", Log, Kind::RankDied, &[2], "pipe_sched.py:24"),
+    ];
+    for (job, read, kind, culprits, line) in cases {
+        let report = report_of(job, *read);
+        let text = report.to_text();
+        let first = report.findings.first().unwrap_or_else(|| panic!("{job}: {text}"));
+        let blamed: Vec<u32> = first.culprits.iter().map(|rank| rank.0).collect();
+        assert_eq!((first.kind, blamed.as_slice()), (*kind, *culprits), "{job} {read:?}: {text}");
+        assert!(text.contains(line), "{job} {read:?}: {text}");
+    }
+}
+
+/// All four ranks wait in receives, from two lines: one of them sent something else before, and nothing tells who.
+#[test]
+fn nobody_is_blamed_for_a_circle_that_a_wrong_tag_closed() {
+    for read in [Read::DumpsAndLog, Read::Log] {
+        let report = report_of("pipe_order", read);
+        let sure =
+            report.findings.iter().filter(|it| it.certainty != crate::Certainty::Undecidable);
+        assert_eq!(sure.count(), 0, "{}", report.to_text());
+    }
+}
