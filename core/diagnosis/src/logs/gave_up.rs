@@ -175,7 +175,7 @@ fn all_wait_for_messages(
 }
 
 /// The line in which a rank gave up.
-fn frame_of<'a>(it: &'a Statement) -> Option<&'a str> {
+fn frame_of(it: &Statement) -> Option<&str> {
     match &it.said {
         Said::GaveUp { frame, .. } => frame.as_deref(),
         _ => None,
