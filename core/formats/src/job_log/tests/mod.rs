@@ -453,7 +453,8 @@ fn torchrun_sums_up() {
         [(3, Said::Exited { status: 1, alone: false, by: By::Torchrun })]
     );
     assert_eq!(said(&summary("-9", see)), [(3, Said::Killed { signal: 9, by: By::Torchrun })]);
-    assert_eq!(said(&summary("-15", see)), []);
+    // It ended that one itself.
+    assert_eq!(said(&summary("-15", see)), [(3, Said::Terminated)]);
     let recorded = TRACEBACK.trim_end().replace('\n', "\n  ");
     let log = read(summary("1", &recorded).as_bytes());
     let heard = Heard::of([("a", &log, None)]).statements;
