@@ -6,7 +6,7 @@
 use crate::words;
 use crate::words::{cap_ranks, group_label};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallState, Outcome};
+use lockstep_core::trace::{CallLog, CallState, Outcome, RankLog};
 use lockstep_core::words::counted;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
             reasons.extend(not_ended(log));
             reasons.extend(counted_only(log));
             reasons.extend(dropped_messages(log));
+            reasons.extend(group_without_calls(log));
             reasons
         }
         false => not_completed(log).into_iter().collect(),
@@ -89,6 +90,28 @@ fn dropped_messages(log: &CallLog) -> Option<String> {
          TORCH_FR_BUFFER_SIZE."
             .to_owned()
     })
+}
+
+/// Ranks that made a group last in which they called nothing: `new_group` waits for all ranks of the job, and
+/// leaves no entry.
+fn group_without_calls(log: &CallLog) -> Option<String> {
+    let made = |(rank, own): (GlobalRank, &RankLog)| Some((rank, own.group_without_calls?));
+    let made: Vec<(GlobalRank, u32)> = log.logs().filter_map(made).collect();
+    let (_, size) = *made.first()?;
+    let ranks: Vec<GlobalRank> = made.iter().map(|(rank, _)| *rank).collect();
+    let last = made.first().and_then(|(rank, _)| {
+        let record = log.ranks.get(rank.index())?.as_ref()?.calls.last()?;
+        words::line_of(log, *rank, record)
+    });
+    let behind = last.map(|line| format!(" behind {line}")).unwrap_or_default();
+    Some(format!(
+        "{} last made a group of {} in which {} called nothing: {} may still be in new_group{behind}, which waits \
+         for every rank of the job and leaves no entry.",
+        cap_ranks(&ranks),
+        counted(u64::from(size), "rank"),
+        if ranks.len() == 1 { "it" } else { "they" },
+        if ranks.len() == 1 { "it" } else { "they" },
+    ))
 }
 
 /// How a simulation or run ended that did not complete.

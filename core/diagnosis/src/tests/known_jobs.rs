@@ -1,7 +1,7 @@
 //! Real jobs of torch 2.15 with known causes (`tests/data/jobs-torch-2.15`): whom the first finding blames, as what,
 //! and which line it names.
 
-use crate::{Kind, Report, diagnose_files};
+use crate::{Kind, Report, Verdict, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
 use std::path::{Path, PathBuf};
 
@@ -61,4 +61,16 @@ fn nobody_is_blamed_for_a_circle_that_a_wrong_tag_closed() {
             report.findings.iter().filter(|it| it.certainty != crate::Certainty::Undecidable);
         assert_eq!(sure.count(), 0, "{}", report.to_text());
     }
+}
+
+/// Ranks 0 and 1 alone made a group and stand in `new_group`, which gloo's recorder does not show; a job that ended
+/// well has the same dumps but for that group.
+#[test]
+fn a_group_in_which_nothing_was_called_keeps_a_job_from_being_healthy() {
+    let report = report_of("subset_group", Read::Dumps);
+    assert_eq!(report.verdict, Verdict::Inconclusive, "{}", report.to_text());
+    let told =
+        report.unseen.iter().any(|why| why.contains("Ranks 0-1") && why.contains("subset.py:27"));
+    assert!(told, "{:?}", report.unseen);
+    assert_eq!(report_of("healthy", Read::Dumps).verdict, Verdict::Healthy);
 }

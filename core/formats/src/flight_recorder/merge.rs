@@ -266,6 +266,7 @@ impl Merger {
             enqueued: self.table.enqueued(&dump, &ids),
             unrecorded: self.table.unrecorded(&dump, &ids),
             unended: self.table.unended(&dump, &ids),
+            group_without_calls: self.table.group_without_calls(&dump, &ids),
             dropped_ended: dropped_ended(&dump),
             ..RankLog::default()
         }

@@ -5,7 +5,7 @@ use super::groups::GroupTable;
 use super::names::call_name;
 use super::{Dump, Entry, GroupStatus, Site};
 use lockstep_core::group::{BackendName, GroupId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl GroupTable {
     /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
@@ -43,6 +43,20 @@ impl GroupTable {
             (same && status.last_completed? < last).then_some((group, last))
         });
         known.collect()
+    }
+
+    /// How many ranks the group has that a rank made last on gloo, if none of its calls were in a group of that
+    /// size. gloo's recorder lists one group, the one that was made last, with as many ranks as it has
+    /// (`ProcessGroupGloo`'s constructor).
+    pub(super) fn group_without_calls(&self, dump: &Dump, ids: &[GroupId]) -> Option<u32> {
+        let [listed] = dump.groups.as_slice() else { return None };
+        let size = u32::try_from(listed.ranks.len()).ok().filter(|size| *size > 0)?;
+        let called: BTreeSet<GroupId> = ids.iter().copied().collect();
+        // The ring may have dropped all calls of a group that the status counts.
+        let all_kept = dump.status.len() <= called.len() && !dump.is_cut();
+        let of_size =
+            |id: &GroupId| self.groups.get(id.index()).is_some_and(|it| it.size() == size);
+        (listed.name.is_empty() && all_kept && !called.iter().any(of_size)).then_some(size)
     }
 
     /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
