@@ -242,7 +242,8 @@ pub struct Evidence {
     /// The call's number in the recorder that wrote it, else its number on its rank; `None` when
     /// the evidence is that there is no call.
     pub entry: Option<u64>,
-    /// The line of the user's code, `train.py:88`.
+    /// The line of the user's code, `train.py:88`; of a helper in a file of its own with its caller,
+    /// `utils.py:33, called from train.py:88`.
     pub frame: Option<String>,
     /// What is seen there: `waits in all_reduce #7 of dp`.
     #[serde(default)]

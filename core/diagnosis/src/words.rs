@@ -8,7 +8,7 @@ use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, Frame};
 use lockstep_core::words::rank_list;
-use lockstep_formats::frames::{short_frame, user_frame};
+use lockstep_formats::frames::{own_frames, short_frame, user_frame};
 
 /// `rank 2` or `ranks 0-1, 3`.
 pub(crate) fn ranks(list: &[GlobalRank]) -> String {
@@ -98,6 +98,27 @@ pub(crate) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
         return Some(short_frame(frame));
     }
     plan_line(log.plan.as_ref()?, rank, record.plan_op?)
+}
+
+/// [`line_of`], and whence that line was called where it is a helper's: `utils.py:33, called from
+/// train.py:88`. A helper is a function of another file than its caller's; what calls all that a rank calls,
+/// as a launcher does, is left out.
+pub(crate) fn place_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<String> {
+    /// So many of a rank's calls are asked whether all come from one caller.
+    const ASKED: usize = 256;
+    let line = line_of(log, rank, record)?;
+    let mut own = own_frames(&record.call.stack);
+    let Some(innermost) = own.next() else { return Some(line) };
+    let calls = log.ranks.get(rank.index()).and_then(Option::as_ref).map(|own| &own.calls);
+    let elsewhere = |frame: &Frame| {
+        let mut asked = calls.into_iter().flatten().rev().take(ASKED);
+        asked.any(|other| !other.call.stack.is_empty() && !other.call.stack.contains(frame))
+    };
+    let caller = own.find(|frame| frame.file != innermost.file);
+    Some(match caller.filter(|caller| elsewhere(caller)) {
+        Some(caller) => format!("{line}, called from {}", short_frame(caller)),
+        None => line,
+    })
 }
 
 /// The lines of two calls; of calls that come through one line of a helper, with whence it was called.

@@ -112,11 +112,16 @@ enum Sure {
     Installed,
 }
 
+/// The frames that are not inside PyTorch or another library, innermost first.
+pub fn own_frames(stack: &[Frame]) -> impl Iterator<Item = &Frame> {
+    let libraries = Libraries::of(stack.iter().map(|frame| frame.file.as_str()));
+    stack.iter().filter(move |frame| !libraries.hold(&frame.file))
+}
+
 /// The innermost frame that is not inside PyTorch or another library, or the innermost of all if
 /// every frame is.
 pub fn user_frame(stack: &[Frame]) -> Option<&Frame> {
-    let libraries = Libraries::of(stack.iter().map(|frame| frame.file.as_str()));
-    stack.iter().find(|frame| !libraries.hold(&frame.file)).or_else(|| stack.first())
+    own_frames(stack).next().or_else(|| stack.first())
 }
 
 fn is_installed(path: &str) -> bool {

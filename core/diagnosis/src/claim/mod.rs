@@ -32,7 +32,7 @@ pub(crate) fn evidence(facts: &Facts<'_, '_>, made: Made<'_>, verb: &str) -> Evi
     Evidence {
         rank: made.rank,
         entry: Some(made.record.record_id.unwrap_or(u64::from(made.record.work))),
-        frame: words::line_of(log, made.rank, made.record),
+        frame: words::place_of(log, made.rank, made.record),
         note: format!("{verb} {}", words::call_without_line(log, made)),
     }
 }

@@ -82,7 +82,8 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     claims.extend(store_wait::endless_loop(job, &endless));
     let differing =
         mismatches.iter().flat_map(|mismatch| differing_calls::claims(&facts, mismatch));
-    claims.extend(differing.map(|mut claim| {
+    claims.extend(differing.map(|claim| {
+        let mut claim = differing_calls::or_left_out_before(&facts, claim);
         on_gloo::tell(&facts, &mut claim);
         claim
     }));

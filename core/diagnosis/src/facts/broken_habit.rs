@@ -48,12 +48,32 @@ pub(crate) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
             (true, true) if lacks(two) && !lacks(one) => (*two, *one),
             _ => return None,
         };
-        let Some(calls) = too_many(&last(job, *rank), own, due)? else { continue };
-        if odd.replace((*rank, own, due, calls)).is_some() {
+        let calls = last(job, *rank);
+        let habit = match too_many(&calls, own, due)? {
+            Some(calls) => Habit::TooMany(calls),
+            None => match too_few(&calls, own, due) {
+                Some((made, usual)) => Habit::TooFew { made, usual },
+                None => continue,
+            },
+        };
+        if odd.replace((*rank, own, due, habit)).is_some() {
             return None;
         }
     }
-    let (rank, own, due, calls) = odd?;
+    let (rank, own, due, habit) = odd?;
+    let calls = match habit {
+        Habit::TooMany(calls) => calls,
+        Habit::TooFew { made, usual } => {
+            let (own, label) = (words::group_label(job.log, own), words::group_label(job.log, due));
+            let said = format!(
+                " Rank {rank} made {} of {label} before that call of {own}, where it had made at least {usual} \
+                 before each one until then; the others go their usual way. It left the others out, or makes \
+                 them later.",
+                words::count(made, "call"),
+            );
+            return Some(Broken { rank, due, said });
+        }
+    };
     let said = format!(
         " Rank {rank} has never before made {} of {} without one of {} between them; the others go their \
          usual way. It left that one out, or makes the two in the other order.",
@@ -62,6 +82,39 @@ pub(crate) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
         words::group_label(job.log, due),
     );
     Some(Broken { rank, due, said })
+}
+
+/// How a rank takes two groups as it never has.
+enum Habit {
+    /// So many calls of the one without one of the other.
+    TooMany(usize),
+    /// Fewer calls of the other than ever before a call of the one.
+    TooFew { made: usize, usual: usize },
+}
+
+/// How many calls of `due` a rank has made before the call of `own` in which it waits, and the fewest that
+/// it made before each of that line until then, where those are more. One or none are told by [`too_many`].
+fn too_few(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<(usize, usize)> {
+    /// Fewer rounds are no habit.
+    const ROUNDS: usize = 2;
+    let from = calls.iter().position(|call| call.state != CallState::Completed)?;
+    let (before, waits) = calls.split_at(from);
+    let stands =
+        waits.first().filter(|call| call.call.group == own && !call.call.stack.is_empty())?;
+    let mut since = 0;
+    let mut from_its_start =
+        before.first().is_none_or(|first| matches!(first.record_id, None | Some(0)));
+    let mut rounds = Vec::new();
+    for call in before {
+        if call.call.group == due {
+            since += 1;
+        } else if alike(call, stands) && call.call.stack == stands.call.stack {
+            rounds.extend(from_its_start.then_some(since));
+            (since, from_its_start) = (0, true);
+        }
+    }
+    let usual = rounds.iter().copied().min().filter(|_| rounds.len() >= ROUNDS)?;
+    (0 < since && since < usual).then_some((since, usual))
 }
 
 /// How many calls of `own` a rank has made since its last one of `due`, if it has never made so many

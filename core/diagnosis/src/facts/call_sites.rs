@@ -148,6 +148,31 @@ pub(crate) fn strays(
         .any(|made| made.rank == rank && before(made.record) && made.record.call.stack == *usual)
 }
 
+/// True if two calls come through one statement of a loop's body, in which they take different branches:
+/// neither rank has left the loop. The rank has come to that statement before, and to others since.
+pub(crate) fn in_one_statement(
+    job: &Job<'_>,
+    group: GroupId,
+    own: &CallRecord,
+    theirs: &CallRecord,
+    rank: GlobalRank,
+) -> bool {
+    /// So many of the rank's calls are looked at.
+    const LOOKED_AT: usize = 256;
+    let (stack, other) = (&own.call.stack, &theirs.call.stack);
+    let alike = stack.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    let Some(statement) = stack.len().checked_sub(alike).filter(|at| *at > 0) else { return false };
+    let Some(through) = stack.get(statement..).filter(|through| !through.is_empty()) else {
+        return false;
+    };
+    let own_before = job.rows_of(group).iter().rev().filter(|row| Some(row.seq) < own.seq);
+    let own_before = own_before.filter_map(|row| row.of(rank)).take(LOOKED_AT);
+    let came = own_before.map(|made| made.record.call.stack.ends_with(through));
+    let since: Vec<bool> = came.collect();
+    let elsewhere = since.iter().position(|came| !came);
+    elsewhere.is_some_and(|at| since.iter().skip(at).any(|came| *came))
+}
+
 /// Of a rank that makes a call which all have made before, where the others make one that nobody has:
 /// it may be in the next round of a loop, whose first one the others have not ended. How often the
 /// call was made in that.

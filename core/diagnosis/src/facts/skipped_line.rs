@@ -2,11 +2,13 @@
 
 use crate::facts::deed::{Deed, Reason, sure};
 use crate::facts::edit_distance::{Edit, Place, WINDOW, align};
-use crate::model::index::Job;
+use crate::model::index::{Job, Made};
 use crate::report::Certainty;
+use crate::words::lines_of_both;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallRecord;
+use lockstep_formats::frames::own_frames;
 
 /// So many calls from different lines are looked at.
 const PLACES: usize = 8;
@@ -21,13 +23,20 @@ pub(crate) fn skipped_by_lines(
     peer: GlobalRank,
 ) -> Reason {
     let Some((own, theirs)) = parted(job, group, seq, rank, peer) else { return Reason::Other };
+    // Calls through one line of a helper are told apart by whence that was called.
     let skipped = |their: &CallRecord, count: usize, certainty: Certainty| {
-        Reason::Skipped(Deed { count, certainty, ..Deed::of(job, their, peer) })
+        let instead = own.first().map(|own| Made { rank, record: own });
+        let line = instead.and_then(|own| {
+            let [_, line] = lines_of_both(job.log, own, Made { rank: peer, record: their });
+            line
+        });
+        let deed = Deed::of(job, their, peer);
+        let line = line.or(deed.line);
+        Reason::Skipped(Deed { count, certainty, line, ..deed })
     };
-    let same_line = |a: &&CallRecord, b: &&CallRecord| a.call.stack == b.call.stack;
     for count in 1..=8usize {
         let (Some(their), Some(shifted)) = (theirs.first(), theirs.get(count..)) else { break };
-        let matched = own.iter().zip(shifted).filter(|(a, b)| same_line(a, b)).count();
+        let matched = own.iter().zip(shifted).filter(|(a, b)| same_lines(a, b)).count();
         if matched == own.len() && matched > 0 {
             return skipped(their, count, sure(matched));
         }
@@ -41,6 +50,14 @@ pub(crate) fn skipped_by_lines(
         return skipped(their, count, certainty);
     }
     Reason::Other
+}
+
+/// True if two calls come from the same lines of the job: in a library, the rank whose data the others get
+/// goes another way than they do.
+fn same_lines(a: &CallRecord, b: &CallRecord) -> bool {
+    let (a, b) = (&a.call.stack, &b.call.stack);
+    let own = || own_frames(a).eq(own_frames(b)) && own_frames(a).next().is_some();
+    a == b || own()
 }
 
 /// The calls of two ranks in a group since they first made one from different lines, before `seq`;
@@ -58,8 +75,7 @@ pub(crate) fn parted<'a>(
     let rows = rows.get(to.saturating_sub(WINDOW)..to)?;
     let both = rows.iter().filter_map(|row| Some((row.of(rank)?.record, row.of(peer)?.record)));
     let parted = both.filter(|(own, their)| {
-        let (own, their) = (&own.call.stack, &their.call.stack);
-        !own.is_empty() && !their.is_empty() && own != their
+        !own.call.stack.is_empty() && !their.call.stack.is_empty() && !same_lines(own, their)
     });
     let calls =
         |of, since| -> Vec<&CallRecord> { job.calls_from(group, of, since).take(WINDOW).collect() };

@@ -5,8 +5,9 @@ use crate::claim::deed_text::{
 };
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
-use crate::facts::Facts;
-use crate::facts::call_sites::{OR_LEFT, nobody_else, nobody_else_through, or_else};
+use crate::facts::call_sites::{
+    OR_LEFT, in_one_statement, nobody_else, nobody_else_through, or_else,
+};
 use crate::facts::ddp_pass::of_pass;
 use crate::facts::deed::Reason;
 use crate::facts::loops;
@@ -16,10 +17,12 @@ use crate::facts::pauses;
 use crate::facts::program_order;
 use crate::facts::reason::{further, reason};
 use crate::facts::row_mismatch::{Decided, MAX_SIDES, Mismatch, Side};
+use crate::facts::{Facts, rows_without};
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::Row;
 use crate::report::{Certainty, Kind};
 use crate::rules::ddp_passes;
+use crate::rules::never_joined;
 use crate::rules::ties::tie;
 use crate::rules::wrong_group;
 use crate::words;
@@ -41,6 +44,39 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, mismatch: &Mismatch) -> Vec<Claim> {
     }
     let sides = mismatch.sides.iter();
     sides.filter_map(|side| minority(facts, row, mismatch, side)).collect()
+}
+
+/// The claim of a rank whose call differs, told as the call of another group that it left out before, where
+/// others wait in that group for it: since then it makes its calls too early. Not where the plan, or what
+/// follows in the group itself, tells what the rank did.
+pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
+    let job = facts.job;
+    let [rank] = claim.culprits.as_slice() else { return claim };
+    let told = claim.certainty == Certainty::Certain || claim.kind == Kind::OpSkipped;
+    if job.log.plan.is_some() || !job.log.recorded || told {
+        return claim;
+    }
+    let rows = rows_without(facts, *rank).filter(|(row, _)| Some(row.group) != claim.group);
+    let left_out = rows
+        .filter(|(row, _)| !row.waiting().is_empty())
+        .filter_map(|(row, _)| never_joined::never_joined(facts, &[*rank], row))
+        .find(|other| other.kind == Kind::OpSkipped);
+    let Some(left_out) = left_out else { return claim };
+    let apart = claim.group.zip(claim.seq).map(|(group, seq)| {
+        let group = words::group_label(job.log, group);
+        format!(" Since then its calls of {group} differ as well: at #{seq} it made another one than the rest.")
+    });
+    let mut also_victims = claim.also_victims;
+    also_victims.extend(left_out.also_victims);
+    let mut evidence = left_out.evidence;
+    evidence.extend(claim.evidence);
+    Claim {
+        also_victims,
+        evidence,
+        certainty: left_out.certainty.max(Certainty::Likely),
+        message: left_out.message + &apart.unwrap_or_default(),
+        ..left_out
+    }
 }
 
 fn minority(
@@ -91,6 +127,12 @@ fn minority(
         Some(deed) => Reason::Skipped(deed),
         None => why,
     };
+    let left = matches!(why, Reason::LeftLoop { .. } | Reason::StayedInLoop { .. });
+    let why =
+        match left && in_one_statement(facts.job, row.group, own.record, theirs.record, culprit) {
+            true => Reason::Replaced,
+            false => why,
+        };
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let [own_line, their_line] = words::lines_of_both(log, own, theirs);

@@ -129,6 +129,8 @@ fn of_group(
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
     // The same of all that came late, and not the last one only.
     let mut all_late: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
+    // The last call that each came late to.
+    let mut last_late: BTreeMap<GlobalRank, u64> = BTreeMap::new();
     let mut calls = 0;
     let longer = own_longer(job, came, &full);
     for at in from.max(1)..full.len() {
@@ -177,6 +179,7 @@ fn of_group(
         }
         let late = own.iter().filter_map(|(late, rank)| Some((u64::try_from(*late).ok()?, *rank)));
         for (late, rank) in late.filter(|(late, _)| is_late(*late)) {
+            last_late.insert(rank, row.seq);
             all_late.entry(rank).or_default().push(late);
         }
     }
@@ -192,9 +195,10 @@ fn of_group(
     let late = one.as_ref().map(|(_, late)| late.len());
     let late = late.or(several.iter().map(|(_, late)| late.len()).max())?;
     let slow = if several.is_empty() { one.into_iter().collect() } else { several };
+    let last_of = |(rank, _): &Late| last_late.get(rank).copied();
     Some(Straggler {
         group,
-        seq: full.last()?.seq,
+        seq: slow.iter().filter_map(last_of).max().or(full.last().map(|row| row.seq))?,
         late,
         calls,
         // What the others wait for is the least late of them.
@@ -316,8 +320,8 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, slow: &Straggler) -> Claim {
     let log = facts.job.log;
     let group = words::group_label(log, slow.group);
     let made = |rank: &GlobalRank| {
-        let record = facts.job.last_call(slow.group, *rank)?;
-        Some(Made { rank: *rank, record })
+        let rows = facts.job.rows_of(slow.group);
+        rows.get(rows.binary_search_by_key(&slow.seq, |row| row.seq).ok()?)?.of(*rank)
     };
     let seen: Vec<Made<'_>> = slow.ranks.iter().filter_map(made).take(LATEST).collect();
     let others = log.groups.get(slow.group.index()).map(|group| group.ranks().to_vec());

@@ -44,7 +44,9 @@ pub(super) struct SourcesProps {
 #[component(Sources)]
 pub(super) fn sources(props: &SourcesProps) -> Html {
     let evidence = props.report.findings.iter().flat_map(|finding| &finding.evidence);
-    let frames = evidence.filter_map(|seen| place(seen.frame.as_deref()?));
+    // A helper's line comes with its caller's.
+    let lines = evidence.filter_map(|seen| seen.frame.as_deref());
+    let frames = lines.flat_map(|line| line.split(", called from ")).filter_map(place);
     let places: BTreeSet<(&str, usize)> = frames.collect();
     let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
     let missing = places.iter().filter(|(path, _)| meant(&props.texts, path).is_none());
