@@ -73,6 +73,9 @@ enum Command {
     /// Check the nccl backend on this machine's GPUs, and write a report
     #[command(before_help = "Example: lockstep gpu-check -o report")]
     GpuCheck(commands::gpu_check::Arguments),
+    /// Explain a kind of finding: what it means, how it looks, how to mend and to prevent it
+    #[command(before_help = "Example: lockstep explain op_skipped")]
+    Explain(commands::explain::Arguments),
     /// Print the version and what this machine can run
     #[command(before_help = "Example: lockstep version --json")]
     Version(commands::version::Arguments),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
+        Some(Command::Explain(arguments)) => commands::explain::run(&arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
         Some(Command::Completions(arguments)) => {
             commands::completions::run(&arguments, Lockstep::command())

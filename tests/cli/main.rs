@@ -2,6 +2,7 @@
 
 mod ddp;
 mod ddp_join;
+mod explain;
 mod launched;
 mod plans;
 mod programs;

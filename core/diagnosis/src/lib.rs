@@ -7,6 +7,8 @@
 mod claim;
 mod decide;
 mod facts;
+mod folded;
+mod kinds;
 mod logs;
 mod model;
 mod recorded_job;
@@ -18,11 +20,10 @@ mod unseen;
 mod waits;
 mod words;
 
+pub use kinds::{Explanation, Kind, findings_page};
 pub use logs::add_log;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
-pub use report::{
-    Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Kind, Report, Verdict, Wait,
-};
+pub use report::{Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Report, Verdict, Wait};
 pub use waits::who_waits;
 
 use lockstep_core::group::BackendName;

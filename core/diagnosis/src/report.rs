@@ -1,9 +1,9 @@
 //! What a diagnosis says, as types; their JSON is `lockstep.findings/1`.
 
+use crate::kinds::Kind;
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// The name and version of the report's JSON.
 pub const FINDINGS_SCHEMA: &str = "lockstep.findings/1";
@@ -79,136 +79,6 @@ pub struct Finding {
     pub fix: String,
     /// Where it can be seen, ascending by rank.
     pub evidence: Vec<Evidence>,
-}
-
-/// What kind of problem a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A rank died: a signal, an exception, a crash that the trace shows.
-    RankDied,
-    /// Ranks wait in a store for what does not come, or too late.
-    StoreWait,
-    /// A rank's process did not answer at the end of a run: it stands stopped, or out of reach.
-    RankUnresponsive,
-    /// Ranks wait for each other through several groups, in a circle.
-    GroupDeadlock,
-    /// Ranks wait for each other in sends and receives, in a circle.
-    P2pDeadlock,
-    /// Two ranks called different collectives at the same sequence number.
-    CollectiveMismatch,
-    /// A rank made two calls in the other order.
-    OpsSwapped,
-    /// A rank left out one call (or a few) that the others made.
-    OpSkipped,
-    /// A rank made one call (or a few) that the others did not make.
-    OpExtra,
-    /// A rank left a loop earlier than the others.
-    LoopShorter,
-    /// Ranks of a DDP model had different numbers of batches.
-    DdpUnevenInputs,
-    /// A parameter of a DDP model got no gradient on a rank, and its bucket never became ready.
-    DdpUnusedParameters,
-    /// The ranks gave DDP different models.
-    DdpModelMismatch,
-    /// The same call with different sizes.
-    SizeMismatch,
-    /// The same call with different element types.
-    DtypeMismatch,
-    /// The same call with different reductions.
-    ReduceOpMismatch,
-    /// The same call with different roots.
-    RootMismatch,
-    /// The parts of an uneven all_to_all disagree.
-    SplitMismatch,
-    /// A send and its receive disagree, or one of them was never made.
-    P2pMismatch,
-    /// A rank never made a call that its peers wait in.
-    RankNeverJoined,
-    /// Nothing of a rank was recorded, and others wait for it.
-    RankMissing,
-    /// Every rank made the call and it still did not complete: network, device, or not yet.
-    CallNeverCompleted,
-    /// Not every rank called `new_group`, or not for the same ranks in the same order.
-    GroupMismatch,
-    /// The work of an asynchronous call was let go of, or failed without anybody waiting for it.
-    WorkDropped,
-    /// A rank is slow, and the others wait for it again and again.
-    Straggler,
-    /// The run was ended, and the calls of its ranks do not say why.
-    RunFailed,
-}
-
-impl Kind {
-    /// The name in files: `rank_never_joined`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::RankDied => "rank_died",
-            Kind::StoreWait => "store_wait",
-            Kind::RankUnresponsive => "rank_unresponsive",
-            Kind::GroupDeadlock => "group_deadlock",
-            Kind::P2pDeadlock => "p2p_deadlock",
-            Kind::CollectiveMismatch => "collective_mismatch",
-            Kind::OpsSwapped => "ops_swapped",
-            Kind::OpSkipped => "op_skipped",
-            Kind::OpExtra => "op_extra",
-            Kind::LoopShorter => "loop_shorter",
-            Kind::DdpUnevenInputs => "ddp_uneven_inputs",
-            Kind::DdpUnusedParameters => "ddp_unused_parameters",
-            Kind::DdpModelMismatch => "ddp_model_mismatch",
-            Kind::SizeMismatch => "size_mismatch",
-            Kind::DtypeMismatch => "dtype_mismatch",
-            Kind::ReduceOpMismatch => "reduce_op_mismatch",
-            Kind::RootMismatch => "root_mismatch",
-            Kind::SplitMismatch => "split_mismatch",
-            Kind::P2pMismatch => "p2p_mismatch",
-            Kind::RankNeverJoined => "rank_never_joined",
-            Kind::RankMissing => "rank_missing",
-            Kind::CallNeverCompleted => "call_never_completed",
-            Kind::GroupMismatch => "group_mismatch",
-            Kind::WorkDropped => "work_dropped",
-            Kind::Straggler => "straggler",
-            Kind::RunFailed => "run_failed",
-        }
-    }
-
-    /// A heading for people: `Rank never joined`.
-    pub fn title(self) -> &'static str {
-        match self {
-            Kind::RankDied => "Rank died",
-            Kind::StoreWait => "Waited in a store in vain",
-            Kind::RankUnresponsive => "Rank does not answer",
-            Kind::GroupDeadlock => "Deadlock across groups",
-            Kind::P2pDeadlock => "Deadlock in send and recv",
-            Kind::CollectiveMismatch => "Different collectives",
-            Kind::OpsSwapped => "Calls in a different order",
-            Kind::OpSkipped => "Skipped call",
-            Kind::OpExtra => "Extra call",
-            Kind::LoopShorter => "Loop ended early",
-            Kind::DdpUnevenInputs => "Uneven inputs",
-            Kind::DdpUnusedParameters => "Unused parameters",
-            Kind::DdpModelMismatch => "Different models",
-            Kind::SizeMismatch => "Different sizes",
-            Kind::DtypeMismatch => "Different element types",
-            Kind::ReduceOpMismatch => "Different reductions",
-            Kind::RootMismatch => "Different roots",
-            Kind::SplitMismatch => "Different splits",
-            Kind::P2pMismatch => "Unmatched send or recv",
-            Kind::RankNeverJoined => "Rank never joined",
-            Kind::RankMissing => "Rank missing",
-            Kind::CallNeverCompleted => "Call never completed",
-            Kind::GroupMismatch => "Groups made differently",
-            Kind::WorkDropped => "Work that nobody waits for",
-            Kind::Straggler => "Slow rank",
-            Kind::RunFailed => "Run that did not complete",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// How sure a finding is.

@@ -1,6 +1,7 @@
 //! The last resort: a run that did not complete has a finding, also where its calls show nothing.
 
-use crate::report::{Certainty, Evidence, Finding, Kind, Report};
+use crate::kinds::Kind;
+use crate::report::{Certainty, Evidence, Finding, Report};
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome, RankState};

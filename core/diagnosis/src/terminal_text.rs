@@ -1,11 +1,9 @@
 //! The report for people at a terminal.
 
+use crate::folded::fold;
 use crate::report::{Certainty, Finding, Report, Verdict};
 use lockstep_core::words::rank_list;
 use std::fmt::Write;
-
-/// Lines are folded at this width.
-const WIDTH: usize = 88;
 
 impl Report {
     /// The report for a terminal, without colour, ending in a line break.
@@ -75,25 +73,4 @@ fn print(out: &mut String, number: usize, finding: &Finding) {
         field("seen", &format!("rank {} {}{entry}{frame}", evidence.rank, evidence.note));
     }
     field("fix", &finding.fix);
-}
-
-/// A paragraph behind a label, folded at [`WIDTH`] with the label's indent.
-fn fold(out: &mut String, label: &str, text: &str) {
-    let indent = label.chars().count();
-    out.push_str(label);
-    let mut column = indent;
-    for (at, word) in text.split_whitespace().enumerate() {
-        let width = word.chars().count();
-        if at > 0 && column + 1 + width > WIDTH {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if at > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += width;
-    }
-    out.push('\n');
 }

@@ -7,6 +7,7 @@ pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod dumps;
 pub(crate) mod elsewhere;
+pub(crate) mod explain;
 pub(crate) mod explore;
 pub(crate) mod export;
 pub(crate) mod gpu_check;

@@ -2,8 +2,9 @@
 
 use super::facts::Facts;
 use crate::explain;
+use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
-use lockstep_diagnosis::{Certainty, Finding, Report, Verdict};
+use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
 use yew::prelude::*;
 
 /// Properties of [`Findings`].
@@ -110,6 +111,7 @@ fn card(finding: &Finding) -> Html {
             if !finding.fix.is_empty() {
                 <p class="fix"><b>{ "Fix " }</b>{ &finding.fix }</p>
             }
+            { what_is_this(finding.kind) }
             if count > 0 {
                 <h4>{ "Evidence" }</h4>
                 <ul class="evidence">{ evidence(0, count.min(FEW)) }</ul>
@@ -120,4 +122,32 @@ fn card(finding: &Finding) -> Html {
             }
         </article>
     }
+}
+
+/// What there is to know of a kind of finding, for whoever asks, with a hang of the gallery that shows one.
+fn what_is_this(kind: Kind) -> Html {
+    let explanation = kind.explanation();
+    // Those who read stay in the page: of examples that the command line runs, the gallery has the hangs.
+    let scenario = explanation.example.and_then(|example| example.strip_prefix("sim "));
+    let part = |(label, text): (&'static str, &'static str)| {
+        html! { <><dt>{ label }</dt><dd>{ words(text) }</dd></> }
+    };
+    html! {
+        <details class="what" data-test="what-is-this">
+            <summary>{ "What is this?" }</summary>
+            <dl>{ for explanation.parts().into_iter().map(part) }</dl>
+            if let Some(id) = scenario {
+                <p><a href={Route::below(View::Hangs, id).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
+            }
+        </details>
+    }
+}
+
+/// A text with what stands between backquotes as code.
+fn words(text: &'static str) -> Html {
+    let part = |(at, part): (usize, &'static str)| match at % 2 {
+        0 => html! { part },
+        _ => html! { <code>{ part }</code> },
+    };
+    text.split('`').enumerate().map(part).collect()
 }

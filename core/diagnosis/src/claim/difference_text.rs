@@ -1,7 +1,7 @@
 //! How the difference between two calls under one number is told: its kind, its fix, and each side.
 
+use crate::kinds::Kind;
 use crate::model::index::Made;
-use crate::report::Kind;
 use crate::words;
 use lockstep_core::trace::CallLog;
 use lockstep_core::trace::{CallSignature, Difference};

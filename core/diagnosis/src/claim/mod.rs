@@ -4,8 +4,9 @@ pub(crate) mod deed_text;
 pub(crate) mod difference_text;
 
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::Made;
-use crate::report::{Certainty, Evidence, Kind};
+use crate::report::{Certainty, Evidence};
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;

@@ -5,9 +5,10 @@
 use crate::claim::Claim;
 use crate::decide::moments;
 use crate::facts::{Facts, full_rows};
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made, by_itself};
 use crate::model::messages::peer;
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::group::BackendName;

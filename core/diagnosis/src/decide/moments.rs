@@ -5,8 +5,9 @@
 //! something was recorded long after their call, or where a log says that a call timed out.
 
 use crate::claim::Claim;
+use crate::kinds::Kind;
 use crate::model::index::Job;
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, CallState, Outcome, RankLog, RankState};

@@ -1,8 +1,9 @@
 //! PyTorch's desync report (`TORCH_NCCL_DESYNC_DEBUG=1`, `retrieveDesyncReport` in `TraceUtils.h`), where it names
 //! the ranks behind the others and the call that they never joined.
 
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words::cap_ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};

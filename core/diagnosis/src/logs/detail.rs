@@ -1,8 +1,9 @@
 //! What `TORCH_DISTRIBUTED_DEBUG=DETAIL` says: ranks whose calls differ under one number, or that are at
 //! different numbers (`ProcessGroupWrapper.cpp`).
 
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};

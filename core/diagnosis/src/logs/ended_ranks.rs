@@ -1,8 +1,9 @@
 //! Ranks that ended, as a log says: by an exception that Python printed, or by a signal, which torchrun
 //! tells of.
 
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{By, Heard, Said, Statement, Unmatched, Unnamed};
 use std::collections::BTreeSet;

@@ -1,9 +1,10 @@
 //! Ranks that gave up: gloo raises where a call times out, and where a peer closes its connection. Who
 //! raises neither, and whose log is there, is the one that they waited for.
 
+use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence, Finding, Kind};
+use crate::report::{Certainty, Evidence, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};

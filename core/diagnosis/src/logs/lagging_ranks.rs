@@ -2,9 +2,10 @@
 //! timed out, and by what watchdogs say of the last call that a rank has made and of the last that had
 //! ended.
 
+use crate::kinds::Kind;
 use crate::logs::fired::{Fired, Stood, furthest};
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement, is_world};

@@ -1,6 +1,7 @@
 //! A finding made of what ranks say in a log.
 
-use crate::report::{Certainty, Evidence, Finding, Kind};
+use crate::kinds::Kind;
+use crate::report::{Certainty, Evidence, Finding};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::BTreeSet;

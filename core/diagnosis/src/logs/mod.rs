@@ -13,8 +13,9 @@ pub(crate) mod stuck_watchdog;
 pub(crate) mod watchdogs;
 
 use crate::decide::moments;
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind, Report};
+use crate::report::{Certainty, Finding, Report};
 use crate::rules::ddp_models;
 use crate::rules::ddp_models::Sides;
 use crate::words;

@@ -1,8 +1,9 @@
 //! What other tools found: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
 //! seen the job, so that what they say is a finding of its own.
 
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};

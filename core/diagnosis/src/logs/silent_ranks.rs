@@ -2,10 +2,11 @@
 //! silent. A rank whose log is there and tells of no timeout did not wait with the others; of one whose
 //! log is missing nothing is known.
 
+use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, furthest, timed_out};
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence, Finding, Kind};
+use crate::report::{Certainty, Evidence, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;

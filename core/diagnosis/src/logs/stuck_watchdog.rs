@@ -1,8 +1,9 @@
 //! The heartbeat monitor ended ranks whose watchdog thread stood still (`ProcessGroupNCCL::heartbeatMonitor`): a
 //! call of CUDA or NCCL does not return, or another thread holds Python's lock.
 
+use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};

@@ -3,12 +3,13 @@
 //! had not come as far as the others never came to theirs (`lagging_ranks`); and one that says nothing may
 //! have ended, or be stuck (`silent_ranks`).
 
+use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, fired, timed_out};
 use crate::logs::lagging_ranks;
 use crate::logs::log_finding::finding;
 use crate::logs::silent_ranks;
-use crate::report::{Certainty, Finding, Kind};
+use crate::report::{Certainty, Finding};
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_world};

@@ -3,9 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
 use crate::model::messages::{PendingP2p, peer};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use lockstep_core::trace::{CallRecord, CallState};
 

@@ -1,9 +1,9 @@
 //! What DDP's own calls tell of a rank that never came to one of them.
 
 use crate::facts::{Facts, idle};
+use crate::kinds::Kind;
 use crate::model::ddp_frames::{VERIFY, is_ddp, is_within};
 use crate::model::index::{Made, Row};
-use crate::report::Kind;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, Called, period};

@@ -2,9 +2,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::graph::{Graph, Sink};
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::rules::never_joined;
 use crate::rules::out_of_step;
 use crate::rules::skipped_message;

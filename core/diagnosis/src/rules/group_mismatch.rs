@@ -8,7 +8,8 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
-use crate::report::{Certainty, Evidence, Kind};
+use crate::kinds::Kind;
+use crate::report::{Certainty, Evidence};
 use crate::rules::work_dropped::of_rank;
 use crate::words::{at_line, cap_ranks, capital, ranks};
 use lockstep_core::plan::remark::Remark;

@@ -3,8 +3,9 @@
 
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::group::GroupId;

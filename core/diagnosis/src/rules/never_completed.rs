@@ -3,9 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::rules::dropped_calls;
 use crate::rules::stuck_inside;
 use crate::words;

@@ -6,7 +6,7 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
-use crate::report::Kind;
+use crate::kinds::Kind;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::trace::Called;
 

@@ -2,8 +2,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::Made;
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::rules::on_gloo;
 use crate::words;
 use lockstep_core::dtype::Dtype;

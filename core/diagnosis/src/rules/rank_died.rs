@@ -3,8 +3,9 @@
 use crate::claim::deed_text::FIX_UNUSED;
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::{Facts, rows_without};
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
-use crate::report::{Certainty, Evidence, Kind};
+use crate::report::{Certainty, Evidence};
 use crate::rules::ddp_models;
 use crate::rules::ddp_models::Sides;
 use crate::rules::on_gloo;

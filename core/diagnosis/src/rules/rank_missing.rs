@@ -2,8 +2,9 @@
 
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::{Facts, rows_without};
+use crate::kinds::Kind;
 use crate::model::index::Row;
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::rules::unanswered_message::unanswered;
 use crate::words;
 use crate::words::{cap_ranks, ranks};

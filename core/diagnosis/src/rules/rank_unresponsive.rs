@@ -3,7 +3,8 @@
 
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
-use crate::report::{Certainty, Evidence, Kind};
+use crate::kinds::Kind;
+use crate::report::{Certainty, Evidence};
 use crate::words;
 use crate::words::s;
 use lockstep_core::plan::{Action, STOPPED};

@@ -3,9 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::{Facts, rows_without};
+use crate::kinds::Kind;
 use crate::model::index::Made;
 use crate::model::messages::PendingP2p;
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::{capital, waits};
 use lockstep_core::rank::GlobalRank;

@@ -4,8 +4,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::rules::stuck_inside::{fitted_before, unequal_totals};
 use crate::words;
 use lockstep_core::collective::Collective;

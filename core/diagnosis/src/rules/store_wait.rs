@@ -4,9 +4,10 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
 use crate::model::messages::PendingP2p;
-use crate::report::{Certainty, Evidence, Kind};
+use crate::report::{Certainty, Evidence};
 use crate::words;
 use crate::words::{cap_ranks, duration};
 use lockstep_core::plan::remark::{Lost, LostWait};

@@ -8,8 +8,9 @@
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
 use crate::facts::arrival::{Arrival, NOISE_PS};
+use crate::kinds::Kind;
 use crate::model::index::{Job, Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::group::{GroupId, ProcessGroup};

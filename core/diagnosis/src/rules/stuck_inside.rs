@@ -4,8 +4,9 @@
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
 use crate::facts::edit_distance::WINDOW;
+use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::cap_ranks;
 use lockstep_core::group::BackendName;

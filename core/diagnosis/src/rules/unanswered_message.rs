@@ -2,9 +2,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::{Facts, idle};
+use crate::kinds::Kind;
 use crate::model::index::window_begins_after;
 use crate::model::messages::{PendingP2p, complete};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};

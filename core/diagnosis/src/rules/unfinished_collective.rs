@@ -5,7 +5,8 @@
 use crate::claim::deed_text::FIX_EXTRA;
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
-use crate::report::{Certainty, Kind};
+use crate::kinds::Kind;
+use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;

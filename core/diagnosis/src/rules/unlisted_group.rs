@@ -3,8 +3,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Kind};
+use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::rank::GlobalRank;

@@ -3,7 +3,8 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
-use crate::report::{Certainty, Evidence, Kind};
+use crate::kinds::Kind;
+use crate::report::{Certainty, Evidence};
 use crate::words;
 use crate::words::{at_line, cap_ranks, s};
 use lockstep_core::plan::remark::Remark;
