@@ -23,6 +23,9 @@ const FLAGS: &[&str] = &[
     "--window-size=1440,900",
 ];
 
+/// How often a driver is started before it counts as one that does not start.
+const STARTS: usize = 5;
+
 /// A browser with a profile of its own. Both it and its driver are ended when it is closed, or
 /// dropped after a failure.
 #[derive(Debug)]
@@ -41,14 +44,7 @@ impl Chromium {
     /// When there is none, or it does not start.
     pub async fn start() -> Result<Chromium> {
         let profile = tempfile::tempdir()?;
-        let mut driver = Command::new("chromedriver");
-        driver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = driver.spawn().context(
-            "chromedriver does not start; `cargo xtask test` installs it, or says what to install",
-        )?;
-        let out = driver.stdout.take().context("a pipe")?;
-        let driver = Killed(driver);
-        let port = port_of(BufReader::new(out))?;
+        let (driver, port) = driver()?;
         let mut arguments: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
         arguments.push(format!("--user-data-dir={}", profile.path().display()));
         let mut capabilities = Map::new();
@@ -112,17 +108,40 @@ impl Chromium {
     }
 }
 
-/// The port that the driver chose, from its first lines. The rest of what it says is read and
-/// dropped, so that it never waits for us.
-fn port_of(mut out: BufReader<std::process::ChildStdout>) -> Result<u16> {
+/// A driver and its port. chromedriver looks for a free port and takes it in two steps; where
+/// another process takes it between them, chromedriver ends, and is started again.
+fn driver() -> Result<(Killed, u16)> {
+    let mut said = String::new();
+    for _ in 0..STARTS {
+        let mut driver = Command::new("chromedriver");
+        driver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut driver = driver.spawn().context(
+            "chromedriver does not start; `cargo xtask test` installs it, or says what to install",
+        )?;
+        let out = driver.stdout.take().context("a pipe")?;
+        let driver = Killed(driver);
+        if let Some(port) = port_of(BufReader::new(out), &mut said)? {
+            return Ok((driver, port));
+        }
+    }
+    anyhow::bail!("chromedriver ended {STARTS} times before it said its port:\n{said}")
+}
+
+/// The port that the driver chose, from its first lines; `None` if it ended without one. The rest
+/// of what it says is read and dropped, so that it never waits for us.
+fn port_of(
+    mut out: BufReader<std::process::ChildStdout>,
+    said: &mut String,
+) -> Result<Option<u16>> {
     let mut line = String::new();
     while out.read_line(&mut line)? > 0 {
         if let Some((_, port)) = line.split_once("started successfully on port ") {
             let port = port.trim().trim_end_matches('.').parse()?;
             std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-            return Ok(port);
+            return Ok(Some(port));
         }
+        said.push_str(&line);
         line.clear();
     }
-    anyhow::bail!("chromedriver ended before it said its port")
+    Ok(None)
 }
