@@ -20,6 +20,7 @@ mod store;
 mod terminal;
 mod topology_file;
 mod trace_file;
+mod written_report;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -62,6 +62,8 @@ pub enum Verdict {
         order: Order,
         /// How it ends.
         outcome: Outcome,
+        /// How common such orders are.
+        common: Common,
     },
     /// In every order, the plan completes.
     Completes,
@@ -69,10 +71,51 @@ pub enum Verdict {
     Unknown,
 }
 
+/// In how many of so many runs, in which each choice is drawn at random, a plan does not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Common {
+    /// Runs that were followed to their end.
+    pub runs: u32,
+    /// Those that did not complete.
+    pub failed: u32,
+}
+
+impl Common {
+    /// It as a sentence.
+    pub fn words(self) -> String {
+        let Common { runs, failed } = self;
+        match failed {
+            _ if failed == runs => {
+                format!("Not one of {runs} runs in which choices were drawn at random completed.")
+            }
+            0 => format!("It is rare: {runs} runs in which choices were drawn at random completed."),
+            _ => format!(
+                "Of {runs} runs in which choices were drawn at random, {failed} did not complete."
+            ),
+        }
+    }
+}
+
+/// Runs that are drawn once a search has found an order that fails.
+const RUNS: u32 = 100;
+/// Moments of such runs at most, all together.
+const MOMENTS: u64 = 20_000_000;
+
+/// What a search has found, while it draws runs to see how common that is.
+#[derive(Debug)]
+struct Found {
+    order: Order,
+    outcome: Outcome,
+    common: Common,
+    moments: u64,
+}
+
 /// A search that is on its way.
 #[derive(Debug)]
 pub struct Explorer {
     bounds: Bounds,
+    start: Engine,
+    found: Option<Found>,
     /// Points to go on from, the next one last, with what was chosen on the way there.
     ahead: Vec<(Engine, Vec<Choice>)>,
     seen: BTreeSet<Vec<u64>>,
@@ -96,7 +139,9 @@ impl Explorer {
         let engine = Engine::new(Arc::new(plan.clone()), &config);
         Ok(Explorer {
             bounds,
-            ahead: vec![(engine, Vec::new())],
+            ahead: vec![(engine.clone(), Vec::new())],
+            start: engine,
+            found: None,
             seen: BTreeSet::new(),
             states: 0,
             ended: 0,
@@ -116,6 +161,10 @@ impl Explorer {
         for _ in 0..states {
             if self.verdict.is_some() {
                 break;
+            }
+            if let Some(found) = self.found.take() {
+                self.draw_a_run(found);
+                continue;
             }
             match self.ahead.pop() {
                 None => self.verdict = Some(Verdict::Completes),
@@ -147,7 +196,8 @@ impl Explorer {
                     Some(outcome) => {
                         let order = Order { devices: self.bounds.devices, choices: chosen };
                         let outcome = outcome.clone();
-                        self.verdict = Some(Verdict::Fails { order, outcome });
+                        let common = Common { runs: 0, failed: 0 };
+                        self.found = Some(Found { order, outcome, common, moments: 0 });
                     }
                 };
             }
@@ -166,6 +216,41 @@ impl Explorer {
             next.make(choice, &mut quiet);
             let chosen = chosen.iter().copied().chain([choice]).collect();
             self.ahead.push((next, chosen));
+        }
+    }
+
+    /// Follows a run with choices drawn at random to its end.
+    fn draw_a_run(&mut self, mut found: Found) {
+        let mut engine = self.start.clone();
+        let mut quiet = Recorder::default();
+        let mut turn = u64::from(found.common.runs) << 32;
+        loop {
+            found.moments += 1;
+            let mut choices = match engine.is_settled() {
+                true => engine.choices(),
+                false => Vec::new(),
+            };
+            if !choices.is_empty() {
+                turn += 1;
+                shuffle(&mut choices, self.bounds.seed.wrapping_add(1).max(1), turn);
+                if let Some(choice) = choices.first() {
+                    engine.make(*choice, &mut quiet);
+                }
+            } else if !engine.advance(&mut quiet) {
+                break;
+            }
+            quiet.events.clear();
+        }
+        found.common.runs += 1;
+        found.common.failed +=
+            u32::from(!matches!(engine.outcome(), Some(Outcome::Completed) | None));
+        // Where nothing was chosen every run goes like this one.
+        let over = turn & u64::from(u32::MAX) == 0 || found.order.choices.is_empty();
+        if over || found.common.runs == RUNS || found.moments >= MOMENTS {
+            let Found { order, outcome, common, .. } = found;
+            self.verdict = Some(Verdict::Fails { order, outcome, common });
+        } else {
+            self.found = Some(found);
         }
     }
 

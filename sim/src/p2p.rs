@@ -264,6 +264,10 @@ impl Engine {
             self.complete(pair.from, send.work, recorder);
         }
         self.complete(pair.to, receive.work, recorder);
+        if !left_behind {
+            self.end_on_p2p_stream(pair.from, send.work, recorder);
+        }
+        self.end_on_p2p_stream(pair.to, receive.work, recorder);
     }
 }
 

@@ -184,11 +184,14 @@ impl Engine {
     pub(crate) fn release(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
         let plan = Arc::clone(&self.plan);
         let Work { op, part, .. } = self.ranks[rank.index()].works[work as usize];
-        let operation = plan.program(rank).and_then(|program| program.ops.get(op as usize));
-        let Some(call) = operation.and_then(|op| op.action.calls().get(part as usize)) else {
+        let Some(operation) = plan.program(rank).and_then(|own| own.ops.get(op as usize)) else {
             return;
         };
-        if call.is_p2p() {
+        let action = &operation.action;
+        let Some(call) = action.calls().get(part as usize) else { return };
+        if call.is_p2p() && self.prepared.is_nccl(call.group()) {
+            self.put_on_p2p_stream(rank, work, (op, action), call, recorder);
+        } else if call.is_p2p() {
             self.post(rank, work, call, recorder);
         } else if let Some(member) = plan.group(call.group()).and_then(|g| g.group_rank(rank)) {
             let channel = self.prepared.channel(call.group(), member);

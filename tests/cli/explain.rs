@@ -7,7 +7,7 @@ use lockstep_tests::lockstep;
 /// Every example that an explanation names is run, and its first finding is of that kind.
 #[test]
 fn examples_show_the_kind_that_they_explain() {
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().copied() {
         let Some(example) = kind.explanation().example else { continue };
         let arguments = example.split(' ').chain(["--json"]);
         let report = json(&lockstep(arguments));
@@ -19,7 +19,7 @@ fn examples_show_the_kind_that_they_explain() {
 
 #[test]
 fn the_names_are_those_of_the_json() {
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().copied() {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         assert_eq!(Kind::of_name(kind.name()), Some(kind));
         let told = lockstep(["explain", kind.name()]);

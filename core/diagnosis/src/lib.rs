@@ -9,7 +9,9 @@ mod decide;
 mod facts;
 mod folded;
 mod kinds;
+mod ladder;
 mod logs;
+mod markdown;
 mod model;
 mod recorded_job;
 mod report;
@@ -23,7 +25,11 @@ mod words;
 pub use kinds::{Explanation, Kind, findings_page};
 pub use logs::add_log;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
-pub use report::{Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Report, Verdict, Wait};
+pub use report::{
+    Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Ladder, LadderCall, LadderSide, LadderStep,
+    Report, Rung, Verdict, Wait,
+};
+pub use unseen::not_followed;
 pub use waits::who_waits;
 
 use lockstep_core::group::BackendName;

@@ -2,6 +2,7 @@
 
 use crate::kinds::Kind;
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::words::rank_list;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -79,6 +80,73 @@ pub struct Finding {
     pub fix: String,
     /// Where it can be seen, ascending by rank.
     pub evidence: Vec<Evidence>,
+    /// The ranks' calls side by side where they first disagree; `None` where there is nothing to compare
+    /// (only one side left calls, the source has no calls), and for all but the first findings.
+    #[serde(default)]
+    pub ladder: Option<Ladder>,
+}
+
+/// The calls of a few ranks side by side, around the point where they first disagree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ladder {
+    /// Two to four sides. The first shows what was expected, unless all sides are culprits.
+    pub sides: Vec<LadderSide>,
+    /// The calls in order; each has one step per side.
+    pub rungs: Vec<Rung>,
+    /// How many rungs of the recording were left out before these.
+    pub before: u64,
+    /// How many were left out after them.
+    pub after: u64,
+}
+
+/// One column of a [`Ladder`]: ranks that made the same calls, as far as each of them came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LadderSide {
+    /// Ascending. The calls shown are those of the one that came furthest.
+    pub ranks: Vec<GlobalRank>,
+    /// True if the finding blames them.
+    pub culprits: bool,
+}
+
+/// One row of a [`Ladder`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rung {
+    /// One per side.
+    pub steps: Vec<LadderStep>,
+    /// True if the sides disagree here: a call that one left out, added, or made differently.
+    pub differs: bool,
+}
+
+/// What one side of a [`Ladder`] did at one rung.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LadderStep {
+    /// It made this call.
+    Called(LadderCall),
+    /// It made a later call, and not this one.
+    LeftOut,
+    /// Its calls end before this one.
+    NotReached,
+}
+
+/// A call as a [`Ladder`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LadderCall {
+    /// PyTorch's name: `all_reduce`.
+    pub op: String,
+    /// What people call its group.
+    pub group: String,
+    /// Its number in the group.
+    pub seq: Option<u64>,
+    /// Its tensors, reduction, root or peer, as far as known: `[1024] float32, sum`. Empty if nothing is.
+    pub what: String,
+    /// The line of the user's code, `train.py:88`.
+    pub line: Option<String>,
+    /// Where the program was, innermost first: `train.py:88 in step`. Only where sides differ, and only as far
+    /// as it was recorded.
+    pub stack: Vec<String>,
+    /// True if it had not ended.
+    pub waits: bool,
 }
 
 /// How sure a finding is.
@@ -137,6 +205,23 @@ pub struct Wait {
     pub work: u32,
     /// For whom, ascending; empty when every member has come and the call still goes on.
     pub waits_for: Vec<GlobalRank>,
+}
+
+impl LadderSide {
+    /// `Ranks 0-1, 3`, and whether they are blamed: `Rank 2 (culprit)`.
+    pub fn title(&self) -> String {
+        let noun = if self.ranks.len() == 1 { "Rank" } else { "Ranks" };
+        let blamed = if self.culprits { " (culprit)" } else { "" };
+        format!("{noun} {}{blamed}", rank_list(&self.ranks))
+    }
+}
+
+impl LadderCall {
+    /// `all_reduce #7 of dp`.
+    pub fn title(&self) -> String {
+        let number = self.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+        format!("{}{number} of {}", self.op, self.group)
+    }
 }
 
 impl Report {

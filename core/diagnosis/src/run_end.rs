@@ -100,6 +100,7 @@ fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: Strin
         fix: fix.to_owned(),
         // A large job is told by its first ranks.
         evidence: evidence.take(16).collect(),
+        ladder: None,
     });
 }
 

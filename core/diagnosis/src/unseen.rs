@@ -5,6 +5,8 @@
 
 use crate::words;
 use crate::words::{cap_ranks, group_label};
+use lockstep_core::plan::remark::Remark;
+use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallState, Outcome, RankLog};
 use lockstep_core::words::counted;
@@ -24,7 +26,11 @@ pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
             reasons.extend(group_without_calls(log));
             reasons
         }
-        false => not_completed(log).into_iter().collect(),
+        false => {
+            let mut reasons: Vec<String> = not_completed(log).into_iter().collect();
+            reasons.extend(log.plan.as_ref().map(not_followed).unwrap_or_default());
+            reasons
+        }
     }
 }
 
@@ -112,6 +118,27 @@ fn group_without_calls(log: &CallLog) -> Option<String> {
         if ranks.len() == 1 { "it" } else { "they" },
         if ranks.len() == 1 { "it" } else { "they" },
     ))
+}
+
+/// Parts of a plan's program that are run without being followed, a sentence each: they may make other calls, or
+/// use other parameters.
+pub fn not_followed(plan: &Plan) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+    for op in ops {
+        let Action::Sleep { name, duration_ns: 0 } = &op.action else { continue };
+        let Some(Remark::NotFollowed { what, line, why }) = Remark::parse(name) else { continue };
+        let path = op.at.and_then(|at| plan.sources.get(at.source as usize));
+        let path = path.map(|source| format!("{}:", source.path));
+        let line = path.map_or_else(|| format!("line {line}"), |path| format!("{path}{line}"));
+        let reason = format!(
+            "{what} ({line}) is not followed, since {why}: which calls and gradients come of it is not known."
+        );
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons
 }
 
 /// How a simulation or run ended that did not complete.

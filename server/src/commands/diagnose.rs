@@ -2,6 +2,7 @@
 
 use crate::exit_rule::ExitRule;
 use crate::recording::{Held, Recording};
+use crate::written_report::ReportFile;
 use crate::{files, terminal};
 use anyhow::{Result, bail};
 use lockstep_diagnosis::Report;
@@ -17,11 +18,17 @@ pub(crate) struct Arguments {
     /// Print JSON: the schema lockstep.findings/1
     #[arg(long)]
     json: bool,
+    /// Also write the answer to a file to send: Markdown (.md) or a page of its own (.html)
+    #[arg(long, value_name = "FILE")]
+    report: Option<ReportFile>,
     #[command(flatten)]
     exit: ExitRule,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(file) = &arguments.report {
+        file.check()?;
+    }
     let report = match diagnose(&arguments.paths) {
         Ok(report) => report,
         // Scripts get the same document whether or not there was anything to judge.
@@ -32,6 +39,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => report.to_text(),
     };
+    if let Some(file) = &arguments.report {
+        file.write(&report)?;
+    }
     terminal::print(text.as_bytes())?;
     Ok(ExitCode::from(arguments.exit.code(report.verdict)))
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             kind.explanation().to_text()
         }
         None if arguments.markdown => findings_page(),
-        None => Kind::ALL.into_iter().fold(String::new(), |mut list, kind| {
+        None => Kind::ALL.iter().fold(String::new(), |mut list, kind| {
             let _ = writeln!(list, "{:<24}{}", kind.name(), kind.title());
             list
         }),
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn unknown(name: &str) -> String {
-    let meant = nearest(name, Kind::ALL.map(Kind::name), 1);
+    let meant = nearest(name, Kind::ALL.iter().map(|kind| kind.name()), 1);
     let meant = meant.first().map(|meant| format!(" did you mean {meant}?")).unwrap_or_default();
     format!("no kind of finding is called {name}:{meant} `lockstep explain` lists them")
 }

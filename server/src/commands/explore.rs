@@ -56,6 +56,8 @@ struct Printed<'a> {
     searches: &'a [Explored],
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<&'a Report>,
+    /// Parts of the program that were not followed.
+    unseen: &'a [String],
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -92,16 +94,25 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         None => None,
     };
+    let unfollowed = lockstep_diagnosis::not_followed(&plan);
     let text = match arguments.json {
         true => {
             let schema = "lockstep.explore/1";
-            let printed = Printed { schema, searches: &searches, findings: report.as_ref() };
+            let (findings, unseen) = (report.as_ref(), &unfollowed);
+            let printed = Printed { schema, searches: &searches, findings, unseen };
             serde_json::to_string_pretty(&printed)? + "\n"
         }
-        false => as_text(&plan, &searches, report.as_ref()),
+        false => {
+            let mut text = as_text(&plan, &searches, report.as_ref());
+            for unseen in unfollowed.iter().filter(|_| report.is_none()) {
+                text.push_str(&format!("Inconclusive: {unseen}\n"));
+            }
+            text
+        }
     };
     terminal::print(text.as_bytes())?;
-    let unknown = searches.iter().any(|explored| explored.verdict == Verdict::Unknown);
+    let unknown = !unfollowed.is_empty()
+        || searches.iter().any(|explored| explored.verdict == Verdict::Unknown);
     Ok(ExitCode::from(match (report, unknown) {
         (Some(_), _) => 1,
         (None, true) => arguments.exit.code(lockstep_diagnosis::Verdict::Inconclusive),
@@ -145,11 +156,15 @@ fn told(explored: &Explored, plan: &Plan) -> String {
              ({within}). --states looks at more, --search-seed at others.\n",
             bounds.devices.words(plan)
         ),
-        Verdict::Fails { order, outcome } => format!(
-            "{}: there is an order in which it does not complete: {} ({within}).\n{}",
+        Verdict::Fails { order, outcome, common } => format!(
+            "{}: there is an order in which it does not complete: {} ({within}).\n{}{}",
             bounds.devices.words(plan),
             describe(Some(outcome)),
-            chosen(order, plan)
+            chosen(order, plan),
+            match order.choices.is_empty() {
+                true => String::new(),
+                false => format!("{}\n", common.words()),
+            }
         ),
     }
 }

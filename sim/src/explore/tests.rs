@@ -117,10 +117,12 @@ fn groups_used_in_opposite_order_hang_only_where_a_device_takes_one_at_a_time() 
     let aside = explore(&plan, &SimConfig::default(), bounds(Devices::SideBySide)).unwrap();
     assert_eq!(aside.verdict, Verdict::Completes);
     let explored = explore(&plan, &SimConfig::default(), bounds(Devices::OneAtATime)).unwrap();
-    let Verdict::Fails { order, outcome } = explored.verdict else {
+    let Verdict::Fails { order, outcome, common } = explored.verdict else {
         panic!("{explored:?}");
     };
     assert_eq!(outcome, Outcome::TimedOut);
+    // Two devices with two calls each: in half of all ways they begin with different ones.
+    assert!(common.runs == 100 && (30..70).contains(&common.failed), "{common:?}");
     let config = SimConfig { order: Some(order), ..SimConfig::default() };
     let trace = simulate(&plan, &config).unwrap();
     assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
@@ -326,7 +328,7 @@ proptest! {
         prop_assert_eq!(fails(&reduced.verdict), fails(&all.verdict), "{:?} {:?}", reduced, all);
         prop_assert!(reduced.states <= all.states || fails(&all.verdict));
         // What is found is what happens.
-        if let Verdict::Fails { order, outcome } = &reduced.verdict {
+        if let Verdict::Fails { order, outcome, .. } = &reduced.verdict {
             let config = SimConfig { order: Some(order.clone()), ..SimConfig::default() };
             let trace = simulate(&plan, &config).unwrap();
             prop_assert_eq!(&trace.end.unwrap().outcome, outcome);

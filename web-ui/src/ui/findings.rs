@@ -1,6 +1,7 @@
 //! What the diagnosis says.
 
 use super::facts::Facts;
+use super::ladder::ladder;
 use crate::explain;
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
@@ -111,6 +112,7 @@ fn card(finding: &Finding) -> Html {
             if !finding.fix.is_empty() {
                 <p class="fix"><b>{ "Fix " }</b>{ &finding.fix }</p>
             }
+            if let Some(calls) = &finding.ladder { { ladder(calls) } }
             { what_is_this(finding.kind) }
             if count > 0 {
                 <h4>{ "Evidence" }</h4>

@@ -12,6 +12,7 @@ mod field;
 mod findings;
 mod fold;
 pub(crate) mod keys;
+mod ladder;
 mod live_run;
 mod matrix;
 mod messages;

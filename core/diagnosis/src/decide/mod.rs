@@ -14,6 +14,7 @@ use crate::claim::Claim;
 use crate::facts::row_mismatch::{Mismatch, first_mismatches};
 use crate::facts::{Facts, stuck_in};
 use crate::kinds::Kind;
+use crate::ladder::{About, ladder};
 use crate::model::graph::Graph;
 use crate::model::index::{Job, Made, Row};
 use crate::model::messages;
@@ -22,6 +23,7 @@ use crate::rules::any_source;
 use crate::rules::deadlock;
 use crate::rules::differing_calls;
 use crate::rules::dropped_calls;
+use crate::rules::gradients_not_reduced;
 use crate::rules::group_mismatch;
 use crate::rules::group_name_clash;
 use crate::rules::late_rank;
@@ -37,14 +39,19 @@ use crate::rules::send_recv_pairs;
 use crate::rules::split_mismatch;
 use crate::rules::store_wait;
 use crate::rules::straggler;
+use crate::rules::tag_ignored;
 use crate::rules::unanswered_message;
 use crate::rules::unfinished_collective;
 use crate::rules::unlisted_group;
 use crate::rules::work_dropped;
 use crate::words;
+use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{MaybeEarly, Outcome, RankLog, RankState};
 use std::collections::BTreeSet;
+
+/// So many findings show the ranks' calls side by side; others follow from them.
+const LADDERS: usize = 4;
 
 /// The findings of a job, most important first, and notes.
 pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
@@ -182,6 +189,8 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }
     rank_unresponsive::tell(&facts, &mut claims);
     claims.extend(work_dropped::claims(&facts));
+    claims.extend(tag_ignored::claim(&facts));
+    claims.extend(gradients_not_reduced::claim(&facts));
     claims.extend(unfinished_collective::claims(&facts, &claims));
     notes.extend(gaps::dumped_early(job));
     if claims.is_empty() {
@@ -224,14 +233,15 @@ fn came_out(job: &Job<'_>, claim: &Claim) -> bool {
 fn finish(facts: &Facts<'_, '_>, claims: Vec<Claim>) -> Vec<Finding> {
     let all_culprits: BTreeSet<GlobalRank> =
         claims.iter().flat_map(|claim| claim.culprits.iter().copied()).collect();
-    let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
+    let mut findings: Vec<(Finding, Option<(GroupId, u64)>)> = Vec::with_capacity(claims.len());
     for claim in claims {
         let mut victims: BTreeSet<GlobalRank> = claim.also_victims.into_iter().collect();
         victims.extend(facts.graph.waiting_for(&claim.culprits));
         let mut evidence = claim.evidence;
         // Printers cut long lists: the culprits must be in what is left.
         evidence.sort_by_key(|evidence| (!claim.culprits.contains(&evidence.rank), evidence.rank));
-        findings.push(Finding {
+        let call = claim.group.zip(claim.seq);
+        let finding = Finding {
             kind: claim.kind,
             culprits: claim.culprits,
             victims: victims.into_iter().filter(|rank| !all_culprits.contains(rank)).collect(),
@@ -242,16 +252,23 @@ fn finish(facts: &Facts<'_, '_>, claims: Vec<Claim>) -> Vec<Finding> {
             message: claim.message,
             fix: claim.fix,
             evidence,
-        });
+            ladder: None,
+        };
+        findings.push((finding, call));
     }
-    findings.sort_by(|a, b| {
+    findings.sort_by(|(a, _), (b, _)| {
         let order =
             |f: &Finding| (!is_death(f.kind), f.certainty, std::cmp::Reverse(f.victims.len()));
         order(a)
             .cmp(&order(b))
             .then_with(|| (a.kind, &a.culprits, a.seq).cmp(&(b.kind, &b.culprits, b.seq)))
     });
+    let (mut findings, calls): (Vec<Finding>, Vec<_>) = findings.into_iter().unzip();
     held_up(facts, &all_culprits, &mut findings);
+    for (finding, call) in findings.iter_mut().zip(calls).take(LADDERS) {
+        let (culprits, victims) = (&finding.culprits, &finding.victims);
+        finding.ladder = ladder(facts.job, &About { culprits, victims, call });
+    }
     findings
 }
 

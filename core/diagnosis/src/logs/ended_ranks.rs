@@ -75,6 +75,7 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
         message: said.join(" "),
         fix: fix.to_owned(),
         evidence: Vec::new(),
+        ladder: None,
     })
 }
 
@@ -212,6 +213,7 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
               differ, or drop the Flight Recorder's dumps of all ranks here."
             .to_owned(),
         evidence: Vec::new(),
+        ladder: None,
     }
 }
 

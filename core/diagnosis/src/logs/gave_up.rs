@@ -326,6 +326,7 @@ mod tests {
                 frame: None,
                 note: String::new(),
             }],
+            ladder: None,
             ..finding(
                 Kind::RankNeverJoined,
                 &heard.statements.iter().collect::<Vec<_>>(),
@@ -419,6 +420,7 @@ mod tests {
                 culprits: culprits.iter().copied().map(GlobalRank).collect(),
                 victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
                 evidence: vec![seen],
+                ladder: None,
                 ..finding(Kind::RankNeverJoined, &about, String::new(), "").unwrap()
             };
             let mut told = never.clone();

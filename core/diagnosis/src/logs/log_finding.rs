@@ -36,5 +36,6 @@ pub(crate) fn finding(
                 note: format!("line {} of the log", it.line),
             })
             .collect(),
+        ladder: None,
     })
 }

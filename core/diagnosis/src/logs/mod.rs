@@ -418,6 +418,7 @@ pub(crate) mod tests {
             message: "They crashed.".into(),
             fix: String::new(),
             evidence: Vec::new(),
+            ladder: None,
         };
         let judged = |seq: u64, ranks: &[u32]| {
             let fires = |rank: &u32| {

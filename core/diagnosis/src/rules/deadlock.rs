@@ -404,8 +404,8 @@ fn p2p_circle(facts: &Facts<'_, '_>, circle: &[GlobalRank]) -> Option<Claim> {
         circle.iter().partition(|rank| in_it.len() < 2 || in_it.contains(rank));
     let on_devices = match queued {
         true => {
-            " Their processes have gone on and made the calls that these wait for; their devices begin \
-             those behind these."
+            " On NCCL, calls of one communicator that are not batched run one after the other: the calls that \
+             these wait for were made, and stand behind them."
         }
         false => "",
     };
@@ -428,10 +428,17 @@ fn p2p_circle(facts: &Facts<'_, '_>, circle: &[GlobalRank]) -> Option<Claim> {
             rank_list(&circle),
             said.join("; "),
         ),
-        fix:
-            "Let one side receive first (even ranks send, odd ranks receive, then the reverse), or \
-              post both with isend/irecv or batch_isend_irecv and wait afterwards."
-                .to_owned(),
+        fix: match queued {
+            true => {
+                "Make both calls with batch_isend_irecv, which begins them together; or let one side send \
+                 first and the other receive first. isend and irecv alone do not help: NCCL keeps their order."
+            }
+            false => {
+                "Let one side receive first (even ranks send, odd ranks receive, then the reverse), or \
+                 post both with isend/irecv or batch_isend_irecv and wait afterwards."
+            }
+        }
+        .to_owned(),
         evidence: waits
             .iter()
             .take(16)

@@ -51,7 +51,10 @@ pub(crate) fn claims(facts: &Facts<'_, '_>) -> Vec<Claim> {
 fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<Claim> {
     let (who, place) = (cap_ranks(ranks), at_line(line.clone()));
     let (op, certainty, message, fix) = match remark {
-        Remark::NewGroup { .. } => return None,
+        Remark::NewGroup { .. }
+        | Remark::TagIgnored { .. }
+        | Remark::NotReduced { .. }
+        | Remark::NotFollowed { .. } => return None,
         Remark::Failed { call, error } => (
             call,
             Certainty::Certain,

@@ -10,6 +10,7 @@ mod habits;
 mod jobs;
 mod kineto;
 mod known_jobs;
+mod ladder;
 mod lines;
 mod mesh;
 mod missing;

@@ -22,6 +22,7 @@ mod displays;
 mod dropped;
 mod environ;
 mod exits;
+mod followed;
 mod fstring;
 mod globals;
 mod import;

@@ -3,6 +3,7 @@
 //! `forward` is left out, and of the other methods those that nothing asks for by hand
 //! (`ddp.module.encode(x)`), which become functions of their own. Lines stay where they are.
 
+use super::followed::{self, Followed};
 use super::inline::equals;
 use super::operand::closing;
 use super::scan::{self, Logical};
@@ -24,7 +25,8 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         let length = behind.iter().take_while(|own| own.indent > head.indent).count();
         let block = behind.get(..length).unwrap_or_default();
         let asked = asked(&statements, at, block);
-        if let Some(made) = function(name, head, block, &asked) {
+        let followed = followed::of_forward(block, &statements);
+        if let Some(made) = function(name, head, block, (&asked, &followed)) {
             changed = true;
             marked.extend(asked);
             let end = block.last().map_or(head.last, |last| last.last);
@@ -115,7 +117,7 @@ fn function(
     name: &str,
     head: &Logical,
     block: &[Logical],
-    asked: &[String],
+    (asked, followed): (&[String], &Followed),
 ) -> Option<Vec<String>> {
     let first = head.first;
     let end = block.last()?.last;
@@ -136,7 +138,13 @@ fn function(
     };
     put(first, format!("{:1$}def {name}({2}):", "", head.indent, arguments.trim()));
     put(init.first, format!("{:indent$}self = {{}}", ""));
-    let returned = format!("return _module(\"{name}\", self, {})", values_of_forward(block));
+    let uses = followed.uses.as_ref().map_or_else(|| "*".to_owned(), |uses| uses.join(" "));
+    let returned = format!(
+        "return _module(\"{name}\", self, {}, {}, \"{}\", \"{uses}\")",
+        values_of_forward(block),
+        followed.line,
+        followed.why,
+    );
     let written = |at: &usize| method(block, *at).is_some_and(|own| asked.iter().any(|n| n == own));
     // Where the next statement becomes one as well, the line in front of it is taken.
     let next = at + 1 + body.len();

@@ -39,6 +39,8 @@ pub(crate) struct Wrapped {
     forwarded: bool,
     /// The parameters that the last forward pass's outputs do not depend on: they get no gradient.
     unused: Vec<u32>,
+    /// Whether the last backward pass left gradients in it that DDP has not reduced.
+    unreduced: Option<Unreduced>,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     sync: bool,
     /// What the program says of it: `require_backward_grad_sync`.
@@ -47,6 +49,17 @@ pub(crate) struct Wrapped {
     pub(crate) parameters: BTreeMap<(usize, bool), TensorId>,
     /// Whether a backward pass has been.
     graded: Arc<AtomicBool>,
+}
+
+/// Why a backward pass left gradients that DDP has not reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unreduced {
+    /// It ran under `no_sync()`.
+    NoSync,
+    /// It went through the model that DDP wraps.
+    Past,
+    /// An optimizer has stepped on such gradients before, and that is noted.
+    Noted,
 }
 
 /// Adds `models`, `DDP` and the optimizers.
@@ -154,6 +167,7 @@ fn wrap<'v>(
         tensors,
         forwarded: false,
         unused: Vec::new(),
+        unreduced: None,
         sync: true,
         wanted: Arc::new(AtomicBool::new(true)),
         parameters: BTreeMap::new(),
@@ -213,6 +227,7 @@ impl Wrapped {
             tensors: BTreeMap::new(),
             forwarded: false,
             unused: Vec::new(),
+            unreduced: None,
             sync: true,
             wanted: Arc::new(AtomicBool::new(true)),
             parameters: BTreeMap::new(),
@@ -410,6 +425,12 @@ pub(crate) fn backward(
             (true, false) => BackwardPass::Unsynced,
             (true, true) => BackwardPass::Reduces,
         };
+        module.unreduced = match (pass, module.unreduced) {
+            (_, Some(Unreduced::Noted)) => Some(Unreduced::Noted),
+            (BackwardPass::Reduces, _) => None,
+            (BackwardPass::Unsynced, _) => Some(Unreduced::NoSync),
+            (BackwardPass::Past, _) => Some(Unreduced::Past),
+        };
         let mut works = Vec::new();
         let mut computed: u64 = 0;
         for (layer, ready) in module.model.backward() {
@@ -450,6 +471,25 @@ pub(crate) fn backward(
         waited.map_err(refused)?;
         Ok(())
     })
+}
+
+/// Notes it where an optimizer of these models steps on gradients that DDP has not reduced, the first time.
+pub(crate) fn note_step(models: &[Arc<Model>], process: &mut Process<'_>) -> anyhow::Result<()> {
+    let steps = |own: &&mut Wrapped| {
+        own.ddp.is_some() && models.iter().any(|model| Arc::ptr_eq(model, &own.model))
+    };
+    let mut past = None;
+    for own in process.modules.iter_mut().filter(|own| steps(own)) {
+        past = match own.unreduced {
+            None | Some(Unreduced::Noted) => continue,
+            Some(why) => Some(why == Unreduced::Past),
+        };
+        own.unreduced = Some(Unreduced::Noted);
+    }
+    if let Some(past) = past {
+        process.dist()?.step_on_local_gradients(past);
+    }
+    Ok(())
 }
 
 /// A part of a backward pass is computed.

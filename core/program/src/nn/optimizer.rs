@@ -12,6 +12,7 @@ use crate::torch::checkpoint::{CheckpointValue, loaded};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;
+use lockstep_torch::ddp::model::Model;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::{AllocDict, UnpackDictEntries};
@@ -24,11 +25,15 @@ use starlark::values::{
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
+use std::sync::Arc;
 
 /// An optimizer of a model: how long its step takes.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct OptimizerValue {
     ns: u64,
+    /// The models whose parameters it steps.
+    #[allocative(skip)]
+    models: Vec<Arc<Model>>,
     #[allocative(skip)]
     decided: Decided,
 }
@@ -66,10 +71,12 @@ fn optimizer<'v>(
     model: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<OptimizerValue> {
-    let bytes = param_bytes(model, process(eval)?);
+    let process = process(eval)?;
+    let bytes = param_bytes(model, process);
+    let models = crate::nn::parameters::models_of(model, process);
     // Three passes over the parameters at 1 TB/s.
     let ns = (bytes.saturating_mul(3) / 1000).max(1);
-    Ok(OptimizerValue { ns, decided: process(eval)?.decided.clone() })
+    Ok(OptimizerValue { ns, models, decided: process.decided.clone() })
 }
 
 /// `torch.optim`: which class it is changes nothing here, nor do its rates.
@@ -189,8 +196,10 @@ pub(crate) fn utils(builder: &mut GlobalsBuilder) {
 #[starlark_module]
 fn optimizer_methods(builder: &mut MethodsBuilder) {
     fn step<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let ns = this.downcast_ref::<OptimizerValue>().map_or(1, |value| value.ns);
+        let own = this.downcast_ref::<OptimizerValue>();
+        let ns = own.map_or(1, |value| value.ns);
         let process = process(eval)?;
+        crate::nn::ddp_passes::note_step(own.map_or(&[], |own| &own.models), process)?;
         let slowed = (ns as f64 * process.slowness) as u64;
         process.dist()?.compute("optimizer.step", slowed);
         Ok(NoneType)

@@ -17,6 +17,7 @@ use lockstep_torch::c10d::{Device, Tensor};
 use lockstep_torch::ddp::model::Model;
 use starlark::eval::Evaluator;
 use starlark::starlark_simple_value;
+use starlark::values::dict::DictRef;
 use starlark::values::tuple::AllocTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -205,6 +206,39 @@ pub(crate) fn bytes(of: Value<'_>) -> u64 {
     let items = crate::dist::arguments::items(of).unwrap_or_default();
     let tensors = items.into_iter().filter_map(|item| item.downcast_ref::<TensorValue>());
     tensors.map(|tensor| tensor.0.numel() * tensor.0.dtype().size_bytes()).sum()
+}
+
+/// The models that an optimizer's parameters are of: a model's own, a list of parameters, or a list of groups
+/// (`[{"params": …}]`).
+pub(crate) fn models_of(of: Value<'_>, process: &Process<'_>) -> Vec<Arc<Model>> {
+    let at = |at: usize| process.modules.get(at).map(Wrapped::model);
+    if let Some(ddp) = of.downcast_ref::<DdpValue>() {
+        return at(ddp.0).into_iter().collect();
+    }
+    if let Some(ModelValue(model, _)) = of.downcast_ref::<ModelValue>() {
+        return vec![model.clone()];
+    }
+    if let Some(own) = of.downcast_ref::<ParametersValue>() {
+        return vec![own.of.model.clone()];
+    }
+    let mut models: Vec<Arc<Model>> = Vec::new();
+    for item in crate::dist::arguments::items(of).unwrap_or_default() {
+        let group = DictRef::from_value(item).and_then(|group| group.get_str("params"));
+        let found = match (group, item.downcast_ref::<TensorValue>()) {
+            (Some(params), _) => models_of(params, process),
+            (None, Some(tensor)) => {
+                let parameter = parameter_of(&tensor.0);
+                parameter.and_then(|own| at(own.at)).into_iter().collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        for model in found {
+            if !models.iter().any(|known| Arc::ptr_eq(known, &model)) {
+                models.push(model);
+            }
+        }
+    }
+    models
 }
 
 /// A parameter, or its gradient, as a tensor of the plan: the same one each time.

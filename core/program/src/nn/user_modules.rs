@@ -263,20 +263,39 @@ pub(crate) fn of_nn(builder: &mut GlobalsBuilder) {
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     /// The model of what a class keeps in `self`, whose `forward` returns so many values: 0 where
-    /// that is not known.
+    /// that is not known. In `line` it does what is not followed, `why` says what; of `self` it `uses`
+    /// these names wherever it runs (`*` for all).
     fn _module<'v>(
         #[starlark(require = pos)] name: &str,
         #[starlark(require = pos)] kept: Value<'v>,
         #[starlark(require = pos)] returned: u32,
+        #[starlark(require = pos)] line: u32,
+        #[starlark(require = pos)] why: &str,
+        #[starlark(require = pos)] uses: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<ModelValue> {
         let all = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
         let models = all
             .iter()
             .filter_map(|(key, value)| Some((key.unpack_str()?.to_owned(), model_of(value)?)));
-        let model = of_parts(name, models.collect(), returned as usize);
+        let models: Vec<_> = models.collect();
+        // A part without parameters changes nothing by being left out.
+        let unused = |(part, model): &&(String, ModelValue)| {
+            let used = uses == "*" || uses.split(' ').any(|used| used == part);
+            !used && !model.0.params.is_empty()
+        };
+        let unused = models.iter().find(unused).map(|(part, _)| part.clone());
+        let model = of_parts(name, models, returned as usize);
         let process = process(eval)?;
         let number = process.own.len();
+        let new = process.own.iter().all(|own| own.class != name);
+        let why = match (why, unused) {
+            ("", Some(part)) => format!("it runs self.{part} in a branch only, or not at all"),
+            (why, _) => why.to_owned(),
+        };
+        if new && !why.is_empty() {
+            process.dist()?.note_unfollowed(format!("{name}.forward"), line, why);
+        }
         anyhow::ensure!(number < 1000, "a process has at most 1000 models");
         process.own.push(OwnModule { model: model.0.clone(), class: name.to_owned() });
         eval.module().set(&kept_at(number), kept);

@@ -1,5 +1,5 @@
 //! What no call of a plan shows and the diagnosis has to know: groups that ranks make differently,
-//! works that nobody waits for ([`Remark`]), waits in a store that come to nothing ([`LostWait`]), and
+//! works that nobody waits for, parts of a program that were not followed ([`Remark`]), waits in a store that come to nothing ([`LostWait`]), and
 //! backward passes that reduce nothing ([`BackwardPass`]).
 //!
 //! A plan says each in the name of an operation that takes no time, or in what the operation is a
@@ -52,6 +52,31 @@ pub enum Remark {
         /// `isend` or `irecv`.
         call: String,
     },
+    /// A receive of NCCL's, which ignores tags, gets a message that was sent with another tag.
+    TagIgnored {
+        /// The receive's.
+        received: i64,
+        /// The send's.
+        sent: i64,
+        /// Who sends.
+        from: GlobalRank,
+    },
+    /// An optimizer steps on gradients that DDP has not reduced.
+    NotReduced {
+        /// True if the backward pass went past DDP, through the model that it wraps; false if it ran under
+        /// `no_sync()`.
+        past: bool,
+    },
+    /// A part of the program that was run, and of which nothing else is known: which calls it makes, or which
+    /// parameters it uses.
+    NotFollowed {
+        /// `Net.forward`.
+        what: String,
+        /// Its line in the program's text, counted from 1.
+        line: u32,
+        /// Why: a few words behind "since".
+        why: String,
+    },
 }
 
 impl Remark {
@@ -82,7 +107,25 @@ impl Remark {
             let (call, held) = name.strip_suffix(UNHELD)?.split_once(HELD)?;
             Some(Remark::Unheld { call: call.to_owned(), name: held.to_owned() })
         };
-        new_group().or_else(dropped).or_else(left).or_else(unheld).or_else(failed)
+        let tag = || {
+            let (received, rest) = name.strip_prefix(TAGGED)?.split_once(SENT)?;
+            let (sent, from) = rest.split_once(SENDER)?;
+            let from = GlobalRank(from.parse().ok()?);
+            Some(Remark::TagIgnored { received: received.parse().ok()?, sent: sent.parse().ok()?, from })
+        };
+        let not_reduced = || match name.strip_prefix(STEPS)? {
+            UNSYNCED => Some(Remark::NotReduced { past: false }),
+            PAST => Some(Remark::NotReduced { past: true }),
+            _ => None,
+        };
+        let not_followed = || {
+            let (what, rest) = name.split_once(LINE)?;
+            let (line, why) = rest.split_once(UNFOLLOWED)?;
+            let line = line.parse().ok()?;
+            Some(Remark::NotFollowed { what: what.to_owned(), line, why: why.to_owned() })
+        };
+        let of_program = || tag().or_else(not_reduced).or_else(not_followed);
+        of_program().or_else(new_group).or_else(dropped).or_else(left).or_else(unheld).or_else(failed)
     }
 }
 
@@ -90,6 +133,14 @@ const DROPPED: &str = ": its work is let go of at once";
 const HELD: &str = ": its work is held by ";
 const UNHELD: &str = ", which lets go of it";
 const LEFT: &str = ": nothing waits for it";
+const TAGGED: &str = "the receive of tag ";
+const SENT: &str = " gets what was sent with tag ";
+const SENDER: &str = " by rank ";
+const STEPS: &str = "optimizer.step on gradients of ";
+const UNSYNCED: &str = "a pass under no_sync()";
+const PAST: &str = "a pass through the wrapped model";
+const LINE: &str = " in line ";
+const UNFOLLOWED: &str = " is not followed, since ";
 const UNHEARD: &str = ", and nobody waits for it";
 
 impl fmt::Display for Remark {
@@ -103,6 +154,15 @@ impl fmt::Display for Remark {
             Remark::Dropped { call } => write!(f, "{call}{DROPPED}"),
             Remark::Unheld { call, name } => write!(f, "{call}{HELD}{name}{UNHELD}"),
             Remark::Left { call } => write!(f, "{call}{LEFT}"),
+            Remark::TagIgnored { received, sent, from } => {
+                write!(f, "{TAGGED}{received}{SENT}{sent}{SENDER}{from}")
+            }
+            Remark::NotReduced { past } => {
+                write!(f, "{STEPS}{}", if *past { PAST } else { UNSYNCED })
+            }
+            Remark::NotFollowed { what, line, why } => {
+                write!(f, "{what}{LINE}{line}{UNFOLLOWED}{why}")
+            }
         }
     }
 }
@@ -117,17 +177,20 @@ mod tests {
         fn a_name_tells_what_was_said(
             ranks in proptest::collection::vec(0u32..99, 0..5),
             error in "\\PC{0,20}",
-            nth in 0usize..5,
+            nth in 0usize..8,
         ) {
             let remarks = [
                 Remark::NewGroup {
                     name: "3".into(),
                     ranks: ranks.into_iter().map(GlobalRank).collect(),
                 },
-                Remark::Failed { call: "all_reduce".into(), error },
+                Remark::Failed { call: "all_reduce".into(), error: error.clone() },
                 Remark::Dropped { call: "isend".into() },
                 Remark::Left { call: "irecv".into() },
                 Remark::Unheld { call: "irecv".into(), name: "req".into() },
+                Remark::TagIgnored { received: -3, sent: 4, from: GlobalRank(2) },
+                Remark::NotReduced { past: nth % 2 == 0 },
+                Remark::NotFollowed { what: "Net.forward".into(), line: 7, why: error },
             ];
             let said = remarks[nth].to_string();
             prop_assert_eq!(Remark::parse(&said), Some(remarks[nth].clone()));

@@ -24,6 +24,9 @@ pub(super) struct Issue {
     pub(super) via: &'static str,
     /// The group whose backend copies.
     pub(super) group: GroupId,
+    /// True for sends and receives on the group's own communicator and stream: batched ones, and those of
+    /// processes that are bound to devices. In the plan even a single one is a batch.
+    pub(super) batched: bool,
     /// Copies before the calls.
     pub(super) before: Vec<Action>,
     /// The calls; several of them are made together.
@@ -53,6 +56,7 @@ impl Issue {
         Issue {
             via,
             group,
+            batched: false,
             before: Vec::new(),
             calls: Vec::new(),
             after: Vec::new(),
@@ -259,7 +263,7 @@ impl Dist<'_> {
         self.note_check(&issue);
         let side = if async_op { None } else { self.side_stream(&issue.calls) };
         let async_op = async_op || side.is_some();
-        let Issue { via, before, calls, after, temporaries, fault, reads, writes, .. } = issue;
+        let Issue { via, batched, before, calls, after, temporaries, fault, reads, writes, .. } = issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
         }
@@ -283,6 +287,7 @@ impl Dist<'_> {
                 self.record(action, Some(via));
             }
             let action = match <[Call; 1]>::try_from(calls) {
+                Ok([call]) if batched => Some(Action::Coalesced { calls: vec![call], async_op }),
                 Ok([call]) => Some(Action::Call { call, async_op }),
                 Err(calls) if calls.is_empty() => None,
                 Err(calls) => Some(Action::Coalesced { calls, async_op }),

@@ -13,7 +13,7 @@ use super::group_table::{GroupEntry, GroupTable};
 use super::groups::World;
 use super::issue::collective_call;
 use super::pairs::{Pair, never_made};
-use super::remark::{Noted, Whole, groups_made_alike};
+use super::remark::{GivenTag, Noted, Whole, groups_made_alike, tags_ignored};
 use super::rendezvous::Environment;
 use super::sizes::SizeTable;
 use super::tensor::Tensor;
@@ -102,6 +102,8 @@ pub(super) enum Recorded {
     Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
     /// The rank waits here until the other one of the pair has come.
     Pair { pair: Pair, at: Option<SourceLine> },
+    /// The tag that a send or receive was given which NCCL carries out.
+    Tag(GivenTag),
     /// What is said of the rank here, unless there turns out to be nothing to say.
     Remark(Noted),
 }
@@ -260,11 +262,12 @@ impl Job {
         let mut program_of = Vec::new();
         let pairs = shared.circles_of_pairs(&ranks);
         let alike = groups_made_alike(&ranks);
-        for (rank, state) in (0..).map(GlobalRank).zip(ranks) {
+        let tags = tags_ignored(&ranks);
+        for ((rank, state), tags) in (0..).map(GlobalRank).zip(ranks).zip(tags) {
             let RankState { recorded, works, .. } = state;
             let whole = Whole::of(alike, &works, &recorded);
             let is_said = |noted: &Noted| noted.is_said(&whole);
-            let (program, moved) = shared.program(recorded, &pairs, is_said);
+            let (program, moved) = shared.program(recorded, &pairs, &tags, is_said);
             while let Some((_, moment)) = moments.next_if(|(of, _)| *of == rank) {
                 *moment = moved.get(*moment as usize).copied().unwrap_or(program.ops.len() as u32);
             }
@@ -372,6 +375,7 @@ impl Shared {
         &self,
         recorded: Vec<Recorded>,
         pairs: &BTreeMap<Pair, GroupId>,
+        tags: &BTreeMap<usize, i64>,
         is_said: impl Fn(&Noted) -> bool,
     ) -> (Program, Vec<u32>) {
         let barrier = |group, via: &str, at| Op {
@@ -384,7 +388,7 @@ impl Shared {
         };
         let mut ops: Vec<Op> = Vec::new();
         let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());
-        for one in recorded {
+        for (index, one) in recorded.into_iter().enumerate() {
             moved.push(ops.len() as u32);
             let mut op = match one {
                 Recorded::Op(op) => op,
@@ -401,6 +405,10 @@ impl Shared {
                 Recorded::Remark(noted) => match is_said(&noted) {
                     true => noted.op(),
                     false => continue,
+                },
+                Recorded::Tag(given) => match tags.get(&index) {
+                    Some(sent) => given.op(*sent),
+                    None => continue,
                 },
                 Recorded::Pair { pair, at } => match pairs.get(&pair) {
                     Some(group) => barrier(*group, "ncclCommInitRank", at),

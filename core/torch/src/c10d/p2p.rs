@@ -10,6 +10,7 @@ use super::issue::{Issue, Use};
 use super::job::Recorded;
 use super::pairs::Pair;
 use super::refusals::Asked;
+use super::remark::GivenTag;
 use super::tensor::{Layout, Tensor};
 use super::work::Work;
 use lockstep_core::group::{BackendName, GroupId};
@@ -214,8 +215,10 @@ impl Dist<'_> {
         };
         let (asked, _) = self.ask(pg, first.tensor.device, "startCoalescing")?;
         let together = asked.backend == BackendName::Nccl;
+        let batch =
+            || Issue { batched: true, ..Issue::new("batch_isend_irecv", GroupId::WORLD) };
         let outer = match together {
-            true => self.state.batch.replace(Issue::new("batch_isend_irecv", GroupId::WORLD)),
+            true => self.state.batch.replace(batch()),
             false => None,
         };
         let mut works = Vec::new();
@@ -230,10 +233,9 @@ impl Dist<'_> {
             Ok(())
         });
         if together {
-            let batch = std::mem::replace(&mut self.state.batch, outer);
+            let made_together = std::mem::replace(&mut self.state.batch, outer);
             made?;
-            let batch = batch.unwrap_or_else(|| Issue::new("batch_isend_irecv", GroupId::WORLD));
-            works.extend(self.issue(batch, true)?);
+            works.extend(self.issue(made_together.unwrap_or_else(batch), true)?);
         } else {
             made?;
         }
@@ -277,12 +279,13 @@ impl Dist<'_> {
         async_op: bool,
     ) -> Called {
         let (asked, group) = self.ask(pg, tensor.device, "send")?;
-        let tag = sendable(asked, tensor, tag)?;
+        let (tag, given) = (sendable(asked, tensor, tag)?, tag);
         let peer = GroupRank(asked.peer(peer, self.pg(pg).me.0)?);
-        if asked.backend == BackendName::Nccl {
-            self.pair_with(pg, group, peer);
-        }
         let mut issue = Issue::new(if async_op { "isend" } else { "send" }, group);
+        if asked.backend == BackendName::Nccl {
+            issue.batched = !self.pair_with(pg, group, peer);
+            self.note_tag((pg, group, peer), true, given);
+        }
         let tensor = self.whole(&mut issue, tensor, Use::Read, "tensor");
         issue.calls.push(Call::Send { group, peer, tensor, tag });
         self.issue(issue, async_op)
@@ -297,7 +300,7 @@ impl Dist<'_> {
         async_op: bool,
     ) -> Called {
         let (asked, group) = self.ask(pg, tensor.device, "recv")?;
-        let tag = sendable(asked, tensor, tag)?;
+        let (tag, given) = (sendable(asked, tensor, tag)?, tag);
         let peer = match peer {
             Some(peer) => Some(GroupRank(asked.peer(peer, self.pg(pg).me.0)?)),
             None if asked.backend == BackendName::Nccl => {
@@ -305,10 +308,11 @@ impl Dist<'_> {
             }
             None => None,
         };
-        if let (Some(peer), BackendName::Nccl) = (peer, asked.backend) {
-            self.pair_with(pg, group, peer);
-        }
         let mut issue = Issue::new(if async_op { "irecv" } else { "recv" }, group);
+        if let (Some(peer), BackendName::Nccl) = (peer, asked.backend) {
+            issue.batched = !self.pair_with(pg, group, peer);
+            self.note_tag((pg, group, peer), false, given);
+        }
         let tensor = self.whole(&mut issue, tensor, Use::Write, "tensor");
         issue.calls.push(Call::Recv { group, peer, tensor, tag });
         self.issue(issue, async_op)
@@ -316,19 +320,29 @@ impl Dist<'_> {
 }
 
 impl Dist<'_> {
-    /// The communicator of two ranks that NCCL makes at their first call that is not batched.
-    /// A group whose processes are bound to devices uses its own for all.
-    fn pair_with(&mut self, pg: GroupHandle, group: GroupId, peer: GroupRank) {
+    /// Whether a call with that rank has the communicator of the two, which NCCL makes at their first call
+    /// that is not batched. A group whose processes are bound to devices uses its own for all.
+    fn pair_with(&mut self, pg: GroupHandle, group: GroupId, peer: GroupRank) -> bool {
         let own = self.pg(pg);
         if self.state.batch.is_some() || own.device_id.is_some() {
-            return;
+            return false;
         }
-        let Some(peer) = own.ranks.get(peer.index()).copied() else { return };
+        let Some(peer) = own.ranks.get(peer.index()).copied() else { return true };
         let pair = Pair::new(group, self.rank, peer);
         if self.state.pairs.insert(pair) {
             let at = self.state.at;
             self.write(Recorded::Pair { pair, at });
         }
+        true
+    }
+
+    /// Notes the tag that a call was given, which NCCL ignores.
+    fn note_tag(&mut self, with: (GroupHandle, GroupId, GroupRank), sends: bool, tag: i64) {
+        let (pg, group, peer) = with;
+        let Some(peer) = self.pg(pg).ranks.get(peer.index()).copied() else { return };
+        let (from, to) = if sends { (self.rank, peer) } else { (peer, self.rank) };
+        let at = self.state.at;
+        self.state.recorded.push(Recorded::Tag(GivenTag { lane: (group, from, to), sends, tag, at }));
     }
 }
 

@@ -6,7 +6,10 @@ use super::job::{RankState, Recorded};
 use super::work::{Work, WorkState};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Op, SourceLine};
+use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
+use std::collections::{BTreeMap, VecDeque};
+
 /// What is known once a rank has been recorded as a whole.
 pub(super) struct Whole<'w> {
     groups_alike: bool,
@@ -57,6 +60,7 @@ impl Noted {
             // What nothing waits behind is told as that.
             Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
+            Remark::TagIgnored { .. } | Remark::NotReduced { .. } | Remark::NotFollowed { .. } => true,
         }
     }
 
@@ -89,11 +93,68 @@ pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
     })
 }
 
+/// The tag that a program gave a send or receive of NCCL's, which matches them by their order alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GivenTag {
+    /// The group, who sends and who receives.
+    pub(super) lane: (GroupId, GlobalRank, GlobalRank),
+    /// True for the send.
+    pub(super) sends: bool,
+    pub(super) tag: i64,
+    pub(super) at: Option<SourceLine>,
+}
+
+impl GivenTag {
+    /// The moment of the plan that says that a receive gets what was sent with another tag.
+    pub(super) fn op(self, sent: i64) -> Op {
+        let remark = Remark::TagIgnored { received: self.tag, sent, from: self.lane.1 };
+        Noted { remark, work: None, at: self.at }.op()
+    }
+}
+
+/// The receives of NCCL's that get what was sent with another tag: per receiving rank, by their place in what
+/// was recorded of it, the tag of the send.
+pub(super) fn tags_ignored(ranks: &[RankState]) -> Vec<BTreeMap<usize, i64>> {
+    let mut sent: BTreeMap<_, VecDeque<i64>> = BTreeMap::new();
+    let given = |state: &RankState| -> Vec<(usize, GivenTag)> {
+        let tags = state.recorded.iter().enumerate().filter_map(|(at, one)| match one {
+            Recorded::Tag(given) => Some((at, *given)),
+            _ => None,
+        });
+        tags.collect()
+    };
+    let all: Vec<_> = ranks.iter().map(given).collect();
+    for (_, given) in all.iter().flatten().filter(|(_, given)| given.sends) {
+        sent.entry(given.lane).or_default().push_back(given.tag);
+    }
+    let ignored = |given: Vec<(usize, GivenTag)>| {
+        let receives = given.into_iter().filter(|(_, given)| !given.sends);
+        let other = receives.filter_map(|(at, given)| {
+            let tag = sent.get_mut(&given.lane)?.pop_front()?;
+            (tag != given.tag).then_some((at, tag))
+        });
+        other.collect()
+    };
+    all.into_iter().map(ignored).collect()
+}
+
 impl Dist<'_> {
     /// Notes what is said of this rank here, about a work if it is about one.
     pub(super) fn remark(&mut self, remark: Remark, work: Option<Work>) {
         let at = self.state.at;
         self.remark_at(remark, work, at);
+    }
+
+    /// Notes that an optimizer steps on gradients that DDP has not reduced: those of a pass under
+    /// `no_sync()`, or `past` DDP through the model that it wraps.
+    pub fn step_on_local_gradients(&mut self, past: bool) {
+        self.remark(Remark::NotReduced { past }, None);
+    }
+
+    /// Notes a part of the program of which nothing is known but that it was run: `Net.forward`, in that
+    /// line, and why.
+    pub fn note_unfollowed(&mut self, what: String, line: u32, why: String) {
+        self.remark(Remark::NotFollowed { what, line, why }, None);
     }
 
     /// The same of another line.

@@ -224,7 +224,7 @@ impl Dist<'_> {
             _ => return,
         };
         let at_once = |recorded: &Recorded| match recorded {
-            Recorded::Remark(_) => true,
+            Recorded::Remark(_) | Recorded::Tag(_) => true,
             Recorded::Op(op) => match &op.action {
                 Action::Copy { .. } => true,
                 Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {

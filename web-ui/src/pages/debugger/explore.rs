@@ -6,6 +6,7 @@ use crate::explain;
 use crate::protocol::{CANCELLED, Reached, Request, Response};
 use lockstep_core::plan::Plan;
 use lockstep_core::plan::remark::STORE_GROUP;
+use lockstep_diagnosis::not_followed;
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Choice, Devices, Explored, Order, Topology};
 use std::rc::Rc;
@@ -160,6 +161,15 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
         format!("{} of at most {} states, seed {}", explored.states, bounds.states, bounds.seed);
     let where_ = devices(bounds.devices, &props.plan);
     let (verdict, body) = match &explored.verdict {
+        Verdict::Completes if !not_followed(&props.plan).is_empty() => (
+            "unknown",
+            html! {
+                <>
+                    <p>{ format!("Where {where_}, every order of what was followed completes{}. Not all of the program was followed:", stores(&props.plan)) }</p>
+                    <ul class="unseen">{ for not_followed(&props.plan).into_iter().map(|why| html! { <li>{ why }</li> }) }</ul>
+                </>
+            },
+        ),
         Verdict::Completes => (
             "completes",
             html! { <p class="good">{ format!("Where {where_}, it completes in every order{}.", stores(&props.plan)) }</p> },
@@ -168,7 +178,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
             "unknown",
             html! { <p>{ format!("Where {where_}, no order was found in which it hangs; not all were looked at. `lockstep explore --states` looks at more.") }</p> },
         ),
-        Verdict::Fails { order, outcome } => {
+        Verdict::Fails { order, outcome, common } => {
             let show = {
                 let order = order.clone();
                 props.on_order.reform(move |_: MouseEvent| Some(order.clone()))
@@ -177,6 +187,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
                 <>
                     <p class="bad">{ format!("Where {where_}, there is an order in which it does not complete: {}", explain::ending(outcome)) }</p>
                     { told(order, &props.plan) }
+                    if !order.choices.is_empty() { <p>{ common.words() }</p> }
                     <button class="primary" onclick={show} data-test="show-order">{ "Step through it" }</button>
                 </>
             };

@@ -1,0 +1,54 @@
+//! The call ladder of a finding: the ranks' calls side by side around their first disagreement.
+
+use lockstep_diagnosis::{Ladder, LadderSide, LadderStep, Rung};
+use yew::prelude::*;
+
+/// The ladder as a table: a column a side, a row a call.
+pub(crate) fn ladder(ladder: &Ladder) -> Html {
+    let head = |side: &LadderSide| {
+        let class = side.culprits.then_some("culprit");
+        html! { <th scope="col" {class}>{ side.title() }</th> }
+    };
+    let left_out = |count: u64| {
+        let colspan = ladder.sides.len().to_string();
+        let text = match count {
+            1 => "1 call more".to_owned(),
+            count => format!("{count} calls more"),
+        };
+        html! { if count > 0 { <tr class="cut"><td {colspan}>{ text }</td></tr> } }
+    };
+    html! {
+        <div class="ladder" data-test="ladder">
+            <h4>{ "Calls side by side" }</h4>
+            <div class="wide"><table>
+                <thead><tr>{ for ladder.sides.iter().map(head) }</tr></thead>
+                <tbody>
+                    { left_out(ladder.before) }
+                    { for ladder.rungs.iter().map(row) }
+                    { left_out(ladder.after) }
+                </tbody>
+            </table></div>
+        </div>
+    }
+}
+
+fn row(rung: &Rung) -> Html {
+    html! {
+        <tr class={rung.differs.then_some("differs")}>{ for rung.steps.iter().map(step) }</tr>
+    }
+}
+
+fn step(step: &LadderStep) -> Html {
+    match step {
+        LadderStep::LeftOut => html! { <td class="none">{ "did not call it" }</td> },
+        LadderStep::NotReached => html! { <td class="none muted">{ "did not get here" }</td> },
+        LadderStep::Called(call) => html! {
+            <td title={call.stack.join("\n")}>
+                <b>{ call.title() }</b>
+                if call.waits { <span class="waits">{ "waits" }</span> }
+                if !call.what.is_empty() { <span class="muted">{ &call.what }</span> }
+                if let Some(line) = &call.line { <code>{ line }</code> }
+            </td>
+        },
+    }
+}
