@@ -11,6 +11,7 @@ mod exit_rule;
 mod files;
 mod findings;
 mod late_faults;
+mod output_file;
 mod plan_source;
 mod program_child;
 mod recording;

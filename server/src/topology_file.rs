@@ -1,6 +1,7 @@
 //! Topologies in files: what `lockstep calibrate` writes and `--topology` reads.
 
 use crate::files;
+use crate::output_file::write_whole;
 use anyhow::{Context, Result, bail};
 use lockstep_core::group::BackendName;
 use lockstep_sim::Topology;
@@ -63,9 +64,13 @@ impl TopologyFile {
         Ok(file)
     }
 
+    /// Writes a file. Whether what is there may be replaced was checked before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        write_whole(path, |out| Ok(out.write_all(text.as_bytes())?))
     }
 }
 

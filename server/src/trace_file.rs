@@ -1,12 +1,14 @@
 //! Trace files: which form, and written while a run goes on.
 
+use crate::output_file::write_whole;
 use anyhow::{Context, Result};
 use lockstep_core::trace::{Event, Trace, TraceHeader, TraceWriter};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes a trace: as JSON if the file is called so, else binary.
+/// Writes a trace: as JSON if the file is called so, else binary. Whether what is there may be replaced was
+/// checked before.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -15,7 +17,7 @@ pub(crate) fn write(path: &Path, trace: &Trace) -> Result<()> {
         true => trace.to_json().into_bytes(),
         false => trace.to_bytes(),
     };
-    std::fs::write(path, bytes).with_context(|| cannot(path))
+    write_whole(path, |out| Ok(out.write_all(&bytes)?))
 }
 
 fn is_json(path: &Path) -> bool {

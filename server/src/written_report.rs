@@ -1,14 +1,12 @@
 //! `--report FILE`: the report as a file to send, in Markdown or as a page of its own.
 
-use anyhow::{Context, Result, bail};
+use crate::output_file::{FileKind, Overwrite, REPORT_MARK, write_whole};
+use anyhow::Result;
 use lockstep_diagnosis::Report;
 use pulldown_cmark::{Options, Parser, html};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-/// With what every report begins, so that a later one may replace it.
-const MARK: &str = "<!-- Written by lockstep diagnose --report. -->";
 
 /// The file that a report goes to.
 #[derive(Clone, Debug)]
@@ -39,51 +37,24 @@ impl FromStr for ReportFile {
 }
 
 impl ReportFile {
-    /// Refuses a file that this command has not written itself, before any work is done.
+    /// Refuses a file that is not to be replaced, before any work is done.
     ///
     /// # Errors
-    /// When the file exists, is not empty, and is no report.
-    pub(crate) fn check(&self) -> Result<()> {
-        let path = self.path.display();
-        let mut begins = Vec::new();
-        match std::fs::File::open(&self.path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            file => file.and_then(|file| file.take(MARK.len() as u64).read_to_end(&mut begins)),
-        }
-        .with_context(|| format!("{path} cannot be read"))?;
-        if !begins.is_empty() && begins != MARK.as_bytes() {
-            bail!("{path} exists and is no report of lockstep: name another file, or remove it");
-        }
-        Ok(())
+    /// Those of [`Overwrite::check`].
+    pub(crate) fn check(&self, overwrite: Overwrite, inputs: &[&Path]) -> Result<()> {
+        overwrite.check(&self.path, FileKind::Report, inputs)
     }
 
-    /// Writes the report beside the file and renames it, so that a full disk leaves what was there.
+    /// Writes the report.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write(&self, report: &Report) -> Result<()> {
-        self.check()?;
-        let path = self.path.display();
         let text = match self.form {
-            Form::Markdown => format!("{MARK}\n{}", report.to_markdown()),
+            Form::Markdown => format!("{REPORT_MARK}\n{}", report.to_markdown()),
             Form::Html => page(report),
         };
-        let mut beside = self.path.clone().into_os_string();
-        beside.push(format!(".{}.part", std::process::id()));
-        let beside = Path::new(&beside);
-        let written = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(beside)
-            .and_then(|mut file| {
-                file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(beside, &self.path)).inspect_err(
-                    |_| {
-                        // The error of the writing is the one to be told.
-                        let _ = std::fs::remove_file(beside);
-                    },
-                )
-            });
-        written.with_context(|| format!("the report cannot be written to {path}"))
+        write_whole(&self.path, |out| Ok(out.write_all(text.as_bytes())?))
     }
 }
 
@@ -100,7 +71,7 @@ fn page(report: &Report) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     let style = include_str!("written_report.css");
     format!(
-        "{MARK}\n<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+        "{REPORT_MARK}\n<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
@@ -124,21 +95,5 @@ mod tests {
             assert!(!page.contains(tag), "{tag}: {page}");
         }
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; ![x](http://a/b)"), "{page}");
-    }
-
-    #[test]
-    fn only_a_report_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("report.md");
-        let file: ReportFile = path.to_str().unwrap().parse().unwrap();
-        file.write(&Report::healthy(2)).unwrap();
-        file.write(&Report::healthy(3)).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains("among 3 ranks"), "{text}");
-        std::fs::write(&path, "my notes").unwrap();
-        let error = file.write(&Report::healthy(2)).unwrap_err().to_string();
-        assert!(error.contains("is no report of lockstep"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "my notes");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

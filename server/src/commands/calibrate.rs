@@ -5,6 +5,7 @@ use super::elsewhere::ProcessorTime;
 use super::nccl::NcclArguments;
 use super::rank_launcher;
 use super::run::BackendChoice;
+use crate::output_file::{FileKind, Overwrite};
 use crate::terminal;
 use crate::topology_file::{Calibration, TopologyFile};
 use anyhow::{Result, bail};
@@ -75,6 +76,8 @@ pub(crate) struct Arguments {
     /// Write the topology to a file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -108,6 +111,9 @@ struct Line {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
+    if let Some(path) = &arguments.output {
+        arguments.overwrite.check(path, FileKind::Topology, &[])?;
+    }
     arguments.nccl.check_for(name)?;
     let (world_size, rounds) = (arguments.world_size, arguments.rounds);
     if rounds == 0 {

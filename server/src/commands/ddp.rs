@@ -7,6 +7,7 @@ mod text;
 
 pub(crate) use arguments::Arguments;
 
+use crate::output_file::{FileKind, write_whole};
 use crate::{files, terminal};
 use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
@@ -64,6 +65,9 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let raised = |error: lockstep_torch::ddp::DdpError| {
         anyhow::anyhow!("DDP raises {}: {error}", error.class())
     };
+    if let Some(path) = &arguments.plan {
+        arguments.overwrite.check(path, FileKind::Plan, &[])?;
+    }
     let training = arguments.training(options.clone(), recorded.as_ref())?;
     let refused = || -> Result<(), lockstep_torch::ddp::DdpError> {
         if let Some(devices) = arguments.devices() {
@@ -123,8 +127,10 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     if arguments.plan.is_some() || arguments.simulate {
         let run = training_run_as_far(&model, &training);
         let run = Missing::unless(run, in_a_step, "plan and no simulation", &mut missing)?;
-        if let (Some(path), None) = (&arguments.plan, &run) {
-            drop_plan(path)?;
+        if let (Some(path), None) = (&arguments.plan, &run)
+            && path.exists()
+        {
+            terminal::note(&format!("lockstep: {} stays as it was", path.display()));
         }
         if let (Some(path), Some(run)) = (&arguments.plan, &run) {
             write_plan(path, &run.plan_with_end())?;
@@ -340,20 +346,10 @@ fn swept(caps: &[String], model: &Model, setting: &Setting) -> Result<Result<Swe
     Ok(sweep_caps(model, setting, &caps))
 }
 
-/// There is no plan to write: one that stands there is another run's.
-fn drop_plan(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
     let bytes = match path.extension().is_some_and(|end| end == "json") {
         true => plan.to_json().into_bytes(),
         false => plan.to_bytes(),
     };
-    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    write_whole(path, |out| Ok(out.write_all(&bytes)?))
 }

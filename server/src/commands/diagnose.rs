@@ -2,11 +2,12 @@
 
 use crate::exit_rule::ExitRule;
 use crate::recording::{Held, Recording};
+use crate::output_file::Overwrite;
 use crate::written_report::ReportFile;
 use crate::{files, terminal};
 use anyhow::{Result, bail};
 use lockstep_diagnosis::Report;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Say what went wrong in what a job left: Flight Recorder dumps, logs, profiles, or a trace
@@ -22,12 +23,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     report: Option<ReportFile>,
     #[command(flatten)]
+    overwrite: Overwrite,
+    #[command(flatten)]
     exit: ExitRule,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.report {
-        file.check()?;
+        let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
+        file.check(arguments.overwrite, &inputs)?;
     }
     let report = match diagnose(&arguments.paths) {
         Ok(report) => report,

@@ -1,11 +1,13 @@
 //! The folder that a run's Flight Recorder dumps go to.
 
+use crate::files;
 use anyhow::{Context, Result, bail};
 use lockstep_core::rank::GlobalRank;
+use lockstep_formats::flight_recorder::is_written_by_lockstep;
 use lockstep_gpu_exec::RankDump;
 use rustix::fs::Access;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes what a rank handed in, over what it handed in before.
 ///
@@ -21,13 +23,37 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// Makes the folder, if it is not there, and removes what ranks of an earlier run have left there: a
-/// rank that leaves no dump this time, or that this run does not have, would be taken for one of this
-/// run. Only files of the names that dumps are given, of ranks that are `meant`, and nothing else.
+/// Refuses a folder that cannot take a run's dumps: one that cannot be written, or that holds a dump of the ranks
+/// that are `meant` which Lockstep has not written, and which is the evidence of another job.
 ///
 /// # Errors
-/// When such a file cannot be removed, or none could be written there: a run may take hours to find out.
+/// When it is one: a run may take hours to find out.
+pub(crate) fn check(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Result<()> {
+    earlier(folder, meant).map(drop)
+}
+
+/// Makes the folder, if it is not there, and removes what ranks of an earlier run of Lockstep's have left there: a
+/// rank that leaves no dump this time, or that this run does not have, would be taken for one of this run.
+///
+/// # Errors
+/// Those of [`check`], and when such a file cannot be removed.
 pub(crate) fn make_room(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Result<()> {
+    for path in earlier(folder, meant)? {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| {
+                    format!("cannot remove {}, an earlier run's dump", path.display())
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The dumps of an earlier run of Lockstep's in a folder, which is made if it is not there. Only files of the
+/// names that dumps are given.
+fn earlier(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Result<Vec<PathBuf>> {
     if folder.exists() && !folder.is_dir() {
         bail!("{}: it is a file, and dumps are files of a folder", cannot_write(folder));
     }
@@ -36,27 +62,31 @@ pub(crate) fn make_room(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Re
     access.with_context(|| cannot_write(folder))?;
     let entries = std::fs::read_dir(folder);
     let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut found = Vec::new();
     for entry in entries.flatten() {
         let of = entry.file_name().to_str().and_then(RankDump::rank_of_file);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && of.is_some_and(&meant) {
-            match std::fs::remove_file(entry.path()) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    let path = entry.path();
-                    return Err(error).with_context(|| {
-                        format!("cannot remove {}, an earlier run's dump", path.display())
-                    });
-                }
-                _ => {}
-            }
+        if !is_file || !of.is_some_and(&meant) {
+            continue;
         }
+        let path = entry.path();
+        let bytes = files::read(&path, files::MAX_FILE_BYTES)?;
+        if !bytes.is_empty() && !is_written_by_lockstep(&bytes) {
+            bail!(
+                "{} is a dump that Lockstep has not written, and stays as it is: name another --dump-dir, or \
+                 move the dumps away",
+                path.display()
+            );
+        }
+        found.push(path);
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_formats::flight_recorder::Dump;
     use std::collections::BTreeSet;
 
     #[test]
@@ -70,8 +100,9 @@ mod tests {
             "nccl_trace_rank_1.json",
             "notes.txt",
         ];
+        let own = Dump::default().to_pickle();
         for name in names {
-            std::fs::write(folder.path().join(name), "x").unwrap();
+            std::fs::write(folder.path().join(name), &own).unwrap();
         }
         std::fs::create_dir(folder.path().join("nccl_trace_rank_2")).unwrap();
         let left = || -> BTreeSet<String> {
@@ -86,6 +117,13 @@ mod tests {
         assert_eq!(left(), BTreeSet::from(kept.map(str::to_owned)));
         make_room(&folder.path().join("none/yet"), |_| true).unwrap();
         assert!(folder.path().join("none/yet").is_dir());
+        // PyTorch's own dump is the evidence of another job.
+        let theirs = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/flight-recorder/t215_healthy");
+        let theirs = std::fs::read_dir(theirs).unwrap().flatten().find(|it| it.path().is_file()).unwrap();
+        std::fs::copy(theirs.path(), folder.path().join("nccl_trace_rank_1")).unwrap();
+        let refused = make_room(folder.path(), |_| true).unwrap_err().to_string();
+        assert!(refused.contains("nccl_trace_rank_1 is a dump that Lockstep has not written"), "{refused}");
+        assert_eq!(left().len(), 6);
     }
 
     #[test]

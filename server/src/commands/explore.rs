@@ -2,6 +2,7 @@
 
 use super::describe;
 use crate::exit_rule::ExitRule;
+use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{LinkOptions, PlanArguments};
 use crate::{terminal, trace_file};
 use anyhow::Result;
@@ -12,7 +13,7 @@ use lockstep_diagnosis::{Report, diagnose_trace};
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Devices, Explored, Order, SimConfig, explore, simulate};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Look for an order of what a plan leaves open in which it hangs
@@ -34,6 +35,8 @@ pub(crate) struct Arguments {
     /// Write the trace of a run that does not complete to a file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -61,6 +64,10 @@ struct Printed<'a> {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(path) = &arguments.output {
+        let input = Path::new(&arguments.plan.what);
+        arguments.overwrite.check(path, FileKind::Trace, &[input])?;
+    }
     let plan = arguments.plan.plan()?;
     let topology = arguments.links.topology(&plan)?;
     let config = SimConfig { topology, ..SimConfig::default() };

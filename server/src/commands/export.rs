@@ -1,5 +1,6 @@
 //! `lockstep export`: what a plan does, or did, in the words of other tools.
 
+use crate::output_file::{FileKind, Overwrite, write_whole};
 use crate::plan_source::PlanArguments;
 use crate::recording::is_lockstep_trace;
 use crate::{files, terminal};
@@ -26,6 +27,8 @@ pub(crate) struct Arguments {
     /// Write to a file instead of standard output; a folder for --flight-recorder
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
 }
 
 /// Which tool's words.
@@ -55,18 +58,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         terminal::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let cannot = || format!("cannot write {}", path.display());
-    let mut file = BufWriter::new(File::create(path).with_context(cannot)?);
-    let written = write(&plan, &arguments.form, &mut file).and_then(|()| Ok(file.flush()?));
-    if written.is_err() {
-        // Half a file could be taken for a whole one.
-        let _ = std::fs::remove_file(path);
-    }
-    // What the form cannot say is no fault of the file.
-    written.map_err(|error| match error.is::<std::io::Error>() {
-        true => error.context(cannot()),
-        false => error,
-    })?;
+    let kind = if arguments.form.msccl { FileKind::Msccl } else { FileKind::Goal };
+    arguments.overwrite.check(path, kind, &[Path::new(&arguments.plan.what)])?;
+    write_whole(path, |mut file| write(&plan, &arguments.form, &mut file))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,6 +73,7 @@ fn dumps(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
             simulate(&arguments.plan.plan()?, &config)?
         }
     };
+    super::dumps::check(folder, |_| true)?;
     let json = folder.join("json");
     fs::create_dir_all(&json).with_context(|| format!("cannot create {}", json.display()))?;
     let save = |path: PathBuf, bytes: &[u8]| {

@@ -1,8 +1,9 @@
 //! `lockstep plan`: the plan of a scenario or a call, as a file.
 
+use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::terminal;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lockstep_torch::c10d::support::Documents;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ pub(crate) struct Arguments {
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -42,6 +45,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
+    let input = PathBuf::from(&what);
     let plan =
         PlanArguments { what, options: arguments.options, schedule: arguments.schedule }.plan()?;
     let bytes = match arguments.binary {
@@ -49,8 +53,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => (plan.to_json() + "\n").into_bytes(),
     };
     match arguments.output {
-        Some(path) => std::fs::write(&path, bytes)
-            .with_context(|| format!("cannot write {}", path.display()))?,
+        Some(path) => arguments.overwrite.write(&path, FileKind::Plan, &[&input], &bytes)?,
         None => terminal::print(&bytes)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         join_timeout: Duration::from_secs(arguments.join_timeout),
         ..RunOptions::default()
     };
+    arguments.results.check(&what)?;
     if arguments.backend == Carried::Mpi {
         if arguments.rendezvous.is_some() {
             anyhow::bail!(

@@ -2,6 +2,7 @@
 
 use super::{describe_end, dumps, rank_launcher, signals};
 use crate::exit_rule::ExitRule;
+use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,7 @@ use lockstep_gpu_exec::{RunEvent, RunHandle, RunOptions, SharingStrategy, Transp
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
 use lockstep_torch::c10d::STORE_TENSOR;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What a shell reports of a command that Ctrl-C ended.
@@ -110,6 +111,8 @@ pub(crate) struct Results {
     /// Write the trace to a file while it runs, binary; or at its end, as JSON, if the name ends in .json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -118,6 +121,20 @@ pub(crate) struct Results {
 }
 
 impl Results {
+    /// Refuses what is not to be replaced before a run begins. `input` is what its plan is read from.
+    ///
+    /// # Errors
+    /// When the trace's file or the dumps' folder holds what Lockstep has not written.
+    pub(crate) fn check(&self, input: &str) -> Result<()> {
+        if let Some(path) = &self.output {
+            self.overwrite.check(path, FileKind::Trace, &[Path::new(input)])?;
+        }
+        match &self.dump_dir {
+            Some(folder) => dumps::check(folder, |_| true),
+            None => Ok(()),
+        }
+    }
+
     /// The ring's size: as asked for, as PyTorch's variable says, or PyTorch's default.
     pub(crate) fn recorded_calls(&self) -> Result<u32> {
         if let Some(calls) = self.recorded_calls {
@@ -201,6 +218,7 @@ struct Ran<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
+    arguments.results.check(&arguments.plan.what)?;
     let (plan, said) = arguments.plan.plan_and_said()?;
     arguments.nccl.check_for(name)?;
     let sharing = strategy(arguments.sharing, name)?;

@@ -62,6 +62,9 @@ async fn serve(arguments: Arguments) -> Result<()> {
     let listener = listen(&arguments.host, arguments.port).await?;
     let folder = data_folder(arguments.data_dir)?;
     let store = Arc::new(Store::open(&folder)?);
+    for note in store.notes() {
+        terminal::note(&format!("lockstep: {note}"));
+    }
     let runs = Runs::new(store.clone(), rank_launcher()?);
     let service = Service {
         store,
@@ -113,7 +116,11 @@ async fn listen(host: &str, port: u16) -> Result<TcpListener> {
     })
 }
 
-fn data_folder(given: Option<PathBuf>) -> Result<PathBuf> {
+/// The data folder: as given, or where the environment says.
+///
+/// # Errors
+/// When neither says one.
+pub(super) fn data_folder(given: Option<PathBuf>) -> Result<PathBuf> {
     let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     given
         .or_else(|| from("LOCKSTEP_DATA_DIR"))

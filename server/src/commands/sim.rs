@@ -2,6 +2,7 @@
 
 use super::{describe_end, describe_ps};
 use crate::exit_rule::ExitRule;
+use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
@@ -12,7 +13,7 @@ use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
 use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate};
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Simulate a plan and say what happens
@@ -33,6 +34,8 @@ pub(crate) struct Arguments {
     /// Write the trace to a file: JSON if it ends in .json, else binary
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Say also what each rank would raise under TORCH_DISTRIBUTED_DEBUG=DETAIL, where PyTorch
     /// compares the ranks' calls instead of letting them hang
     #[arg(long)]
@@ -107,6 +110,10 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(path) = &arguments.output {
+        let input = Path::new(&arguments.plan.what);
+        arguments.overwrite.check(path, FileKind::Trace, &[input])?;
+    }
     let (plan, said) = arguments.plan.plan_and_said()?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;

@@ -4,19 +4,20 @@
 //! A run's row is written when it starts and again when it ends. One that still says `running`
 //! when the store is opened belonged to a service that crashed: it is marked `interrupted`, and its
 //! trace can be read up to where it was cut off. An uploaded trace is in the list and in its file,
-//! or in neither.
+//! or in neither. A file that the list does not have is taken into it again (`adopt`), never removed.
 
+mod adopt;
 mod record;
 
 pub(crate) use record::{RunEnd, RunRecord, RunState, TraceRecord};
 
+use adopt::Sides;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Origin;
 use lockstep_core::trace::rank_of_file_name;
 use lockstep_diagnosis::Report;
 use record::{SELECT_RUN, SELECT_TRACE, run_of, to_json, trace_of};
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The tables' version; a store of another one is refused.
 const VERSION: i64 = 1;
+
+/// The tables, each with a folder of its name for their files.
+const TABLE_NAMES: [&str; 2] = ["runs", "traces"];
 
 /// When there are more runs, or traces, the oldest go.
 const MAX_KEPT: usize = 200;
@@ -101,6 +105,8 @@ pub(crate) struct Store {
     list: Mutex<Connection>,
     /// Numbers for files that are being written.
     incoming: AtomicU64,
+    /// See [`Store::notes`].
+    notes: Vec<String>,
     /// Held while the store is open: a second service would take our runs for crashed ones.
     _lock: File,
 }
@@ -111,41 +117,47 @@ impl Store {
     /// # Errors
     /// When the folder cannot be used, or another service uses it.
     pub(crate) fn open(folder: &Path) -> Result<Store, StoreError> {
-        for part in ["runs", "traces"] {
+        for part in TABLE_NAMES {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(at("make the folder", &path))?;
         }
-        let path = folder.join("lock");
-        let lock = File::create(&path).map_err(at("open", &path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(StoreError::InUse(folder.into())),
-            Err(fs::TryLockError::Error(error)) => return Err(at("lock", &path)(error)),
-        }
-        let list = Connection::open(folder.join("lockstep.sqlite"))?;
-        list.pragma_update(None, "journal_mode", "WAL")?;
-        match list.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
-            VERSION => {}
-            0 => {
-                let made = list.execute_batch(&format!(
-                    "BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
-                ));
-                made?;
-            }
-            found => return Err(StoreError::OtherVersion { folder: folder.into(), found }),
-        }
+        let lock = locked(folder)?;
+        let mut notes = Vec::new();
+        let list = adopt::open_list(folder, &mut notes)?;
         list.execute("UPDATE runs SET state = 'interrupted' WHERE state = 'running'", [])?;
+        for table in TABLE_NAMES {
+            adopt::adopt(&list, table, &folder.join(table), &mut notes)?;
+        }
         // A run without its trace still says how it ended; an uploaded trace is nothing else.
-        sweep(&list, "runs", &folder.join("runs"))?;
-        for id in sweep(&list, "traces", &folder.join("traces"))? {
-            list.execute("DELETE FROM traces WHERE id = ?1", [id])?;
+        let Sides { rows, files } = Sides::of(&list, "traces", &folder.join("traces"))?;
+        for id in rows.difference(&files) {
+            list.execute("DELETE FROM traces WHERE id = ?1", [*id as i64])?;
+            notes.push(format!("the file of uploaded trace {id} is gone, and so is its row"));
         }
         Ok(Store {
             folder: folder.into(),
             list: Mutex::new(list),
             incoming: AtomicU64::new(0),
+            notes,
             _lock: lock,
         })
+    }
+
+    /// Puts the list aside, under another name, so that [`Store::open`] makes a new one from the files.
+    ///
+    /// # Errors
+    /// When a service uses the folder, or the list cannot be renamed.
+    pub(crate) fn forget_list(folder: &Path) -> Result<(), StoreError> {
+        let _lock = locked(folder)?;
+        match folder.join(adopt::LIST).exists() {
+            true => adopt::put_aside(folder).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// What was found amiss when the store was opened, a sentence each.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Where a run's trace is.
@@ -234,7 +246,8 @@ impl Store {
         let mut rows = statement.query([])?;
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
-            runs.push(run_of(row)?);
+            // A row that holds something else altogether takes no other away.
+            runs.extend(run_of(row).ok());
         }
         Ok(runs)
     }
@@ -310,7 +323,7 @@ impl Store {
         let mut rows = statement.query([])?;
         let mut traces = Vec::new();
         while let Some(row) = rows.next()? {
-            traces.push(trace_of(row)?);
+            traces.extend(trace_of(row).ok());
         }
         Ok(traces)
     }
@@ -332,6 +345,17 @@ impl Store {
     }
 }
 
+/// The lock of a folder: a second service would take our runs for crashed ones.
+fn locked(folder: &Path) -> Result<File, StoreError> {
+    let path = folder.join("lock");
+    let lock = File::create(&path).map_err(at("open", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(StoreError::InUse(folder.into())),
+        Err(fs::TryLockError::Error(error)) => Err(at("lock", &path)(error)),
+    }
+}
+
 /// Takes what is over the limit off a list and returns its ids.
 fn forget(list: &Connection, table: &str, only: &str) -> Result<Vec<u64>, StoreError> {
     let mut statement = list.prepare(&format!(
@@ -340,29 +364,6 @@ fn forget(list: &Connection, table: &str, only: &str) -> Result<Vec<u64>, StoreE
     ))?;
     let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;
     Ok(ids.map(|id| id.map(|id| id as u64)).collect::<Result<_, _>>()?)
-}
-
-/// Removes the files of a folder that a crash has left without a row, and returns the rows that
-/// have no file.
-fn sweep(list: &Connection, table: &str, folder: &Path) -> Result<BTreeSet<i64>, StoreError> {
-    let mut statement = list.prepare(&format!("SELECT id FROM {table}"))?;
-    let mut rows: BTreeSet<i64> =
-        statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let known = rows.clone();
-    for entry in fs::read_dir(folder).map_err(at("read the folder", folder))? {
-        let path = entry.map_err(at("read the folder", folder))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match name.strip_suffix(".lks").and_then(|id| id.parse().ok()) {
-            Some(id) if known.contains(&id) => {
-                rows.remove(&id);
-            }
-            Some(_) => remove(&path)?,
-            // What the user put there is not ours to remove.
-            None if name.ends_with(INCOMING) => remove(&path)?,
-            None => {}
-        }
-    }
-    Ok(rows)
 }
 
 fn remove(path: &Path) -> Result<(), StoreError> {
@@ -385,7 +386,16 @@ fn now_ms() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::trace::Outcome;
+    use lockstep_core::group::{BackendName, ProcessGroup};
+    use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceHeader};
+
+    fn trace() -> Trace {
+        let origin = Origin::Run { backend: "host".into(), device: "2 processes".into() };
+        let groups = vec![ProcessGroup::world(2, BackendName::Host).unwrap()];
+        let header = TraceHeader { origin, world_size: 2, groups, plan: None, epoch_ns: 7 };
+        let end = Some(TraceEnd { time_ps: 1000, outcome: Outcome::Completed });
+        Trace { header, events: Vec::new(), end }
+    }
 
     #[test]
     fn a_run_that_never_ended_is_interrupted_at_the_next_start() {
@@ -414,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_half_done_is_gone_at_the_next_start() {
+    fn what_is_not_in_the_list_is_kept_and_taken_into_it() {
         let folder = tempfile::tempdir().unwrap();
         let traces = folder.path().join("traces");
         let store = Store::open(folder.path()).unwrap();
@@ -426,17 +436,58 @@ mod tests {
         assert_eq!(fs::read(store.trace_file(kept)).unwrap(), b"bytes");
         assert_eq!(fs::read_dir(&traces).unwrap().count(), 2);
         fs::remove_file(store.trace_file(lost)).unwrap();
-        let strays = [store.trace_file(99), traces.join("7.incoming"), store.run_file(99)];
-        for stray in strays.iter().chain([&traces.join("notes.txt")]) {
+        let strays = [store.trace_file(99), store.run_file(99), traces.join("notes.txt")];
+        for stray in strays.iter().chain([&traces.join("7.incoming")]) {
             fs::write(stray, "x").unwrap();
         }
+        let found = trace();
+        fs::write(store.trace_file(50), found.to_bytes()).unwrap();
+        fs::write(store.run_file(51), found.to_bytes()).unwrap();
         drop(store);
         let store = Store::open(folder.path()).unwrap();
         let ids: Vec<u64> = store.traces().unwrap().iter().map(|trace| trace.id).collect();
-        assert_eq!(ids, [kept]);
-        assert!(strays.iter().all(|stray| !stray.exists()));
-        assert!(traces.join("notes.txt").exists() && store.trace_file(kept).exists());
+        assert_eq!(ids, [50, kept]);
+        assert!(!traces.join("7.incoming").exists());
+        assert!(strays.iter().all(|stray| stray.exists()) && store.trace_file(kept).exists());
         assert!(store.run(run).unwrap().is_some());
+        let adopted = store.run(51).unwrap().unwrap();
+        assert_eq!((adopted.state, adopted.outcome), (RunState::Ended, Some(Outcome::Completed)));
+        assert_eq!(store.notes().len(), 5, "{:?}", store.notes());
+        // A new run does not take the place of a file that could not be read.
+        assert_eq!(store.add_run("b", "host", 2).unwrap(), 100);
+    }
+
+    #[test]
+    fn a_list_that_is_gone_or_damaged_is_made_from_the_files() {
+        type Harm = fn(&Path);
+        let harms: [Harm; 4] = [
+            |list| fs::write(list, "").unwrap(),
+            |list| fs::remove_file(list).unwrap(),
+            |list| fs::write(list, [7; 9000]).unwrap(),
+            |list| {
+                let mut bytes = fs::read(list).unwrap();
+                bytes[4096..].fill(0xa5);
+                fs::write(list, bytes).unwrap();
+            },
+        ];
+        for (number, harm) in harms.into_iter().enumerate() {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(folder.path()).unwrap();
+            let report = Report::healthy(2);
+            let bytes = trace().to_bytes();
+            let uploaded = store.add_trace("a", &trace().header.origin, 2, &report, &bytes).unwrap().id;
+            let run = store.add_run("a", "host", 2).unwrap();
+            fs::write(store.run_file(run), &bytes).unwrap();
+            drop(store);
+            for end in ["-wal", "-shm"] {
+                let _ = fs::remove_file(folder.path().join(format!("{}{end}", adopt::LIST)));
+            }
+            harm(&folder.path().join(adopt::LIST));
+            let store = Store::open(folder.path()).unwrap();
+            assert!(store.trace(uploaded).unwrap().is_some(), "{number}: {:?}", store.notes());
+            assert!(store.run(run).unwrap().is_some(), "{number}: {:?}", store.notes());
+            assert_eq!(fs::read(store.run_file(run)).unwrap(), bytes);
+        }
     }
 
     #[test]

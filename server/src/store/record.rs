@@ -2,7 +2,7 @@
 
 use super::StoreError;
 use lockstep_core::trace::{Origin, Outcome};
-use lockstep_diagnosis::Report;
+use lockstep_diagnosis::{Report, Verdict};
 use lockstep_sim::Comparison;
 use rusqlite::Row;
 use serde::Serialize;
@@ -49,7 +49,8 @@ pub(crate) struct RunRecord {
 pub(crate) enum Ending {
     /// Completed, and equal to the simulation of its plan.
     Verified,
-    /// Completed, and nothing to hold its values against: its plan cannot be simulated, or not with values.
+    /// Completed, and nothing to hold its values against: its plan cannot be simulated, or not with values, or
+    /// not all of its program was followed.
     Unverified,
     /// It did not complete, or not as simulated: there is a finding, or a difference.
     Failed,
@@ -59,8 +60,17 @@ pub(crate) enum Ending {
 
 impl Ending {
     /// From what is known of a run that has ended.
-    pub(crate) fn of(outcome: &Outcome, comparison: Option<&Comparison>) -> Ending {
+    pub(crate) fn of(
+        outcome: &Outcome,
+        comparison: Option<&Comparison>,
+        verdict: Option<Verdict>,
+    ) -> Ending {
         match (outcome, comparison) {
+            (Outcome::Completed, _) if verdict == Some(Verdict::Findings) => Ending::Failed,
+            // Not all of its program was followed: it may do more than was run.
+            (Outcome::Completed, Some(_)) if verdict == Some(Verdict::Inconclusive) => {
+                Ending::Unverified
+            }
             (Outcome::Cancelled, _) => Ending::Cancelled,
             (Outcome::Completed, None) => Ending::Unverified,
             (Outcome::Completed, Some(compared)) => {
@@ -103,39 +113,56 @@ pub(super) const SELECT_RUN: &str = "SELECT id, name, backend, world_size, state
 pub(super) const SELECT_TRACE: &str =
     "SELECT id, name, origin, world_size, created_ms, report FROM traces";
 
+/// What a row says where its JSON cannot be read: the row stays in the list.
+const DAMAGED: &str = "What the list says of this one is damaged. Its trace is still there: stop the service and \
+                       run `lockstep data rebuild` to make the list anew from the files.";
+
 pub(super) fn run_of(row: &Row<'_>) -> Result<RunRecord, StoreError> {
     let state = match row.get_ref(4)?.as_str().unwrap_or_default() {
         "running" => RunState::Running,
         "ended" => RunState::Ended,
         _ => RunState::Interrupted,
     };
-    let outcome: Option<Outcome> = from_json(row, 7)?;
-    let comparison: Option<Comparison> = from_json(row, 9)?;
-    let ending = outcome.as_ref().map(|outcome| Ending::of(outcome, comparison.as_ref()));
+    let world_size = row.get(3)?;
+    let mut damaged = false;
+    let outcome: Option<Outcome> = from_json(row, 7, &mut damaged)?;
+    let mut report: Option<Report> = from_json(row, 8, &mut damaged)?;
+    let comparison: Option<Comparison> = from_json(row, 9, &mut damaged)?;
+    if damaged {
+        report = Some(Report::unusable(world_size, DAMAGED));
+    }
+    let verdict = report.as_ref().map(|report| report.verdict);
+    let ending =
+        outcome.as_ref().map(|outcome| Ending::of(outcome, comparison.as_ref(), verdict));
     Ok(RunRecord {
         id: row.get::<_, i64>(0)? as u64,
         name: row.get(1)?,
         backend: row.get(2)?,
-        world_size: row.get(3)?,
+        world_size,
         state,
         paused: false,
         created_ms: row.get::<_, i64>(5)? as u64,
         ended_ms: row.get::<_, Option<i64>>(6)?.map(|ms| ms as u64),
         outcome,
-        report: from_json(row, 8)?,
+        report,
         comparison,
         ending,
     })
 }
 
 pub(super) fn trace_of(row: &Row<'_>) -> Result<TraceRecord, StoreError> {
+    let world_size = row.get(3)?;
+    let mut damaged = false;
+    let origin: Option<Origin> = from_json(row, 2, &mut damaged)?;
+    let report: Option<Report> = from_json(row, 5, &mut damaged)?;
+    let unknown = || "unknown".to_owned();
     Ok(TraceRecord {
         id: row.get::<_, i64>(0)? as u64,
         name: row.get(1)?,
-        origin: serde_json::from_str(&row.get::<_, String>(2)?)?,
-        world_size: row.get(3)?,
+        origin: origin.unwrap_or_else(|| Origin::Run { backend: unknown(), device: unknown() }),
+        world_size,
         created_ms: row.get::<_, i64>(4)? as u64,
-        report: serde_json::from_str(&row.get::<_, String>(5)?)?,
+        report: report.unwrap_or_else(|| Report::unusable(world_size, DAMAGED)),
     })
 }
 
@@ -143,7 +170,14 @@ pub(super) fn to_json<T: Serialize>(value: Option<&T>) -> Result<Option<String>,
     Ok(value.map(serde_json::to_string).transpose()?)
 }
 
-fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, StoreError> {
+/// The value of a column; `None`, and `damaged`, if it holds something else.
+fn from_json<T: DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+    damaged: &mut bool,
+) -> Result<Option<T>, StoreError> {
     let text: Option<String> = row.get(column)?;
-    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
+    let read = text.map(|text| serde_json::from_str(&text));
+    *damaged |= matches!(read, Some(Err(_)));
+    Ok(read.and_then(Result::ok))
 }

@@ -37,7 +37,7 @@ pub use names::needs_all;
 pub(crate) use names::{public_name, rank_list};
 pub use reader::FlightRecorderReader;
 
-pub use write::dumps_of;
+pub use write::{dumps_of, is_written_by_lockstep};
 
 use crate::text::{begins_as_json, is_text};
 use lockstep_core::trace::rank_of_file_name;

@@ -1,5 +1,6 @@
 //! What `lockstep ddp` is told, and what that means to DDP.
 
+use crate::output_file::Overwrite;
 use anyhow::{Context, Result, bail};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -46,10 +47,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MIB,…", value_delimiter = ',', num_args = 0..=1,
           allow_negative_numbers = true, default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
     pub(super) sweep: Option<Vec<String>>,
-    /// Write the training run as a plan, for `lockstep sim` and `lockstep run`; a file of that name is removed
-    /// where DDP raises before there is any plan
+    /// Write the training run as a plan, for `lockstep sim` and `lockstep run`; nothing is
+    /// written where DDP raises before there is any plan
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) overwrite: Overwrite,
     /// Simulate the training run on all ranks and show rank 0's steps
     #[arg(long)]
     pub(super) simulate: bool,

@@ -16,7 +16,7 @@ impl Dump {
             (group.name.clone(), config)
         });
         dump.insert("pg_config".to_owned(), Value::Object(groups.collect()));
-        dump.insert(self.library().to_owned(), json!(""));
+        dump.insert(self.library().to_owned(), json!(super::WRITER));
         let never = |seq: Option<u64>| seq.map_or("-1".to_owned(), |seq| seq.to_string());
         let status = self.status.iter().map(|(pg_id, status)| {
             let status = json!({

@@ -17,6 +17,24 @@ use pickler::Pickler;
 /// What is written where the dump does not say which version it is of.
 const VERSION: &str = "2.10";
 
+/// Where PyTorch writes the version of NCCL: who has carried the calls out.
+const WRITER: &str = "lockstep";
+
+/// Under which key: before 2.10, and since.
+const LIBRARIES: [&str; 2] = ["nccl_version", "comm_lib_version"];
+
+/// True of a pickle that [`Dump::to_pickle`] has written.
+pub fn is_written_by_lockstep(pickle: &[u8]) -> bool {
+    let keys = LIBRARIES.map(str::as_bytes);
+    // A key, how its value is remembered, and its value.
+    const BETWEEN: usize = 16;
+    pickle.windows(WRITER.len()).enumerate().any(|(at, window)| {
+        let before = pickle.get(at.saturating_sub(BETWEEN + 16)..at).unwrap_or_default();
+        window == WRITER.as_bytes()
+            && keys.iter().any(|key| before.windows(key.len()).any(|window| window == *key))
+    })
+}
+
 impl Dump {
     /// The dump as `torch._C._distributed_c10d._dump_fr_trace()` returns it.
     pub fn to_pickle(&self) -> Vec<u8> {
@@ -36,7 +54,7 @@ impl Dump {
                     }
                 });
             });
-            out.key(self.library(), |out| out.text(""));
+            out.key(self.library(), |out| out.text(WRITER));
             out.key("pg_status", |out| {
                 out.dict(|out| {
                     for (pg_id, status) in &self.status {
@@ -116,8 +134,8 @@ impl Dump {
     /// The key of the library's version: it was renamed in 2.10.
     fn library(&self) -> &'static str {
         match self.version_pair() {
-            Some(version) if version < (2, 10) => "nccl_version",
-            _ => "comm_lib_version",
+            Some(version) if version < (2, 10) => LIBRARIES[0],
+            _ => LIBRARIES[1],
         }
     }
 }
