@@ -78,6 +78,9 @@ enum Command {
     /// Explain a kind of finding: what it means, how it looks, how to mend and to prevent it
     #[command(before_help = "Example: lockstep explain op_skipped")]
     Explain(commands::explain::Arguments),
+    /// Look after the folder in which `lockstep serve` keeps its runs
+    #[command(before_help = "Example: lockstep data check")]
+    Data(commands::data::Arguments),
     /// Print the version and what this machine can run
     #[command(before_help = "Example: lockstep version --json")]
     Version(commands::version::Arguments),
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Explain(arguments)) => commands::explain::run(&arguments),
+        Some(Command::Data(arguments)) => commands::data::run(arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
         Some(Command::Completions(arguments)) => {
             commands::completions::run(&arguments, Lockstep::command())

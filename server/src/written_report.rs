@@ -4,7 +4,6 @@ use crate::output_file::{FileKind, Overwrite, REPORT_MARK, write_whole};
 use anyhow::Result;
 use lockstep_diagnosis::Report;
 use pulldown_cmark::{Options, Parser, html};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 

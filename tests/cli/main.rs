@@ -4,6 +4,8 @@ mod ddp;
 mod ddp_join;
 mod explain;
 mod launched;
+mod never_healthy;
+mod outputs;
 mod plans;
 mod programs;
 mod recordings;

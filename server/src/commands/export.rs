@@ -12,8 +12,8 @@ use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
 use lockstep_sim::{SimConfig, simulate};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod completions;
+pub(crate) mod data;
 pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod dumps;

@@ -9,7 +9,8 @@ pub(super) const CALLS: [TorchCall; 6] = [
     call!("recv", "A tensor from one rank.", ANY, 2, PAIRS, pairs),
     call!(
         "isend",
-        "A send that returns a work at once, so that both of a pair can send first.",
+        "A send that returns a work at once. On NCCL one of the two receives first: calls between two ranks that are \
+         not batched run in their order.",
         ANY,
         2,
         EXCHANGE,
@@ -94,8 +95,11 @@ mine = torch.arange({count}, dtype={dtype}{device}) + rank * {count}
 theirs = torch.empty_like(mine)
 peer = rank ^ 1
 if peer < world_size:
-    send = dist.isend(mine, dst=peer)
+    if rank < peer:
+        send = dist.isend(mine, dst=peer)
     recv = dist.irecv(theirs, src=peer)
+    if rank > peer:
+        send = dist.isend(tensor=mine, dst=peer)
     send.wait()
     recv.wait()
 ";
@@ -106,9 +110,16 @@ fn exchange(s: &mut Script<'_, '_>) -> Done {
     if peer >= s.options.world_size {
         return Ok(());
     }
+    let sends_first = s.rank() < peer;
     let peer = i64::from(peer);
-    let send = s.on("dist.isend(").isend(&mine, SendTo::dst(peer))?;
+    let mut send = None;
+    if sends_first {
+        send = s.on("dist.isend(mine").isend(&mine, SendTo::dst(peer))?;
+    }
     let recv = s.on("dist.irecv(").irecv(&theirs, RecvFrom::src(peer))?;
+    if !sends_first {
+        send = s.on("dist.isend(tensor=").isend(&mine, SendTo::dst(peer))?;
+    }
     for (line, work) in [("send.wait(", send), ("recv.wait(", recv)] {
         if let Some(work) = work {
             s.on(line).wait(work, None)?;

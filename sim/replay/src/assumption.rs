@@ -1,0 +1,97 @@
+//! What a recording does not tell, and what is assumed instead.
+
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::words::rank_list;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One thing that a recovered plan assumes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Assumption {
+    /// Reductions are sums: dumps do not record the operation.
+    Sums,
+    /// Roots are the groups' first ranks: dumps do not record the root.
+    FirstRankIsRoot,
+    /// Element types that cannot be computed with are bytes.
+    Bytes {
+        /// The type's name.
+        dtype: String,
+    },
+    /// A call that is not known by name is a barrier of its group.
+    UnknownCall {
+        /// Its name.
+        op: String,
+    },
+    /// Parts of an uneven all_to_all are equal.
+    EvenParts,
+    /// The first calls of a group are left out, since some members' recorders have dropped them.
+    Dropped {
+        /// What people call the group.
+        group: String,
+        /// How many calls.
+        calls: u64,
+    },
+    /// Of ranks nothing was recorded: they call as another one does, in the groups that they share.
+    LikeAnother {
+        /// Which.
+        ranks: Vec<GlobalRank>,
+        /// As whom.
+        like: GlobalRank,
+    },
+    /// Of ranks nothing was recorded, and others wait for them: they ended before that call.
+    Ended {
+        /// Which.
+        ranks: Vec<GlobalRank>,
+    },
+    /// Ranks are not in a call where their recording ends, and others wait for them: they stay where they are.
+    Stays {
+        /// Which.
+        ranks: Vec<GlobalRank>,
+    },
+    /// A rank called in a group whose members do not name it: it is one of them.
+    Member {
+        /// What people call the group.
+        group: String,
+    },
+    /// What happened between calls took as long as between their recorded times.
+    Computes,
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |ranks: &[GlobalRank]| {
+            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+            format!("{noun} {}", rank_list(ranks))
+        };
+        match self {
+            Assumption::Sums => f.write_str("reductions are sums: the recording does not tell"),
+            Assumption::FirstRankIsRoot => {
+                f.write_str("roots are the groups' first ranks: the recording does not tell")
+            }
+            Assumption::Bytes { dtype } => write!(f, "elements of {dtype} are bytes"),
+            Assumption::UnknownCall { op } => write!(f, "{op} is taken for a barrier"),
+            Assumption::EvenParts => f.write_str("the parts of every all_to_all are equal"),
+            Assumption::Dropped { group, calls } => write!(
+                f,
+                "the first {calls} recorded calls of {group} are left out: some members' recorders have dropped \
+                 theirs"
+            ),
+            Assumption::LikeAnother { ranks, like } => {
+                write!(f, "{} left nothing: assumed to call as rank {like} does", named(ranks))
+            }
+            Assumption::Ended { ranks } => {
+                write!(f, "{} left nothing and others wait: assumed to have ended there", named(ranks))
+            }
+            Assumption::Stays { ranks } => {
+                write!(f, "{} in no call at the end: assumed to stay there", named(ranks))
+            }
+            Assumption::Member { group } => {
+                write!(f, "who called in {group} is a member of it")
+            }
+            Assumption::Computes => {
+                f.write_str("what happened between calls takes as long as was recorded")
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! A recording is a plan again: recovered from what was recorded, simulated, and repaired.
+//!
+//! [`recover()`] turns the calls of a recording into a plan; what the recording does not tell is assumed by a stated
+//! rule and listed. [`repair()`] changes such a plan so that the ranks that a finding blames call as the others do,
+//! and simulates it: a repair that completes is proved.
+
+mod assumption;
+mod operation;
+mod recover;
+mod repair;
+mod window;
+
+pub use assumption::Assumption;
+pub use recover::{Recovered, RecoverError, recover};
+pub use repair::{Change, Repair, repair};

@@ -1,0 +1,144 @@
+//! A recorded call as a call of a plan: its tensors, root and reduction, with what the recording leaves out.
+
+use crate::assumption::Assumption;
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{GroupId, ProcessGroup};
+use lockstep_core::plan::{Call, Fill, PlanBuilder, TensorId};
+use lockstep_core::rank::GroupRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::{Called, TensorShape};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More elements a plan does not take.
+const MAX_NUMEL: u64 = 1 << 40;
+
+/// The tensors of a plan that is being recovered: one for each type and size.
+#[derive(Debug, Default)]
+pub(crate) struct Tensors {
+    known: BTreeMap<(Dtype, u64), TensorId>,
+}
+
+impl Tensors {
+    fn of(&mut self, plan: &mut PlanBuilder, dtype: Dtype, numel: u64) -> TensorId {
+        let numel = numel.clamp(1, MAX_NUMEL);
+        *self.known.entry((dtype, numel)).or_insert_with(|| {
+            // What was in it is in no recording.
+            plan.tensor(format!("{}[{numel}]", dtype.name()), dtype, numel, Fill::Unknown)
+        })
+    }
+}
+
+/// Elements of all tensors.
+fn numel(tensors: &[TensorShape]) -> u64 {
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
+}
+
+/// A recorded call in a group of the plan.
+pub(crate) fn call_of(
+    called: &Called,
+    (group, members): (GroupId, &ProcessGroup),
+    (plan, tensors): (&mut PlanBuilder, &mut Tensors),
+    assumed: &mut BTreeSet<Assumption>,
+) -> Call {
+    let shapes = called.inputs.iter().chain(&called.outputs);
+    let dtype = shapes.map(|tensor| tensor.dtype).next().unwrap_or(Dtype::Float32);
+    let dtype = match Dtype::COMPUTABLE.contains(&dtype) {
+        true => dtype,
+        false => {
+            assumed.insert(Assumption::Bytes { dtype: dtype.name().to_owned() });
+            Dtype::Uint8
+        }
+    };
+    let (input, output) = (numel(&called.inputs), numel(&called.outputs));
+    let either = if input == 0 { output } else { input };
+    if called.p2p {
+        let tensor = tensors.of(plan, dtype, either);
+        let tag = called.tag;
+        return match (called.op.contains("send"), called.peer) {
+            (true, peer) => {
+                Call::Send { group, peer: peer.unwrap_or(GroupRank(0)), tensor, tag }
+            }
+            (false, peer) => Call::Recv { group, peer, tensor, tag },
+        };
+    }
+    let collective = collective_of(called, assumed);
+    let size = u64::from(members.size()).max(1);
+    let count = match collective {
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => 0,
+        Collective::AllGather | Collective::Gather { .. } if input > 0 => input,
+        Collective::AllGather | Collective::Gather { .. } => output.div_ceil(size),
+        Collective::ReduceScatter { .. } | Collective::Scatter { .. } if output > 0 => output,
+        Collective::ReduceScatter { .. } | Collective::Scatter { .. } => input.div_ceil(size),
+        Collective::AllToAll => {
+            if !input.is_multiple_of(size) || input != output {
+                assumed.insert(Assumption::EvenParts);
+            }
+            input.max(output).div_ceil(size)
+        }
+        _ => either,
+    };
+    let count = match collective.is_barrier() {
+        true => 0,
+        false => count.clamp(1, MAX_NUMEL / size),
+    };
+    // Programs are shared between ranks: who passes none passes one that nobody looks at.
+    let whole = count.saturating_mul(size);
+    let (input, output) = match collective {
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => (None, None),
+        Collective::AllGather | Collective::Gather { .. } => (Some(count), Some(whole)),
+        Collective::ReduceScatter { .. } | Collective::Scatter { .. } => (Some(whole), Some(count)),
+        Collective::AllToAll => (Some(whole), Some(whole)),
+        _ => (None, Some(count)),
+    };
+    let input = input.map(|numel| tensors.of(plan, dtype, numel));
+    let output = output.map(|numel| tensors.of(plan, dtype, numel));
+    Call::Collective {
+        group,
+        collective,
+        count,
+        input,
+        output,
+        algorithm: None,
+        channels: None,
+        segments: None,
+        schedule: None,
+        splits: None,
+    }
+}
+
+fn collective_of(called: &Called, assumed: &mut BTreeSet<Assumption>) -> Collective {
+    let op = called.op.strip_suffix("_coalesced").unwrap_or(&called.op);
+    let mut reduction = || {
+        called.reduce_op.unwrap_or_else(|| {
+            assumed.insert(Assumption::Sums);
+            ReduceOp::Sum
+        })
+    };
+    match op {
+        "all_reduce" => return Collective::AllReduce { op: reduction() },
+        "reduce_scatter" => return Collective::ReduceScatter { op: reduction() },
+        _ => {}
+    }
+    let reduce = (op == "reduce").then(reduction);
+    let mut root = || {
+        called.root.unwrap_or_else(|| {
+            assumed.insert(Assumption::FirstRankIsRoot);
+            GroupRank(0)
+        })
+    };
+    match (op, reduce) {
+        ("reduce", Some(op)) => Collective::Reduce { op, root: root() },
+        ("broadcast", _) => Collective::Broadcast { root: root() },
+        ("gather", _) => Collective::Gather { root: root() },
+        ("scatter", _) => Collective::Scatter { root: root() },
+        ("all_gather", _) => Collective::AllGather,
+        ("all_to_all", _) => Collective::AllToAll,
+        ("barrier", _) => Collective::Barrier,
+        ("monitored_barrier", _) => Collective::MonitoredBarrier { wait_all_ranks: false },
+        (op, _) => {
+            assumed.insert(Assumption::UnknownCall { op: op.to_owned() });
+            Collective::Barrier
+        }
+    }
+}

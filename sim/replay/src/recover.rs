@@ -1,0 +1,357 @@
+//! From the calls of a recording to a plan.
+
+use crate::assumption::Assumption;
+use crate::operation::{Tensors, call_of};
+use crate::window::Window;
+use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, CallRecord, CallState, RankState};
+use lockstep_formats::frames::user_frame;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Shorter times between calls are the recorder's own.
+const SHORTEST_PS: u64 = 1_000_000;
+
+/// How long a rank stays that the recording leaves where it is: for ever.
+const FOR_EVER_NS: u64 = u64::MAX;
+
+/// What stands in the plan for what happened between two calls.
+const BETWEEN: &str = "what was done between the calls";
+
+/// What stands in the plan where a rank's recording ends outside of a call.
+const STAYS: &str = "where the recording of this rank ends";
+
+/// A plan that was recovered from a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovered {
+    /// The plan.
+    pub plan: Plan,
+    /// What it assumes that the recording does not tell, in order.
+    pub assumed: Vec<Assumption>,
+}
+
+/// Why no plan can be recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The recording holds no calls.
+    #[error("the recording holds no calls: there is nothing to replay")]
+    NoCalls,
+    /// What was recorded is no plan that could be run.
+    #[error("what was recorded makes no plan: {0}")]
+    Plan(#[from] PlanError),
+    /// A group of the recording is none.
+    #[error("what was recorded makes no plan: {0}")]
+    Group(#[from] GroupError),
+}
+
+/// The plan of a recording, named `name`. Of a trace that has its plan it is that one.
+///
+/// # Errors
+/// When there are no calls, or they make no plan.
+pub fn recover(name: &str, log: &CallLog) -> Result<Recovered, RecoverError> {
+    if let Some(plan) = &log.plan {
+        return Ok(Recovered { plan: plan.clone(), assumed: Vec::new() });
+    }
+    if log.logs().all(|(_, own)| own.calls.is_empty()) {
+        return Err(RecoverError::NoCalls);
+    }
+    let mut recovery = Recovery::new(name, log)?;
+    let window = Window::of(log, &mut recovery.assumed);
+    let hangs = log.logs().any(|(_, own)| own.calls.iter().any(pending));
+    for (rank, own) in log.logs() {
+        let calls = window.calls(log, rank, &own.calls);
+        let mut program = recovery.program(&calls);
+        match &own.state {
+            RankState::Died { how } => program.push(plain(Action::Die { how: how.clone() })),
+            _ if hangs && !calls.iter().any(|call| pending(call)) => {
+                recovery.stays.push(rank);
+                program.push(plain(stay()));
+            }
+            _ => {}
+        }
+        recovery.programs.insert(rank, Program { ops: program });
+    }
+    recovery.add_unrecorded(hangs);
+    Ok(recovery.finish()?)
+}
+
+fn pending(record: &CallRecord) -> bool {
+    record.state != CallState::Completed
+}
+
+fn plain(action: Action) -> Op {
+    Op { action, at: None, via: None }
+}
+
+fn stay() -> Action {
+    Action::Sleep { name: STAYS.to_owned(), duration_ns: FOR_EVER_NS }
+}
+
+/// True of the operation that stands for where a rank's recording ends.
+pub(crate) fn is_stay(op: &Op) -> bool {
+    matches!(&op.action, Action::Sleep { name, .. } if name == STAYS)
+}
+
+/// A plan on its way.
+struct Recovery<'a> {
+    log: &'a CallLog,
+    plan: PlanBuilder,
+    /// The plan's groups, and where those of the recording are among them.
+    groups: Vec<ProcessGroup>,
+    group_of: Vec<GroupId>,
+    tensors: Tensors,
+    sources: BTreeMap<String, u32>,
+    programs: BTreeMap<GlobalRank, Program>,
+    stays: Vec<GlobalRank>,
+    assumed: BTreeSet<Assumption>,
+}
+
+impl<'a> Recovery<'a> {
+    fn new(name: &str, log: &'a CallLog) -> Result<Recovery<'a>, RecoverError> {
+        let world: Vec<GlobalRank> = (0..log.world_size).map(GlobalRank).collect();
+        let backend = |group: &ProcessGroup| match group.backend() {
+            BackendName::Unknown => BackendName::Host,
+            backend => backend,
+        };
+        let is_world = |group: &ProcessGroup| group.ranks() == world;
+        let world_at = log.groups.iter().position(is_world);
+        let of_world = world_at.and_then(|at| log.groups.get(at)).or_else(|| log.groups.first());
+        let own = of_world.map_or(BackendName::Host, backend);
+        let mut plan = PlanBuilder::new(name, log.world_size, own)?;
+        let mut groups = vec![ProcessGroup::world(log.world_size, own)?];
+        let mut group_of = Vec::with_capacity(log.groups.len());
+        let mut assumed = BTreeSet::new();
+        for (at, group) in log.groups.iter().enumerate() {
+            let mut ranks = group.ranks().to_vec();
+            ranks.retain(|rank| rank.0 < log.world_size);
+            let callers = log.logs().filter(|(_, own)| {
+                own.calls.iter().any(|record| record.call.group.index() == at)
+            });
+            let unlisted: Vec<GlobalRank> =
+                callers.map(|(rank, _)| rank).filter(|rank| !ranks.contains(rank)).collect();
+            if !unlisted.is_empty() {
+                assumed.insert(Assumption::Member { group: group.label().to_owned() });
+                ranks.extend(unlisted);
+                ranks.sort_unstable();
+            }
+            if world_at == Some(at) {
+                let timeout_ms = group.timeout_ms();
+                plan.timeout_ms(timeout_ms);
+                group_of.push(GroupId::WORLD);
+            } else if ranks.is_empty() {
+                // Nobody calls in it.
+                group_of.push(GroupId::WORLD);
+            } else {
+                let made = ProcessGroup::new(group.name(), backend(group), ranks)?;
+                let made = made.with_desc(group.desc()).with_timeout_ms(group.timeout_ms());
+                group_of.push(plan.group(made.clone()));
+                groups.push(made);
+            }
+        }
+        Ok(Recovery {
+            log,
+            plan,
+            groups,
+            group_of,
+            tensors: Tensors::default(),
+            sources: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            stays: Vec::new(),
+            assumed,
+        })
+    }
+
+    /// The operations of a rank, without its end.
+    fn program(&mut self, calls: &[&CallRecord]) -> Vec<Op> {
+        let mut ops: Vec<Op> = Vec::with_capacity(calls.len());
+        // Until when the rank was busy with its last call.
+        let mut busy_ps: Option<u64> = None;
+        // Asynchronous operations that nothing has waited for yet: when they ended, and where they are.
+        let mut open: Vec<(Option<u64>, u32)> = Vec::new();
+        let mut at = 0;
+        while let Some(first) = calls.get(at) {
+            let together = self.batch(calls.get(at..).unwrap_or_default());
+            let next = calls.get(at + together);
+            for op in ended_before(&mut open, first.scheduled_ps) {
+                ops.push(plain(Action::Wait { op, timeout_ms: None }));
+            }
+            let idle_ps = first.scheduled_ps.saturating_sub(busy_ps.unwrap_or(first.scheduled_ps));
+            if idle_ps >= SHORTEST_PS {
+                self.assumed.insert(Assumption::Computes);
+                let (name, duration_ns) = (BETWEEN.to_owned(), idle_ps / 1000);
+                ops.push(plain(Action::Compute { name, duration_ns }));
+            }
+            let of_op = calls.get(at..at + together).unwrap_or_default();
+            let waits = of_op.iter().any(|call| pending(call));
+            let ended_ps = of_op.iter().map(|call| call.completed_ps).max().flatten();
+            // The rank went on before the call had ended.
+            let goes_on = next.is_some_and(|next| {
+                waits || ended_ps.is_some_and(|ended_ps| next.scheduled_ps < ended_ps)
+            });
+            let made = of_op.iter().filter_map(|record| self.call(record)).collect::<Vec<Call>>();
+            let line = self.line(first);
+            let action = match <[Call; 1]>::try_from(made) {
+                Ok([call]) => Action::Call { call, async_op: goes_on },
+                Err(calls) if calls.is_empty() => {
+                    at += together;
+                    continue;
+                }
+                Err(calls) => Action::Coalesced { calls, async_op: goes_on },
+            };
+            ops.push(Op { action, at: line, via: None });
+            if goes_on {
+                open.push((ended_ps.filter(|_| !waits), ops.len() as u32 - 1));
+            }
+            busy_ps = match goes_on {
+                true => Some(first.scheduled_ps),
+                false => Some(ended_ps.unwrap_or(first.scheduled_ps)),
+            };
+            at += together;
+        }
+        for (_, op) in open {
+            ops.push(plain(Action::Wait { op, timeout_ms: None }));
+        }
+        ops
+    }
+
+    /// How many of the next calls were made together: those of a batch share a number.
+    fn batch(&self, calls: &[&CallRecord]) -> usize {
+        let Some((first, rest)) = calls.split_first() else { return 0 };
+        let group = self.log.groups.get(first.call.group.index());
+        let nccl = group.is_some_and(|group| group.backend() == BackendName::Nccl);
+        if !first.call.p2p || !nccl || first.seq.is_none() {
+            return 1;
+        }
+        let same = |other: &&&CallRecord| {
+            other.call.p2p && (other.call.group, other.seq) == (first.call.group, first.seq)
+        };
+        1 + rest.iter().take_while(same).count()
+    }
+
+    /// The call in the plan's groups; `None` of a group that the recording does not have.
+    fn call(&mut self, record: &CallRecord) -> Option<Call> {
+        let id = *self.group_of.get(record.call.group.index())?;
+        let members = self.groups.get(id.index())?.clone();
+        let mut call = call_of(
+            &record.call,
+            (id, &members),
+            (&mut self.plan, &mut self.tensors),
+            &mut self.assumed,
+        );
+        // Members may have other places in the plan's group than in the recording's.
+        let theirs = self.log.groups.get(record.call.group.index());
+        let moved = |peer| {
+            let global = theirs.and_then(|group| group.global_rank(peer))?;
+            members.group_rank(global)
+        };
+        match &mut call {
+            Call::Send { peer, .. } => *peer = moved(*peer).unwrap_or(*peer),
+            Call::Recv { peer: Some(peer), .. } => *peer = moved(*peer).unwrap_or(*peer),
+            _ => {}
+        }
+        Some(call)
+    }
+
+    fn line(&mut self, record: &CallRecord) -> Option<SourceLine> {
+        let frame = user_frame(&record.call.stack)?;
+        let path = frame.file.rsplit('/').next().unwrap_or(&frame.file).to_owned();
+        let plan = &mut self.plan;
+        let source =
+            *self.sources.entry(path.clone()).or_insert_with(|| plan.source(path, String::new()));
+        Some(SourceLine { source, line: frame.line })
+    }
+
+    /// Programs of the ranks of which nothing was recorded: those of another rank, in the groups that both are
+    /// in, and no further than where it waits.
+    fn add_unrecorded(&mut self, hangs: bool) {
+        let missing = (0..self.log.world_size).map(GlobalRank);
+        let missing: Vec<GlobalRank> =
+            missing.filter(|rank| !self.programs.contains_key(rank)).collect();
+        let mut like: BTreeMap<GlobalRank, Vec<GlobalRank>> = BTreeMap::new();
+        let mut ended = Vec::new();
+        let recorded: Vec<GlobalRank> = self.programs.keys().copied().collect();
+        for rank in missing {
+            let groups: Vec<bool> =
+                self.groups.iter().map(|group| group.group_rank(rank).is_some()).collect();
+            let is_in = |group: GroupId| groups.get(group.index()) == Some(&true);
+            let shared = |other: &GlobalRank| {
+                self.programs.get(other).map_or(0, |program| {
+                    program.ops.iter().filter(|op| shared_call(op, is_in)).count()
+                })
+            };
+            let model = recorded.iter().max_by_key(|other| (shared(other), std::cmp::Reverse(**other)));
+            let Some(model) = model.copied() else { continue };
+            let own = self.programs.get(&model).cloned().unwrap_or_default();
+            let waits = waits_at(self.log, model, &own);
+            let upto = waits.unwrap_or(own.ops.len());
+            let mut ops: Vec<Op> = own.ops.into_iter().take(upto).collect();
+            // What is left out moves what waits name: calls of a model are copied as calls that hold.
+            ops.retain(|op| match &op.action {
+                Action::Wait { .. } => false,
+                _ => op.action.calls().is_empty() || shared_call(op, is_in),
+            });
+            for op in &mut ops {
+                match &mut op.action {
+                    Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } => {
+                        *async_op = false;
+                    }
+                    _ => {}
+                }
+            }
+            if hangs && waits.is_some() {
+                ops.push(plain(Action::Die { how: "nothing of it was recorded".to_owned() }));
+                ended.push(rank);
+            }
+            like.entry(model).or_default().push(rank);
+            self.programs.insert(rank, Program { ops });
+        }
+        for (like, ranks) in like {
+            self.assumed.insert(Assumption::LikeAnother { ranks, like });
+        }
+        if !ended.is_empty() {
+            self.assumed.insert(Assumption::Ended { ranks: ended });
+        }
+    }
+
+    fn finish(mut self) -> Result<Recovered, PlanError> {
+        if !self.stays.is_empty() {
+            self.assumed.insert(Assumption::Stays { ranks: self.stays });
+        }
+        let mut programs = self.programs;
+        let plan = self.plan.every_rank(|rank, program| {
+            for op in programs.remove(&rank).unwrap_or_default().ops {
+                program.push_op(op);
+            }
+        })?;
+        Ok(Recovered { plan, assumed: self.assumed.into_iter().collect() })
+    }
+}
+
+/// Takes out the operations that had ended at a time.
+fn ended_before(open: &mut Vec<(Option<u64>, u32)>, time_ps: u64) -> Vec<u32> {
+    let ended = |(ended_ps, _): &(Option<u64>, u32)| ended_ps.is_some_and(|it| it <= time_ps);
+    let over = open.iter().filter(|one| ended(one)).map(|(_, op)| *op).collect();
+    open.retain(|one| !ended(one));
+    over
+}
+
+/// True if all calls of an operation are collectives in groups that another rank is in as well: to whom it sends
+/// is not known of another rank.
+fn shared_call(op: &Op, is_in: impl Fn(GroupId) -> bool) -> bool {
+    let calls = op.action.calls();
+    !calls.is_empty() && calls.iter().all(|call| !call.is_p2p() && is_in(call.group()))
+}
+
+/// The operation in which a rank waits at the end of its recording.
+fn waits_at(log: &CallLog, rank: GlobalRank, program: &Program) -> Option<usize> {
+    let own = log.ranks.get(rank.index())?.as_ref()?;
+    let after = own.calls.iter().rev().take_while(|record| pending(record)).count();
+    if after == 0 {
+        return None;
+    }
+    let calls: Vec<usize> = (0..program.ops.len())
+        .filter(|at| program.ops.get(*at).is_some_and(|op| !op.action.calls().is_empty()))
+        .collect();
+    calls.get(calls.len().checked_sub(after)?).copied()
+}

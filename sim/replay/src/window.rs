@@ -1,0 +1,107 @@
+//! Which recorded calls of a rank are replayed: those that all members of a group have recorded.
+//!
+//! A recorder keeps a rank's last calls. Where rings have dropped different numbers of them, the calls of a group
+//! begin with the first that no member has dropped.
+
+use crate::assumption::Assumption;
+use lockstep_core::group::GroupId;
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::trace::{CallLog, CallRecord, CallState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The first calls that are replayed.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// Per group, the first sequence number.
+    first: BTreeMap<GroupId, u64>,
+    /// Per rank and lane of messages, how many of its first calls are left out.
+    left_out: BTreeMap<(GlobalRank, Lane), usize>,
+}
+
+/// One direction between two members of a group, under a tag: group, sender, receiver, tag.
+type Lane = (GroupId, GlobalRank, GlobalRank, u32);
+
+impl Window {
+    pub(crate) fn of(log: &CallLog, assumed: &mut BTreeSet<Assumption>) -> Window {
+        let mut window = Window::default();
+        let mut least: BTreeMap<GroupId, u64> = BTreeMap::new();
+        for (_, own) in log.logs() {
+            let mut first: BTreeMap<GroupId, u64> = BTreeMap::new();
+            for record in own.calls.iter().filter(|record| !record.call.p2p) {
+                if let Some(seq) = record.seq {
+                    let known = first.entry(record.call.group).or_insert(seq);
+                    *known = seq.min(*known);
+                }
+            }
+            for (group, seq) in first {
+                let most = window.first.entry(group).or_insert(seq);
+                *most = seq.max(*most);
+                let known = least.entry(group).or_insert(seq);
+                *known = seq.min(*known);
+            }
+        }
+        for (group, first) in &window.first {
+            let before = first - least.get(group).copied().unwrap_or(*first);
+            if before > 0 {
+                let label = log.groups.get(group.index()).map_or("?", |group| group.label());
+                assumed.insert(Assumption::Dropped { group: label.to_owned(), calls: before });
+            }
+        }
+        window.align_messages(log);
+        window
+    }
+
+    /// Where rings were cut, the ended calls of both sides of a lane are paired from their ends.
+    fn align_messages(&mut self, log: &CallLog) {
+        if !log.logs().any(|(_, own)| own.is_cut()) {
+            return;
+        }
+        let mut ended: BTreeMap<Lane, [(GlobalRank, usize); 2]> = BTreeMap::new();
+        for (rank, own) in log.logs() {
+            let over = own.calls.iter().filter(|record| record.state == CallState::Completed);
+            for record in over {
+                let Some((lane, sends)) = lane(log, rank, record) else { continue };
+                let sides = ended.entry(lane).or_insert([(lane.1, 0), (lane.2, 0)]);
+                let [send, receive] = sides;
+                if sends { send.1 += 1 } else { receive.1 += 1 }
+            }
+        }
+        for (lane, [(sender, sends), (receiver, receives)]) in ended {
+            if let Some(more) = sends.checked_sub(receives).filter(|more| *more > 0) {
+                self.left_out.insert((sender, lane), more);
+            } else if let Some(more) = receives.checked_sub(sends).filter(|more| *more > 0) {
+                self.left_out.insert((receiver, lane), more);
+            }
+        }
+    }
+
+    /// The calls of a rank that are replayed, in their order.
+    pub(crate) fn calls<'a>(
+        &self,
+        log: &'a CallLog,
+        rank: GlobalRank,
+        calls: &'a [CallRecord],
+    ) -> Vec<&'a CallRecord> {
+        let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
+        let kept = calls.iter().filter(|record| {
+            if let Some((lane, _)) = lane(log, rank, record) {
+                let seen = seen.entry(lane).or_default();
+                *seen += 1;
+                return *seen > self.left_out.get(&(rank, lane)).copied().unwrap_or(0);
+            }
+            let first = self.first.get(&record.call.group);
+            record.call.p2p || record.seq.zip(first).is_none_or(|(seq, first)| seq >= *first)
+        });
+        kept.collect()
+    }
+}
+
+/// The lane of a message whose sides are known, and whether the rank sends.
+fn lane(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<(Lane, bool)> {
+    let call = &record.call;
+    let peer: GroupRank = call.peer.filter(|_| call.p2p)?;
+    let peer = log.groups.get(call.group.index())?.global_rank(peer)?;
+    let sends = call.op.contains("send");
+    let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+    Some(((call.group, from, to, call.tag), sends))
+}
