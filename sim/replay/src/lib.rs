@@ -11,5 +11,5 @@ mod repair;
 mod window;
 
 pub use assumption::Assumption;
-pub use recover::{Recovered, RecoverError, recover};
+pub use recover::{RecordingEnd, RecoverError, Recovered, recover};
 pub use repair::{Change, Repair, repair};

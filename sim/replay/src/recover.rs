@@ -6,7 +6,8 @@ use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, RankState};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, RankLog, RankState, Trace};
+use lockstep_diagnosis::{Kind, Report};
 use lockstep_formats::frames::user_frame;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,69 @@ pub struct Recovered {
     pub plan: Plan,
     /// What it assumes that the recording does not tell, in order.
     pub assumed: Vec<Assumption>,
+    /// Per rank, which recorded calls its operations are.
+    made: BTreeMap<GlobalRank, Vec<MadeOf>>,
+}
+
+/// Which recorded call a call of an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MadeOf {
+    op: u32,
+    /// The call's index among the rank's recorded ones.
+    record: usize,
+}
+
+/// How a recording ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordingEnd {
+    /// The job hung: who is in no call stays where it is, if others wait.
+    Hung,
+    /// The job went on: calls that not all had come out of are left out.
+    WentOn,
+}
+
+impl RecordingEnd {
+    /// By what the diagnosis says of the recording: a job with no finding, or with slow ranks only, went on.
+    pub fn of(report: &Report) -> RecordingEnd {
+        let hangs = report.findings.iter().any(|finding| finding.kind != Kind::Straggler);
+        if hangs { RecordingEnd::Hung } else { RecordingEnd::WentOn }
+    }
+}
+
+impl Recovered {
+    /// The recorded calls with the states and times that a simulation of the plan gave them: the recording that
+    /// the replayed job would have left. `log` is the recording that the plan was recovered from.
+    pub fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
+        let simulated = CallLog::of(replay);
+        let mut again = log.clone();
+        for (rank, made) in &self.made {
+            let before = log.ranks.get(rank.index()).and_then(Option::as_ref);
+            let after = simulated.ranks.get(rank.index()).and_then(Option::as_ref);
+            let Some(((before, after), slot)) =
+                before.zip(after).zip(again.ranks.get_mut(rank.index()))
+            else {
+                continue;
+            };
+            // An operation's calls have their works in their order, and so have they been recorded.
+            let mut own = made.iter().copied().peekable();
+            let calls = after.calls.iter().filter_map(|call| {
+                let op = call.plan_op?;
+                while own.next_if(|of| of.op < op).is_some() {}
+                let of = own.next_if(|of| of.op == op)?;
+                let record = before.calls.get(of.record)?;
+                Some(CallRecord {
+                    state: call.state,
+                    scheduled_ps: call.scheduled_ps,
+                    started_ps: call.started_ps,
+                    completed_ps: call.completed_ps,
+                    ..record.clone()
+                })
+            });
+            let calls = calls.collect();
+            *slot = Some(RankLog { calls, unended: BTreeMap::new(), ..before.clone() });
+        }
+        again
+    }
 }
 
 /// Why no plan can be recovered.
@@ -49,19 +113,30 @@ pub enum RecoverError {
 ///
 /// # Errors
 /// When there are no calls, or they make no plan.
-pub fn recover(name: &str, log: &CallLog) -> Result<Recovered, RecoverError> {
+pub fn recover(
+    name: &str,
+    log: &CallLog,
+    end: RecordingEnd,
+) -> Result<Recovered, RecoverError> {
     if let Some(plan) = &log.plan {
-        return Ok(Recovered { plan: plan.clone(), assumed: Vec::new() });
+        let (assumed, made) = (Vec::new(), BTreeMap::new());
+        return Ok(Recovered { plan: plan.clone(), assumed, made });
     }
     if log.logs().all(|(_, own)| own.calls.is_empty()) {
         return Err(RecoverError::NoCalls);
     }
     let mut recovery = Recovery::new(name, log)?;
-    let window = Window::of(log, &mut recovery.assumed);
-    let hangs = log.logs().any(|(_, own)| own.calls.iter().any(pending));
+    let went_on = end == RecordingEnd::WentOn;
+    let window = Window::of(log, went_on, &mut recovery.assumed);
+    let hangs = !went_on && log.logs().any(|(_, own)| own.calls.iter().any(pending));
     for (rank, own) in log.logs() {
-        let calls = window.calls(log, rank, &own.calls);
-        let mut program = recovery.program(&calls);
+        let at = window.calls(log, rank, &own.calls);
+        let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
+        let (mut program, made) = recovery.program(&calls);
+        let made = made.into_iter().filter_map(|(op, call)| {
+            Some(MadeOf { op, record: *at.get(call)? })
+        });
+        recovery.made.insert(rank, made.collect());
         match &own.state {
             RankState::Died { how } => program.push(plain(Action::Die { how: how.clone() })),
             _ if hangs && !calls.iter().any(|call| pending(call)) => {
@@ -103,6 +178,7 @@ struct Recovery<'a> {
     tensors: Tensors,
     sources: BTreeMap<String, u32>,
     programs: BTreeMap<GlobalRank, Program>,
+    made: BTreeMap<GlobalRank, Vec<MadeOf>>,
     stays: Vec<GlobalRank>,
     assumed: BTreeSet<Assumption>,
 }
@@ -157,13 +233,15 @@ impl<'a> Recovery<'a> {
             tensors: Tensors::default(),
             sources: BTreeMap::new(),
             programs: BTreeMap::new(),
+            made: BTreeMap::new(),
             stays: Vec::new(),
             assumed,
         })
     }
 
-    /// The operations of a rank, without its end.
-    fn program(&mut self, calls: &[&CallRecord]) -> Vec<Op> {
+    /// The operations of a rank, without its end, and which of its calls are of which operation.
+    fn program(&mut self, calls: &[&CallRecord]) -> (Vec<Op>, Vec<(u32, usize)>) {
+        let mut made_of = Vec::with_capacity(calls.len());
         let mut ops: Vec<Op> = Vec::with_capacity(calls.len());
         // Until when the rank was busy with its last call.
         let mut busy_ps: Option<u64> = None;
@@ -199,6 +277,7 @@ impl<'a> Recovery<'a> {
                 }
                 Err(calls) => Action::Coalesced { calls, async_op: goes_on },
             };
+            made_of.extend((at..at + together).map(|call| (ops.len() as u32, call)));
             ops.push(Op { action, at: line, via: None });
             if goes_on {
                 open.push((ended_ps.filter(|_| !waits), ops.len() as u32 - 1));
@@ -212,7 +291,7 @@ impl<'a> Recovery<'a> {
         for (_, op) in open {
             ops.push(plain(Action::Wait { op, timeout_ms: None }));
         }
-        ops
+        (ops, made_of)
     }
 
     /// How many of the next calls were made together: those of a batch share a number.
@@ -318,13 +397,13 @@ impl<'a> Recovery<'a> {
         if !self.stays.is_empty() {
             self.assumed.insert(Assumption::Stays { ranks: self.stays });
         }
-        let mut programs = self.programs;
+        let (mut programs, made) = (self.programs, self.made);
         let plan = self.plan.every_rank(|rank, program| {
             for op in programs.remove(&rank).unwrap_or_default().ops {
                 program.push_op(op);
             }
         })?;
-        Ok(Recovered { plan, assumed: self.assumed.into_iter().collect() })
+        Ok(Recovered { plan, assumed: self.assumed.into_iter().collect(), made })
     }
 }
 

@@ -2,21 +2,24 @@
 //! simulated.
 //!
 //! The calls of a blamed rank are aligned with those of a rank that waits for it. What the other made and this one
-//! did not is inserted, what it alone made is taken out. Calls behind the disagreement that only one side has come
-//! to are then the others' as well: the recording ends there, and what follows is assumed to be alike.
+//! did not is inserted, what it alone made is taken out. Where ranks then wait for others whose recordings are over,
+//! these are assumed to come to the call as well.
 
 use crate::recover::{Recovered, is_stay};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::Outcome;
+use lockstep_core::trace::{CallLog, Outcome, RankState};
 use lockstep_core::words::rank_list;
-use lockstep_diagnosis::{Finding, Kind, Report, diagnose_trace};
+use lockstep_diagnosis::{Finding, Kind, Report, diagnose, who_waits};
 use lockstep_sim::{SimConfig, simulate};
 use serde::{Deserialize, Serialize};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 /// So many calls of a change are named.
 const NAMED: usize = 4;
+
+/// So many times the recordings of ranks are continued by calls that others wait for.
+const CONTINUED: usize = 64;
 
 /// What is changed in a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,24 +109,80 @@ pub fn repair(recovered: &Recovered, report: &Report) -> Result<Repair, String> 
             rank_list(&finding.culprits)
         ));
     };
-    let plan = shared(plan);
+    let mut change = change;
+    let mut plan = shared(plan);
     if let Err(error) = plan.check() {
         return Err(format!("The changed plan cannot be run: {error}"));
     }
+    let (verified, why) = tried(&mut plan, &mut change);
+    Ok(Repair { change, plan, verified, why })
+}
+
+/// Simulates a changed plan. Where ranks wait for others whose recordings are over, these are assumed to come to the
+/// calls as well: the recording ended at different calls of different ranks.
+fn tried(plan: &mut Plan, change: &mut Change) -> (bool, String) {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
-    let (verified, why) = match simulate(&plan, &config) {
-        Err(error) => (false, format!("The changed plan cannot be simulated: {error}.")),
-        Ok(trace) => {
-            let completed = trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed);
-            let found = diagnose_trace(&trace);
-            match found.findings.first() {
-                Some(finding) => (false, format!("Changed so, it ends in another finding: {}", finding.message)),
-                None if completed => (true, "Simulated with it, all recorded calls complete.".to_owned()),
-                None => (false, "Changed so, it does not complete.".to_owned()),
+    for _ in 0..CONTINUED {
+        let trace = match simulate(plan, &config) {
+            Ok(trace) => trace,
+            Err(error) => return (false, format!("The changed plan cannot be simulated: {error}.")),
+        };
+        if trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed) {
+            return (true, "Simulated with it, all recorded calls complete.".to_owned());
+        }
+        let log = CallLog::of(&trace);
+        let added = continued(plan, &log);
+        if added.is_empty() {
+            let found = diagnose(&log);
+            let why = found.findings.first().map_or_else(
+                || "it does not complete.".to_owned(),
+                |finding| format!("it ends in another finding: {}", finding.message),
+            );
+            return (false, format!("Changed so, {why}"));
+        }
+        for name in added {
+            if !change.assumed.contains(&name) {
+                change.assumed.push(name);
             }
         }
-    };
-    Ok(Repair { change, plan, verified, why })
+        *plan = shared(plan.clone());
+    }
+    (false, format!("Changed so, it does not complete after {CONTINUED} continuations."))
+}
+
+/// Adds to the programs of ranks that have finished the calls in which others wait for them; their names.
+fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
+    let mut added = Vec::new();
+    let mut given: Vec<GlobalRank> = Vec::new();
+    for wait in who_waits(log) {
+        let waiting = log.ranks.get(wait.rank.index()).and_then(Option::as_ref);
+        let record = waiting.and_then(|own| own.calls.iter().find(|it| it.work == wait.work));
+        let Some(op) = record.and_then(|record| record.plan_op) else { continue };
+        let Some(op) = plan.program(wait.rank).and_then(|own| own.ops.get(op as usize)) else {
+            continue;
+        };
+        if op.action.calls().iter().any(Call::is_p2p) {
+            continue;
+        }
+        let op = holding(op);
+        for rank in wait.waits_for {
+            let over = log.ranks.get(rank.index()).and_then(Option::as_ref);
+            let over = over.is_some_and(|own| own.state == RankState::Finished);
+            // One call at a time: what it unblocks may come first.
+            if !over || given.contains(&rank) {
+                continue;
+            }
+            let Some(mut own) = plan.program(rank).cloned() else { continue };
+            own.ops.push(op.clone());
+            set_program(plan, rank, own);
+            given.push(rank);
+            let name = named(plan, &op);
+            if !added.contains(&name) {
+                added.push(name);
+            }
+        }
+    }
+    added
 }
 
 /// True of kinds that other calls of the blamed ranks would have prevented.
@@ -159,7 +218,6 @@ fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
     let model = model_of(plan, finding)?;
     let expected = plan.program(model)?.clone();
     let mut change = Change::default();
-    let mut behind: Vec<Op> = Vec::new();
     for rank in finding.culprits.iter().copied().filter(|rank| *rank != model) {
         let own = plan.program(rank)?.clone();
         let (ops, edits) = followed(plan, (rank, &own), (model, &expected), finding.kind);
@@ -171,35 +229,11 @@ fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
             ] {
                 all.extend(new.iter().map(|op| named(plan, op)).filter(|it| !it.is_empty()));
             }
-            if behind.is_empty() {
-                behind = edits.behind;
-            }
         }
         set_program(plan, rank, Program { ops });
     }
     change.inserted.dedup();
     change.removed.dedup();
-    // What the blamed rank went on with is what the others come to.
-    for rank in (0..plan.world_size).map(GlobalRank) {
-        let Some(own) = plan.program(rank).cloned() else { continue };
-        if behind.is_empty() || finding.culprits.contains(&rank) || own.ops.iter().any(is_stay) {
-            continue;
-        }
-        let is_member = |op: &&Op| {
-            op.action.calls().iter().all(|call| {
-                plan.group(call.group()).is_some_and(|group| group.group_rank(rank).is_some())
-            })
-        };
-        let more: Vec<Op> = behind.iter().filter(is_member).cloned().collect();
-        if more.is_empty() {
-            continue;
-        }
-        if change.assumed.is_empty() {
-            change.assumed = more.iter().map(|op| named(plan, op)).collect();
-        }
-        let ops = own.ops.into_iter().chain(more).collect();
-        set_program(plan, rank, Program { ops });
-    }
     Some(change)
 }
 
@@ -223,8 +257,6 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
 struct Edits {
     inserted: Vec<Op>,
     removed: Vec<Op>,
-    /// Calls that the rank made behind the disagreement, and the others have not come to.
-    behind: Vec<Op>,
 }
 
 impl Edits {
@@ -287,7 +319,6 @@ fn followed(
             let Some((index, op)) = mine.get(at).copied().zip(own_ops.get(at)) else { continue };
             let moved = edits.inserted.iter().any(|inserted| key(plan, inserted) == key(plan, op));
             if at_end && goes_on_behind(kind) && !moved {
-                edits.behind.push(holding(op));
                 continue;
             }
             out.push(index);

@@ -16,13 +16,18 @@ pub(crate) struct Window {
     first: BTreeMap<GroupId, u64>,
     /// Per rank and lane of messages, how many of its first calls are left out.
     left_out: BTreeMap<(GlobalRank, Lane), usize>,
+    /// Of a job that went on, per group, the last number that all members have come out of; `None` of one that
+    /// hung.
+    last: Option<BTreeMap<GroupId, u64>>,
 }
 
 /// One direction between two members of a group, under a tag: group, sender, receiver, tag.
 type Lane = (GroupId, GlobalRank, GlobalRank, u32);
 
 impl Window {
-    pub(crate) fn of(log: &CallLog, assumed: &mut BTreeSet<Assumption>) -> Window {
+    /// The window of a job that hung where its recording ends, or `went_on`: of that the calls that all members
+    /// came out of are replayed.
+    pub(crate) fn of(log: &CallLog, went_on: bool, assumed: &mut BTreeSet<Assumption>) -> Window {
         let mut window = Window::default();
         let mut least: BTreeMap<GroupId, u64> = BTreeMap::new();
         for (_, own) in log.logs() {
@@ -48,6 +53,7 @@ impl Window {
             }
         }
         window.align_messages(log);
+        window.last = went_on.then(|| last_of_all(log));
         window
     }
 
@@ -75,25 +81,48 @@ impl Window {
         }
     }
 
-    /// The calls of a rank that are replayed, in their order.
-    pub(crate) fn calls<'a>(
-        &self,
-        log: &'a CallLog,
-        rank: GlobalRank,
-        calls: &'a [CallRecord],
-    ) -> Vec<&'a CallRecord> {
+    /// Which calls of a rank are replayed, by their index, in their order.
+    pub(crate) fn calls(&self, log: &CallLog, rank: GlobalRank, calls: &[CallRecord]) -> Vec<usize> {
         let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
-        let kept = calls.iter().filter(|record| {
+        let kept = calls.iter().enumerate().filter(|(_, record)| {
+            if self.last.is_some() && record.state != CallState::Completed {
+                return false;
+            }
             if let Some((lane, _)) = lane(log, rank, record) {
                 let seen = seen.entry(lane).or_default();
                 *seen += 1;
                 return *seen > self.left_out.get(&(rank, lane)).copied().unwrap_or(0);
             }
-            let first = self.first.get(&record.call.group);
-            record.call.p2p || record.seq.zip(first).is_none_or(|(seq, first)| seq >= *first)
+            let Some(seq) = record.seq.filter(|_| !record.call.p2p) else { return true };
+            let group = &record.call.group;
+            let last = self.last.as_ref().and_then(|last| last.get(group));
+            self.first.get(group).is_none_or(|first| seq >= *first)
+                && last.is_none_or(|last| seq <= *last)
         });
-        kept.collect()
+        kept.map(|(at, _)| at).collect()
     }
+}
+
+/// Per group, the last number that all members of which something was recorded have come out of.
+fn last_of_all(log: &CallLog) -> BTreeMap<GroupId, u64> {
+    let mut last: BTreeMap<GroupId, BTreeMap<GlobalRank, u64>> = BTreeMap::new();
+    for (rank, own) in log.logs() {
+        let ended = own.calls.iter().filter(|record| {
+            !record.call.p2p && record.state == CallState::Completed
+        });
+        for record in ended {
+            let Some(seq) = record.seq else { continue };
+            let known = last.entry(record.call.group).or_default().entry(rank).or_default();
+            *known = seq.max(*known);
+        }
+    }
+    let least = |(group, of): (GroupId, BTreeMap<GlobalRank, u64>)| {
+        let members = log.groups.get(group.index()).map(|it| it.ranks()).unwrap_or_default();
+        let recorded = |rank: &&GlobalRank| log.ranks.get(rank.index()).is_some_and(Option::is_some);
+        let all = members.iter().filter(recorded).map(|rank| of.get(rank).copied().unwrap_or(0));
+        (group, all.min().unwrap_or(0))
+    };
+    last.into_iter().map(least).collect()
 }
 
 /// The lane of a message whose sides are known, and whether the rank sends.
