@@ -60,6 +60,9 @@ enum Command {
     /// Say what went wrong in what a job left: Flight Recorder dumps, logs, profiles, or a trace
     #[command(before_help = "Example: lockstep diagnose dumps/ train.log")]
     Diagnose(commands::diagnose::Arguments),
+    /// Change a recorded job so that its first finding is mended, and prove it in the simulator
+    #[command(before_help = "Example: lockstep repair dumps/ -o repaired.json")]
+    Repair(commands::repair::Arguments),
     /// Check a schedule from a file: prove that it does what it claims
     #[command(before_help = "Example: lockstep schedule check algo.xml")]
     Schedule(commands::schedule::Arguments),
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Some(Command::Rank(arguments)) => commands::rank::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
+        Some(Command::Repair(arguments)) => commands::repair::run(arguments),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
         Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),

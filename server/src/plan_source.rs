@@ -4,11 +4,13 @@
 mod faults;
 mod links;
 mod options;
+mod recorded;
 mod said;
 
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
+pub(crate) use recorded::Replayable;
 pub(crate) use said::Said;
 
 use crate::{files, program_child, terminal};
@@ -42,9 +44,10 @@ const COLLECTIVES: [&str; 9] = [
 /// A plan as the command line names it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArguments {
-    /// A program (train.py), a plan file (`-` for standard input), a scenario or a call of
+    /// A program (train.py), a plan file (`-` for standard input), a recording (a Lockstep trace, a folder or archive
+    /// of Flight Recorder dumps, a profile), a scenario or a call of
     /// torch.distributed (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
-    #[arg(value_name = "PROGRAM|PLAN|SCENARIO|CALL")]
+    #[arg(value_name = "PROGRAM|PLAN|RECORDING|SCENARIO|CALL")]
     pub(crate) what: String,
     #[command(flatten)]
     pub(crate) options: PlanOptions,
@@ -97,14 +100,23 @@ impl PlanArguments {
             }
             return Ok((self.options.named(&self.what)?, Said::default()));
         }
+        if path.is_dir() {
+            return self.recorded(path);
+        }
         let bytes = if self.what == "-" {
             let mut bytes = Vec::new();
             let mut input = std::io::stdin().lock().take(MAX_PLAN_BYTES);
             input.read_to_end(&mut bytes).context("cannot read standard input")?;
             bytes
         } else {
-            files::read(path, MAX_PLAN_BYTES)?
+            files::read(path, files::MAX_FILE_BYTES)?
         };
+        if recorded::is_recording(&bytes) && self.what != "-" {
+            return self.recorded(path);
+        }
+        if bytes.len() as u64 > MAX_PLAN_BYTES {
+            bail!("cannot read {}: it is no recording, and too large for a plan", self.what);
+        }
         if is_program(path, &bytes) {
             return self.program(&bytes);
         }
@@ -116,13 +128,35 @@ impl PlanArguments {
                 self.what
             );
         }
-        let plan = self.read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
+        let plan = match self.read(&bytes) {
+            Ok(plan) => plan,
+            // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
+            Err(error) => match self.recorded(path) {
+                Ok(recorded) if self.what != "-" => return Ok(recorded),
+                _ => return Err(error.context(format!("cannot use {}", self.what))),
+            },
+        };
         let plan = self.options.on_nodes(plan);
         let plan = match self.options.timeout_ms {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
         };
         Ok((plan, Said::default()))
+    }
+
+    /// The plan of a recorded job; what it assumes goes to standard error.
+    fn recorded(&self, path: &Path) -> Result<(Plan, Said)> {
+        let options = PlanOptions { repaired: false, ..self.options.clone() };
+        options.only_for_names(&self.what)?;
+        let (plan, said) = recorded::plan_of(path, self.options.repaired)?;
+        for line in said {
+            terminal::note(&format!("lockstep: {line}"));
+        }
+        let plan = self.options.on_nodes(plan);
+        Ok(match self.options.timeout_ms {
+            Some(timeout_ms) => (with_timeout(plan, timeout_ms), Said::default()),
+            None => (plan, Said::default()),
+        })
     }
 
     /// What a program does, as a plan, and what its ranks say.

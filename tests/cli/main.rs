@@ -9,6 +9,7 @@ mod outputs;
 mod plans;
 mod programs;
 mod recordings;
+mod replay;
 mod runs;
 mod schedules;
 

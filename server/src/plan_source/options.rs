@@ -28,7 +28,7 @@ pub(crate) struct PlanOptions {
     /// The timeout of every group in milliseconds, 1 at least; for a plan file only when given
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<u64>,
-    /// The repaired program of a scenario
+    /// The repaired program of a scenario, or a recording with the change that `lockstep repair` finds
     #[arg(long)]
     pub(crate) repaired: bool,
     /// Elements a rank of a collective, of all_to_all a pair of ranks [default: 16]

@@ -7,7 +7,7 @@ use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::{Call, Fill, PlanBuilder, TensorId};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{Called, TensorShape};
+use lockstep_core::trace::{CallLog, Called, TensorShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More elements a plan does not take.
@@ -34,11 +34,36 @@ fn numel(tensors: &[TensorShape]) -> u64 {
     tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
 }
 
-/// A recorded call in a group of the plan.
+/// The most elements that a member passes to, or gets from, an uneven all_to_all under each number of a group;
+/// none of those whose sends and receives do not add up.
+pub(crate) fn uneven_exchanges(log: &CallLog) -> BTreeMap<(GroupId, u64), u64> {
+    let mut rows: BTreeMap<(GroupId, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    for (_, own) in log.logs() {
+        for record in own.calls.iter().filter(|record| record.call.op == "all_to_all") {
+            let sizes = (numel(&record.call.inputs), numel(&record.call.outputs));
+            if let Some(seq) = record.seq {
+                rows.entry((record.call.group, seq)).or_default().push(sizes);
+            }
+        }
+    }
+    let most = |(call, sizes): ((GroupId, u64), Vec<(u64, u64)>)| {
+        let (sent, received) = sizes.iter().fold((0u64, 0u64), |(sent, received), (input, output)| {
+            (sent.saturating_add(*input), received.saturating_add(*output))
+        });
+        let first = sizes.first()?.0;
+        let even = sizes.iter().all(|(input, output)| *input == first && *output == first);
+        let most = sizes.iter().map(|(input, output)| *input.max(output)).max()?;
+        (!even && sent == received).then_some((call, most))
+    };
+    rows.into_iter().filter_map(most).collect()
+}
+
+/// A recorded call in a group of the plan; `uneven` is its row's value of [`uneven_exchanges`].
 pub(crate) fn call_of(
     called: &Called,
     (group, members): (GroupId, &ProcessGroup),
     (plan, tensors): (&mut PlanBuilder, &mut Tensors),
+    uneven: Option<u64>,
     assumed: &mut BTreeSet<Assumption>,
 ) -> Call {
     let shapes = called.inputs.iter().chain(&called.outputs);
@@ -71,10 +96,11 @@ pub(crate) fn call_of(
         Collective::ReduceScatter { .. } | Collective::Scatter { .. } if output > 0 => output,
         Collective::ReduceScatter { .. } | Collective::Scatter { .. } => input.div_ceil(size),
         Collective::AllToAll => {
-            if !input.is_multiple_of(size) || input != output {
+            if uneven.is_some() || !input.is_multiple_of(size) || input != output {
                 assumed.insert(Assumption::EvenParts);
             }
-            input.max(output).div_ceil(size)
+            // Members of an uneven call pass different sizes: all of them get the largest.
+            uneven.unwrap_or(input.max(output)).div_ceil(size)
         }
         _ => either,
     };

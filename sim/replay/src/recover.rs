@@ -1,7 +1,7 @@
 //! From the calls of a recording to a plan.
 
 use crate::assumption::Assumption;
-use crate::operation::{Tensors, call_of};
+use crate::operation::{Tensors, call_of, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
@@ -147,6 +147,7 @@ pub fn recover(
         }
         recovery.programs.insert(rank, Program { ops: program });
     }
+    recovery.add_calls_behind_stays();
     recovery.add_unrecorded(hangs);
     Ok(recovery.finish()?)
 }
@@ -176,6 +177,7 @@ struct Recovery<'a> {
     groups: Vec<ProcessGroup>,
     group_of: Vec<GroupId>,
     tensors: Tensors,
+    uneven: BTreeMap<(GroupId, u64), u64>,
     sources: BTreeMap<String, u32>,
     programs: BTreeMap<GlobalRank, Program>,
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
@@ -231,6 +233,7 @@ impl<'a> Recovery<'a> {
             groups,
             group_of,
             tensors: Tensors::default(),
+            uneven: uneven_exchanges(log),
             sources: BTreeMap::new(),
             programs: BTreeMap::new(),
             made: BTreeMap::new(),
@@ -316,6 +319,7 @@ impl<'a> Recovery<'a> {
             &record.call,
             (id, &members),
             (&mut self.plan, &mut self.tensors),
+            record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
             &mut self.assumed,
         );
         // Members may have other places in the plan's group than in the recording's.
@@ -339,6 +343,34 @@ impl<'a> Recovery<'a> {
         let source =
             *self.sources.entry(path.clone()).or_insert_with(|| plan.source(path, String::new()));
         Some(SourceLine { source, line: frame.line })
+    }
+
+    /// Behind where ranks stay stand the calls in which others wait for them: they would have come to these.
+    fn add_calls_behind_stays(&mut self) {
+        let mut awaited: Vec<Op> = Vec::new();
+        for (rank, program) in &self.programs {
+            let at = waits_at(self.log, *rank, program);
+            let Some(op) = at.and_then(|at| program.ops.get(at)) else { continue };
+            let mut op = op.clone();
+            if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } = &mut op.action {
+                *async_op = false;
+            }
+            let known = awaited.iter().any(|known| known.action == op.action);
+            if !known && !op.action.calls().iter().any(Call::is_p2p) {
+                awaited.push(op);
+            }
+        }
+        for rank in &self.stays {
+            let is_in = |op: &&Op| {
+                op.action.calls().iter().all(|call| {
+                    let group = self.groups.get(call.group().index());
+                    group.is_some_and(|group| group.group_rank(*rank).is_some())
+                })
+            };
+            if let Some(program) = self.programs.get_mut(rank) {
+                program.ops.extend(awaited.iter().filter(is_in).cloned());
+            }
+        }
     }
 
     /// Programs of the ranks of which nothing was recorded: those of another rank, in the groups that both are

@@ -110,6 +110,14 @@ pub fn repair(recovered: &Recovered, report: &Report) -> Result<Repair, String> 
         ));
     };
     let mut change = change;
+    for rank in (0..plan.world_size).map(GlobalRank) {
+        // Who stayed where its recording ends goes on, to whatever others wait for.
+        let stays = plan.program(rank).and_then(|own| own.ops.iter().position(is_stay));
+        if let Some((at, mut own)) = stays.zip(plan.program(rank).cloned()) {
+            own.ops.truncate(at);
+            set_program(&mut plan, rank, own);
+        }
+    }
     let mut plan = shared(plan);
     if let Err(error) = plan.check() {
         return Err(format!("The changed plan cannot be run: {error}"));
@@ -216,7 +224,8 @@ fn goes_on_behind(kind: Kind) -> bool {
 /// Makes the blamed ranks call as a rank does that waits for them.
 fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
     let model = model_of(plan, finding)?;
-    let expected = plan.program(model)?.clone();
+    let mut expected = plan.program(model)?.clone();
+    expected.ops.truncate(expected.ops.iter().position(is_stay).unwrap_or(expected.ops.len()));
     let mut change = Change::default();
     for rank in finding.culprits.iter().copied().filter(|rank| *rank != model) {
         let own = plan.program(rank)?.clone();
@@ -284,8 +293,9 @@ fn followed(
             })
     };
     let theirs: Vec<&Op> = expected.ops.iter().filter(|op| both(op)).collect();
-    let mine: Vec<usize> =
-        (0..own.ops.len()).filter(|at| own.ops.get(*at).is_some_and(both)).collect();
+    // What stands behind where the rank stays is not its own: others wait for it.
+    let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
+    let mine: Vec<usize> = (0..end).filter(|at| own.ops.get(*at).is_some_and(both)).collect();
     let keys = |op: &&Op| key(plan, op);
     let their_keys: Vec<_> = theirs.iter().map(keys).collect();
     let own_ops: Vec<&Op> = mine.iter().filter_map(|at| own.ops.get(*at)).collect();
@@ -294,7 +304,6 @@ fn followed(
     // What is inserted in front of an operation of the rank, by its index, and what is taken out.
     let mut before: Vec<(usize, Op)> = Vec::new();
     let mut out: Vec<usize> = Vec::new();
-    let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
     for diff in capture_diff_slices(Algorithm::Myers, &their_keys, &own_keys) {
         let (missing, extra) = match diff {
             DiffOp::Equal { .. } => continue,
@@ -344,11 +353,12 @@ fn holding(op: &Op) -> Op {
 fn rewritten(own: &Program, before: &[(usize, Op)], out: &[usize]) -> Vec<Op> {
     let mut ops = Vec::with_capacity(own.ops.len() + before.len());
     let mut moved: Vec<Option<u32>> = Vec::with_capacity(own.ops.len());
-    for at in 0..=own.ops.len() {
+    let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
+    for at in 0..=end {
         ops.extend(before.iter().filter(|(place, _)| *place == at).map(|(_, op)| op.clone()));
-        let Some(op) = own.ops.get(at) else { continue };
         // Where a rank stayed it goes on now.
-        if out.contains(&at) || is_stay(op) {
+        let Some(op) = own.ops.get(at).filter(|op| !is_stay(op)) else { continue };
+        if out.contains(&at) {
             moved.push(None);
             continue;
         }

@@ -1,0 +1,83 @@
+//! `lockstep repair`: the change that would mend a recorded job, tried in the simulator.
+
+use crate::output_file::{FileKind, Overwrite, write_whole};
+use crate::plan_source::Replayable;
+use crate::terminal;
+use anyhow::Result;
+use lockstep_replay::{Assumption, Change};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Change a recorded job so that its first finding is mended, and prove it by simulating the changed job
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The dumps, logs and profiles of one job, folders or archives of them, or one Lockstep trace
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Write the repaired plan, for `lockstep sim` and `lockstep run`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
+    /// Print JSON: the schema lockstep.repair/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    /// What is mended: `op_skipped`.
+    kind: &'static str,
+    repair: Tried<'a>,
+    /// What the replay assumes that the recording does not tell.
+    assumed: &'a [Assumption],
+}
+
+#[derive(Serialize)]
+struct Tried<'a> {
+    change: &'a Change,
+    verified: bool,
+    why: &'a str,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(path) = &arguments.output {
+        let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
+        arguments.overwrite.check(path, FileKind::Plan, &inputs)?;
+    }
+    let replayable = Replayable::read(&arguments.paths)?;
+    let repair = replayable.repair()?;
+    if let Some(path) = &arguments.output {
+        let json = path.extension().is_some_and(|end| end == "json");
+        let bytes = if json { repair.plan.to_json().into_bytes() } else { repair.plan.to_bytes() };
+        write_whole(path, |out| Ok(out.write_all(&bytes)?))?;
+    }
+    let assumed = &replayable.recovered.assumed;
+    let kind = replayable.read.report.findings.first().map(|finding| finding.kind);
+    let text = match arguments.json {
+        true => {
+            let (schema, kind) = ("lockstep.repair/1", kind.map_or("", |kind| kind.name()));
+            let (change, verified) = (&repair.change, repair.verified);
+            let repair = Tried { change, verified, why: &repair.why };
+            serde_json::to_string_pretty(&Printed { schema, kind, repair, assumed })? + "\n"
+        }
+        false => {
+            let title = kind.map_or("", |kind| kind.title());
+            let proved = if repair.verified { "proved" } else { "not proved" };
+            let mut text = format!(
+                "{title}\nchange    {}\n{proved:<10}{}\n",
+                repair.change.words(),
+                repair.why
+            );
+            for assumption in assumed {
+                text.push_str(&format!("assumed   {assumption}\n"));
+            }
+            text
+        }
+    };
+    terminal::print(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(!repair.verified)))
+}

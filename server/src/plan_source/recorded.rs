@@ -1,0 +1,72 @@
+//! A recording as a plan: dumps, logs and traces of a job, replayed.
+
+use crate::files;
+use crate::recording::{Held, Read, Recording, is_lockstep_trace};
+use anyhow::{Result, anyhow, bail};
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::CallLog;
+use lockstep_formats::archive;
+use lockstep_replay::{Recovered, RecordingEnd, Repair, recover, repair};
+use std::path::{Path, PathBuf};
+
+/// What begins a pickle of protocol 2 and above.
+const PICKLE: u8 = 0x80;
+
+/// A recording, what is wrong with it, and the plan that its calls make.
+pub(crate) struct Replayable {
+    pub(crate) read: Read,
+    pub(crate) recovered: Recovered,
+}
+
+impl Replayable {
+    /// Reads the files of one job, folders or archives of them, or one trace.
+    ///
+    /// # Errors
+    /// When they cannot be read, or make no plan.
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Replayable> {
+        let mut recording = Recording::default();
+        recording.add_files(files::below(paths)?)?;
+        let read = recording.read()?;
+        let log = match &read.held {
+            Held::Trace(trace) => CallLog::of(trace),
+            Held::Merged(merged) => merged.log.clone(),
+            Held::Log => bail!(
+                "a log alone tells of no calls, and makes no plan: add the job's Flight Recorder dumps"
+            ),
+        };
+        let name = paths.first().and_then(|path| path.file_name());
+        let name = name.map_or("recording", |name| name.to_str().unwrap_or("recording"));
+        let recovered =
+            recover(&format!("replay of {name}"), &log, RecordingEnd::of(&read.report))?;
+        Ok(Replayable { read, recovered })
+    }
+
+    /// The repair of the first finding.
+    ///
+    /// # Errors
+    /// When there is none, in a sentence.
+    pub(crate) fn repair(&self) -> Result<Repair> {
+        repair(&self.recovered, &self.read.report).map_err(|why| anyhow!("{why}"))
+    }
+}
+
+/// True of bytes that are a recording, and nothing else.
+pub(super) fn is_recording(bytes: &[u8]) -> bool {
+    is_lockstep_trace(bytes) || archive::is_archive(bytes) || bytes.first() == Some(&PICKLE)
+}
+
+/// The plan of a recording, or its repaired one, and what is to be said of it.
+///
+/// # Errors
+/// Those of [`Replayable::read`] and [`Replayable::repair`].
+pub(super) fn plan_of(path: &Path, repaired: bool) -> Result<(Plan, Vec<String>)> {
+    let replayable = Replayable::read(&[path.to_owned()])?;
+    let assumed = replayable.recovered.assumed.iter().map(|it| format!("assumed: {it}"));
+    let mut said: Vec<String> = assumed.collect();
+    if !repaired {
+        return Ok((replayable.recovered.plan, said));
+    }
+    let repair = replayable.repair()?;
+    said.push(format!("repaired: {}", repair.change.words()));
+    Ok((repair.plan, said))
+}

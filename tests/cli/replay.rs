@@ -1,0 +1,51 @@
+//! A recording is a plan: replayed, repaired, and run.
+
+use super::{assert_refused, json};
+use lockstep_tests::lockstep;
+
+fn case(name: &str) -> String {
+    format!("{}/data/flight-recorder/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_folder_of_dumps_is_simulated_repaired_and_run() {
+    let dumps = case("t215_skip_allreduce_diff_size");
+    let simulated = lockstep(["sim", &dumps, "--json"]);
+    let said = json(&simulated);
+    assert_eq!((simulated.code, &said["findings"]["findings"][0]["culprits"]), (1, &serde_json::json!([2])));
+    assert!(simulated.err.contains("assumed: reductions are sums"), "{}", simulated.err);
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = folder.path().join("fixed.json");
+    let fixed = fixed.to_str().unwrap();
+    let repaired = lockstep(["repair", &dumps, "--json", "-o", fixed]);
+    let said = json(&repaired);
+    assert_eq!((repaired.code, &said["repair"]["verified"]), (0, &true.into()), "{said}");
+    assert_eq!(said["repair"]["change"]["ranks"], serde_json::json!([2]), "{said}");
+    assert_eq!(lockstep(["sim", fixed]).code, 0);
+    let run = lockstep(["run", "--repaired", &dumps]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let explored = lockstep(["explore", fixed]);
+    assert_eq!(explored.code, 0, "{explored:?}");
+}
+
+#[test]
+fn a_trace_of_ours_is_its_own_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, plan, again) = (path("t.lks"), path("a.json"), path("b.json"));
+    assert_eq!(lockstep(["sim", "all_reduce", "-o", &trace]).code, 0);
+    assert_eq!(lockstep(["plan", "all_reduce", "-o", &plan]).code, 0);
+    assert_eq!(lockstep(["plan", &trace, "-o", &again]).code, 0);
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&plan), read(&again));
+}
+
+#[test]
+fn what_cannot_be_repaired_is_said() {
+    assert_refused(&lockstep(["repair", &case("t215_healthy")]), "nothing is to be mended");
+    assert_refused(&lockstep(["repair", &case("t215_straggler_midstep")]), "not mended by other calls");
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("job.log");
+    std::fs::write(&log, "nothing\n").unwrap();
+    assert_refused(&lockstep(["repair", log.to_str().unwrap()]), "tells of no calls");
+}
