@@ -8,8 +8,9 @@ use super::Member;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
+use crate::schedule::families::{ring, tree};
 use crate::schedule::nodes::Nodes;
-use crate::schedule::{Action, Buffer, Slice, ring, tree};
+use crate::schedule::{Action, Buffer, Slice};
 
 /// What the ring needs to be told; it does not look at the operation.
 const RING: Collective = Collective::AllReduce { op: ReduceOp::Sum };

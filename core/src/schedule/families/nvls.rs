@@ -10,28 +10,161 @@
 //! one a node, reduce and broadcast it by a double binary tree before the switches write it. There
 //! are as many heads as the smallest node has ranks. all_gather, reduce_scatter and broadcast have no
 //! such form: NCCL's NVLS crosses nodes only where the network reduces too (CollNet), so that
-//! [`takes`] refuses them.
+//! [`Family::takes_nodes`] refuses them.
 //!
 //! What a switch reads is a message from each rank here, and a multicast one message to each. It
 //! adds in pairs, as a tree, so that the order of the additions is fixed; the hardware's is not
 //! known.
 
-use super::nodes::Nodes;
-use super::{Action, Buffer, Slice, double_tree};
+use super::{double_binary_tree, tree};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
+use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::family::{Call, Family, Step};
+use crate::schedule::nodes::Nodes;
+use crate::schedule::{Action, Buffer, Slice};
+
+/// An NVLink switch a node.
+pub(super) struct Nvls;
+
+impl Family for Nvls {
+    fn carries_out(&self, collective: Collective) -> bool {
+        matches!(
+            collective,
+            Collective::AllReduce { .. }
+                | Collective::AllGather
+                | Collective::ReduceScatter { .. }
+                | Collective::Broadcast { .. }
+        )
+    }
+
+    fn steps(&self, call: Call) -> u32 {
+        steps(call.collective, call.nodes())
+    }
+
+    fn pieces(&self, call: Call) -> u32 {
+        match call.collective {
+            Collective::AllReduce { .. } => pieces(call.nodes()),
+            _ => 1,
+        }
+    }
+
+    fn scratch(&self, call: Call, participant: GroupRank) -> u32 {
+        scratch(call.collective, call.nodes(), participant)
+    }
+
+    fn switches(&self, call: Call) -> u32 {
+        switches(call.nodes())
+    }
+
+    fn switch_scratch(&self, call: Call) -> u32 {
+        let nodes = call.nodes();
+        let of = |node: u32| scratch(call.collective, nodes, GroupRank(nodes.size + node));
+        match switches(nodes) {
+            0 => 0,
+            switches => (switches - 1).saturating_mul(of(0)).saturating_add(of(switches - 1)),
+        }
+    }
+
+    fn has_switches_inside_nodes(&self) -> bool {
+        true
+    }
+
+    fn takes_nodes(&self, call: Call) -> bool {
+        call.nodes().count() == 1 || matches!(call.collective, Collective::AllReduce { .. })
+    }
+
+    /// The switch keeps a chunk for each rank of what each rank sends.
+    fn most_ranks(&self) -> u32 {
+        1 << 15
+    }
+
+    fn actions(&self, call: Call, participant: GroupRank, step: u32, list: &mut Vec<Action>) {
+        actions(call.collective, call.nodes(), participant, step, list);
+    }
+
+    fn explained(&self, collective: Collective) -> Explained {
+        match collective {
+            Collective::AllReduce { .. } => Explained {
+                formula: Formula::new("2", "2(n + 1)/n", Holds::Always)
+                    .in_rounds("4", Holds::Always),
+                idea: "The node's NVLink switch adds up what it reads from the ranks; each rank \
+                    gets one chunk of the sum and has the switch write it to everybody. In several \
+                    nodes each has a switch of its own, and a double binary tree of the nodes sums \
+                    each chunk before it is written: NCCL's NVLSTree.",
+                used_by: "NCCL on Hopper and newer with NVSwitch, for most sizes.",
+                cost: "Every port carries n + 1 chunks of S/n each way instead of the ring's 2(n − \
+                    1), and in one node the latency does not grow with n. The formula has twice \
+                    those bytes, because here the switch takes a whole message before it sends; \
+                    the hardware does not wait. In several nodes each level of the trees across \
+                    costs two latencies of the network.",
+            },
+            Collective::Broadcast { .. } => Explained {
+                formula: Formula::new("1", "2", Holds::Always).in_rounds("2", Holds::Always),
+                idea: "The root writes to the NVLink switch, which writes to everybody.",
+                used_by: "Nobody's default: NCCL uses the switch for reductions and gathers.",
+                cost: "One tensor through each port; the switch ends with the node, so that all \
+                    ranks must be in one. Here the switch takes the whole message before it sends; \
+                    the hardware does not wait.",
+            },
+            _ => Explained {
+                formula: Formula::new("1", "(n + 1)", Holds::Always).in_rounds("2", Holds::Always),
+                idea: "The NVLink switch adds up, or hands to everybody, what the ranks write.",
+                used_by: "NCCL on Hopper and newer with NVSwitch, for ranks of one node; across \
+                    nodes only where the network's switches add up too (CollNet).",
+                cost: "A rank's port carries n parts one way and one part the other, n + 1 in a \
+                    row in the formula: here the switch takes whole messages before it sends; the \
+                    hardware does not wait.",
+            },
+        }
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        step_text(call, step).to_owned()
+    }
+}
+
+/// What the switches do; across nodes, NVLSTree.
+fn step_text(call: Call, step: Step) -> &'static str {
+    let (n, k) = (call.size, call.nodes().per_node);
+    let up = if k > 1 { tree::depth(k) + 2 } else { 0 };
+    let after = if k > 1 { step.of.saturating_sub(2) } else { step.of };
+    match (call.collective, step.at) {
+        (Collective::AllReduce { .. }, step) if (up..after).contains(&step) => {
+            "the ranks in charge of a chunk, one a node, sum it up two trees of the nodes and pass \
+             the result back down."
+        }
+        (Collective::AllReduce { .. }, step) if step == after => {
+            "each rank sends the chunk that it is in charge of to its node's switch."
+        }
+        (Collective::AllReduce { .. }, step) if step > after => {
+            "the switch writes the result to all of its ranks."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, 0) if n > 1 => {
+            "every rank sends its tensor to its node's NVLink switch."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, step)
+            if step + 1 < up =>
+        {
+            "the switch adds up what came; nothing is sent."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, _) if n > 1 => {
+            "the switch sends each rank the sum of the chunk that it is in charge of."
+        }
+        (Collective::AllGather, 0) if n > 1 => "every rank sends its part to the NVLink switch.",
+        (Collective::AllGather, 1) => "the switch writes all parts to every rank.",
+        (Collective::Broadcast { .. }, 0) => "the root sends its tensor to the NVLink switch.",
+        (Collective::Broadcast { .. }, _) => "the switch writes it to every other rank.",
+        _ => "the rank copies its part.",
+    }
+}
 
 /// What the trees across are told; they do not look at the operation.
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
-/// Whether the call can be carried out in these nodes.
-pub(super) fn takes(collective: Collective, nodes: Nodes) -> bool {
-    nodes.count() == 1 || matches!(collective, Collective::AllReduce { .. })
-}
-
 /// One switch for each node of several ranks; only the last node may have just one.
-pub(super) fn switches(nodes: Nodes) -> u32 {
+fn switches(nodes: Nodes) -> u32 {
     let last = nodes.count() - 1;
     last * u32::from(nodes.per_node > 1) + u32::from(nodes.len(last) > 1)
 }
@@ -43,20 +176,20 @@ fn heads(nodes: Nodes) -> u32 {
 
 /// Chunks that a head is in charge of: one, or a half for each of the two trees across.
 fn chunks_a_head(nodes: Nodes) -> u32 {
-    if nodes.count() > 1 { double_tree::PIECES } else { 1 }
+    if nodes.count() > 1 { double_binary_tree::PIECES } else { 1 }
 }
 
 /// Chunks of the tensor of all_reduce.
-pub(super) fn pieces(nodes: Nodes) -> u32 {
+fn pieces(nodes: Nodes) -> u32 {
     heads(nodes) * chunks_a_head(nodes)
 }
 
 /// Steps in which the switches add up: levels of a tree over the ranks of a node.
 fn sums(nodes: Nodes) -> u32 {
-    super::tree::depth(nodes.per_node)
+    tree::depth(nodes.per_node)
 }
 
-pub(super) fn steps(collective: Collective, nodes: Nodes) -> u32 {
+fn steps(collective: Collective, nodes: Nodes) -> u32 {
     let n = nodes.size;
     match collective {
         Collective::AllReduce { .. } if n > 1 => AllReduce::of(nodes).steps(),
@@ -69,7 +202,7 @@ pub(super) fn steps(collective: Collective, nodes: Nodes) -> u32 {
 }
 
 /// Scratch chunks of a participant: a switch keeps what came from each rank.
-pub(super) fn scratch(collective: Collective, nodes: Nodes, participant: GroupRank) -> u32 {
+fn scratch(collective: Collective, nodes: Nodes, participant: GroupRank) -> u32 {
     let n = nodes.size;
     let Some(node) = participant.0.checked_sub(n) else { return 0 };
     match collective {
@@ -82,16 +215,7 @@ pub(super) fn scratch(collective: Collective, nodes: Nodes, participant: GroupRa
     }
 }
 
-/// Scratch chunks of all switches.
-pub(super) fn all_scratch(collective: Collective, nodes: Nodes) -> u32 {
-    let of = |node: u32| scratch(collective, nodes, GroupRank(nodes.size + node));
-    match switches(nodes) {
-        0 => 0,
-        switches => (switches - 1).saturating_mul(of(0)).saturating_add(of(switches - 1)),
-    }
-}
-
-pub(super) fn actions(
+fn actions(
     collective: Collective,
     nodes: Nodes,
     participant: GroupRank,
@@ -128,7 +252,8 @@ struct AllReduce {
 impl AllReduce {
     fn of(nodes: Nodes) -> AllReduce {
         let up = if nodes.per_node > 1 { sums(nodes) + 2 } else { 0 };
-        let across = if nodes.count() > 1 { double_tree::steps(SUM, nodes.count()) } else { 0 };
+        let across =
+            if nodes.count() > 1 { double_binary_tree::steps(SUM, nodes.count()) } else { 0 };
         AllReduce { nodes, up, across }
     }
 
@@ -156,7 +281,7 @@ impl AllReduce {
             if is_head {
                 let begin = actions.len();
                 let nth = GroupRank(node);
-                double_tree::actions(SUM, nodes.count(), nth, step - self.up, actions);
+                double_binary_tree::actions(SUM, nodes.count(), nth, step - self.up, actions);
                 for action in &mut actions[begin..] {
                     let to_rank = |node: GroupRank| GroupRank(nodes.first(node.0) + local);
                     let to_own = |slice: Slice| Slice { chunk: own.chunk + slice.chunk, ..slice };
@@ -207,7 +332,7 @@ impl AllReduce {
 }
 
 fn rank(collective: Collective, n: u32, me: GroupRank, step: u32, actions: &mut Vec<Action>) {
-    let (peer, sums) = (GroupRank(n), super::tree::depth(n));
+    let (peer, sums) = (GroupRank(n), tree::depth(n));
     let whole = |buffer| Slice::run(buffer, 0..n);
     let one = |buffer, chunk| Slice::one(buffer, chunk);
     match (collective, step) {
@@ -235,7 +360,7 @@ fn rank(collective: Collective, n: u32, me: GroupRank, step: u32, actions: &mut 
 }
 
 fn switch(collective: Collective, n: u32, step: u32, actions: &mut Vec<Action>) {
-    let sums = super::tree::depth(n);
+    let sums = tree::depth(n);
     let ranks = || (0..n).map(GroupRank);
     let all_of = |rank: u32| Slice::run(Buffer::Scratch, rank * n..rank * n + n);
     let chunk = |rank: u32| Slice::one(Buffer::Scratch, rank);

@@ -8,13 +8,121 @@
 //!
 //! Every edge has one of two colours (their section 4), by which a rank's two parents are told apart,
 //! and its children: a step moves the edges of one colour, so that no rank sends two messages in a
-//! step or receives two, though both trees move in it. Segments are lanes ([`super::lanes`]), one
+//! step or receives two, though both trees move in it. Segments are lanes (`lanes.rs`), one
 //! behind the other by two steps, or by four where two go up and two down: each port carries a
 //! half's segment in each step once the pipeline is full.
 
-use super::{Action, Buffer, Slice};
+use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
+use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::family::{Call, Family, PIPELINE_CHUNK_BYTES, Step};
+use crate::schedule::{Action, Buffer, Slice};
+
+/// Two binary trees.
+pub(super) struct DoubleBinaryTree;
+
+impl Family for DoubleBinaryTree {
+    fn carries_out(&self, collective: Collective) -> bool {
+        collective.in_place()
+    }
+
+    fn steps(&self, call: Call) -> u32 {
+        steps(call.collective, call.size)
+    }
+
+    fn pieces(&self, _call: Call) -> u32 {
+        PIECES
+    }
+
+    fn actions(&self, call: Call, participant: GroupRank, step: u32, list: &mut Vec<Action>) {
+        actions(call.collective, call.size, participant, step, list);
+    }
+
+    fn pipeline_chunk_bytes(&self) -> Option<u64> {
+        // A half goes through either tree.
+        Some(2 * PIPELINE_CHUNK_BYTES)
+    }
+
+    /// Every edge moves one segment in between.
+    fn stagger(&self, call: Call) -> u32 {
+        Ways::of(call.collective).period()
+    }
+
+    fn explained(&self, collective: Collective) -> Explained {
+        match collective {
+            Collective::Broadcast { .. } => Explained {
+                formula: Formula::new(
+                    "(⌈log₂ n⌉ + 2k − 1)",
+                    "(1 + (⌈log₂ n⌉ − 1)/k)",
+                    Holds::About(
+                        "how full the last level is, and when a port waits for the other colour",
+                    ),
+                )
+                .in_rounds("2⌈log₂ n⌉ + 2k − 2", Holds::AtMost),
+                idea: "Two binary trees with one root, each for half of the data; a rank inside \
+                    one tree is a leaf of the other. The edges have two colours that take turns, \
+                    so that no rank sends two messages in a step or receives two. Each half moves \
+                    in segments of 512 KiB.",
+                used_by: "Nobody's default: NCCL broadcasts by a ring of slices. Worth it for long \
+                    messages to many ranks, where a chain's latencies are too many.",
+                cost: "Latencies grow with log₂ n and bytes do not grow at all: one tensor's time \
+                    once the pipeline is full, the least there is.",
+            },
+            Collective::Reduce { .. } => Explained {
+                formula: Formula::new(
+                    "(⌈log₂ n⌉ + 2k − 1)",
+                    "(1 + (⌈log₂ n⌉ − 1)/k)",
+                    Holds::About(
+                        "how full the last level is, and when a port waits for the other colour",
+                    ),
+                )
+                .in_rounds("2⌈log₂ n⌉ + 2k − 2", Holds::AtMost),
+                idea: "Two binary trees with one root, each for half of the data, from the leaves \
+                    to the root; a rank inside one tree is a leaf of the other. The edges have two \
+                    colours that take turns, so that no rank sends two messages in a step or \
+                    receives two. Each half moves in segments of 512 KiB.",
+                used_by: "Nobody's default: NCCL reduces by a ring of slices. Worth it for long \
+                    messages from many ranks.",
+                cost: "Latencies grow with log₂ n and bytes do not grow at all: one tensor's time \
+                    once the pipeline is full, the least there is.",
+            },
+            _ => Explained {
+                formula: Formula::new(
+                    "(2⌈log₂ n⌉ + 4k − 2)",
+                    "(2 + (2⌈log₂ n⌉ − 1)/k)",
+                    Holds::About(
+                        "how full the last level is, and when a port waits for the other colour",
+                    ),
+                )
+                .in_rounds("4⌈log₂ n⌉ + 4k − 4", Holds::AtMost),
+                idea: "Two binary trees with one root, each for half of the data; a rank inside \
+                    one tree is a leaf of the other, so that every port is used. The edges have \
+                    two colours that take turns, up and down, so that no rank sends two messages \
+                    in a step or receives two. Each half moves in segments of 512 KiB, as NCCL's \
+                    chunks are: a tensor of up to 1 MiB is one.",
+                used_by: "NCCL's Tree: its choice across nodes for small and middle sizes.",
+                cost: "Latencies grow with log₂ n and bytes do not grow at all: two tensors' time \
+                    once the pipeline is full, as the ring's. A tensor of few segments mostly \
+                    waits for the pipeline to fill.",
+            },
+        }
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let way = match call.collective {
+            Collective::Broadcast { .. } => "down",
+            Collective::Reduce { .. } => "up",
+            _ if step.at % 4 < 2 => "up",
+            _ => "down",
+        };
+        let colour = if step.at.is_multiple_of(2) { "one" } else { "the other" };
+        format!(
+            "segments go {way} both trees, each of which has half of the tensor, by the edges of \
+             {colour} of two colours: in one step no rank sends twice or receives twice."
+        )
+    }
+}
 
 /// Pieces of the tensor: a half for each tree.
 pub(super) const PIECES: u32 = 2;
@@ -66,13 +174,8 @@ struct Moves {
     colour: bool,
 }
 
-/// Steps between two segments: every edge moves one in between.
-pub(super) fn stagger(collective: Collective) -> u32 {
-    Ways::of(collective).period()
-}
-
 pub(super) fn steps(collective: Collective, n: u32) -> u32 {
-    let (ways, levels) = (Ways::of(collective), super::tree::depth(n));
+    let (ways, levels) = (Ways::of(collective), tree::depth(n));
     let blocks = match ways.up && ways.down {
         true => (2 * levels).saturating_sub(1),
         false => levels,
@@ -87,7 +190,7 @@ pub(super) fn actions(
     step: u32,
     actions: &mut Vec<Action>,
 ) {
-    let levels = super::tree::depth(n);
+    let levels = tree::depth(n);
     if levels == 0 {
         return;
     }
@@ -170,7 +273,7 @@ impl Tree {
     }
 
     fn children(self, place: u32) -> [Option<u32>; 2] {
-        let levels = super::tree::depth(self.n);
+        let levels = tree::depth(self.n);
         if place == 0 {
             return [None, levels.checked_sub(1).map(|top| 1 << top)];
         }

@@ -3,8 +3,9 @@
 
 use super::Member;
 use crate::rank::GroupRank;
+use crate::schedule::families::{dissemination, tree};
 use crate::schedule::nodes::Nodes;
-use crate::schedule::{Action, Buffer, Slice, dissemination, tree};
+use crate::schedule::{Action, Buffer, Slice};
 
 pub(super) fn steps(nodes: Nodes) -> u32 {
     2 * tree::depth(nodes.per_node) + dissemination::rounds(nodes.count())

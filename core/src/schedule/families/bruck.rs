@@ -3,46 +3,93 @@
 //! section 3 for all_to_all, "index", and section 4 for all_gather, "concatenation"). Few messages,
 //! but all_to_all sends each part up to log2 n times: for short messages.
 
-use super::{Action, Buffer, Slice};
+use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
+use crate::schedule::explained::{Explained, Formula, Holds, left, right};
+use crate::schedule::family::{Call, Family, Step};
+use crate::schedule::{Action, Buffer, Slice};
+
+/// Bruck's.
+pub(super) struct Bruck;
+
+impl Family for Bruck {
+    fn carries_out(&self, collective: Collective) -> bool {
+        matches!(collective, Collective::AllGather | Collective::AllToAll)
+    }
+
+    fn steps(&self, call: Call) -> u32 {
+        match call.collective {
+            // The last step puts the parts in order.
+            Collective::AllGather => rounds(call.size) + 1,
+            // Before each round, and after the last, a step moves parts inside the rank.
+            _ => 2 * rounds(call.size) + 1,
+        }
+    }
+
+    /// all_gather keeps the parts in its own order; all_to_all packs what a round sends, receives as
+    /// much, and keeps parts for later rounds.
+    fn scratch(&self, call: Call, _participant: GroupRank) -> u32 {
+        let n = call.size;
+        match call.collective {
+            _ if n == 1 => 0,
+            Collective::AllGather => n,
+            _ => Places { n }.kept(n),
+        }
+    }
+
+    fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
+        match call.collective {
+            Collective::AllGather => all_gather(call.size, participant.0, step, actions),
+            _ => all_to_all(call.size, participant.0, step, actions),
+        }
+    }
+
+    fn explained(&self, collective: Collective) -> Explained {
+        match collective {
+            Collective::AllGather => Explained {
+                formula: Formula::new(Formula::LOG_UP, Formula::ALL_BUT_ONE, Holds::Always),
+                idea: "In round s every rank sends all it has to the one 2ˢ places to its left; a \
+                    turn at the end puts the parts in order.",
+                used_by: "MPICH for short messages when n is no power of two; NCCL's PAT is its \
+                    relative.",
+                cost: "The fewest rounds for any n and no byte too many; the last copy inside each \
+                    rank is its price.",
+            },
+            _ => Explained {
+                formula: Formula::new(Formula::LOG, "n/2·log₂(n)", Holds::PowersOfTwo),
+                idea: "In round s every part whose way has bit s set moves 2ˢ places to the right.",
+                used_by: "MPICH up to 256 bytes a part.",
+                cost: "log₂ n latencies instead of many messages, but a part travels as often as \
+                    its way has bits: log₂ n / 2 times the bytes.",
+            },
+        }
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        match call.collective {
+            _ if step.is_last() => {
+                "every rank puts the parts in order; nothing is sent.".to_owned()
+            }
+            Collective::AllGather => format!(
+                "every rank sends all the parts it has, or what is still missing, to {}.",
+                left(1 << step.at.min(63))
+            ),
+            _ if step.at.is_multiple_of(2) => {
+                "every rank packs the parts of the next round; nothing is sent.".to_owned()
+            }
+            _ => {
+                let bit = step.at / 2;
+                let to = right(1 << bit.min(63));
+                format!("every rank sends the parts whose way has bit {bit} to {to}.")
+            }
+        }
+    }
+}
 
 /// ceil(log2 n).
 fn rounds(n: u32) -> u32 {
-    super::tree::depth(n)
-}
-
-pub(super) fn steps(collective: Collective, n: u32) -> u32 {
-    match collective {
-        // The last step puts the parts in order.
-        Collective::AllGather => rounds(n) + 1,
-        // Before each round, and after the last, a step moves parts inside the rank.
-        _ => 2 * rounds(n) + 1,
-    }
-}
-
-/// Scratch chunks: all_gather keeps the parts in its own order; all_to_all packs what a round
-/// sends, receives as much, and keeps parts for later rounds.
-pub(super) fn scratch(collective: Collective, n: u32) -> u32 {
-    match collective {
-        _ if n == 1 => 0,
-        Collective::AllGather => n,
-        _ => Places { n }.kept(n),
-    }
-}
-
-pub(super) fn actions(
-    collective: Collective,
-    n: u32,
-    rank: GroupRank,
-    step: u32,
-    actions: &mut Vec<Action>,
-) {
-    match collective {
-        Collective::AllGather => all_gather(n, rank.0, step, actions),
-        Collective::AllToAll => all_to_all(n, rank.0, step, actions),
-        _ => {}
-    }
+    tree::depth(n)
 }
 
 /// `(a + b) mod n`.

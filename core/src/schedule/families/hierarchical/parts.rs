@@ -8,8 +8,9 @@ use super::Member;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
+use crate::schedule::families::{ring, tree};
 use crate::schedule::nodes::Nodes;
-use crate::schedule::{Action, Buffer, Slice, ring, tree};
+use crate::schedule::{Action, Buffer, Slice};
 
 const REDUCE_SCATTER: Collective = Collective::ReduceScatter { op: ReduceOp::Sum };
 
