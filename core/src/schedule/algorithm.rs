@@ -41,6 +41,12 @@ impl Algorithm {
         self.family().explained(collective)
     }
 
+    /// Whether the family's switches are inside the nodes, as NVLink's are, so that what goes through
+    /// them does not cross the network between nodes.
+    pub fn has_switches_inside_nodes(self) -> bool {
+        self.family().has_switches_inside_nodes()
+    }
+
     /// The default of most backends.
     fn usual(collective: Collective) -> Algorithm {
         match collective {

@@ -405,11 +405,6 @@ impl Schedule {
     pub fn keeps_all_ranks_busy(&self) -> bool {
         self.family().is_some_and(|(family, _)| family.keeps_all_ranks_busy())
     }
-
-    /// Whether a switch is inside a node, so that what goes through it stays there.
-    pub fn has_switches_inside_nodes(&self) -> bool {
-        self.family().is_some_and(|(family, _)| family.has_switches_inside_nodes())
-    }
 }
 
 impl fmt::Display for Schedule {

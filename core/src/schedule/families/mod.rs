@@ -112,3 +112,68 @@ families! {
     /// Halving and doubling among partners that short-cut a ring (De Sensi et al. 2024).
     Swing "swing" swing::Swing;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Algorithm;
+    use crate::collective::Collective;
+    use crate::rank::GroupRank;
+    use crate::reduce::ReduceOp;
+    use crate::schedule::Schedule;
+
+    /// Files that were written keep their meaning: families are named in JSON and numbered in the
+    /// binary form.
+    #[test]
+    fn files_name_and_number_families_as_ever() {
+        let names = [
+            "ring",
+            "tree",
+            "direct",
+            "dissemination",
+            "recursive_doubling",
+            "recursive_halving",
+            "halving_doubling",
+            "bidirectional_ring",
+            "two_shot",
+            "bruck",
+            "pairwise",
+            "chain",
+            "kary_tree",
+            "knomial",
+            "scatter_all_gather",
+            "one_shot",
+            "double_binary_tree",
+            "gloo_ring",
+            "pat",
+            "hierarchical",
+            "nvls",
+            "sharp",
+            "swing",
+        ];
+        for (number, (name, algorithm)) in (0..).zip(names.into_iter().zip(Algorithm::ALL)) {
+            assert_eq!(algorithm.name(), name);
+            assert_eq!(serde_json::to_value(algorithm).unwrap(), name);
+            assert_eq!(postcard::to_stdvec(&algorithm).unwrap(), [number]);
+        }
+    }
+
+    #[test]
+    fn every_step_has_its_sentence() {
+        for n in 1..=9 {
+            for call in Collective::every(ReduceOp::Sum, GroupRank(0)) {
+                for algorithm in Algorithm::of(call) {
+                    for ranks_per_node in [0, 1, 3, 4] {
+                        let schedule = Schedule::new(call, *algorithm, n).unwrap();
+                        let Ok(schedule) = schedule.with_ranks_per_node(ranks_per_node) else {
+                            continue;
+                        };
+                        for step in 0..schedule.steps() {
+                            let text = schedule.step_text(step);
+                            assert!(text.ends_with('.'), "{schedule}, step {step}: {text}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

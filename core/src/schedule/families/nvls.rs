@@ -94,11 +94,11 @@ impl Family for Nvls {
                     nodes each has a switch of its own, and a double binary tree of the nodes sums \
                     each chunk before it is written: NCCL's NVLSTree.",
                 used_by: "NCCL on Hopper and newer with NVSwitch, for most sizes.",
-                cost: "Every port carries n + 1 chunks of S/n each way instead of the ring's 2(n − \
-                    1), and in one node the latency does not grow with n. The formula has twice \
-                    those bytes, because here the switch takes a whole message before it sends; \
-                    the hardware does not wait. In several nodes each level of the trees across \
-                    costs two latencies of the network.",
+                cost: "Every port carries n + 1 chunks of S/n each way instead of the ring's \
+                    2(n − 1), and in one node the latency does not grow with n. The formula has \
+                    twice those bytes, because here the switch takes a whole message before it \
+                    sends; the hardware does not wait. In several nodes each level of the trees \
+                    across costs two latencies of the network.",
             },
             Collective::Broadcast { .. } => Explained {
                 formula: Formula::new("1", "2", Holds::Always).in_rounds("2", Holds::Always),
@@ -396,4 +396,37 @@ pub(super) fn pairs(n: u32, level: u32) -> impl Iterator<Item = (u32, u32)> {
     let apart = 1u32 << level;
     let last = n.saturating_sub(apart);
     (0..last).step_by(2 * apart as usize).map(move |local| (local, local + apart))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Algorithm, Schedule};
+
+    /// In nodes of four, sums go up to the switches, across, and down; the texts of the steps in which
+    /// nothing is sent say so.
+    #[test]
+    fn texts_tell_switches_from_trees() {
+        let schedule = Schedule::new(SUM, Algorithm::Nvls, 8).unwrap();
+        let schedule = schedule.with_ranks_per_node(4).unwrap();
+        let mut actions = Vec::new();
+        for step in 0..schedule.steps() {
+            let mut sent = (false, false);
+            for rank in (0..schedule.participants()).map(GroupRank) {
+                schedule.actions(rank, step, &mut actions);
+                for action in &actions {
+                    if let Action::Send { peer, .. } = action {
+                        let by_switch = rank.0.max(peer.0) >= 8;
+                        sent = (sent.0 || by_switch, sent.1 || !by_switch);
+                    }
+                }
+            }
+            let text = schedule.step_text(step);
+            match sent {
+                (true, _) => assert!(text.contains("switch"), "{step}: {text}"),
+                (_, true) => assert!(text.contains("trees"), "{step}: {text}"),
+                _ => assert!(text.contains("nothing is sent") || text.contains("trees"), "{text}"),
+            }
+        }
+    }
 }

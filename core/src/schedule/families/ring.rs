@@ -74,8 +74,8 @@ impl Family for Ring {
                     parts have been everywhere.",
                 used_by: "NCCL's and gloo's all_gather, MPICH's for long messages; FSDP's \
                     parameters travel this way.",
-                cost: "Every rank must receive n − 1 parts, and gets them without a pause. The n − \
-                    1 latencies in a row are what PAT and Bruck avoid.",
+                cost: "Every rank must receive n − 1 parts, and gets them without a pause. The \
+                    n − 1 latencies in a row are what PAT and Bruck avoid.",
             },
             _ => Explained {
                 formula: Formula::new(Formula::ALL_BUT_ONE, Formula::ALL_BUT_ONE, Holds::Always),

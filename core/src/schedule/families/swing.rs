@@ -85,3 +85,42 @@ fn finishes(fold: Fold, place: u32) -> u32 {
     let pair = (even / 2).reverse_bits().checked_shr(u32::BITS - last).unwrap_or(0);
     2 * pair + place % 2
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reduce::ReduceOp;
+    use crate::schedule::{Algorithm, Rounds, Schedule, prove};
+
+    /// The paper's section 3.1: distances 1, 1, 3, 5, 11, …, and partners of each other.
+    #[test]
+    fn partners_are_the_papers() {
+        assert_eq!([0, 1, 2, 3, 4].map(rho), [1, -1, 3, -5, 11]);
+        let fold = Fold::new(16);
+        let of = |place: u32| [0, 1, 2, 3].map(|level| partner(fold, place, level));
+        assert_eq!(of(0), [1, 15, 3, 11]);
+        assert_eq!(of(1), [0, 2, 14, 6]);
+        for (place, level) in (0..16).flat_map(|place| (0..4).map(move |level| (place, level))) {
+            assert_eq!(partner(fold, partner(fold, place, level), level), place);
+        }
+    }
+
+    /// The paper's table 2: the latencies and bytes of Rabenseifner's, for every number of ranks here.
+    #[test]
+    fn costs_are_rabenseifners() {
+        let call = Collective::AllReduce { op: ReduceOp::Sum };
+        for n in 2..=64 {
+            let [ours, theirs] = [Algorithm::Swing, Algorithm::HalvingDoubling].map(|by| {
+                let schedule = Schedule::new(call, by, n).unwrap();
+                let proof = prove(&schedule).unwrap();
+                (Rounds::of(&schedule).count(), proof.messages, proof.chunks_moved)
+            });
+            assert_eq!(ours, theirs, "{n} ranks");
+            if n.is_power_of_two() {
+                let ranks = u64::from(n);
+                assert_eq!(ours.0, 2 * n.ilog2());
+                assert_eq!(ours.2, 2 * ranks * (ranks - 1));
+            }
+        }
+    }
+}

@@ -1,8 +1,10 @@
-use super::*;
+//! The formulas that the families give of themselves, against the simulator and the schedules.
+
+use lockstep_core::collective::Collective;
 use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::schedule::Rounds;
+use lockstep_core::schedule::{Algorithm, Formula, Holds, Rounds};
 use lockstep_sim::{Link, Topology, cost};
 
 /// Evaluates a formula's text: what is read is what is checked.
@@ -91,9 +93,9 @@ fn formulas_are_read_as_they_are_written() {
     assert_eq!(Reader::value("2(n − 1)/n", 4.0, 1.0), 1.5);
     assert_eq!(Reader::value("n/2·log₂(n)", 8.0, 1.0), 12.0);
     assert_eq!(Reader::value("4(⌈log₄(3n + 1)⌉ − 1)", 5.0, 1.0), 4.0);
-    let ring = formula("2(n − 1)", "2(n − 1)/n", Holds::Always);
+    let ring = Formula::new("2(n − 1)", "2(n − 1)/n", Holds::Always);
     assert_eq!(ring.text(), "2(n − 1)·α + 2(n − 1)/n·S/β");
-    let tree = formula("n − 1", "1", Holds::Always);
+    let tree = Formula::new("n − 1", "1", Holds::Always);
     assert_eq!(tree.text(), "(n − 1)·α + S/β");
 }
 
@@ -130,7 +132,7 @@ fn assert_holds(holds: Holds, n: u32, counted: f64, said: f64, slack: f64, what:
 fn formulas_say_what_the_simulator_takes() {
     for call in calls() {
         for (&algorithm, count) in Algorithm::of(call).iter().flat_map(|a| COUNTS.map(|c| (a, c))) {
-            let formula = lesson(call, algorithm).formula;
+            let formula = algorithm.explained(call).formula;
             if count != COUNTS[1] && !formula.has_segments() {
                 continue;
             }
@@ -160,7 +162,7 @@ fn formulas_say_what_the_simulator_takes() {
 fn steps_are_the_rounds_that_are_said() {
     for call in calls() {
         for (&algorithm, count) in Algorithm::of(call).iter().flat_map(|a| COUNTS.map(|c| (a, c))) {
-            let (said, holds) = lesson(call, algorithm).formula.rounds;
+            let (said, holds) = algorithm.explained(call).formula.rounds;
             for n in 2..=64u32 {
                 let schedule = lab(call, algorithm, n, count).schedule(0).unwrap();
                 let segments = f64::from(schedule.segments());
