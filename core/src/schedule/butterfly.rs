@@ -101,9 +101,15 @@ impl Butterfly {
         }
     }
 
-    pub(super) fn phase(&self, call: Call, step: u32) -> &'static str {
+    /// What a step is for; those after the last are later segments' last.
+    fn at(&self, call: Call, step: u32) -> (Fold, Phase) {
         let fold = Fold::new(call.size);
-        let phase = fold.phase(step, 2 * fold.rounds());
+        let last = self.steps(call).saturating_sub(1);
+        (fold, fold.phase(step.min(last), 2 * fold.rounds()))
+    }
+
+    pub(super) fn phase(&self, call: Call, step: u32) -> &'static str {
+        let (fold, phase) = self.at(call, step);
         match phase {
             Phase::Round(round) if round < fold.rounds() => ", reduce-scatter phase",
             Phase::Round(_) if call.collective.root().is_some() => ", gather phase",
@@ -113,8 +119,7 @@ impl Butterfly {
     }
 
     pub(super) fn step_text(&self, call: Call, step: u32) -> String {
-        let fold = Fold::new(call.size);
-        let phase = fold.phase(step, 2 * fold.rounds());
+        let (fold, phase) = self.at(call, step);
         let Phase::Round(round) = phase else {
             return fold.step_text(phase).unwrap_or_default();
         };

@@ -62,13 +62,12 @@ impl Family for RecursiveDoubling {
     }
 
     fn phase(&self, call: Call, step: Step) -> &'static str {
-        let fold = Fold::new(call.size);
-        fold.phase_name(fold.phase(step.at, fold.rounds()))
+        let (fold, phase) = self.at(call, step);
+        fold.phase_name(phase)
     }
 
     fn step_text(&self, call: Call, step: Step) -> String {
-        let fold = Fold::new(call.size);
-        let phase = fold.phase(step.at, fold.rounds());
+        let (fold, phase) = self.at(call, step);
         if let Some(text) = fold.step_text(phase) {
             return text;
         }
@@ -87,6 +86,15 @@ impl Family for RecursiveDoubling {
             }
             (_, false) => "the rank copies its part.".to_owned(),
         }
+    }
+}
+
+impl RecursiveDoubling {
+    /// What a step is for; those after the last are later segments' last.
+    fn at(&self, call: Call, step: Step) -> (Fold, Phase) {
+        let fold = Fold::new(call.size);
+        let last = self.steps(call).saturating_sub(1);
+        (fold, fold.phase(step.at.min(last), fold.rounds()))
     }
 }
 

@@ -44,13 +44,12 @@ impl Family for RecursiveHalving {
     }
 
     fn phase(&self, call: Call, step: Step) -> &'static str {
-        let fold = Fold::new(call.size);
-        fold.phase_name(fold.phase(step.at, fold.rounds()))
+        let (fold, phase) = self.at(call, step);
+        fold.phase_name(phase)
     }
 
     fn step_text(&self, call: Call, step: Step) -> String {
-        let fold = Fold::new(call.size);
-        let phase = fold.phase(step.at, fold.rounds());
+        let (fold, phase) = self.at(call, step);
         match phase {
             Phase::Round(round) => format!(
                 "ranks {} apart each give away half of the parts they still sum, and combine the \
@@ -59,6 +58,15 @@ impl Family for RecursiveHalving {
             ),
             _ => fold.step_text(phase).unwrap_or_else(|| "the rank copies its part.".to_owned()),
         }
+    }
+}
+
+impl RecursiveHalving {
+    /// What a step is for; those after the last are later segments' last.
+    fn at(&self, call: Call, step: Step) -> (Fold, Phase) {
+        let fold = Fold::new(call.size);
+        let last = self.steps(call).saturating_sub(1);
+        (fold, fold.phase(step.at.min(last), fold.rounds()))
     }
 }
 
