@@ -62,21 +62,19 @@ impl Family for BidirectionalRing {
         }
     }
 
-    fn phase(&self, _call: Call, step: Step) -> &'static str {
-        match step.is_in_first_half() {
-            true => ", reduce-scatter phase",
-            false => ", all-gather phase",
-        }
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        Ring.phase(call, step)
     }
 
-    fn step_text(&self, _call: Call, step: Step) -> String {
-        let text = match step.is_in_first_half() {
-            true => {
-                "every rank sends half a chunk to each neighbour, which combines it with its own."
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let text = match call.collective {
+            Collective::AllGather => {
+                "every rank sends halves of parts to both neighbours, which keep them."
             }
-            false => {
+            Collective::AllReduce { .. } if !step.is_in_first_half() => {
                 "every rank sends finished halves of chunks to both neighbours, which keep them."
             }
+            _ => "every rank sends half a chunk to each neighbour, which combines it with its own.",
         };
         text.to_owned()
     }

@@ -73,13 +73,17 @@ impl Family for Chain {
         }
     }
 
-    fn step_text(&self, call: Call, _step: Step) -> String {
-        let text = match call.collective.reduce_op() {
-            Some(_) => {
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let reduces = match call.there_and_back() {
+            Some([there, _]) => step.at < self.steps(there),
+            None => call.collective.reduce_op().is_some(),
+        };
+        let text = match reduces {
+            true => {
                 "every rank that got a segment adds its own and passes it on towards the root, \
                  while it receives the next."
             }
-            None => {
+            false => {
                 "every rank that got a segment passes it on down the chain, while it receives the \
                  next."
             }

@@ -9,7 +9,7 @@ use crate::schedule::explained::{Explained, Formula, Holds, left, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
-/// Signals at distances 1, 2, 4, ….
+/// Signals to ranks 1, 2, 4, … places away.
 pub(super) struct Dissemination;
 
 impl Family for Dissemination {

@@ -73,13 +73,17 @@ impl Family for KaryTree {
         }
     }
 
-    fn step_text(&self, call: Call, _step: Step) -> String {
-        let text = match call.collective.reduce_op() {
-            Some(_) => {
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let reduces = match call.there_and_back() {
+            Some([there, _]) => step.at < self.steps(there),
+            None => call.collective.reduce_op().is_some(),
+        };
+        let text = match reduces {
+            true => {
                 "parents of a level receive the sum of one of their up to 4 children and add it to \
                  theirs."
             }
-            None => "the ranks of a level send the data to all of their up to 4 children.",
+            false => "the ranks of a level send the data to all of their up to 4 children.",
         };
         text.to_owned()
     }

@@ -9,7 +9,8 @@
 //! ranks keep block r and so send blocks that do not lie together; here chunks are numbered by who
 //! finishes them ([`finishes`]), so that a message is one run.
 //!
-//! Sizes that are no powers of two are folded; the paper has an extra step for odd sizes instead.
+//! Sizes that are no powers of two are folded ([`Fold`]), as recursive halving's are; the paper has a
+//! way of its own for them.
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
@@ -92,7 +93,7 @@ mod tests {
     use crate::reduce::ReduceOp;
     use crate::schedule::{Algorithm, Rounds, Schedule, prove};
 
-    /// The paper's section 3.1: distances 1, 1, 3, 5, 11, …, and partners of each other.
+    /// Distances are the paper's 1, 1, 3, 5, 11, …, and partners are each other's.
     #[test]
     fn partners_are_the_papers() {
         assert_eq!([0, 1, 2, 3, 4].map(rho), [1, -1, 3, -5, 11]);
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The paper's table 2: the latencies and bytes of Rabenseifner's, for every number of ranks here.
+    /// Rounds and bytes are those of Rabenseifner's, as the paper says of its bandwidth-optimal variant.
     #[test]
     fn costs_are_rabenseifners() {
         let call = Collective::AllReduce { op: ReduceOp::Sum };
