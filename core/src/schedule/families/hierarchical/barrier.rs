@@ -1,7 +1,7 @@
 //! The hierarchical barrier: up a tree in each node, a dissemination among the nodes' first ranks,
 //! and down the trees again (Zhu et al. 2009, on barriers).
 
-use super::Member;
+use super::member::Member;
 use crate::rank::GroupRank;
 use crate::schedule::families::{dissemination, tree};
 use crate::schedule::nodes::Nodes;

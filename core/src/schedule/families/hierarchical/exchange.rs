@@ -7,7 +7,7 @@
 //! Rank l of a node of k ranks speaks to the ranks l, l + k, … of every node: of nodes as large as
 //! its own to one, its opposite; where the last node is smaller, its ranks speak to several.
 
-use super::Member;
+use super::member::Member;
 use crate::rank::GroupRank;
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};

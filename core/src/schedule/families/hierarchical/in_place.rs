@@ -4,7 +4,7 @@
 //! nodes, a ring all-gather in the node. By leaders: a tree to the leader, a ring of the leaders, a
 //! tree from the leader. Broadcast and reduce take a tree across the nodes.
 
-use super::Member;
+use super::member::Member;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;

@@ -12,15 +12,16 @@
 mod barrier;
 mod exchange;
 mod in_place;
+mod member;
 mod parts;
 mod rooted;
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
+use crate::schedule::Action;
 use crate::schedule::explained::{Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
-use crate::schedule::nodes::Nodes;
-use crate::schedule::{Action, Slice};
+use member::Member;
 
 /// Inside the nodes, across them, inside again.
 pub(super) struct Hierarchical;
@@ -160,50 +161,5 @@ impl Family for Hierarchical {
             _ => "chunks move inside the nodes first, then across them, then inside again.",
         };
         text.to_owned()
-    }
-}
-
-/// A rank and where it is.
-#[derive(Clone, Copy)]
-struct Member {
-    nodes: Nodes,
-    node: u32,
-    local: u32,
-}
-
-impl Member {
-    fn of(nodes: Nodes, rank: u32) -> Member {
-        Member { nodes, node: nodes.node(rank), local: nodes.local(rank) }
-    }
-
-    fn rank(self) -> u32 {
-        self.nodes.first(self.node) + self.local
-    }
-
-    /// Ranks of its node.
-    fn neighbours(self) -> u32 {
-        self.nodes.len(self.node)
-    }
-
-    /// Moves the actions from `begin` on, which are among the ranks of a node by their places in
-    /// it, to the ranks of this one's.
-    fn inside(self, begin: usize, actions: &mut [Action], slices: impl Fn(Slice) -> Slice) {
-        let first = self.nodes.first(self.node);
-        for action in &mut actions[begin..] {
-            *action = action.map(&slices).with_peer(|peer| GroupRank(first + peer.0));
-        }
-    }
-
-    /// Moves the actions from `begin` on, which are among the nodes, to the ranks that speak for
-    /// them.
-    fn across(
-        begin: usize,
-        actions: &mut [Action],
-        slices: impl Fn(Slice) -> Slice,
-        speaks_for: impl Fn(u32) -> u32,
-    ) {
-        for action in &mut actions[begin..] {
-            *action = action.map(&slices).with_peer(|node| GroupRank(speaks_for(node.0)));
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! nodes first for all_gather and last for reduce_scatter, so that what a node has to know crosses
 //! the network once. By leaders: everything goes through the first rank of each node.
 
-use super::Member;
+use super::member::Member;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;

@@ -2,7 +2,7 @@
 //! neighbours, and exchanges all of them with the root in one message (Zhu et al. 2009). The network
 //! carries m - 1 messages instead of n - k; the root speaks for its own node.
 
-use super::Member;
+use super::member::Member;
 use crate::rank::GroupRank;
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
