@@ -364,13 +364,19 @@ impl Schedule {
     /// the last step.
     pub fn actions(&self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.clear();
-        if participant.0 >= self.participants() {
-            return;
-        }
         let (family, call) = match &self.source {
             Source::Family { call, algorithm } => (algorithm.family(), *call),
-            Source::Table { table, .. } => return table.actions(participant, step, actions),
+            Source::Table { table, .. } if participant.0 < table.size() => {
+                return table.actions(participant, step, actions);
+            }
+            Source::Table { .. } => return,
         };
+        // Asked for every rank and step: only of what is no rank is it asked whether it is a switch.
+        if participant.0 >= call.size
+            && participant.0 >= call.size.saturating_add(family.switches(call))
+        {
+            return;
+        }
         let steps = family.steps(call);
         if self.lanes == Lanes::ONE {
             if step < steps {
