@@ -239,7 +239,8 @@ impl Engine {
         let is_sent =
             |action: &Action| step > 0 && step < lending && matches!(action, Action::Send { .. });
         active.left = self.now;
-        let in_node = active.signature.schedule.algorithm() == Some(Algorithm::Nvls);
+        let in_node =
+            active.signature.schedule.algorithm().is_some_and(Algorithm::has_switches_inside_nodes);
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let of_step =
             actions.iter().filter(|action| !is_sent(action)).map(|action| (step, *action));

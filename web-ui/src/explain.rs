@@ -1,18 +1,13 @@
 //! What happens in a step, in plain language.
 
 mod claims;
-mod families;
-mod formula;
 mod parallelism;
-mod teach;
 
 pub(crate) use claims::{latencies, sentence as difference, volumes};
-pub(crate) use formula::Formula;
 pub(crate) use parallelism::parallelism;
-pub(crate) use teach::{Lesson, lesson};
 
 use lockstep_core::collective::Collective;
-use lockstep_core::schedule::{Algorithm, RoundPlace, Rounds, Schedule};
+use lockstep_core::schedule::{RoundPlace, Rounds, Schedule};
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::sentence;
 use lockstep_sim::View;
@@ -34,7 +29,7 @@ pub(crate) fn place(place: RoundPlace, rounds: u32) -> String {
 fn of_step(schedule: &Schedule, rounds: &Rounds, step: u32) -> String {
     let place = place(rounds.place(step), rounds.count());
     let place = place[..1].to_uppercase() + &place[1..];
-    format!("{place}{}: {}", phase(schedule, step), what(schedule, step))
+    format!("{place}{}: {}", schedule.phase(step), schedule.step_text(step))
 }
 
 /// A sentence for a round of a collective on its own: what the messages do that leave in it.
@@ -63,135 +58,10 @@ pub(crate) fn moment(schedule: &Schedule, rounds: &Rounds, view: &View) -> Strin
     }
     let mut sentence = of_step(schedule, rounds, step);
     let ahead = calls.iter().filter(|call| call.step > step).count();
-    if ahead > 0 && matches!(schedule.algorithm(), Some(Algorithm::Ring | Algorithm::Dissemination))
-    {
+    if ahead > 0 && schedule.keeps_all_ranks_busy() {
         sentence.push_str(&format!(" {ahead} of {n} ranks are further on already."));
     }
     sentence
-}
-
-fn phase(schedule: &Schedule, step: u32) -> &'static str {
-    let first_half = step < schedule.steps() / 2;
-    let Some(algorithm) = schedule.algorithm() else { return "" };
-    match (algorithm, schedule.collective()) {
-        (Algorithm::Ring, Collective::AllReduce { .. }) if first_half => ", reduce-scatter phase",
-        (Algorithm::Ring, Collective::AllReduce { .. }) => ", all-gather phase",
-        (Algorithm::Tree, Collective::AllReduce { .. }) if first_half => ", reduce phase",
-        (Algorithm::Tree, Collective::AllReduce { .. }) => ", broadcast phase",
-        (Algorithm::Tree, Collective::Barrier) if first_half => ", gather phase",
-        (Algorithm::Tree, Collective::Barrier) => ", release phase",
-        _ => families::phase(schedule, algorithm, step),
-    }
-}
-
-fn what(schedule: &Schedule, step: u32) -> String {
-    let (n, half) = (schedule.size(), schedule.steps() / 2);
-    let Some(algorithm) = schedule.algorithm() else {
-        return "chunks move as the schedule's file says.".into();
-    };
-    match (algorithm, schedule.collective()) {
-        (Algorithm::Ring, Collective::AllReduce { .. } | Collective::ReduceScatter { .. })
-            if step < half || matches!(schedule.collective(), Collective::ReduceScatter { .. }) =>
-        {
-            let chunk =
-                if step == 0 { "one of its own chunks" } else { "the chunk it just combined" };
-            format!(
-                "every rank sends {chunk} to its right neighbour, which combines it with its own."
-            )
-        }
-        (Algorithm::Ring, Collective::AllReduce { .. }) if step == half => {
-            "every rank sends the chunk that it finished to its right neighbour, which keeps it."
-                .into()
-        }
-        (Algorithm::Ring, Collective::AllGather) if step == 0 => {
-            "every rank sends its own part to its right neighbour.".into()
-        }
-        (Algorithm::Ring, _) => {
-            "every rank passes on to its right neighbour what it just received from its left."
-                .into()
-        }
-        (Algorithm::Tree, Collective::AllReduce { .. }) if step < half => {
-            to_the_root(n, half, step)
-        }
-        (Algorithm::Tree, Collective::Reduce { .. }) => to_the_root(n, schedule.steps(), step),
-        (Algorithm::Tree, Collective::AllReduce { .. }) => from_the_root(n, step - half),
-        (Algorithm::Tree, Collective::Barrier) if step < half => {
-            "ranks that have heard from all below them signal their parent that they have come."
-                .into()
-        }
-        (Algorithm::Tree, Collective::Barrier) => {
-            "ranks that know that all have come release those below them.".into()
-        }
-        (Algorithm::Tree, _) => from_the_root(n, step),
-        (Algorithm::Dissemination, _) => {
-            let distance = 1u64 << step.min(32);
-            format!("every rank signals {} and waits for {}.", right(distance), left(distance))
-        }
-        (Algorithm::Direct, collective) => direct(collective, n, step),
-        _ => families::what(schedule, algorithm, step),
-    }
-}
-
-/// The rank so many places on.
-fn right(distance: u64) -> String {
-    match distance {
-        1 => "its right neighbour".to_owned(),
-        _ => format!("the rank {distance} places to its right"),
-    }
-}
-
-/// The rank so many places back.
-fn left(distance: u64) -> String {
-    match distance {
-        1 => "its left neighbour".to_owned(),
-        _ => format!("the rank {distance} places to its left"),
-    }
-}
-
-fn to_the_root(n: u32, depth: u32, step: u32) -> String {
-    let (before, after) = (holders(n, depth - step), holders(n, depth - step - 1));
-    format!(
-        "{} of the {before} ranks that still hold sums each send theirs up the tree and are out; {after} remain.",
-        before - after
-    )
-}
-
-fn from_the_root(n: u32, step: u32) -> String {
-    let (before, after) = (holders(n, step), holders(n, step + 1));
-    match before {
-        1 => "the root sends its data to the first of the others.".to_owned(),
-        _ => format!(
-            "{} of the {before} ranks that have the data each send it to one that has not.",
-            after - before
-        ),
-    }
-}
-
-/// Ranks of `n` that a binomial tree has reached after `level` steps.
-fn holders(n: u32, level: u32) -> u32 {
-    1u32.checked_shl(level).map_or(n, |reached| reached.min(n))
-}
-
-fn direct(collective: Collective, n: u32, step: u32) -> String {
-    match collective {
-        Collective::Broadcast { root } => {
-            format!("rank {root} sends its tensor to every other rank.")
-        }
-        Collective::Scatter { root } => format!("rank {root} sends every rank its part."),
-        Collective::Gather { root } => format!("every rank sends its tensor to rank {root}."),
-        Collective::Reduce { root, .. } => {
-            let sender = (root.0 + step + 1) % n.max(1);
-            format!(
-                "rank {sender} sends its tensor to rank {root}, which combines it with its own; one sender a step keeps the order of additions fixed."
-            )
-        }
-        Collective::ReduceScatter { .. } => {
-            let right = right(u64::from(step) + 1);
-            format!("every rank sends {right} its part, which that one combines.")
-        }
-        Collective::AllToAll => "every rank sends every other rank its part, all at once.".into(),
-        _ => "every rank sends its tensor to every other rank, all at once.".into(),
-    }
 }
 
 fn promise(collective: Collective, n: u32) -> String {
@@ -360,6 +230,9 @@ pub(crate) fn ranks(ranks: impl IntoIterator<Item = u32>) -> String {
     });
     words.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod formula_tests;
 
 #[cfg(test)]
 mod rounds_tests;

@@ -143,6 +143,7 @@ impl Action {
     }
 
     /// The slice written or, by a send, read: all slices of an action are as long.
+    #[inline]
     pub(super) fn into_or_from(self) -> Slice {
         match self {
             Action::Send { from, .. } => from,
@@ -154,6 +155,7 @@ impl Action {
     }
 
     /// The slices that are read.
+    #[inline]
     pub fn reads(self) -> impl Iterator<Item = Slice> {
         let reads = match self {
             Action::Copy { from, .. } | Action::Send { from, .. } => [Some(from), None],
@@ -165,6 +167,7 @@ impl Action {
     }
 
     /// The slice that is written, by all but sends.
+    #[inline]
     pub fn writes(self) -> Option<Slice> {
         match self {
             Action::Send { .. } => None,
@@ -176,6 +179,7 @@ impl Action {
     }
 
     /// The slices that are read or written.
+    #[inline]
     pub fn slices(self) -> impl Iterator<Item = Slice> {
         self.reads().chain(self.writes())
     }

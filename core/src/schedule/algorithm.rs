@@ -1,112 +1,64 @@
-//! The families of schedules, their names, and which collective each can carry out.
+//! Which families can carry out a collective, which of them is taken where nobody chooses, and what
+//! is worth knowing of each.
 
+use super::{Algorithm, Explained};
 use crate::collective::Collective;
 use crate::group::BackendName;
-use serde::{Deserialize, Serialize};
+use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
-/// A family of schedules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Algorithm {
-    /// Every rank sends to the next and receives from the previous; bandwidth-optimal.
-    Ring,
-    /// A binomial tree: half of the ranks drop out in each step; latency-optimal.
-    Tree,
-    /// Every rank talks to its partner in one step, without relays.
-    Direct,
-    /// Rank r signals rank r + 2^s in step s (Hensgen, Finkel, Manber 1988).
-    Dissemination,
-    /// Partners at distance 1, 2, 4, … exchange all they have.
-    RecursiveDoubling,
-    /// Partners at distance n/2, n/4, … 1 exchange half of what they still hold.
-    RecursiveHalving,
-    /// Rabenseifner's: reduce-scatter by halving, then all-gather by doubling, or a gather to the root.
-    HalvingDoubling,
-    /// Two rings in opposite directions, each for half of the data.
-    BidirectionalRing,
-    /// A direct reduce_scatter, then a direct all_gather.
-    TwoShot,
-    /// ceil(log2 n) rounds at distances 1, 2, 4, …, for any number of ranks (Bruck 1997).
-    Bruck,
-    /// n - 1 steps, in each of which a rank exchanges with one partner.
-    Pairwise,
-    /// Segments passed from rank to rank in a pipeline.
-    Chain,
-    /// A tree whose ranks have up to four children.
-    KaryTree,
-    /// A binomial tree by radix 4: up to three children a level.
-    Knomial,
-    /// Van de Geijn's broadcast: the root scatters, a ring gathers.
-    ScatterAllGather,
-    /// Every rank sends all it has to every other and sums by itself.
-    OneShot,
-    /// Two binary trees, each for half of the data; a rank inside one is a leaf of the other.
-    DoubleBinaryTree,
-    /// gloo's ring, which PyTorch's CPU jobs run: its chunks and its order of additions.
-    GlooRing,
-    /// Parallel aggregated trees (NCCL 2.23): Bruck's rounds, but the farthest exchange the least.
-    Pat,
-    /// Inside the nodes, then across them, then inside again.
-    Hierarchical,
-    /// One NVLink switch that adds up and multicasts (NVLink SHARP).
-    Nvls,
-    /// A tree of switches that add up: a leaf for each node and a spine (SHARP, NCCL's CollNet).
-    Sharp,
-}
+/// The families that can carry out a collective, by its name: for [`Algorithm::of`].
+static BY_COLLECTIVE: LazyLock<BTreeMap<&'static str, Vec<Algorithm>>> = LazyLock::new(|| {
+    let every = Collective::every(ReduceOp::Sum, GroupRank(0));
+    let every = every.into_iter().chain([Collective::MonitoredBarrier { wait_all_ranks: false }]);
+    let families = |collective: Collective| {
+        let carries_out = |algorithm: &Algorithm| algorithm.carries_out(collective);
+        let mut families: Vec<_> = Algorithm::ALL.into_iter().filter(carries_out).collect();
+        families.sort_by_key(|algorithm| *algorithm != Algorithm::usual(collective));
+        families
+    };
+    every.map(|collective| (collective.name(), families(collective))).collect()
+});
 
 impl Algorithm {
-    /// Every family.
-    pub const ALL: [Algorithm; 22] = [
-        Algorithm::Ring,
-        Algorithm::Tree,
-        Algorithm::Direct,
-        Algorithm::Dissemination,
-        Algorithm::RecursiveDoubling,
-        Algorithm::RecursiveHalving,
-        Algorithm::HalvingDoubling,
-        Algorithm::BidirectionalRing,
-        Algorithm::TwoShot,
-        Algorithm::Bruck,
-        Algorithm::Pairwise,
-        Algorithm::Chain,
-        Algorithm::KaryTree,
-        Algorithm::Knomial,
-        Algorithm::ScatterAllGather,
-        Algorithm::OneShot,
-        Algorithm::DoubleBinaryTree,
-        Algorithm::GlooRing,
-        Algorithm::Pat,
-        Algorithm::Hierarchical,
-        Algorithm::Nvls,
-        Algorithm::Sharp,
-    ];
+    /// Whether the family can carry out `collective`, for every group size.
+    pub fn carries_out(self, collective: Collective) -> bool {
+        self.family().carries_out(collective)
+    }
 
-    /// The name in files and on the page.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Ring => "ring",
-            Algorithm::Tree => "tree",
-            Algorithm::Direct => "direct",
-            Algorithm::Dissemination => "dissemination",
-            Algorithm::RecursiveDoubling => "recursive_doubling",
-            Algorithm::RecursiveHalving => "recursive_halving",
-            Algorithm::HalvingDoubling => "halving_doubling",
-            Algorithm::BidirectionalRing => "bidirectional_ring",
-            Algorithm::TwoShot => "two_shot",
-            Algorithm::Bruck => "bruck",
-            Algorithm::Pairwise => "pairwise",
-            Algorithm::Chain => "chain",
-            Algorithm::KaryTree => "kary_tree",
-            Algorithm::Knomial => "knomial",
-            Algorithm::ScatterAllGather => "scatter_all_gather",
-            Algorithm::OneShot => "one_shot",
-            Algorithm::DoubleBinaryTree => "double_binary_tree",
-            Algorithm::GlooRing => "gloo_ring",
-            Algorithm::Pat => "pat",
-            Algorithm::Hierarchical => "hierarchical",
-            Algorithm::Nvls => "nvls",
-            Algorithm::Sharp => "sharp",
+    /// The families that can carry out `collective`, for every group size: first the default of
+    /// most backends ([`Algorithm::default_of`]), then the others in the table's order.
+    pub fn of(collective: Collective) -> &'static [Algorithm] {
+        BY_COLLECTIVE.get(collective.name()).map_or(&[], Vec::as_slice)
+    }
+
+    /// How the family carries out `collective`, which it can: how it works, who uses it, what it
+    /// costs.
+    pub fn explained(self, collective: Collective) -> Explained {
+        self.family().explained(collective)
+    }
+
+    /// Whether the family's switches are inside the nodes, as NVLink's are, so that what goes through
+    /// them does not cross the network between nodes.
+    pub fn has_switches_inside_nodes(self) -> bool {
+        self.family().has_switches_inside_nodes()
+    }
+
+    /// The default of most backends.
+    fn usual(collective: Collective) -> Algorithm {
+        match collective {
+            Collective::AllReduce { .. }
+            | Collective::AllGather
+            | Collective::ReduceScatter { .. } => Algorithm::Ring,
+            Collective::Broadcast { .. } | Collective::Reduce { .. } => Algorithm::Tree,
+            Collective::AllToAll
+            | Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::MonitoredBarrier { .. } => Algorithm::Direct,
+            Collective::Barrier => Algorithm::Dissemination,
         }
     }
 
@@ -117,7 +69,7 @@ impl Algorithm {
     pub fn default_of(collective: Collective, backend: BackendName) -> Algorithm {
         match (collective, backend) {
             (Collective::Barrier, BackendName::Nccl) => Algorithm::Tree,
-            _ => Algorithm::of(collective)[0],
+            _ => Algorithm::usual(collective),
         }
     }
 
@@ -158,89 +110,6 @@ impl Algorithm {
     /// Bytes up to which the sender of a message in shared memory copies it, so that it need not wait
     /// until its receiver has read it; larger ones are read where they are. Measured as the above.
     pub const MOST_COPIED_IN_SHARED_MEMORY: u64 = 4 << 10;
-
-    /// The families that can carry out `collective`, for every group size; the first is the
-    /// default of most backends: [`Algorithm::default_of`].
-    pub fn of(collective: Collective) -> &'static [Algorithm] {
-        match collective {
-            Collective::AllReduce { .. } => &[
-                Algorithm::Ring,
-                Algorithm::Tree,
-                Algorithm::BidirectionalRing,
-                Algorithm::RecursiveDoubling,
-                Algorithm::HalvingDoubling,
-                Algorithm::DoubleBinaryTree,
-                Algorithm::TwoShot,
-                Algorithm::OneShot,
-                Algorithm::GlooRing,
-                Algorithm::Hierarchical,
-                Algorithm::KaryTree,
-                Algorithm::Chain,
-                Algorithm::Nvls,
-                Algorithm::Sharp,
-            ],
-            Collective::AllGather => &[
-                Algorithm::Ring,
-                Algorithm::Direct,
-                Algorithm::RecursiveDoubling,
-                Algorithm::Bruck,
-                Algorithm::BidirectionalRing,
-                Algorithm::Pat,
-                Algorithm::Hierarchical,
-                Algorithm::Nvls,
-            ],
-            Collective::ReduceScatter { .. } => &[
-                Algorithm::Ring,
-                Algorithm::Direct,
-                Algorithm::RecursiveHalving,
-                Algorithm::Pairwise,
-                Algorithm::BidirectionalRing,
-                Algorithm::Pat,
-                Algorithm::Hierarchical,
-                Algorithm::Nvls,
-            ],
-            Collective::Broadcast { .. } => &[
-                Algorithm::Tree,
-                Algorithm::Direct,
-                Algorithm::KaryTree,
-                Algorithm::Chain,
-                Algorithm::ScatterAllGather,
-                Algorithm::Hierarchical,
-                Algorithm::Nvls,
-                Algorithm::Knomial,
-                Algorithm::DoubleBinaryTree,
-            ],
-            Collective::Reduce { .. } => &[
-                Algorithm::Tree,
-                Algorithm::Direct,
-                Algorithm::KaryTree,
-                Algorithm::Chain,
-                Algorithm::GlooRing,
-                Algorithm::Hierarchical,
-                Algorithm::Knomial,
-                Algorithm::DoubleBinaryTree,
-                Algorithm::HalvingDoubling,
-            ],
-            Collective::AllToAll => &[
-                Algorithm::Direct,
-                Algorithm::Pairwise,
-                Algorithm::Bruck,
-                Algorithm::Ring,
-                Algorithm::Hierarchical,
-            ],
-            Collective::Gather { .. } | Collective::Scatter { .. } => {
-                &[Algorithm::Direct, Algorithm::Tree, Algorithm::Knomial, Algorithm::Hierarchical]
-            }
-            Collective::MonitoredBarrier { .. } => &[Algorithm::Direct],
-            Collective::Barrier => &[
-                Algorithm::Dissemination,
-                Algorithm::Tree,
-                Algorithm::Direct,
-                Algorithm::Hierarchical,
-                Algorithm::Sharp,
-            ],
-        }
-    }
 }
 
 impl fmt::Display for Algorithm {

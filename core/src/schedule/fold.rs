@@ -26,6 +26,7 @@ pub(super) enum Role {
 }
 
 /// What a step of a folded schedule is for.
+#[derive(Clone, Copy)]
 pub(super) enum Phase {
     /// The extra ranks hand over their data.
     Before,
@@ -98,5 +99,30 @@ impl Fold {
 
     fn first_rank(self, place: u32) -> u32 {
         place + place.min(self.extra)
+    }
+
+    /// What comes before and after the rounds is called, to go after "Step 1 of 6".
+    pub(super) fn phase_name(self, phase: Phase) -> &'static str {
+        match phase {
+            Phase::Before => ", folding",
+            Phase::After if self.folds() => ", unfolding",
+            Phase::After | Phase::Round(_) => "",
+        }
+    }
+
+    /// A sentence for what the extra ranks do before and after the rounds.
+    pub(super) fn step_text(self, phase: Phase) -> Option<String> {
+        let Fold { places, extra } = self;
+        match phase {
+            Phase::Before => Some(format!(
+                "{} is no power of two, so {extra} ranks hand their data to the neighbour and wait \
+                 for the result; {places} go on.",
+                places + extra
+            )),
+            Phase::After if self.folds() => {
+                Some(format!("the {extra} ranks that waited get their result."))
+            }
+            Phase::After | Phase::Round(_) => None,
+        }
     }
 }

@@ -14,38 +14,23 @@
 mod action;
 mod algorithm;
 mod binomial;
-mod bruck;
-mod chain;
-mod direct;
-mod dissemination;
-mod double_tree;
+mod butterfly;
 mod error;
+mod explained;
+mod families;
 mod family;
 mod fold;
-mod gloo_ring;
-mod hierarchical;
-mod kary_tree;
-mod knomial;
 mod lanes;
 mod layout;
 mod nodes;
-mod nvls;
-mod one_shot;
-mod pairwise;
-mod pat;
 mod proof;
-mod recursive_doubling;
-mod recursive_halving;
-mod ring;
-mod scatter_all_gather;
-mod sharp;
 mod table;
 mod tally;
-mod tree;
 
 pub use action::{Action, Buffer, Slice};
-pub use algorithm::Algorithm;
 pub use error::ScheduleError;
+pub use explained::{Explained, Formula, Holds};
+pub use families::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Holding, Loss, Proof, ProofError, Standing, prove, prove_chunk, prove_steps};
 pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
@@ -53,7 +38,7 @@ pub use tally::{RankTally, RoundPlace, Rounds, Tally};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use family::Family;
+use family::{Call, Family, Step};
 use lanes::Lanes;
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +54,12 @@ pub struct Schedule {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Source {
     /// A function of (rank, step).
-    Family(Family),
+    Family {
+        /// What it carries out.
+        call: Call,
+        /// By which family.
+        algorithm: Algorithm,
+    },
     /// Written out, and proved; the call says by which reduction.
     Table {
         /// The actions.
@@ -103,15 +93,15 @@ impl Schedule {
         if let Some(root) = collective.root().filter(|root| root.0 >= size) {
             return Err(ScheduleError::RootOutside { collective, root, size });
         }
-        if !Algorithm::of(collective).contains(&algorithm) {
+        if !algorithm.carries_out(collective) {
             return Err(ScheduleError::NotCarriedOutBy { collective, algorithm });
         }
-        let most = Family::most_ranks(algorithm);
+        let most = algorithm.family().most_ranks();
         if size > most {
             return Err(ScheduleError::TooManyRanks { collective, algorithm, size, most });
         }
-        let family = Family { collective, algorithm, size, ranks_per_node: size };
-        Ok(Schedule { source: Source::Family(family), lanes: Lanes::ONE })
+        let call = Call { collective, size, ranks_per_node: size };
+        Ok(Schedule { source: Source::Family { call, algorithm }, lanes: Lanes::ONE })
     }
 
     /// The schedule of `collective` that a file gave, among `size` ranks.
@@ -144,8 +134,16 @@ impl Schedule {
     /// The table that the schedule comes from; `None` for the shipped families.
     pub fn table(&self) -> Option<&Table> {
         match &self.source {
-            Source::Family(_) => None,
+            Source::Family { .. } => None,
             Source::Table { table, .. } => Some(table),
+        }
+    }
+
+    /// The family and what it carries out; `None` if the schedule was read from a file.
+    fn family(&self) -> Option<(&'static dyn Family, Call)> {
+        match &self.source {
+            Source::Family { call, algorithm } => Some((algorithm.family(), *call)),
+            Source::Table { .. } => None,
         }
     }
 
@@ -179,7 +177,7 @@ impl Schedule {
     /// (chain, double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
     #[must_use]
     pub fn sized(self, bytes: u64) -> Schedule {
-        let Source::Family(family) = &self.source else { return self };
+        let Some((family, _)) = self.family() else { return self };
         let segments = family.segments_for(bytes / u64::from(self.lanes.channels));
         // Worlds whose chunks could not be numbered do without.
         self.clone().with_segments(segments).unwrap_or(self)
@@ -193,20 +191,21 @@ impl Schedule {
         most: u32,
     ) -> Result<Schedule, ScheduleError> {
         let collective = self.collective();
-        let Source::Family(family) = &self.source else {
+        let Some((family, call)) = self.family() else {
             // A file's channels are its own.
             return match asked {
                 1 => Ok(self),
                 _ => Err(ScheduleError::Lanes { collective, of, asked, most: 1 }),
             };
         };
-        let most = if family.can_be_sliced() { most } else { 1 };
+        let can_be_sliced = !collective.is_barrier() && family.can_be_sliced();
+        let most = if can_be_sliced { most } else { 1 };
         if asked == 0 || asked > most {
             return Err(ScheduleError::Lanes { collective, of, asked, most });
         }
         // The largest memories: every part of the tensors, and scratch, for any size of nodes.
-        let parts = 8 * u64::from(family.pieces().max(family.size));
-        let scratch = family.most_rank_scratch().max(family.switch_scratch());
+        let parts = 8 * u64::from(family.pieces(call).max(call.size));
+        let scratch = family.most_rank_scratch(call).max(family.switch_scratch(call));
         let most_chunks = parts.max(u64::from(scratch));
         if most_chunks * u64::from(lanes.count()) > u64::from(u32::MAX) {
             return Err(ScheduleError::Lanes { collective, of, asked, most: 1 });
@@ -221,23 +220,23 @@ impl Schedule {
     /// # Errors
     /// When the family's switch would have to reach across the nodes.
     pub fn with_ranks_per_node(self, ranks_per_node: u32) -> Result<Schedule, ScheduleError> {
-        let Source::Family(family) = self.source else { return Ok(self) };
+        let Source::Family { call, algorithm } = self.source else { return Ok(self) };
         let ranks_per_node = match ranks_per_node {
-            0 => family.size,
-            ranks => ranks.min(family.size),
+            0 => call.size,
+            ranks => ranks.min(call.size),
         };
-        let family = Family { ranks_per_node, ..family };
-        if !family.takes_nodes() {
-            let Family { collective, algorithm, size, .. } = family;
+        let call = Call { ranks_per_node, ..call };
+        if !algorithm.family().takes_nodes(call) {
+            let Call { collective, size, .. } = call;
             return Err(ScheduleError::OneNode { collective, algorithm, size, ranks_per_node });
         }
-        Ok(Schedule { source: Source::Family(family), ..self })
+        Ok(Schedule { source: Source::Family { call, algorithm }, ..self })
     }
 
     /// What it carries out.
     pub fn collective(&self) -> Collective {
         match &self.source {
-            Source::Family(family) => family.collective,
+            Source::Family { call, .. } => call.collective,
             Source::Table { collective, .. } => *collective,
         }
     }
@@ -245,7 +244,7 @@ impl Schedule {
     /// By which family; `None` if it was read from a file.
     pub fn algorithm(&self) -> Option<Algorithm> {
         match &self.source {
-            Source::Family(family) => Some(family.algorithm),
+            Source::Family { algorithm, .. } => Some(*algorithm),
             Source::Table { .. } => None,
         }
     }
@@ -253,7 +252,7 @@ impl Schedule {
     /// Among how many ranks.
     pub fn size(&self) -> u32 {
         match &self.source {
-            Source::Family(family) => family.size,
+            Source::Family { call, .. } => call.size,
             Source::Table { table, .. } => table.size(),
         }
     }
@@ -261,7 +260,9 @@ impl Schedule {
     /// The ranks, and behind them, as participants `size()` and more, the switches that take part.
     pub fn participants(&self) -> u32 {
         match &self.source {
-            Source::Family(family) => family.size.saturating_add(family.switches()),
+            Source::Family { call, algorithm } => {
+                call.size.saturating_add(algorithm.family().switches(*call))
+            }
             Source::Table { table, .. } => table.size(),
         }
     }
@@ -284,8 +285,9 @@ impl Schedule {
     /// The channel that an action belongs to, from 0; a file's are all one.
     pub fn channel_of(&self, action: Action) -> u32 {
         match &self.source {
-            Source::Family(family) => {
-                let lane = action.into_or_from().chunk / family.pieces() % self.lanes.count();
+            Source::Family { call, algorithm } => {
+                let pieces = algorithm.family().pieces(*call);
+                let lane = action.into_or_from().chunk / pieces % self.lanes.count();
                 lane / self.lanes.segments
             }
             Source::Table { .. } => 0,
@@ -294,13 +296,13 @@ impl Schedule {
 
     /// Whether the lengths of chunks depend on the bytes of the call, as gloo's do.
     pub fn cuts_by_bytes(&self) -> bool {
-        self.algorithm() == Some(Algorithm::GlooRing)
+        self.chunk_elements(1, 1).is_some()
     }
 
     /// Neighbouring ranks that are one node.
     pub fn ranks_per_node(&self) -> u32 {
         match &self.source {
-            Source::Family(family) => family.ranks_per_node,
+            Source::Family { call, .. } => call.ranks_per_node,
             Source::Table { table, .. } => table.size(),
         }
     }
@@ -308,7 +310,10 @@ impl Schedule {
     /// The number of steps, the same for every participant; one may have nothing to do in some.
     pub fn steps(&self) -> u32 {
         match &self.source {
-            Source::Family(family) => self.lanes.steps(family.steps(), family.stagger()),
+            Source::Family { call, algorithm } => {
+                let family = algorithm.family();
+                self.lanes.steps(family.steps(*call), family.stagger(*call))
+            }
             Source::Table { table, .. } => table.steps(),
         }
     }
@@ -316,8 +321,9 @@ impl Schedule {
     /// How many chunks `buffer` is cut into on `participant`; 0 when it has no such buffer.
     pub fn chunks(&self, participant: GroupRank, buffer: Buffer) -> u32 {
         match &self.source {
-            Source::Family(family) => {
-                family.chunks(participant, buffer).saturating_mul(self.lanes.count())
+            Source::Family { call, algorithm } => {
+                let chunks = algorithm.family().chunks(*call, participant, buffer);
+                chunks.saturating_mul(self.lanes.count())
             }
             Source::Table { table, .. } => table.chunks(participant, buffer),
         }
@@ -325,14 +331,14 @@ impl Schedule {
 
     /// The most scratch chunks of a rank, with its share of what the switches have.
     fn scratch_a_rank(&self) -> u64 {
-        let family = match &self.source {
-            Source::Family(family) => family,
+        let (family, call) = match &self.source {
+            Source::Family { call, algorithm } => (algorithm.family(), *call),
             Source::Table { table, .. } => {
                 return u64::from(table.chunks(GroupRank(0), Buffer::Scratch));
             }
         };
-        let shared = family.switch_scratch().div_ceil(family.size);
-        let chunks = u64::from(family.most_rank_scratch()) + u64::from(shared);
+        let shared = family.switch_scratch(call).div_ceil(call.size);
+        let chunks = u64::from(family.most_rank_scratch(call)) + u64::from(shared);
         chunks.saturating_mul(u64::from(self.lanes.count()))
     }
 
@@ -340,7 +346,9 @@ impl Schedule {
     /// rank, or the whole tensor of an in-place call.
     pub fn chunks_per_part(&self) -> u32 {
         match &self.source {
-            Source::Family(family) => family.pieces().saturating_mul(self.lanes.count()),
+            Source::Family { call, algorithm } => {
+                algorithm.family().pieces(*call).saturating_mul(self.lanes.count())
+            }
             Source::Table { table, .. } => table.cut(),
         }
     }
@@ -348,59 +356,60 @@ impl Schedule {
     /// Elements of every chunk but the last of a tensor of `count` elements, where chunks are not
     /// even; see [`Grid::of_each`].
     fn chunk_elements(&self, count: u64, element_bytes: u64) -> Option<u64> {
-        match &self.source {
-            Source::Family(family) => family.chunk_elements(count, element_bytes),
-            Source::Table { .. } => None,
-        }
+        let (family, call) = self.family()?;
+        family.chunk_elements(call, count, element_bytes)
     }
 
     /// Puts what `participant` does in `step` into `actions`, replacing what is there. Empty past
     /// the last step.
     pub fn actions(&self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.clear();
-        if participant.0 >= self.participants() {
+        let (family, call) = match &self.source {
+            Source::Family { call, algorithm } => (algorithm.family(), *call),
+            Source::Table { table, .. } if participant.0 < table.size() => {
+                return table.actions(participant, step, actions);
+            }
+            Source::Table { .. } => return,
+        };
+        // Asked for every rank and step: only of what is no rank is it asked whether it is a switch.
+        if participant.0 >= call.size
+            && participant.0 >= call.size.saturating_add(family.switches(call))
+        {
             return;
         }
-        let family = match &self.source {
-            Source::Family(family) => family,
-            Source::Table { table, .. } => return table.actions(participant, step, actions),
-        };
-        let steps = family.steps();
+        let steps = family.steps(call);
         if self.lanes == Lanes::ONE {
             if step < steps {
-                family.actions(participant, step, actions);
+                family.actions(call, participant, step, actions);
             }
             return;
         }
-        for (lane, step) in self.lanes.acting(step, steps, family.stagger()) {
+        for (lane, step) in self.lanes.acting(step, steps, family.stagger(call)) {
             let begin = actions.len();
-            family.actions(participant, step, actions);
-            self.lanes.place(lane, family.pieces(), begin, actions);
+            family.actions(call, participant, step, actions);
+            self.lanes.place(lane, family.pieces(call), begin, actions);
         }
     }
-}
 
-/// How many parts the tensor in `buffer` has on a participant: one for every rank, one, or none.
-fn tensor_parts(collective: Collective, size: u32, participant: GroupRank, buffer: Buffer) -> u32 {
-    if participant.0 >= size {
-        return 0;
-    }
-    match (buffer, collective) {
-        (Buffer::Output, collective) if collective.in_place() => 1,
-        (Buffer::Input, collective) if collective.in_place() => 0,
-        (Buffer::Input, collective) if collective.is_barrier() => 1,
-        (Buffer::Output, collective) if collective.is_barrier() => 0,
-        (Buffer::Input, Collective::Scatter { root })
-        | (Buffer::Output, Collective::Gather { root }) => {
-            if participant == root {
-                size
-            } else {
-                0
-            }
+    /// A sentence for what the ranks do in `step`, one of [`Schedule::steps`].
+    pub fn step_text(&self, step: u32) -> String {
+        match self.family() {
+            Some((family, call)) => family.step_text(call, Step { at: step, of: self.steps() }),
+            None => "chunks move as the schedule's file says.".to_owned(),
         }
-        (Buffer::Input, Collective::AllGather | Collective::Gather { .. }) => 1,
-        (Buffer::Output, Collective::Scatter { .. } | Collective::ReduceScatter { .. }) => 1,
-        (_, _) => size,
+    }
+
+    /// What the phase of `step` is called, to go after "Step 3 of 6": ", all-gather phase", or
+    /// nothing.
+    pub fn phase(&self, step: u32) -> &'static str {
+        let step = Step { at: step, of: self.steps() };
+        self.family().map_or("", |(family, call)| family.phase(call, step))
+    }
+
+    /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
+    /// ahead of the slowest.
+    pub fn keeps_all_ranks_busy(&self) -> bool {
+        self.family().is_some_and(|(family, _)| family.keeps_all_ranks_busy())
     }
 }
 
@@ -408,7 +417,7 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (collective, size) = (self.collective(), self.size());
         match &self.source {
-            Source::Family(family) => write!(f, "{} ", family.algorithm)?,
+            Source::Family { algorithm, .. } => write!(f, "{algorithm} ")?,
             Source::Table { table, .. } => write!(f, "{} ", table.name())?,
         }
         write!(f, "{collective} of {size} ranks")?;

@@ -100,12 +100,15 @@ fn shown(steps: u32) -> Vec<u32> {
     }
 }
 
-/// Whether a message goes through the network between nodes. A switch is one of it, but for
-/// NVLink's, which is inside a node.
+/// Whether a message goes through the network between nodes. A switch is part of that network unless
+/// it is inside a node, as NVLink's is.
 fn is_across(schedule: &Schedule, topology: Topology, from: GroupRank, to: GroupRank) -> bool {
     let node = |rank: GroupRank| rank.0.checked_div(topology.ranks_per_node());
     match from.0.max(to.0) >= schedule.size() {
-        true => topology.ranks_per_node() > 0 && schedule.algorithm() != Some(Algorithm::Nvls),
+        true => {
+            let inside = schedule.algorithm().is_some_and(Algorithm::has_switches_inside_nodes);
+            topology.ranks_per_node() > 0 && !inside
+        }
         false => node(from) != node(to),
     }
 }

@@ -4,7 +4,6 @@ use super::slices::Slices;
 use crate::protocol::{DimAccount, MeshAccount, MeshQuestion, Moved, Response};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::What;
 use lockstep_scenarios::GroupsLab;
 use lockstep_sim::{Cost, SimConfig, simulate};
@@ -93,7 +92,7 @@ fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Re
         let node = |rank: GlobalRank| rank.0.checked_div(ranks_per_node);
         let switch = event.rank.0.max(peer.0) >= world_size;
         let inside = match switch {
-            true => question.algorithm == Algorithm::Nvls,
+            true => question.algorithm.has_switches_inside_nodes(),
             false => node(event.rank) == node(peer),
         };
         let moved = if inside { &mut dim.inside } else { &mut dim.across };
@@ -128,7 +127,7 @@ mod tests {
         let question = MeshQuestion {
             dims,
             collective: Collective::AllReduce { op: ReduceOp::Sum },
-            algorithm: Algorithm::Ring,
+            algorithm: lockstep_core::schedule::Algorithm::Ring,
             count: 1000,
             topology: Topology::Nodes { ranks_per_node: 4, inside: link, across: link },
         };

@@ -3,7 +3,7 @@
 
 use super::ProofError;
 use crate::rank::GroupRank;
-use crate::schedule::{Action, Schedule, Slice};
+use crate::schedule::{Action, Buffer, Schedule, Slice};
 
 /// Checks that all slices of a participant's actions are inside its buffers, and that those of an
 /// action are of one length.
@@ -13,10 +13,16 @@ pub(super) fn check_slices(
     step: u32,
     actions: &[Action],
 ) -> Result<(), ProofError> {
+    // Most steps stay in one buffer: its length is asked for once.
+    let mut known: Option<(Buffer, u32)> = None;
     for action in actions {
         let length = action.into_or_from().chunks;
         for slice in action.slices() {
-            let chunks = schedule.chunks(rank, slice.buffer);
+            let chunks = match known {
+                Some((buffer, chunks)) if buffer == slice.buffer => chunks,
+                _ => schedule.chunks(rank, slice.buffer),
+            };
+            known = Some((slice.buffer, chunks));
             let end = u64::from(slice.chunk) + u64::from(slice.chunks);
             if slice.chunks == 0 || end > u64::from(chunks) {
                 return Err(ProofError::OutOfBounds { rank, step, slice, chunks });

@@ -1,13 +1,13 @@
 //! One algorithm as a card.
 
 use super::choice::GalleryChoice;
-use crate::explain::{self, Formula, Lesson, lesson};
+use crate::explain;
 use crate::pages::topology_choice;
 use crate::palette::{RANK_COLOURS, rank_fill};
 use crate::protocol::Account;
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
-use lockstep_core::schedule::Algorithm;
+use lockstep_core::schedule::{Algorithm, Explained, Formula};
 use lockstep_core::words::counted;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -30,7 +30,7 @@ pub(super) struct CardProps {
 #[component(AlgorithmCard)]
 pub(super) fn algorithm_card(props: &CardProps) -> Html {
     let CardProps { choice, algorithm, .. } = *props;
-    let Lesson { formula, how, when, cost } = lesson(choice.collective, algorithm);
+    let Explained { formula, idea, used_by, cost } = algorithm.explained(choice.collective);
     let account = props.account.as_ref().and_then(|account| account.as_ref().ok());
     let chosen = choice.pair.contains(&algorithm);
     let pick = props.on_pick.reform(move |_: MouseEvent| algorithm);
@@ -67,7 +67,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
             <p class="formula mono" title={formula_title(several)} data-test={format!("formula-{algorithm}")}>
                 if several { <small class="muted">{ "one node: " }</small> }
                 { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ note(formula, account, choice.world_size) }</small></p>
-            <div class="lesson"><p>{ how }</p><p><b>{ "When: " }</b>{ when }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
+            <div class="lesson"><p>{ idea }</p><p><b>{ "When: " }</b>{ used_by }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
             <footer>
                 <button onclick={pick} aria-pressed={chosen.to_string()} data-test={format!("pick-{algorithm}")}>
                     { if chosen { "Chosen" } else { "Compare" } }</button>
