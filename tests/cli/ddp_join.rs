@@ -1,6 +1,6 @@
 //! Ranks with uneven inputs, and the words for what they are given.
 
-use super::json;
+use super::{assert_refused, json};
 use lockstep_tests::lockstep;
 use serde_json::Value;
 
@@ -53,7 +53,8 @@ fn a_rank_that_raises_alone_is_waited_for() {
     }
 }
 
-/// Without `join()` the plan ends there too; a file of that name is not left as it was.
+/// Without `join()` the plan ends there too. A file that is no plan is not replaced, and a plan stays where there is
+/// no other to write.
 #[test]
 fn a_hook_that_raises_in_join_ends_its_plan() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,6 +62,8 @@ fn a_hook_that_raises_in_join_ends_its_plan() {
     std::fs::write(&plan, "of another day").unwrap();
     let hook = ["--backend", "gloo", "--comm-hook", "quantization-pertensor", "--join", "3,2"];
     let asked = ["--simulate", "--plan", plan.to_str().unwrap(), "--json"];
+    assert_refused(&lockstep(MLP.iter().chain(&hook).chain(&asked)), "--force");
+    std::fs::remove_file(&plan).unwrap();
     let raised = lockstep(MLP.iter().chain(&hook).chain(&asked));
     assert_eq!(raised.code, 1, "{raised:?}");
     let report = json(&raised);
@@ -71,7 +74,8 @@ fn a_hook_that_raises_in_join_ends_its_plan() {
     assert_eq!(report["simulated_error"]["step"], 1);
     let simulated = lockstep(["sim", plan.to_str().unwrap()]);
     assert!(simulated.out.contains("IndexError"), "{simulated:?}");
-    // What raises before there is a plan leaves none either.
+    let written = std::fs::read(&plan).unwrap();
+    // What raises before there is a plan writes none.
     let model = folder.path().join("double.json");
     let text = r#"{"params": [["w", [4], 4, "float64", true], ["v", [4], 4, "float64", true]]}"#;
     std::fs::write(&model, text).unwrap();
@@ -79,7 +83,8 @@ fn a_hook_that_raises_in_join_ends_its_plan() {
     let words = ["ddp", "--model", model.to_str().unwrap(), "--plan", plan.to_str().unwrap()];
     let raised = lockstep(words.iter().chain(&delayed));
     assert!(raised.code == 1 && raised.out.contains("no plan and no simulation"), "{raised:?}");
-    assert!(!plan.exists());
+    assert!(raised.err.contains("stays as it was"), "{raised:?}");
+    assert_eq!(std::fs::read(&plan).unwrap(), written);
 }
 
 /// The page's word and PyTorch's own.

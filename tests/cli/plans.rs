@@ -48,6 +48,9 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
     let other = folder.path().join("plan.json");
     fs::write(&other, "{\"schema\":\"lockstep.plan/9\"}").unwrap();
     let other = other.to_str().unwrap();
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
     for verb in ["sim", "run"] {
         let cases: &[(&[&str], &str)] = &[
             (&["all_reduce", "--world-size", "0"], "world_size is 0"),
@@ -56,7 +59,7 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
             (&[other], "lockstep.plan/9"),
             (&["all_reduce", "--algorithm", "star"], "star"),
             (&["all_reduce", "--dtype", "complex64", "--reduce-op", "MAX"], "complex64"),
-            (&["/"], "not a file"),
+            (&[empty], "holds no files"),
             (&["all_reduce", "--timeout-ms", "0"], "timeout_ms is 0"),
             (&["all_redcue"], "did you mean all_reduce"),
             (&["send", "--root", "7"], "--root changes nothing about send"),
