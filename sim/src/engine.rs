@@ -162,7 +162,7 @@ pub(crate) struct Engine {
     pub(crate) signatures: BTreeMap<Signature, u32>,
     pub(crate) posted: BTreeMap<crate::p2p::Pair, Posted>,
     pub(crate) from_any: FromAny,
-    pub(crate) p2p_streams: crate::p2p_stream::P2pStreams,
+    pub(crate) p2p_streams: crate::p2p_queue::P2pStreams,
     /// Point-to-point calls posted so far.
     pub(crate) posts: u64,
     pub(crate) transfers: Vec<Transfer>,

@@ -28,6 +28,7 @@ mod memory;
 mod message;
 mod network;
 mod p2p;
+mod p2p_queue;
 mod p2p_stream;
 pub mod path;
 mod prepared;

@@ -7,25 +7,10 @@
 //! (`eagerInit`), of which a plan makes batches of one call.
 
 use crate::engine::Engine;
+use crate::p2p_queue::{Batch, Key};
 use crate::record::Recorder;
-use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call};
-use lockstep_core::rank::{GlobalRank, GroupRank};
-use std::collections::{BTreeMap, VecDeque};
-
-/// One stream of a rank: its group, and the other rank of a pair; `None` for the group's own.
-pub(crate) type Key = (GlobalRank, GroupId, Option<GroupRank>);
-
-/// The calls of all such streams that have not ended.
-pub(crate) type P2pStreams = BTreeMap<Key, VecDeque<Batch>>;
-
-/// Calls of one operation, which run together.
-#[derive(Clone, Debug)]
-pub(crate) struct Batch {
-    op: u32,
-    works: Vec<u32>,
-}
-
+use lockstep_core::rank::GlobalRank;
 /// The stream of a call.
 fn key(rank: GlobalRank, action: &Action, call: &Call) -> Key {
     let peer = match call {

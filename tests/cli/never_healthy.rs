@@ -97,7 +97,8 @@ fn a_step_on_gradients_that_were_not_reduced_is_told() {
         )
     };
     let kind = "ddp_gradients_not_reduced";
-    let (code, _, report) = said("odd.py", &training("", "nn.Linear(4, 4)", &body("step % 2 == 1")));
+    let (code, _, report) =
+        said("odd.py", &training("", "nn.Linear(4, 4)", &body("step % 2 == 1")));
     assert_eq!((code, first_kind(&report)), (1, &kind.into()), "{report}");
     assert_eq!(said("even.py", &training("", "nn.Linear(4, 4)", &body("step % 2 == 0"))).0, 0);
     let inner = "        model.module(x).sum().backward()\n        opt.step()\n";

@@ -12,7 +12,10 @@ fn a_folder_of_dumps_is_simulated_repaired_and_run() {
     let dumps = case("t215_skip_allreduce_diff_size");
     let simulated = lockstep(["sim", &dumps, "--json"]);
     let said = json(&simulated);
-    assert_eq!((simulated.code, &said["findings"]["findings"][0]["culprits"]), (1, &serde_json::json!([2])));
+    assert_eq!(
+        (simulated.code, &said["findings"]["findings"][0]["culprits"]),
+        (1, &serde_json::json!([2]))
+    );
     assert!(simulated.err.contains("assumed: reductions are sums"), "{}", simulated.err);
     let folder = tempfile::tempdir().unwrap();
     let fixed = folder.path().join("fixed.json");
@@ -43,7 +46,10 @@ fn a_trace_of_ours_is_its_own_plan() {
 #[test]
 fn what_cannot_be_repaired_is_said() {
     assert_refused(&lockstep(["repair", &case("t215_healthy")]), "nothing is to be mended");
-    assert_refused(&lockstep(["repair", &case("t215_straggler_midstep")]), "not mended by other calls");
+    assert_refused(
+        &lockstep(["repair", &case("t215_straggler_midstep")]),
+        "not mended by other calls",
+    );
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("job.log");
     std::fs::write(&log, "nothing\n").unwrap();

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::CallLog;
 use lockstep_formats::archive;
-use lockstep_replay::{Recovered, RecordingEnd, Repair, recover, repair};
+use lockstep_replay::{RecordingEnd, Recovered, Repair, recover, repair};
 use std::path::{Path, PathBuf};
 
 /// What begins a pickle of protocol 2 and above.

@@ -81,7 +81,11 @@ impl fmt::Display for Assumption {
                 write!(f, "{} left nothing: assumed to call as rank {like} does", named(ranks))
             }
             Assumption::Ended { ranks } => {
-                write!(f, "{} left nothing and others wait: assumed to have ended there", named(ranks))
+                write!(
+                    f,
+                    "{} left nothing and others wait: assumed to have ended there",
+                    named(ranks)
+                )
             }
             Assumption::Stays { ranks } => {
                 write!(f, "{} in no call at the end: assumed to stay there", named(ranks))

@@ -47,9 +47,10 @@ pub(crate) fn uneven_exchanges(log: &CallLog) -> BTreeMap<(GroupId, u64), u64> {
         }
     }
     let most = |(call, sizes): ((GroupId, u64), Vec<(u64, u64)>)| {
-        let (sent, received) = sizes.iter().fold((0u64, 0u64), |(sent, received), (input, output)| {
-            (sent.saturating_add(*input), received.saturating_add(*output))
-        });
+        let (sent, received) =
+            sizes.iter().fold((0u64, 0u64), |(sent, received), (input, output)| {
+                (sent.saturating_add(*input), received.saturating_add(*output))
+            });
         let first = sizes.first()?.0;
         let even = sizes.iter().all(|(input, output)| *input == first && *output == first);
         let most = sizes.iter().map(|(input, output)| *input.max(output)).max()?;
@@ -81,9 +82,7 @@ pub(crate) fn call_of(
         let tensor = tensors.of(plan, dtype, either);
         let tag = called.tag;
         return match (called.op.contains("send"), called.peer) {
-            (true, peer) => {
-                Call::Send { group, peer: peer.unwrap_or(GroupRank(0)), tensor, tag }
-            }
+            (true, peer) => Call::Send { group, peer: peer.unwrap_or(GroupRank(0)), tensor, tag },
             (false, peer) => Call::Recv { group, peer, tensor, tag },
         };
     }

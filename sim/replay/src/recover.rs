@@ -113,11 +113,7 @@ pub enum RecoverError {
 ///
 /// # Errors
 /// When there are no calls, or they make no plan.
-pub fn recover(
-    name: &str,
-    log: &CallLog,
-    end: RecordingEnd,
-) -> Result<Recovered, RecoverError> {
+pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered, RecoverError> {
     if let Some(plan) = &log.plan {
         let (assumed, made) = (Vec::new(), BTreeMap::new());
         return Ok(Recovered { plan: plan.clone(), assumed, made });
@@ -133,9 +129,8 @@ pub fn recover(
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
         let (mut program, made) = recovery.program(&calls);
-        let made = made.into_iter().filter_map(|(op, call)| {
-            Some(MadeOf { op, record: *at.get(call)? })
-        });
+        let made =
+            made.into_iter().filter_map(|(op, call)| Some(MadeOf { op, record: *at.get(call)? }));
         recovery.made.insert(rank, made.collect());
         match &own.state {
             RankState::Died { how } => program.push(plain(Action::Die { how: how.clone() })),
@@ -203,9 +198,9 @@ impl<'a> Recovery<'a> {
         for (at, group) in log.groups.iter().enumerate() {
             let mut ranks = group.ranks().to_vec();
             ranks.retain(|rank| rank.0 < log.world_size);
-            let callers = log.logs().filter(|(_, own)| {
-                own.calls.iter().any(|record| record.call.group.index() == at)
-            });
+            let callers = log
+                .logs()
+                .filter(|(_, own)| own.calls.iter().any(|record| record.call.group.index() == at));
             let unlisted: Vec<GlobalRank> =
                 callers.map(|(rank, _)| rank).filter(|rank| !ranks.contains(rank)).collect();
             if !unlisted.is_empty() {
@@ -352,7 +347,9 @@ impl<'a> Recovery<'a> {
             let at = waits_at(self.log, *rank, program);
             let Some(op) = at.and_then(|at| program.ops.get(at)) else { continue };
             let mut op = op.clone();
-            if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } = &mut op.action {
+            if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } =
+                &mut op.action
+            {
                 *async_op = false;
             }
             let known = awaited.iter().any(|known| known.action == op.action);
@@ -391,7 +388,8 @@ impl<'a> Recovery<'a> {
                     program.ops.iter().filter(|op| shared_call(op, is_in)).count()
                 })
             };
-            let model = recorded.iter().max_by_key(|other| (shared(other), std::cmp::Reverse(**other)));
+            let model =
+                recorded.iter().max_by_key(|other| (shared(other), std::cmp::Reverse(**other)));
             let Some(model) = model.copied() else { continue };
             let own = self.programs.get(&model).cloned().unwrap_or_default();
             let waits = waits_at(self.log, model, &own);

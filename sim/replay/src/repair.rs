@@ -96,11 +96,7 @@ pub fn repair(recovered: &Recovered, report: &Report) -> Result<Repair, String> 
         Kind::P2pDeadlock => batch(&mut plan, &finding.culprits),
         kind if mended_by_calls(kind) => follow_others(&mut plan, finding),
         kind => {
-            return Err(format!(
-                "{} is not mended by other calls: {}",
-                kind.title(),
-                finding.fix
-            ));
+            return Err(format!("{} is not mended by other calls: {}", kind.title(), finding.fix));
         }
     };
     let Some(change) = change.filter(|change| !change.is_empty()) else {
@@ -133,7 +129,9 @@ fn tried(plan: &mut Plan, change: &mut Change) -> (bool, String) {
     for _ in 0..CONTINUED {
         let trace = match simulate(plan, &config) {
             Ok(trace) => trace,
-            Err(error) => return (false, format!("The changed plan cannot be simulated: {error}.")),
+            Err(error) => {
+                return (false, format!("The changed plan cannot be simulated: {error}."));
+            }
         };
         if trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed) {
             return (true, "Simulated with it, all recorded calls complete.".to_owned());
@@ -217,7 +215,11 @@ fn mended_by_calls(kind: Kind) -> bool {
 fn goes_on_behind(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::OpSkipped | Kind::LoopShorter | Kind::RankNeverJoined | Kind::DdpUnevenInputs | Kind::DdpUnusedParameters
+        Kind::OpSkipped
+            | Kind::LoopShorter
+            | Kind::RankNeverJoined
+            | Kind::DdpUnevenInputs
+            | Kind::DdpUnusedParameters
     )
 }
 
@@ -232,10 +234,9 @@ fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
         let (ops, edits) = followed(plan, (rank, &own), (model, &expected), finding.kind);
         if !edits.is_empty() {
             change.ranks.push(rank);
-            for (all, new) in [
-                (&mut change.inserted, &edits.inserted),
-                (&mut change.removed, &edits.removed),
-            ] {
+            for (all, new) in
+                [(&mut change.inserted, &edits.inserted), (&mut change.removed, &edits.removed)]
+            {
                 all.extend(new.iter().map(|op| named(plan, op)).filter(|it| !it.is_empty()));
             }
         }
@@ -253,7 +254,8 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     let members = finding.group.iter().flat_map(|group| group.ranks.iter().copied());
     let candidates = beside.into_iter().chain(finding.victims.iter().copied()).chain(members);
     let calls = |rank: &GlobalRank| {
-        plan.program(*rank).is_some_and(|own| own.ops.iter().any(|op| !op.action.calls().is_empty()))
+        plan.program(*rank)
+            .is_some_and(|own| own.ops.iter().any(|op| !op.action.calls().is_empty()))
     };
     let mut usable = candidates.filter(calls);
     let free = usable.clone().find(|rank| !finding.culprits.contains(rank));
@@ -410,7 +412,13 @@ fn batch(plan: &mut Plan, ranks: &[GlobalRank]) -> Option<Change> {
         let action = Action::Coalesced { calls: together, async_op: false };
         ops.push(Op { action, ..first });
         // Later waits are for these calls, which hold by themselves now.
-        ops.extend(own.ops.get(last + 1..)?.iter().filter(|op| !matches!(op.action, Action::Wait { .. })).cloned());
+        ops.extend(
+            own.ops
+                .get(last + 1..)?
+                .iter()
+                .filter(|op| !matches!(op.action, Action::Wait { .. }))
+                .cloned(),
+        );
         set_program(plan, rank, Program { ops });
     }
     Some(change)

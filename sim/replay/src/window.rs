@@ -82,7 +82,12 @@ impl Window {
     }
 
     /// Which calls of a rank are replayed, by their index, in their order.
-    pub(crate) fn calls(&self, log: &CallLog, rank: GlobalRank, calls: &[CallRecord]) -> Vec<usize> {
+    pub(crate) fn calls(
+        &self,
+        log: &CallLog,
+        rank: GlobalRank,
+        calls: &[CallRecord],
+    ) -> Vec<usize> {
         let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
         let kept = calls.iter().enumerate().filter(|(_, record)| {
             if self.last.is_some() && record.state != CallState::Completed {
@@ -107,9 +112,10 @@ impl Window {
 fn last_of_all(log: &CallLog) -> BTreeMap<GroupId, u64> {
     let mut last: BTreeMap<GroupId, BTreeMap<GlobalRank, u64>> = BTreeMap::new();
     for (rank, own) in log.logs() {
-        let ended = own.calls.iter().filter(|record| {
-            !record.call.p2p && record.state == CallState::Completed
-        });
+        let ended = own
+            .calls
+            .iter()
+            .filter(|record| !record.call.p2p && record.state == CallState::Completed);
         for record in ended {
             let Some(seq) = record.seq else { continue };
             let known = last.entry(record.call.group).or_default().entry(rank).or_default();
@@ -118,7 +124,8 @@ fn last_of_all(log: &CallLog) -> BTreeMap<GroupId, u64> {
     }
     let least = |(group, of): (GroupId, BTreeMap<GlobalRank, u64>)| {
         let members = log.groups.get(group.index()).map(|it| it.ranks()).unwrap_or_default();
-        let recorded = |rank: &&GlobalRank| log.ranks.get(rank.index()).is_some_and(Option::is_some);
+        let recorded =
+            |rank: &&GlobalRank| log.ranks.get(rank.index()).is_some_and(Option::is_some);
         let all = members.iter().filter(recorded).map(|rank| of.get(rank).copied().unwrap_or(0));
         (group, all.min().unwrap_or(0))
     };

@@ -1,5 +1,7 @@
 //! Recorded jobs, replayed: the same ranks hang for the same reason, and their repairs are tried.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_diagnosis::{Kind, Report, diagnose, diagnose_files};
@@ -82,7 +84,9 @@ fn is_mended(kind: Kind) -> bool {
 fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     let mut otherwise = Vec::new();
     let (mut tried, mut proved, mut all) = (0, 0, 0);
-    for folder in ["flight-recorder", "flight-recorder-faults", "flight-recorder-jobs", "jobs-torch-2.15"] {
+    for folder in
+        ["flight-recorder", "flight-recorder-faults", "flight-recorder-jobs", "jobs-torch-2.15"]
+    {
         for case in cases(folder) {
             let name = case.file_name().unwrap().to_str().unwrap().to_owned();
             let Some((log, report)) = diagnosed(&case) else { continue };

@@ -1,7 +1,7 @@
 //! What a `try` is made of: its heads, and the statements whose parts are tried.
 
-use super::first_word;
 use super::scan::Logical;
+use super::words::first_word;
 use std::borrow::Cow;
 use std::ops::Range;
 

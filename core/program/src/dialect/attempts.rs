@@ -6,11 +6,12 @@
 //! becomes `if _catches(_try_0, lambda: (ValueError)):`, and what no handler takes is raised again behind.
 //! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
 
+use super::Rewritten;
 use super::attempt_parts::{colon, is_one};
 use super::attempt_steps::steps;
 use super::inline::{body, simple};
 use super::scan::{self, Logical};
-use super::{Rewritten, first_word};
+use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 use std::ops::Range;
 

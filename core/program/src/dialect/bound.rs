@@ -81,7 +81,7 @@ fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
         }
         within.push(open.last().copied());
         let head = statement.mask.trim();
-        if super::first_word(head) == "def" && head.ends_with(':') {
+        if super::words::first_word(head) == "def" && head.ends_with(':') {
             open.push(at);
         }
     }
@@ -208,7 +208,7 @@ impl Here<'_> {
         let Some(names) = self.names else { return };
         for (start, end) in simple(mask).into_iter().rev() {
             let part = &mask[start..end];
-            if self.function && super::first_word(part) == "return" {
+            if self.function && super::words::first_word(part) == "return" {
                 let from = start + "return".len();
                 for of in [&mut *text, &mut *mask] {
                     of.insert(end, ')');

@@ -3,10 +3,10 @@
 //! over where it ends ([`attached`]). Lines stay where they are.
 
 use super::attempt_parts::colon;
-use super::first_word;
 use super::operand::closing;
 use super::properties;
 use super::scan::{self, Logical};
+use super::words::first_word;
 use std::borrow::Cow;
 
 /// What stands between a class and its method in the name of a function.

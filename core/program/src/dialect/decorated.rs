@@ -2,7 +2,8 @@
 //! written behind the function.
 
 use super::scan::Logical;
-use super::{Rewritten, classes, expressions, first_word};
+use super::words::first_word;
+use super::{Rewritten, classes, expressions};
 use lockstep_scenarios::program::ProgramError;
 
 /// A function and what stands in front of it: `@torch.no_grad()`.

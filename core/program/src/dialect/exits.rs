@@ -3,9 +3,9 @@
 //! are written in front of it: that is the same unless an `__exit__` of the program's own does something.
 
 use super::attempt_parts::is_one;
-use super::first_word;
 use super::inline::{body, simple};
 use super::scan::Logical;
+use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 use std::borrow::Cow;
 

@@ -61,7 +61,7 @@ pub(super) fn simple(mask: &str) -> Vec<(usize, usize)> {
 /// Where what follows the colon of an `if` or its like begins, on the same line.
 pub(super) fn body(mask: &str) -> Option<usize> {
     let head = mask.trim_start();
-    let word = super::first_word(head);
+    let word = super::words::first_word(head);
     if !matches!(word, "if" | "elif" | "else" | "for" | "while") {
         return None;
     }

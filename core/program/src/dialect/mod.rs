@@ -48,6 +48,7 @@ mod truth;
 mod turns;
 mod waits;
 mod walrus;
+mod words;
 
 pub(super) use column::{first as place, of as column};
 
@@ -56,6 +57,7 @@ use decorated::Decorated;
 use lockstep_scenarios::program::ProgramError;
 use scan::Logical;
 use waits::only_waits;
+use words::first_word;
 
 /// A program in Starlark.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -414,11 +416,6 @@ fn leaving(
     names.rewrite(&mut last, &mut mask);
     out.line(&last, statement.last);
     Ok(())
-}
-
-fn first_word(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-    &text[..end]
 }
 
 /// The statement with f-strings and comparisons in Starlark's words, and its mask.

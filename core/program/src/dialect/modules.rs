@@ -7,7 +7,8 @@ use super::followed::{self, Followed};
 use super::inline::equals;
 use super::operand::closing;
 use super::scan::{self, Logical};
-use super::{classes, first_word, properties};
+use super::words::first_word;
+use super::{classes, properties};
 use std::borrow::Cow;
 
 /// Rewrites the classes of a program that are models; all others stay, and are refused.

@@ -16,8 +16,9 @@ pub(super) fn parts(statement: &Logical) -> Vec<Cow<'_, Logical>> {
     let starts: Vec<usize> = std::iter::once(0).chain(starts).collect();
     let ends = cuts.iter().copied().chain([statement.mask.len()]);
     let ranges: Vec<(usize, usize)> = starts.into_iter().zip(ends).collect();
-    let word =
-        |(from, to): &(usize, usize)| super::first_word(statement.mask[*from..*to].trim_start());
+    let word = |(from, to): &(usize, usize)| {
+        super::words::first_word(statement.mask[*from..*to].trim_start())
+    };
     let anew = ranges.iter().any(|range| {
         let word = word(range);
         let called = statement.mask[range.0..range.1].trim_start()[word.len()..].starts_with('(');
@@ -57,7 +58,7 @@ fn cuts(mask: &str) -> Option<Vec<usize>> {
             ':' if depth == 0 && lambda => lambda = false,
             // An annotation has its colon behind a name, a block its one behind a word.
             ':' if depth == 0 => {
-                let head = super::first_word(mask.trim_start());
+                let head = super::words::first_word(mask.trim_start());
                 let opens = ["if", "elif", "else", "for", "while", "with", "def"].contains(&head);
                 if opens && cuts.is_empty() {
                     return None;

@@ -7,7 +7,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
         return;
     }
     let head = mask.trim_start();
-    if super::first_word(head) == "for" {
+    if super::words::first_word(head) == "for" {
         of_loop(text, mask);
         return;
     }

@@ -1,10 +1,10 @@
 //! `if (n := f()) > 2:` as `n = f()` on a line in front of it; in a comprehension's condition as another
 //! `for` of one turn: `[y for x in z for y in [f(x)] if y]`.
 
-use super::first_word;
 use super::inline::body;
 use super::operand::{closing, opening};
 use super::scan::Logical;
+use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 
 /// The statements to be written in front of one, and it without them; nothing where it names nothing.
