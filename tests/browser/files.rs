@@ -113,6 +113,24 @@ async fn open_a_recording() -> Result<()> {
     page.close().await
 }
 
+/// The calls stand side by side where ranks first disagree, and the repair is tried in the page.
+#[tokio::test]
+async fn a_recording_is_repaired() -> Result<()> {
+    let page = Page::open("#/recording").await?;
+    let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+    let folder = data("flight-recorder").join("t215_skip_allreduce_diff_size");
+    let files: Vec<String> =
+        (0..4).map(|rank| folder.join(format!("rank_{rank}")).display().to_string()).collect();
+    input.send_keys(&files.join("\n")).await?;
+    page.until("finding", "data-culprits", "2").await?;
+    let rows = "document.querySelectorAll('[data-test=ladder] tr.differs').length";
+    assert_eq!(page.chromium.run(&format!("return {rows}")).await?, 1);
+    page.click("try-repair").await?;
+    page.until("repaired", "data-verified", "true").await?;
+    page.chromium.screenshot("recording-repaired").await?;
+    page.close().await
+}
+
 /// NCCL's log, PyTorch's messages and profiles, alone and with dumps: as on the command line, and it
 /// is said what came from where.
 #[tokio::test]

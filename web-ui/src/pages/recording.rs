@@ -1,6 +1,7 @@
 //! Recording: dumps, logs, profiles and traces of ours, dropped on the page and read in the worker.
 
 pub(crate) mod files;
+mod repair;
 mod sources;
 
 use crate::app::use_shared;
@@ -291,6 +292,7 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let opened = &props.opened;
     let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
     let recorded = is_recorded(opened);
+    let has_findings = !opened.report.findings.is_empty();
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
         Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
@@ -314,6 +316,7 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
             <section class="panel verdicts">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 <Findings report={opened.report.clone()} />
+                if recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} world_size={opened.header.world_size} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />

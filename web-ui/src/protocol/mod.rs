@@ -100,6 +100,9 @@ pub(crate) enum Request {
     /// The trace of a plan without holding it, in the attachment; on the network that the plan's
     /// nodes ask for, if none is given.
     TraceOf { plan_json: String, topology: Option<Topology> },
+    /// Try the repair of a recording's first finding, and hold the simulation of the repaired job; its plan comes as
+    /// JSON in the attachment.
+    Repair { session: SessionId, repaired: SessionId },
     /// How two sessions of one plan ended, value by value.
     Compare { simulated: SessionId, run: SessionId },
 }
@@ -148,6 +151,7 @@ pub(crate) enum Response {
     StopsFollowed(Vec<Option<usize>>),
     Waits(Vec<Wait>),
     Explored(Box<Explored>),
+    Repaired(Box<Repaired>),
     Elements { total: u64 },
     Drawn { rows: Vec<RowKind>, texts: Vec<SpanText> },
     Picked(Option<Picked>),
@@ -217,6 +221,21 @@ pub(crate) struct Opened {
     pub(crate) problems: Vec<String>,
     /// What works answered, by time.
     pub(crate) answers: Vec<WorkAnswer>,
+}
+
+/// A repair that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Repaired {
+    /// What is changed, in a sentence.
+    pub(crate) change: String,
+    /// True if the repaired job completes.
+    pub(crate) verified: bool,
+    /// What it comes to, in a sentence.
+    pub(crate) why: String,
+    /// What the replay assumes that the recording does not tell.
+    pub(crate) assumed: Vec<String>,
+    /// The repaired job, simulated.
+    pub(crate) opened: Opened,
 }
 
 /// What a work answered when its rank asked.

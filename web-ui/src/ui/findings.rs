@@ -37,10 +37,17 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
             },
         ),
     };
+    let save = {
+        let report = report.clone();
+        Callback::from(move |_: MouseEvent| {
+            crate::dom::download("lockstep-report.md", report.to_markdown().as_bytes());
+        })
+    };
     let verdict_word = format!("{:?}", report.verdict).to_lowercase();
     html! {
         <section class="findings" aria-label="Findings" data-test="findings" data-verdict={verdict_word}>
-            <p class={classes!("verdict", class)}>{ verdict }</p>
+            <div class="row head"><p class={classes!("verdict", class)}>{ verdict }</p>
+                <button onclick={save} data-test="save-report">{ "Save report" }</button></div>
             if report.verdict == Verdict::Inconclusive {
                 <ul class="unseen" data-test="unseen">
                     { for report.unseen.iter().map(|unseen| html! { <li>{ unseen }</li> }) }

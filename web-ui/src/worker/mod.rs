@@ -11,6 +11,7 @@ mod mesh;
 mod open;
 mod raster;
 mod readers;
+mod repair;
 mod schedule_file;
 mod session;
 mod slices;
@@ -202,6 +203,12 @@ async fn answer(
         Request::TraceOf { plan_json, topology } => {
             let trace = open::trace_of(&plan_json, topology, slices).await?;
             Ok((Response::Exported, Some(session::written(&trace, Form::Binary))))
+        }
+        Request::Repair { session, repaired } => {
+            let tried = with(state, session, |held| repair::tried(held))??;
+            let (held, shown, plan) = repair::shown(repaired, tried, slices).await?;
+            keep(state, repaired, held);
+            Ok((shown, Some(plan)))
         }
         Request::Compare { simulated, run } => {
             let state = state.borrow();
