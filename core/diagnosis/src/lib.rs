@@ -73,6 +73,10 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
     if matches!(trace.header.origin, Origin::Run { .. }) && trace.end.is_none() {
         run_end::broken_off(&mut report, log);
         report.unseen = unseen::reasons(log);
+    } else if trace.end.is_none() && !log.recorded && !report.findings.is_empty() {
+        report.notes.push(
+            "This trace has no end: it was cut off, and what came behind what is here is not known.".to_owned(),
+        );
     }
     report.judged()
 }

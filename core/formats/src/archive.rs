@@ -132,7 +132,13 @@ impl Unpacking<'_> {
         if is_tar {
             // Names, links and padding count as well: they are unpacked too.
             let bound = self.limits.total_bytes.saturating_add(1 << 20);
-            return self.tar(all.take(bound));
+            let mut all = all.take(bound);
+            self.tar(&mut all)?;
+            // The tar ends before the checksum does, which tells whether all of it was right.
+            return match io::copy(&mut all, &mut io::sink()) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(self.damaged(&error.to_string())),
+            };
         }
         let name = self.archive.strip_suffix(".gz").unwrap_or(self.archive).to_owned();
         self.file(&name, all)
@@ -227,6 +233,15 @@ mod tests {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(bytes).unwrap();
         gzip.finish().unwrap()
+    }
+
+    /// A tar ends before the checksum of its gzip: that is looked at all the same.
+    #[test]
+    fn a_wrong_checksum_is_damage() {
+        let mut bytes = gzip(&tar(&[("rank_0", b"zero")]));
+        let crc = bytes.len() - 8;
+        bytes[crc] ^= 1;
+        assert!(matches!(unpack("a.tar.gz", &bytes), Err(ArchiveError::Damaged { .. })));
     }
 
     fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {

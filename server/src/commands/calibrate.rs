@@ -204,7 +204,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let calibration = Calibration { backend: name, device, world_size, measured: fitted };
         TopologyFile::new(topology, calibration).write(path)?;
     }
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -55,6 +55,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         plural(runs, "run"),
         plural(traces, "uploaded trace")
     ));
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }

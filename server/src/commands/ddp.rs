@@ -95,7 +95,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
             if arguments.json {
                 let error = format!("{}: {error}", error.class());
                 let shown = serde_json::json!({ "schema": "lockstep.ddp/1", "error": error });
-                terminal::print(format!("{shown}\n").as_bytes())?;
+                terminal::text(&format!("{shown}\n"))?;
             }
             return Err(raised(error));
         }
@@ -228,7 +228,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
             parts.into_iter().flatten().collect()
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     // What was raised there as well is as it should be.
     let cut_short = |run: Simulated| run.raised.is_some() || run.ended.is_some();
     let in_join = joined.iter().flatten().any(|rank| rank.error.is_some());
@@ -259,7 +259,7 @@ fn compare_refusals(
             format!("DDP raises {here}\n\n1 difference from the recorded run\n  {line}\n")
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::from(u8::from(difference.is_some())))
 }
 

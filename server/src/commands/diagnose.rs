@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.report {
         file.write(&report)?;
     }
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::from(arguments.exit.code(report.verdict)))
 }
 

@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             text
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     let unknown = !unfollowed.is_empty()
         || searches.iter().any(|explored| explored.verdict == Verdict::Unknown);
     Ok(ExitCode::from(match (report, unknown) {

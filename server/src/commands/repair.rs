@@ -78,6 +78,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             text
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::from(u8::from(!repair.verified)))
 }

@@ -288,7 +288,7 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
             text
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     if unwritten {
         return Ok(UNWRITTEN);
     }

@@ -69,12 +69,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Err(error) if json => {
             let error = format!("{error:#}");
             let refused = Refused { schema: SCHEMA, proved: false, error };
-            terminal::print((serde_json::to_string_pretty(&refused)? + "\n").as_bytes())?;
+            terminal::text(&(serde_json::to_string_pretty(&refused)? + "\n"))?;
             return Ok(ExitCode::from(2));
         }
         checked => checked?,
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

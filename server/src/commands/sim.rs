@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             as_text(&plan.name, &trace, &report, slow, &config.topology) + &detail
         }
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
     Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
 }

@@ -66,6 +66,6 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         text
     };
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }

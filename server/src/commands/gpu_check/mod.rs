@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    terminal::print(text.as_bytes())?;
+    terminal::text(&text)?;
     Ok(ExitCode::from(u8::from(report.has_failures())))
 }
 
