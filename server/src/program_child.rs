@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use lockstep_program::compile;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -125,6 +125,12 @@ fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
 pub(crate) fn answer() -> Result<ExitCode> {
     let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     setrlimit(Resource::As, limit).context("cannot limit the memory of a program")?;
+    // Whoever asked may be killed, and cannot end this process then.
+    let seconds = Some(TIME.as_secs() + 10);
+    setrlimit(Resource::Cpu, Rlimit { current: seconds, maximum: seconds })
+        .context("cannot limit the time of a program")?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot be ended with the process that asked")?;
     let mut question = Vec::new();
     std::io::stdin().lock().read_to_end(&mut question)?;
     let Question { path, text, world_size, ranks_per_node, timeout_ms } =

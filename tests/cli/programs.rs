@@ -187,3 +187,30 @@ fn a_run_tells_what_its_ranks_print_and_how_they_leave() {
         }
     }
 }
+
+/// The process that executes a program ends with the one that asked for it, also when that is killed.
+#[test]
+fn a_program_ends_with_whom_asked_for_it() {
+    use lockstep_tests::{Patience, binary};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.py");
+    let body = "    for i in range(50000):\n        x = [n * n for n in range(100)]\n";
+    fs::write(&path, format!("def main():\n{body}run(main, world_size=64)\n")).unwrap();
+    let mut command = std::process::Command::new(binary());
+    command.arg("sim").arg(&path).stdout(std::process::Stdio::null());
+    let mut asks = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let parent = asks.id();
+    let child = Patience::until("the process that executes the program", || {
+        let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+        listed.split_whitespace().next()?.parse::<u32>().ok()
+    });
+    let is_there = || {
+        // Its number may be another's by now.
+        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.windows(15).any(|part| part == b"compile-program")
+    };
+    Patience::until("its command line", || is_there().then_some(()));
+    asks.kill().unwrap();
+    asks.wait().unwrap();
+    Patience::until("its end", || (!is_there()).then_some(()));
+}
