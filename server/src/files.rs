@@ -14,7 +14,10 @@ const MAX_FILES: usize = 100_000;
 /// Folders within folders.
 const MAX_DEPTH: usize = 8;
 
-/// The file's bytes.
+/// What some editors put in front of a text in UTF-8, and no format of ours begins with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The file's bytes, without a byte-order mark.
 ///
 /// # Errors
 /// When it is not a file, is larger than `limit`, or cannot be read.
@@ -36,6 +39,9 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     file.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {shown}"))?;
     if bytes.len() as u64 > limit {
         bail!(too_large(bytes.len() as u64));
+    }
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
 }

@@ -79,3 +79,27 @@ fn a_report_is_written_for_an_issue_and_as_a_page() {
     let file = json(&lockstep(["diagnose", &dumps, "--json"]));
     assert_eq!(file["findings"][0]["ladder"]["sides"][1]["culprits"], true);
 }
+
+#[test]
+fn a_byte_order_mark_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let program = "def main():\n    dist.barrier()\nrun(main, world_size=2)\n";
+    let plan = lockstep(["plan", "all_reduce"]).out;
+    for (name, text) in [("p.py", program), ("plan.json", &plan)] {
+        std::fs::write(path(name), format!("\u{feff}{text}")).unwrap();
+        let simulated = lockstep(["sim", &path(name)]);
+        assert_eq!(simulated.code, 0, "{name}: {simulated:?}");
+    }
+}
+
+#[test]
+fn nothing_in_a_file_acts_on_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("evil.py");
+    let program = "def main():\n    raise ValueError('a\\x1b[2Jb')\nrun(main, world_size=2)\n";
+    std::fs::write(&path, program).unwrap();
+    let said = lockstep(["sim", path.to_str().unwrap()]);
+    assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
+    assert!(said.out.contains("\\u001b[2J"), "{said:?}");
+}

@@ -61,6 +61,8 @@ async fn serve(arguments: Arguments) -> Result<()> {
     let mut hung_up = signals::hangup()?;
     let listener = listen(&arguments.host, arguments.port).await?;
     let folder = data_folder(arguments.data_dir)?;
+    // Other users of a login node have no business with somebody's runs.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let store = Arc::new(Store::open(&folder)?);
     for note in store.notes() {
         terminal::note(&format!("lockstep: {note}"));

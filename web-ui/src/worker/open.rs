@@ -253,7 +253,9 @@ pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
     let buffer = promise.await.map_err(|error| {
         format!("the browser could not read it: {}", crate::dom::words_of(&error))
     })?;
-    Ok(Uint8Array::new(&buffer).to_vec())
+    let bytes = Uint8Array::new(&buffer).to_vec();
+    // A byte-order mark is no part of a text.
+    Ok(bytes.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(bytes))
 }
 
 /// What a file is.
