@@ -33,7 +33,8 @@ pub(super) fn tried(held: &Held) -> Result<Tried, String> {
         ));
     }
     let report: Report = held.report.clone().unwrap_or_else(|| diagnose(log));
-    let recovered = recover("replay", log, RecordingEnd::of(&report)).map_err(|why| why.to_string())?;
+    let recovered =
+        recover("replay", log, RecordingEnd::of(&report)).map_err(|why| why.to_string())?;
     let repair = repair(&recovered, &report)?;
     Ok(Tried {
         change: repair.change.words(),

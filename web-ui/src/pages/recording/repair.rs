@@ -63,7 +63,9 @@ pub(super) fn repair(props: &RepairProps) -> Html {
             <p class="repair"><button onclick={try_it} data-test="try-repair">{ "Try the repair" }</button>
                 <span class="muted">{ " Replays the recording with the ranks that are blamed calling as the others do." }</span></p>
         },
-        Stage::Trying => html! { <p class="repair muted" aria-live="polite">{ "Simulating the repaired job…" }</p> },
+        Stage::Trying => {
+            html! { <p class="repair muted" aria-live="polite">{ "Simulating the repaired job…" }</p> }
+        }
         Stage::None(why) => html! { <p class="repair muted" data-test="no-repair">{ why }</p> },
         Stage::Tried(found, plan, _) => shown(found, plan, props.world_size),
     }
