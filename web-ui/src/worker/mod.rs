@@ -9,6 +9,7 @@ mod ddp;
 mod lanes;
 mod mesh;
 mod open;
+mod questions;
 mod raster;
 mod readers;
 mod repair;
@@ -21,31 +22,24 @@ mod texts;
 #[cfg(test)]
 pub(crate) use mesh::laid_out;
 
-use crate::dom;
-use crate::protocol::{
-    Answer, Form, ModelRef, Question, Request, Response, SessionId, pack, unpack,
-};
+use crate::protocol::{Form, ModelRef, Question, Request, Response, SessionId, unpack};
 use js_sys::Uint8Array;
 use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
+use questions::{Attached, Questions, post};
 use session::Held;
 use slices::Slices;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 
-/// What an answer carries besides its words.
-pub(super) type Attached = (Response, Option<Vec<u8>>);
-
 #[derive(Default)]
 pub(super) struct State {
     sessions: BTreeMap<SessionId, Held>,
     models: BTreeMap<SessionId, Rc<Model>>,
-    cancelled: BTreeSet<u32>,
-    running: BTreeSet<u32>,
 }
 
 /// The worker's memory, shared by its tasks; borrowed only between two waits.
@@ -54,44 +48,26 @@ pub(super) type Shared = Rc<RefCell<State>>;
 /// Answers messages from now on.
 pub(crate) fn listen() {
     let Ok(scope) = js_sys::global().dyn_into::<DedicatedWorkerGlobalScope>() else { return };
-    let state = Shared::default();
+    let (state, questions) = (Shared::default(), Questions::default());
     let to = scope.clone();
     let heard = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let Some((question, attachments)) = unpack::<Question>(&event.data()) else { return };
-        let (to, state) = (to.clone(), state.clone());
+        let (to, state, questions) = (to.clone(), state.clone(), questions.clone());
         if let Request::Cancel { id } = question.request {
-            let mut state = state.borrow_mut();
-            if state.running.contains(&id) {
-                state.cancelled.insert(id);
-            }
+            questions.cancel(id);
             return;
         }
         wasm_bindgen_futures::spawn_local(async move {
             let id = question.id;
-            state.borrow_mut().running.insert(id);
-            let slices = Slices::new(id, state.clone(), to.clone());
+            questions.begin(id);
+            let slices = Slices::new(id, questions.clone(), to.clone());
             let reply = answer(&state, question.request, attachments, slices).await;
-            {
-                let mut state = state.borrow_mut();
-                state.running.remove(&id);
-                state.cancelled.remove(&id);
-            }
+            questions.end(id);
             post(&to, id, reply);
         });
     });
     scope.set_onmessage(Some(heard.as_ref().unchecked_ref()));
     heard.forget();
-}
-
-/// Posts an answer.
-pub(super) fn post(to: &DedicatedWorkerGlobalScope, id: u32, reply: Result<Attached, String>) {
-    let (reply, bytes) = match reply {
-        Ok((response, bytes)) => (Ok(response), bytes),
-        Err(why) => (Err(why), None),
-    };
-    let attached = bytes.map(|bytes| JsValue::from(Uint8Array::from(bytes.as_slice()).buffer()));
-    let (packed, transfer) = pack(&Answer { id, reply }, attached.as_slice());
-    let _ = to.post_message_with_transfer(&packed, &transfer);
 }
 
 async fn answer(
@@ -238,12 +214,4 @@ fn bytes_of(attachments: Vec<JsValue>) -> Vec<u8> {
     let first = attachments.into_iter().next();
     let buffer = first.and_then(|value| value.dyn_into::<js_sys::ArrayBuffer>().ok());
     buffer.map(|buffer| Uint8Array::new(&buffer).to_vec()).unwrap_or_default()
-}
-
-/// Milliseconds of work before a task gives way.
-pub(super) const SLICE_MS: f64 = 12.0;
-
-/// The clock of [`SLICE_MS`].
-pub(super) fn now() -> f64 {
-    dom::now_ms()
 }

@@ -1,6 +1,6 @@
 //! Giving way: a long task is cut into slices, between which messages are heard.
 
-use super::{SLICE_MS, Shared, now, post};
+use super::questions::{Questions, SLICE_MS, now, post};
 use crate::dom::yield_now;
 use crate::protocol::{CANCELLED, Reached, Response, Unit};
 use std::cell::Cell;
@@ -9,14 +9,14 @@ use web_sys::DedicatedWorkerGlobalScope;
 /// One question's slices.
 pub(super) struct Slices {
     id: u32,
-    state: Shared,
+    questions: Questions,
     to: DedicatedWorkerGlobalScope,
     since: Cell<f64>,
 }
 
 impl Slices {
-    pub(super) fn new(id: u32, state: Shared, to: DedicatedWorkerGlobalScope) -> Slices {
-        Slices { id, state, to, since: Cell::new(now()) }
+    pub(super) fn new(id: u32, questions: Questions, to: DedicatedWorkerGlobalScope) -> Slices {
+        Slices { id, questions, to, since: Cell::new(now()) }
     }
 
     /// Gives way if the slice is over, and says how many of what there are have been gone through.
@@ -60,7 +60,7 @@ impl Slices {
         post(&self.to, self.id, Ok((Response::Progress(reached), None)));
         yield_now().await;
         self.since.set(now());
-        match self.state.borrow().cancelled.contains(&self.id) {
+        match self.questions.is_cancelled(self.id) {
             true => Err(CANCELLED.to_owned()),
             false => Ok(()),
         }
