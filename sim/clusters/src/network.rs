@@ -1,0 +1,37 @@
+//! What connects nodes: a transport with its latencies and the share of the line rate it reaches.
+
+use serde::Deserialize;
+
+/// A transport between nodes. Rates are shares of the NICs' line rate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Its name, as cluster files say it.
+    pub name: String,
+    /// Which tables it was fitted on.
+    pub source: String,
+    /// What a call over several nodes costs more, once, microseconds.
+    pub overhead_us: f64,
+    /// A hop between nodes: LL, LL128, Simple, microseconds.
+    pub hop_us: [f64; 3],
+    /// Messages up to this many bytes are sent eagerly; longer ones first agree (rendezvous).
+    pub eager_bytes: f64,
+    /// What the agreement adds to a hop, microseconds.
+    pub rendezvous_us: f64,
+    /// A step of a ring with the Simple protocol inside a node of a ring of many, microseconds.
+    pub ring_step_us: f64,
+    /// Share of the line rate of rings.
+    pub ring_share: f64,
+    /// Share of the line rate of trees over two nodes, and over more.
+    pub tree_share: [f64; 2],
+    /// Share of the line rate of an all_to_all.
+    pub all_to_all_share: f64,
+    /// Share of the line rate of a single pair of ranks.
+    pub send_recv_share: f64,
+    /// How slowly the rate is reached, √µs (see `Rate`).
+    pub ramp: f64,
+    /// Beyond transfers of about this time the ramp no longer costs anything, microseconds.
+    pub ramp_end_us: f64,
+    /// What every peer of an all_to_all costs, microseconds.
+    pub peer_us: f64,
+}
