@@ -108,6 +108,9 @@ pub struct Card {
     pub nvls: bool,
     /// Time between two calls that the host needs to launch them, microseconds.
     pub host_us: f64,
+    /// The same for an all_to_all; `host_us` if it is not said.
+    #[serde(default)]
+    pub host_all_to_all_us: Option<f64>,
     /// Launch of the kernel and its end, microseconds.
     pub launch_us: f64,
     /// A step of a ring or tree inside the node: LL, LL128, Simple, microseconds.

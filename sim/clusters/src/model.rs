@@ -8,7 +8,7 @@ use crate::algorithm::{Algorithm, Protocol};
 use crate::card::Rate;
 use crate::collective::Collective;
 use crate::network::Network;
-use crate::placement::Placement;
+use crate::placement::{Launcher, Placement};
 
 /// The two parts of a time, microseconds: what does not depend on rates, and the transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub fn parts(
     protocol: Protocol,
     bytes: f64,
 ) -> Parts {
-    let host_us = placement.card.host_us;
+    let host_us = host_us(placement, collective);
     let launch = placement.card.launch_us;
     let overhead = placement.network.as_ref().map_or(0.0, |network| network.overhead_us);
     let (latency, transfer) = match collective {
@@ -62,6 +62,30 @@ pub fn parts(
     };
     Parts { latency_us: launch + overhead + latency, transfer_us: transfer, host_us }
 }
+
+/// The host's time between two calls, microseconds.
+fn host_us(placement: &Placement, collective: Collective) -> f64 {
+    let card = &placement.card;
+    let gpus = f64::from(placement.per_domain);
+    match (placement.launcher, collective) {
+        (Launcher::PyTorch, _) => PYTORCH_HOST_US,
+        (Launcher::OneProcess, Collective::AllToAll) => ONE_PROCESS_PEER_US * gpus * gpus,
+        (Launcher::OneProcess, _) => ONE_PROCESS_HOST_US * gpus,
+        (Launcher::ProcessPerGpu, _) => PROCESS_HOST_US,
+        (Launcher::Unknown, _) if placement.domains > 1 => PROCESS_HOST_US,
+        (Launcher::Unknown, Collective::AllToAll) => card.host_all_to_all_us.unwrap_or(card.host_us),
+        (Launcher::Unknown, _) => card.host_us,
+    }
+}
+
+/// A call of PyTorch (`all_reduce_bench.py` on H200), microseconds.
+const PYTORCH_HOST_US: f64 = 38.0;
+/// One process launches for one GPU after the other (DGX-2, 12 GPUs; A100, 8 GPUs), microseconds.
+const ONE_PROCESS_HOST_US: f64 = 4.9;
+/// The same for each pair of an all_to_all (A100, 8 GPUs), microseconds.
+const ONE_PROCESS_PEER_US: f64 = 1.36;
+/// A process for each GPU, microseconds.
+const PROCESS_HOST_US: f64 = 8.0;
 
 /// Latency of all steps, microseconds.
 fn steps_us(
@@ -84,10 +108,8 @@ fn steps_us(
                 Collective::AllReduce => 2.0 * (f64::from(placement.domains) - 1.0),
                 _ => f64::from(placement.domains) - 1.0,
             };
-            let step = match (&placement.network, protocol) {
-                (Some(network), Protocol::Simple) => network.ring_step_us,
-                _ => card.step_us[p],
-            };
+            let several = placement.network.as_ref();
+            let step = several.map_or(card.step_us[p], |network| network.ring_step_us[p]);
             let first = if protocol == Protocol::Simple { card.ring.latency_us } else { 0.0 };
             let share = if chain { 0.5 } else { 1.0 };
             first + (steps - hops) * step * share + hops * hop
@@ -116,13 +138,13 @@ fn hop_us(placement: &Placement, algorithm: Algorithm, protocol: Protocol, bytes
     let message = bytes / pieces;
     let over = message / network.eager_bytes;
     let long = over * over / (1.0 + over * over);
-    let chunk = (bytes / lanes / pieces).min(CHUNK_BYTES);
+    let chunk = (bytes / lanes / pieces / PIECES).min(network.chunk_bytes);
     let carried = chunk / (placement.net_gbps / lanes * 1000.0);
     network.hop_us[protocol.index()] + network.rendezvous_us * long + carried
 }
 
-/// The most bytes of a message of the Simple protocol.
-const CHUNK_BYTES: f64 = 524_288.0;
+/// Chunks into which NCCL cuts a channel's share at least, so that hops overlap.
+const PIECES: f64 = 4.0;
 
 /// Transfer at the rate that the links and NICs allow, microseconds.
 fn transfer_us(
@@ -172,12 +194,20 @@ fn inside_busbw(placement: &Placement, collective: Collective, algorithm: Algori
             // The switch sends every GPU its part once: the algorithm's rate is the same for any
             // number of ranks, and `busbw_gbps` is that of eight.
             let shape = collective.bus_factor(placement.ranks) / collective.bus_factor(8);
-            if collective == Collective::AllReduce { rate.busbw_gbps * shape } else { card.ring.busbw_gbps * share }
+            let tree = if algorithm == Algorithm::NvlsTree { NVLS_TREE_SHARE } else { 1.0 };
+            if collective == Collective::AllReduce {
+                rate.busbw_gbps * shape * tree
+            } else {
+                card.ring.busbw_gbps * share
+            }
         }
         (Algorithm::Tree, _) => card.ring.busbw_gbps * 0.95,
         _ => card.ring.busbw_gbps * share,
     }
 }
+
+/// Share of the switches' rate while trees over the nodes run beside (two nodes of H100 and H200).
+const NVLS_TREE_SHARE: f64 = 0.945;
 
 /// Bus bandwidth that the NICs allow, GB/s.
 fn outside_busbw(
@@ -248,7 +278,8 @@ fn send_recv(placement: &Placement, bytes: f64) -> (f64, f64) {
     if let Some(network) = &placement.network {
         let lane = placement.net_gbps / f64::from(placement.nics.max(1))
             * f64::from(placement.nics.div_ceil(placement.per_domain).max(1));
-        let full = bytes / (lane * network.send_recv_share * 1000.0);
+        let share = network.send_recv_share[usize::from(placement.per_domain > 4)];
+        let full = bytes / (lane * share * 1000.0);
         return (network.hop_us[2], full);
     }
     let full = card.send_recv.transfer_us(bytes / (card.send_recv.busbw_gbps * 1000.0));

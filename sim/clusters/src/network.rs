@@ -18,16 +18,18 @@ pub struct Network {
     pub eager_bytes: f64,
     /// What the agreement adds to a hop, microseconds.
     pub rendezvous_us: f64,
-    /// A step of a ring with the Simple protocol inside a node of a ring of many, microseconds.
-    pub ring_step_us: f64,
+    /// A step inside a node of a ring over several nodes: LL, LL128, Simple, microseconds.
+    pub ring_step_us: [f64; 3],
+    /// The most bytes that a NIC carries for a hop before the next hop starts.
+    pub chunk_bytes: f64,
     /// Share of the line rate of rings.
     pub ring_share: f64,
     /// Share of the line rate of trees over two nodes, and over more.
     pub tree_share: [f64; 2],
     /// Share of the line rate of an all_to_all.
     pub all_to_all_share: f64,
-    /// Share of the line rate of a single pair of ranks.
-    pub send_recv_share: f64,
+    /// Share of the line rate of a single pair of ranks: up to four ranks a node, and more.
+    pub send_recv_share: [f64; 2],
     /// How slowly the rate is reached, √µs (see `Rate`).
     pub ramp: f64,
     /// Beyond transfers of about this time the ramp no longer costs anything, microseconds.

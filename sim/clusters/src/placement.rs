@@ -4,6 +4,20 @@ use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::network::Network;
 
+/// Who launches the calls; it bounds how fast small ones can follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Launcher {
+    /// Not said.
+    #[default]
+    Unknown,
+    /// One process with a thread for all GPUs of a node (nccl-tests `-g 8`).
+    OneProcess,
+    /// A process for each GPU (nccl-tests under MPI).
+    ProcessPerGpu,
+    /// PyTorch, a process for each GPU.
+    PyTorch,
+}
+
 /// Ranks of a call on a cluster, with everything their times depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
@@ -21,6 +35,8 @@ pub struct Placement {
     pub net_gbps: f64,
     /// NICs that a domain's ranks use.
     pub nics: u32,
+    /// Who launches the calls.
+    pub launcher: Launcher,
 }
 
 /// Ranks that a cluster cannot hold.
@@ -115,6 +131,7 @@ impl Placement {
             per_domain,
             net_gbps: f64::from(nics) * cluster.nic_gbps / 8.0,
             nics,
+            launcher: Launcher::Unknown,
         })
     }
 

@@ -31,6 +31,8 @@ pub(crate) const CARDS: &[(&str, &str)] = &[
 
 /// Files of `data/networks`: name and text.
 pub(crate) const NETWORKS: &[(&str, &str)] = &[
+    ("efa-host.toml", include_str!("../data/networks/efa-host.toml")),
+    ("efa-v1.toml", include_str!("../data/networks/efa-v1.toml")),
     ("efa.toml", include_str!("../data/networks/efa.toml")),
     ("ib.toml", include_str!("../data/networks/ib.toml")),
     ("roce.toml", include_str!("../data/networks/roce.toml")),

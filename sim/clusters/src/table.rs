@@ -4,6 +4,7 @@
 use crate::catalog::{Catalog, CatalogError, plain};
 use crate::cluster::Cluster;
 use crate::collective::Collective;
+use crate::placement::Launcher;
 use crate::settings::Settings;
 
 /// A table of measured times.
@@ -25,6 +26,8 @@ pub struct Table {
     pub inter_link: String,
     /// Settings in words, NCCL's variables among them.
     pub settings: String,
+    /// The program that measured.
+    pub tool: String,
     /// Bytes and microseconds, as they stand in the table.
     pub points: Vec<(u64, f64)>,
 }
@@ -102,6 +105,7 @@ impl Table {
             intra_link: words("intra_link"),
             inter_link: words("inter_link"),
             settings: words("settings"),
+            tool: words("tool"),
             points,
         })
     }
@@ -116,10 +120,27 @@ impl Table {
                 let _ = settings.set(name, value);
             }
         }
-        if self.settings.to_uppercase().contains("SHARP") {
+        let words = self.settings.to_lowercase();
+        let without = ["before sharp", "no sharp", "without sharp", "sharp off", "not sharp"];
+        if words.contains("sharp") && !without.iter().any(|word| words.contains(word)) {
             settings.coll_net = true;
         }
         settings
+    }
+
+    /// Who launched the calls, as far as the header says.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        let settings = self.settings.to_lowercase();
+        if self.tool.to_lowercase().contains("torch") {
+            Launcher::PyTorch
+        } else if settings.contains("process a gpu") || settings.contains("process per gpu") {
+            Launcher::ProcessPerGpu
+        } else if settings.contains("1 process") || settings.contains("one process") {
+            Launcher::OneProcess
+        } else {
+            Launcher::Unknown
+        }
     }
 
     /// The cluster of `catalog` that the header describes, with the NICs that it names.
@@ -135,7 +156,11 @@ impl Table {
         if self.nodes > 1 {
             let links = Links::read(&self.inter_link);
             if let Some(network) = network_of(&self.inter_link, &self.kind) {
-                cluster.network = Some(network.to_owned());
+                // The cluster's own variant of a transport says more than its plain name.
+                let variant = cluster.network.as_deref().is_some_and(|own| own.starts_with(network));
+                if !variant {
+                    cluster.network = Some(network.to_owned());
+                }
             }
             if let Some(nics) = links.nics {
                 cluster.nics_per_node = nics;
@@ -227,7 +252,8 @@ impl Links {
     /// `InfiniBand HDR, NIC count not stated (2 likely)`.
     fn read(text: &str) -> Self {
         let lower = text.to_lowercase();
-        let words: Vec<&str> = lower
+        // `Gb/s` counts bits and `GB/s` bytes: only bits are a line rate here.
+        let words: Vec<&str> = text
             .split(|letter: char| letter.is_whitespace() || "(),;".contains(letter))
             .filter(|word| !word.is_empty())
             .collect();
@@ -235,12 +261,13 @@ impl Links {
         let mut links = Self::default();
         for (index, word) in words.iter().enumerate() {
             let before = index.checked_sub(1).and_then(number);
-            if word.starts_with("gb/s") || word.starts_with("gbps") || word.starts_with("gbit") {
+            const BITS: [&str; 5] = ["Gb/s", "Gbps", "Gbit/s", "Gbit", "Gb"];
+            if BITS.contains(word) {
                 links.gbps = links.gbps.or(before);
-            } else if let Some(glued) = word.strip_suffix("gbps").or(word.strip_suffix("gb/s")) {
-                links.gbps = links.gbps.or(glued.parse().ok());
+            } else if let Some(glued) = BITS.iter().find_map(|unit| word.strip_suffix(unit)) {
+                links.gbps = links.gbps.or(glued.trim_end_matches('-').parse().ok());
             }
-            let counts = *word == "x" || word.starts_with("nic") || *word == "likely" || *word == "hca" || *word == "hcas";
+            let counts = ["x", "NIC", "NICs", "nics", "HCA", "HCAs", "rails", "likely"].contains(word);
             if counts && links.nics.is_none() {
                 links.nics = before.map(whole).filter(|nics| (1..=64).contains(nics));
             }

@@ -181,6 +181,20 @@ pub fn ring_graph(placement: &Placement) -> Graph {
     doubled(lanes, speed, speed, card.generation)
 }
 
+/// Trees of `placement`: the rings' channels, but inside the node each may be faster than its NIC.
+#[must_use]
+pub fn tree_graph(placement: &Placement) -> Graph {
+    let card = &placement.card;
+    if placement.domains == 1 || placement.per_domain == 1 {
+        return ring_graph(placement);
+    }
+    let lanes = f64::from(placement.nics.min(placement.per_domain));
+    let table = speeds(card.generation, true);
+    let inter = speed_below(table, placement.net_gbps / lanes);
+    let intra = speed_below(table, card.nccl_gpu_gbps() / lanes).max(inter);
+    doubled(lanes, intra, inter.min(intra), card.generation)
+}
+
 /// Channels are doubled where that helps to fill fast links.
 fn doubled(channels: f64, intra: f64, inter: f64, generation: Generation) -> Graph {
     let newer = matches!(generation, Generation::Hopper | Generation::Blackwell);
@@ -311,7 +325,11 @@ fn algorithm_gbps(
     let per_node = ranks / f64::from(placement.domains);
     let moves = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
     let switch = matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
-    let graph = if switch { switch_graph(placement) } else { ring_graph(placement) };
+    let graph = match algorithm {
+        _ if switch => switch_graph(placement),
+        Algorithm::Tree => tree_graph(placement),
+        _ => ring_graph(placement),
+    };
     let channels = f64::from(graph.channels);
     let mut per_channel = if nodes < 2 { graph.intra_gbps } else { graph.inter_gbps };
     if switch {
