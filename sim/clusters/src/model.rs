@@ -119,7 +119,9 @@ fn steps_us(
             first + 2.0 * inner * card.step_us[p] + levels * hop
         }
         Algorithm::Nvls | Algorithm::NvlsTree => {
-            card.switch.map_or(0.0, |rate| rate.latency_us) + levels * hop
+            let more = (f64::from(placement.per_domain) - 8.0).max(0.0);
+            let latency = card.switch.map_or(0.0, |rate| rate.latency_us);
+            latency + more * SWITCH_RANK_US + levels * hop
         }
         Algorithm::CollNetDirect | Algorithm::CollNetChain => {
             2.0 * inner * card.step_us[p] + hop
@@ -128,6 +130,9 @@ fn steps_us(
         Algorithm::P2p => 0.0,
     }
 }
+
+/// What every rank beyond eight adds to the latency of an in-switch reduction (GB200, 64 ranks).
+const SWITCH_RANK_US: f64 = 1.4;
 
 /// A hop between nodes, with the rendezvous of long messages.
 fn hop_us(placement: &Placement, algorithm: Algorithm, protocol: Protocol, bytes: f64) -> f64 {
@@ -284,6 +289,8 @@ fn send_recv(placement: &Placement, bytes: f64) -> (f64, f64) {
     }
     let full = card.send_recv.transfer_us(bytes / (card.send_recv.busbw_gbps * 1000.0));
     let few = card.send_recv_few_channels_gbps.map_or(0.0, |rate| {
+        // The channels are shared out among the ranks; the card's rate is that of eight.
+        let rate = rate * 8.0 / f64::from(placement.ranks);
         (bytes / (rate * 1000.0)).min(card.send_recv_plateau_us)
     });
     (card.send_recv.latency_us, larger(full, few))

@@ -10,6 +10,9 @@ pub struct Network {
     pub name: String,
     /// Which tables it was fitted on.
     pub source: String,
+    /// NCCL may use its LL128 protocol: not where the transport's plugin or the path forbids it.
+    #[serde(default = "yes")]
+    pub ll128: bool,
     /// What a call over several nodes costs more, once, microseconds.
     pub overhead_us: f64,
     /// A hop between nodes: LL, LL128, Simple, microseconds.
@@ -36,4 +39,8 @@ pub struct Network {
     pub ramp_end_us: f64,
     /// What every peer of an all_to_all costs, microseconds.
     pub peer_us: f64,
+}
+
+const fn yes() -> bool {
+    true
 }

@@ -36,6 +36,7 @@ pub(crate) const NETWORKS: &[(&str, &str)] = &[
     ("efa.toml", include_str!("../data/networks/efa.toml")),
     ("ib.toml", include_str!("../data/networks/ib.toml")),
     ("roce.toml", include_str!("../data/networks/roce.toml")),
+    ("slingshot-pcie.toml", include_str!("../data/networks/slingshot-pcie.toml")),
     ("slingshot.toml", include_str!("../data/networks/slingshot.toml")),
     ("tcp.toml", include_str!("../data/networks/tcp.toml")),
     ("tcpx.toml", include_str!("../data/networks/tcpx.toml")),

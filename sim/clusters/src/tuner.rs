@@ -191,7 +191,10 @@ pub fn tree_graph(placement: &Placement) -> Graph {
     let lanes = f64::from(placement.nics.min(placement.per_domain));
     let table = speeds(card.generation, true);
     let inter = speed_below(table, placement.net_gbps / lanes);
-    let intra = speed_below(table, card.nccl_gpu_gbps() / lanes).max(inter);
+    // Four A100 in a mesh have no faster way between the GPU of the NIC and the next.
+    let plain = card.intra == Intra::Mesh && card.generation == Generation::Ampere;
+    let faster = speed_below(table, card.nccl_gpu_gbps() / lanes).max(inter);
+    let intra = if plain { inter } else { faster };
     doubled(lanes, intra, inter.min(intra), card.generation)
 }
 
@@ -284,7 +287,7 @@ fn offered(
     let simple = protocol == Protocol::Simple;
     if protocol == Protocol::Ll128 && !settings.asks_for_protocol(collective, protocol) {
         let slow = card.intra == Intra::Pcie || card.intra == Intra::Xgmi;
-        if slow {
+        if slow || placement.network.as_ref().is_some_and(|network| !network.ll128) {
             return false;
         }
     }
