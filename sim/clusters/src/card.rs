@@ -97,6 +97,9 @@ pub struct Card {
     pub intra: Intra,
     /// Links of a GPU; 1 for PCIe.
     pub links: u32,
+    /// GPUs of a full mesh, where fewer ranks use fewer of the links.
+    #[serde(default)]
+    pub mesh_gpus: Option<u32>,
     /// Rate of a link as NCCL's topology counts it, GB/s a direction.
     #[serde(rename = "nccl_link_GBps")]
     pub nccl_link_gbps: f64,

@@ -28,11 +28,11 @@ struct Site {
 
 /// Variances of the factors of latency and of transfer and of the remainder, the remainder's
 /// reach in powers of two, and the variance of a measurement.
-const LATENCY: f64 = 0.10;
-const TRANSFER: f64 = 0.06;
-const REMAINDER: f64 = 0.06;
-const REACH: f64 = 3.0;
-const NOISE: f64 = 0.004;
+const LATENCY: f64 = 0.05;
+const TRANSFER: f64 = 0.05;
+const REMAINDER: f64 = 0.08;
+const REACH: f64 = 2.0;
+const NOISE: f64 = 0.01;
 
 impl Site {
     fn new(parts: Parts, bytes: f64) -> Self {

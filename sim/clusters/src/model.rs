@@ -5,7 +5,7 @@
 //! pipeline (`Rate`). A call is never faster than its host launches calls.
 
 use crate::algorithm::{Algorithm, Protocol};
-use crate::card::Rate;
+use crate::card::{Intra, Rate};
 use crate::collective::Collective;
 use crate::network::Network;
 use crate::placement::{Launcher, Placement};
@@ -194,6 +194,7 @@ fn inside_busbw(placement: &Placement, collective: Collective, algorithm: Algori
         Collective::Broadcast | Collective::Reduce => card.shares.broadcast,
         _ => 1.0,
     };
+    let ring = card.ring.busbw_gbps * mesh_share(placement);
     match (algorithm, card.switch) {
         (Algorithm::Nvls | Algorithm::NvlsTree, Some(rate)) => {
             // The switch sends every GPU its part once: the algorithm's rate is the same for any
@@ -203,13 +204,27 @@ fn inside_busbw(placement: &Placement, collective: Collective, algorithm: Algori
             if collective == Collective::AllReduce {
                 rate.busbw_gbps * shape * tree
             } else {
-                card.ring.busbw_gbps * share
+                ring * share
             }
         }
-        (Algorithm::Tree, _) => card.ring.busbw_gbps * 0.95,
-        _ => card.ring.busbw_gbps * share,
+        (Algorithm::Tree, _) => ring * 0.95,
+        _ => ring * share,
     }
 }
+
+/// Share of a mesh's links that the ranks of a node use.
+fn mesh_share(placement: &Placement) -> f64 {
+    let Some(gpus) = placement.card.mesh_gpus else { return 1.0 };
+    if placement.card.intra == Intra::Xgmi && placement.domains > 1 {
+        // RCCL's rings over several nodes leave each node by every GPU: no GPU closes the ring inside.
+        return XGMI_NODES_SHARE;
+    }
+    let local = f64::from(placement.per_domain);
+    ((local - 1.0) / (f64::from(gpus) - 1.0)).min(1.0)
+}
+
+/// What rings over several nodes reach of a ring inside one (MI300X, MI355X, two nodes).
+const XGMI_NODES_SHARE: f64 = 1.2;
 
 /// Share of the switches' rate while trees over the nodes run beside (two nodes of H100 and H200).
 const NVLS_TREE_SHARE: f64 = 0.945;

@@ -1,6 +1,7 @@
 //! Tables of nccl-tests: header lines `# key: value`, then `bytes,time_us,…`; and the cluster that a
 //! header describes.
 
+use crate::card::{Card, Intra};
 use crate::catalog::{Catalog, CatalogError, plain};
 use crate::cluster::Cluster;
 use crate::collective::Collective;
@@ -188,6 +189,40 @@ impl Table {
         }
         Ok(cluster)
     }
+}
+
+impl Table {
+    /// The card as this machine has it: PCIe of another generation, or a rate that the header states.
+    pub fn adjust(&self, card: &mut Card) {
+        if card.intra != Intra::Pcie {
+            return;
+        }
+        let text = self.intra_link.to_lowercase();
+        let generations = [("pcie3", 16.0), ("pcie4", 32.0), ("pcie5", 64.0)];
+        let plain: String = text.chars().filter(|it| !" -.".contains(*it)).collect();
+        let plain = plain.replace("gen", "").replace("pciex16", "pcie");
+        let link = generations.iter().find(|(name, _)| plain.contains(name)).map(|(_, rate)| *rate);
+        let scale = match (stated_gbps(&self.intra_link), link) {
+            (Some(rate), _) => rate / card.ring.busbw_gbps,
+            (None, Some(link)) => link / card.link_gbps,
+            (None, None) => 1.0,
+        };
+        for rate in [&mut card.ring, &mut card.all_to_all, &mut card.send_recv] {
+            rate.busbw_gbps *= scale;
+        }
+        card.ll_busbw_gbps *= scale;
+        card.ll128_busbw_gbps *= scale;
+    }
+}
+
+/// A rate in GB/s that the text gives the collective, not a copy between two cards.
+fn stated_gbps(text: &str) -> Option<f64> {
+    if ["copy", "one way", "both ways", "peer"].iter().any(|word| text.contains(word)) {
+        return None;
+    }
+    let before = text.split("GB/s").next().filter(|before| before.len() < text.len())?;
+    let number = before.trim_end().rsplit(|it: char| !it.is_ascii_digit() && it != '.').next()?;
+    number.parse().ok().filter(|rate| (1.0..=64.0).contains(rate))
 }
 
 fn row(line: &str) -> Result<(u64, f64), String> {

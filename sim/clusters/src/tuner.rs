@@ -192,7 +192,8 @@ pub fn tree_graph(placement: &Placement) -> Graph {
     let table = speeds(card.generation, true);
     let inter = speed_below(table, placement.net_gbps / lanes);
     // Four A100 in a mesh have no faster way between the GPU of the NIC and the next.
-    let plain = card.intra == Intra::Mesh && card.generation == Generation::Ampere;
+    let plain = card.intra == Intra::Xgmi
+        || card.intra == Intra::Mesh && card.generation == Generation::Ampere;
     let faster = speed_below(table, card.nccl_gpu_gbps() / lanes).max(inter);
     let intra = if plain { inter } else { faster };
     doubled(lanes, intra, inter.min(intra), card.generation)
