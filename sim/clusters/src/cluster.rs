@@ -1,5 +1,6 @@
 //! A named system: which cards, how many a node, which NICs.
 
+use crate::collective::Collective;
 use serde::Deserialize;
 
 /// A named system, from its TOML file.
@@ -31,12 +32,38 @@ pub struct Cluster {
     /// Line rate of a NIC, Gb/s.
     #[serde(default, rename = "nic_Gbps")]
     pub nic_gbps: f64,
-    /// Kinds of tables whose measurements back its predictions.
+    /// Measurements of such machines that back its predictions.
     #[serde(default)]
-    pub measured: Vec<String>,
+    pub measured: Vec<Measured>,
+}
+
+/// A collective that was measured, and on how many nodes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The collective's name.
+    pub collective: String,
+    /// Nodes of the tables.
+    pub nodes: Vec<u32>,
 }
 
 impl Cluster {
+    /// Whether a measured table backs a prediction on `domains` nodes: the same collective, and on
+    /// one node as it is, or on at most twice and at least half as many.
+    #[must_use]
+    pub fn backs(&self, collective: Collective, domains: u32) -> bool {
+        self.measured.iter().any(|measured| {
+            measured.collective == collective.name()
+                && measured.nodes.iter().any(|nodes| {
+                    if *nodes == 1 || domains == 1 {
+                        *nodes == domains
+                    } else {
+                        domains <= nodes * 2 && *nodes <= domains * 2
+                    }
+                })
+        })
+    }
+
     /// What a node's NICs can send together, GB/s.
     #[must_use]
     pub fn node_net_gbps(&self) -> f64 {

@@ -174,7 +174,7 @@ fn transfer_us(
     };
     let outside = outside_busbw(placement, network, algorithm, factor);
     let bus = match protocol {
-        Protocol::Ll => card.ll_busbw_gbps.min(outside * 0.5),
+        Protocol::Ll => card.ll_busbw_gbps.min(outside * 0.5).min(network.ll_busbw_gbps),
         Protocol::Ll128 => card.ll128_busbw_gbps.min(outside * 0.92),
         Protocol::Simple => inside.min(outside),
     };

@@ -25,6 +25,9 @@ pub struct Network {
     pub ring_step_us: [f64; 3],
     /// The most bytes that a NIC carries for a hop before the next hop starts.
     pub chunk_bytes: f64,
+    /// Bus bandwidth that the LL protocol reaches over it at most, GB/s.
+    #[serde(rename = "ll_busbw_GBps")]
+    pub ll_busbw_gbps: f64,
     /// Share of the line rate of rings.
     pub ring_share: f64,
     /// Share of the line rate of trees over two nodes, and over more.

@@ -161,6 +161,10 @@ impl Table {
                 let variant = cluster.network.as_deref().is_some_and(|own| own.starts_with(network));
                 if !variant {
                     cluster.network = Some(network.to_owned());
+                    // What was measured over the other transport backs nothing here.
+                    for measured in &mut cluster.measured {
+                        measured.nodes.retain(|nodes| *nodes == 1);
+                    }
                 }
             }
             if let Some(nics) = links.nics {

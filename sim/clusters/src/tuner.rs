@@ -159,18 +159,7 @@ pub fn ring_graph(placement: &Placement) -> Graph {
     let card = &placement.card;
     let total = if placement.per_domain == 1 { f64::INFINITY } else { card.nccl_gpu_gbps() };
     if placement.domains == 1 {
-        let table = speeds(card.generation, false);
-        let best = table
-            .iter()
-            .filter(|speed| **speed <= total)
-            .map(|speed| (libm::floor(total / speed), *speed))
-            .fold((1.0, total), |best, (count, speed)| {
-                if count * speed > best.0 * best.1 || best.1 >= total && count > best.0 {
-                    (count, speed)
-                } else {
-                    best
-                }
-            });
+        let best = best_lanes(speeds(card.generation, false), total);
         return doubled(best.0, best.1, best.1, card.generation);
     }
     let nic = placement.net_gbps / f64::from(placement.nics);
@@ -179,6 +168,22 @@ pub fn ring_graph(placement: &Placement) -> Graph {
     let lane = (nic * f64::from(placement.nics) / lanes).min(total / lanes);
     let speed = speed_below(speeds(card.generation, true), lane);
     doubled(lanes, speed, speed, card.generation)
+}
+
+/// Lanes and their speed inside a node that can send `total`: the fastest lanes that use it best.
+/// Lanes below half the speed of the best so far are not tried (`src/graph/search.cc`).
+fn best_lanes(table: &[f64], total: f64) -> (f64, f64) {
+    let mut best = (0.0, 0.0);
+    for speed in table.iter().copied().filter(|speed| *speed <= total) {
+        if best.1 > 0.0 && speed / best.1 <= 0.49 {
+            break;
+        }
+        let lanes = libm::floor(total / speed).min(32.0);
+        if lanes * speed > best.0 * best.1 {
+            best = (lanes, speed);
+        }
+    }
+    if best.0 > 0.0 { best } else { (1.0, total) }
 }
 
 /// Trees of `placement`: the rings' channels, but inside the node each may be faster than its NIC.
@@ -442,7 +447,8 @@ pub fn channels(
 ) -> u32 {
     if matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree) {
         let most = match placement.card.generation {
-            Generation::Blackwell => 32,
+            Generation::Blackwell if placement.domains > 1 => 32,
+            Generation::Blackwell => 24,
             _ => 16,
         };
         return settings.bounded_channels(most);
