@@ -119,7 +119,8 @@ fn steps_us(
             first + 2.0 * inner * card.step_us[p] + levels * hop
         }
         Algorithm::Nvls | Algorithm::NvlsTree => {
-            let more = (f64::from(placement.per_domain) - 8.0).max(0.0);
+            let larger = f64::from(placement.per_domain) - 8.0;
+            let more = if placement.domains > 1 { larger.max(0.0) } else { 0.0 };
             let latency = card.switch.map_or(0.0, |rate| rate.latency_us);
             latency + more * SWITCH_RANK_US + levels * hop
         }
@@ -131,7 +132,8 @@ fn steps_us(
     }
 }
 
-/// What every rank beyond eight adds to the latency of an in-switch reduction (GB200, 64 ranks).
+/// What every rank beyond eight of a domain adds to the latency of an in-switch reduction with
+/// trees over the domains (GB200, two domains of 64 ranks), microseconds.
 const SWITCH_RANK_US: f64 = 1.4;
 
 /// A hop between nodes, with the rendezvous of long messages.
