@@ -183,7 +183,8 @@ mod tests {
         write(false, FileKind::Goal, b"num_ranks 2").unwrap();
         write(false, FileKind::Goal, b"num_ranks 3").unwrap();
         let inputs = [path.as_path()];
-        let refused = Overwrite { force: true }.write(&path, FileKind::Goal, &inputs, b"").unwrap_err();
+        let refused =
+            Overwrite { force: true }.write(&path, FileKind::Goal, &inputs, b"").unwrap_err();
         assert!(refused.to_string().contains("is what is read"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

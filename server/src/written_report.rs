@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_a_recording_says_is_never_markup() {
-        let hostile = "<script>alert(1)</script> ![x](http://a/b) [y](javascript:z) `</code><b>` | *c*\n# d";
+        let hostile =
+            "<script>alert(1)</script> ![x](http://a/b) [y](javascript:z) `</code><b>` | *c*\n# d";
         let mut report = Report::healthy(2);
         report.verdict = Verdict::Inconclusive;
         report.unseen = vec![hostile.to_owned()];

@@ -88,7 +88,9 @@ impl Common {
             _ if failed == runs => {
                 format!("Not one of {runs} runs in which choices were drawn at random completed.")
             }
-            0 => format!("It is rare: {runs} runs in which choices were drawn at random completed."),
+            0 => {
+                format!("It is rare: {runs} runs in which choices were drawn at random completed.")
+            }
             _ => format!(
                 "Of {runs} runs in which choices were drawn at random, {failed} did not complete."
             ),

@@ -9,6 +9,7 @@ mod programs;
 mod recordings;
 mod runs;
 mod schedules;
+mod time;
 
 use lockstep_tests::Output;
 use serde_json::Value;

@@ -88,7 +88,8 @@ fn sides<'a>(job: &Job<'a>, about: &About<'_>) -> Vec<Side<'a>> {
     let culprits = about.culprits.iter().take(RANKS).copied();
     let (mut others, mut culprits) = (longest_first(job, others), longest_first(job, culprits));
     // Messages are of two ranks: beside collectives they are noise, unless somebody waits in one.
-    let waits = |calls: &Vec<Made<'_>>| calls.iter().any(|made| made.record.call.p2p && made.pending());
+    let waits =
+        |calls: &Vec<Made<'_>>| calls.iter().any(|made| made.record.call.p2p && made.pending());
     if !others.iter().chain(&culprits).any(waits) {
         for calls in others.iter_mut().chain(&mut culprits) {
             calls.retain(|made| !made.record.call.p2p);
@@ -99,7 +100,8 @@ fn sides<'a>(job: &Job<'a>, about: &About<'_>) -> Vec<Side<'a>> {
     others.sort_by_key(|calls| !came(calls));
     let mut sides: Vec<Side<'a>> = Vec::new();
     let blamed = others.iter().map(|_| false).chain(culprits.iter().map(|_| true));
-    let all: Vec<(bool, Vec<Made<'a>>)> = blamed.zip(others.iter().chain(&culprits).cloned()).collect();
+    let all: Vec<(bool, Vec<Made<'a>>)> =
+        blamed.zip(others.iter().chain(&culprits).cloned()).collect();
     for (blamed, calls) in all {
         let Some(rank) = calls.first().map(|made| made.rank) else { continue };
         let of_its_own = |side: &&mut Side<'a>| side.shown.culprits == blamed;
@@ -117,10 +119,7 @@ fn sides<'a>(job: &Job<'a>, about: &About<'_>) -> Vec<Side<'a>> {
 }
 
 /// The last calls of ranks, of those with the most first.
-fn longest_first<'a>(
-    job: &Job<'a>,
-    ranks: impl Iterator<Item = GlobalRank>,
-) -> Vec<Vec<Made<'a>>> {
+fn longest_first<'a>(job: &Job<'a>, ranks: impl Iterator<Item = GlobalRank>) -> Vec<Vec<Made<'a>>> {
     let calls = |rank: GlobalRank| {
         let calls = job.rank(rank)?.calls.as_slice();
         let last = calls.get(calls.len().saturating_sub(LAST)..)?;
@@ -209,7 +208,8 @@ fn focus(job: &Job<'_>, about: &About<'_>, rungs: &[Cells<'_>]) -> Option<usize>
     let apart: Vec<usize> = (0..rungs.len())
         .filter(|at| rungs.get(*at).is_some_and(|cells| differs(job, cells, after(*at))))
         .collect();
-    let is_it = |cells: &Cells<'_>| cells.iter().flatten().any(|made| is_call(job, *made, about.call));
+    let is_it =
+        |cells: &Cells<'_>| cells.iter().flatten().any(|made| is_call(job, *made, about.call));
     match rungs.iter().position(is_it) {
         Some(call) => {
             let near = apart.into_iter().filter(|at| at.abs_diff(call) <= NEAR);
@@ -227,9 +227,8 @@ fn differs(job: &Job<'_>, cells: &Cells<'_>, after: &[Cells<'_>]) -> bool {
     let mut made = cells.iter().flatten();
     let first = made.next();
     let apart = made.any(|other| first.is_some_and(|first| !same_call(job, *first, *other)));
-    let left_out = |column: usize| {
-        cells.get(column).is_some_and(Option::is_none) && goes_on(column, after)
-    };
+    let left_out =
+        |column: usize| cells.get(column).is_some_and(Option::is_none) && goes_on(column, after);
     apart || (0..cells.len()).any(left_out)
 }
 

@@ -26,8 +26,8 @@ pub use kinds::{Explanation, Kind, findings_page};
 pub use logs::add_log;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
 pub use report::{
-    Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Ladder, LadderCall, LadderSide, LadderStep,
-    Report, Rung, Verdict, Wait,
+    Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Ladder, LadderCall, LadderSide,
+    LadderStep, Report, Rung, Verdict, Wait,
 };
 pub use unseen::not_followed;
 pub use waits::who_waits;

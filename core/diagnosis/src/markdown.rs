@@ -86,7 +86,8 @@ fn write_ladder(out: &mut String, ladder: &Ladder) {
     out.push('\n');
     let dots = |out: &mut String, count: u64| {
         if count > 0 {
-            let _ = writeln!(out, "|   | *{count} more* |{}", "   |".repeat(ladder.sides.len() - 1));
+            let _ =
+                writeln!(out, "|   | *{count} more* |{}", "   |".repeat(ladder.sides.len() - 1));
         }
     };
     dots(out, ladder.before);
@@ -162,7 +163,8 @@ fn code(text: &str) -> String {
 fn escaped(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts: Vec<&str> = text.split('`').collect();
-    let paired = parts.len() % 2 == 1 && parts.iter().skip(1).step_by(2).all(|code| !code.is_empty());
+    let paired =
+        parts.len() % 2 == 1 && parts.iter().skip(1).step_by(2).all(|code| !code.is_empty());
     if !paired {
         return escaped_words(&text);
     }

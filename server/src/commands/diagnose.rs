@@ -1,8 +1,8 @@
 //! `lockstep diagnose`: what went wrong in a recording.
 
 use crate::exit_rule::ExitRule;
-use crate::recording::{Held, Recording};
 use crate::output_file::Overwrite;
+use crate::recording::{Held, Recording};
 use crate::written_report::ReportFile;
 use crate::{files, terminal};
 use anyhow::{Result, bail};

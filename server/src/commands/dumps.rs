@@ -118,11 +118,16 @@ mod tests {
         make_room(&folder.path().join("none/yet"), |_| true).unwrap();
         assert!(folder.path().join("none/yet").is_dir());
         // PyTorch's own dump is the evidence of another job.
-        let theirs = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/flight-recorder/t215_healthy");
-        let theirs = std::fs::read_dir(theirs).unwrap().flatten().find(|it| it.path().is_file()).unwrap();
+        let theirs =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/flight-recorder/t215_healthy");
+        let theirs =
+            std::fs::read_dir(theirs).unwrap().flatten().find(|it| it.path().is_file()).unwrap();
         std::fs::copy(theirs.path(), folder.path().join("nccl_trace_rank_1")).unwrap();
         let refused = make_room(folder.path(), |_| true).unwrap_err().to_string();
-        assert!(refused.contains("nccl_trace_rank_1 is a dump that Lockstep has not written"), "{refused}");
+        assert!(
+            refused.contains("nccl_trace_rank_1 is a dump that Lockstep has not written"),
+            "{refused}"
+        );
         assert_eq!(left().len(), 6);
     }
 

@@ -161,9 +161,8 @@ fn folder(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<Strin
             continue;
         }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let line = load(catalog, &file).and_then(|(table, site)| {
-            Ok((name.clone(), Errors::of_table(&site, &table)?, site))
-        });
+        let line = load(catalog, &file)
+            .and_then(|(table, site)| Ok((name.clone(), Errors::of_table(&site, &table)?, site)));
         match line {
             Ok(line) => lines.push(line),
             Err(error) => refused.push(format!("{name}: {error:#}")),

@@ -59,8 +59,9 @@ fn opened(path: &Path, folder: &Path) -> Result<Connection, StoreError> {
     match list.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
         VERSION => {}
         0 => {
-            let made = list
-                .execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"));
+            let made = list.execute_batch(&format!(
+                "BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+            ));
             made?;
         }
         found => return Err(StoreError::OtherVersion { folder: folder.into(), found }),
@@ -132,8 +133,8 @@ pub(super) fn adopt(
     // A new run's file must not take the place of one that could not be read.
     if let Some(last) = files.last() {
         let highest = params![table, *last as i64];
-        let raised = list
-            .execute("UPDATE sqlite_sequence SET seq = MAX(seq, ?2) WHERE name = ?1", highest)?;
+        let raised =
+            list.execute("UPDATE sqlite_sequence SET seq = MAX(seq, ?2) WHERE name = ?1", highest)?;
         if raised == 0 {
             list.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", highest)?;
         }

@@ -475,7 +475,8 @@ mod tests {
             let store = Store::open(folder.path()).unwrap();
             let report = Report::healthy(2);
             let bytes = trace().to_bytes();
-            let uploaded = store.add_trace("a", &trace().header.origin, 2, &report, &bytes).unwrap().id;
+            let uploaded =
+                store.add_trace("a", &trace().header.origin, 2, &report, &bytes).unwrap().id;
             let run = store.add_run("a", "host", 2).unwrap();
             fs::write(store.run_file(run), &bytes).unwrap();
             drop(store);

@@ -132,8 +132,7 @@ pub(super) fn run_of(row: &Row<'_>) -> Result<RunRecord, StoreError> {
         report = Some(Report::unusable(world_size, DAMAGED));
     }
     let verdict = report.as_ref().map(|report| report.verdict);
-    let ending =
-        outcome.as_ref().map(|outcome| Ending::of(outcome, comparison.as_ref(), verdict));
+    let ending = outcome.as_ref().map(|outcome| Ending::of(outcome, comparison.as_ref(), verdict));
     Ok(RunRecord {
         id: row.get::<_, i64>(0)? as u64,
         name: row.get(1)?,

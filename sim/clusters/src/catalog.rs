@@ -137,7 +137,7 @@ impl Catalog {
             .map(String::as_str);
         let near = nearest(name, names, 3);
         let meant = match near.as_slice() {
-            [] => String::new(),
+            [] => " known are for example h100x8, dgx-a100, mi300x, 4090x8-pcie;".to_owned(),
             near => format!(" nearest are {};", near.join(", ")),
         };
         CatalogError::Unknown { name: name.to_owned(), meant }
@@ -164,7 +164,12 @@ impl Catalog {
     ///
     /// # Errors
     /// If the cluster cannot hold them, or its card is unknown.
-    pub fn place(&self, cluster: &Cluster, nodes: u64, per_node: u32) -> Result<Placement, PlaceError> {
+    pub fn place(
+        &self,
+        cluster: &Cluster,
+        nodes: u64,
+        per_node: u32,
+    ) -> Result<Placement, PlaceError> {
         let card = self.card(&cluster.card)?;
         let network = cluster.network.as_deref().and_then(|name| self.network(name));
         Ok(Placement::new(cluster, card, network, nodes, per_node)?)

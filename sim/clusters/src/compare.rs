@@ -117,7 +117,8 @@ impl Site {
 #[must_use]
 pub fn mean_error(points: &[Compared], counts: impl Fn(u64) -> bool) -> Option<f64> {
     let errors = points.iter().filter(|one| counts(one.prediction.bytes));
-    let (sum, count) = errors.fold((0.0, 0.0), |(sum, count), one| (sum + one.error().abs(), count + 1.0));
+    let (sum, count) =
+        errors.fold((0.0, 0.0), |(sum, count), one| (sum + one.error().abs(), count + 1.0));
     (count > 0.0).then(|| sum / count)
 }
 
@@ -158,7 +159,9 @@ impl Errors {
 }
 
 fn nearest_point(table: &Table, size: u64) -> Option<(u64, f64)> {
-    let distance = |bytes: u64| (libm::log2(crate::predict::float(bytes)) - libm::log2(crate::predict::float(size))).abs();
+    let distance = |bytes: u64| {
+        (libm::log2(crate::predict::float(bytes)) - libm::log2(crate::predict::float(size))).abs()
+    };
     table.points.iter().copied().min_by(|one, other| distance(one.0).total_cmp(&distance(other.0)))
 }
 
@@ -187,7 +190,9 @@ impl Class {
         let several = site.placement.domains > 1;
         match site.collective {
             Collective::AllToAll if several => Self::NodesAllToAll,
-            Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter if several => {
+            Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter
+                if several =>
+            {
                 Self::Nodes
             }
             _ if several => Self::Other,
@@ -205,7 +210,9 @@ impl Class {
             Self::HopperNode => ("all_reduce on one node of H100 or H200, from 16 MiB", Some(0.05)),
             Self::AmpereNode => ("one node of A100, from 16 MiB", Some(0.08)),
             Self::OtherNode => ("one node of other cards, from 16 MiB", Some(0.15)),
-            Self::Nodes => ("all_reduce, all_gather, reduce_scatter over nodes, from 16 MiB", Some(0.15)),
+            Self::Nodes => {
+                ("all_reduce, all_gather, reduce_scatter over nodes, from 16 MiB", Some(0.15))
+            }
             Self::NodesAllToAll => ("alltoall over nodes, from 16 MiB", Some(0.20)),
             Self::Other => ("other collectives, from 16 MiB", None),
         }
@@ -228,5 +235,9 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = values.get(middle).copied()?;
-    if values.len() % 2 == 1 { Some(upper) } else { values.get(middle - 1).map(|lower| (lower + upper) / 2.0) }
+    if values.len() % 2 == 1 {
+        Some(upper)
+    } else {
+        values.get(middle - 1).map(|lower| (lower + upper) / 2.0)
+    }
 }

@@ -104,7 +104,8 @@ fn solve(sites: &[Site], mut errors: Vec<f64>) -> Vec<f64> {
         }
     }
     for row in (0..rows.len()).rev() {
-        let known: f64 = (row + 1..rows.len()).map(|column| rows[row][column] * errors[column]).sum();
+        let known: f64 =
+            (row + 1..rows.len()).map(|column| rows[row][column] * errors[column]).sum();
         errors[row] = (errors[row] - known) / rows[row][row];
     }
     errors

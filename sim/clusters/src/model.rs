@@ -73,7 +73,9 @@ fn host_us(placement: &Placement, collective: Collective) -> f64 {
         (Launcher::OneProcess, _) => ONE_PROCESS_HOST_US * gpus,
         (Launcher::ProcessPerGpu, _) => PROCESS_HOST_US,
         (Launcher::Unknown, _) if placement.domains > 1 => PROCESS_HOST_US,
-        (Launcher::Unknown, Collective::AllToAll) => card.host_all_to_all_us.unwrap_or(card.host_us),
+        (Launcher::Unknown, Collective::AllToAll) => {
+            card.host_all_to_all_us.unwrap_or(card.host_us)
+        }
         (Launcher::Unknown, _) => card.host_us,
     }
 }
@@ -124,9 +126,7 @@ fn steps_us(
             let latency = card.switch.map_or(0.0, |rate| rate.latency_us);
             latency + more * SWITCH_RANK_US + levels * hop
         }
-        Algorithm::CollNetDirect | Algorithm::CollNetChain => {
-            2.0 * inner * card.step_us[p] + hop
-        }
+        Algorithm::CollNetDirect | Algorithm::CollNetChain => 2.0 * inner * card.step_us[p] + hop,
         Algorithm::Pat => levels * hop,
         Algorithm::P2p => 0.0,
     }
@@ -284,7 +284,8 @@ fn all_to_all(placement: &Placement, bytes: f64) -> (f64, f64) {
     };
     let per_rank = placement.net_gbps / local * network.all_to_all_share;
     let outside = bytes * (ranks - local) / ranks / (per_rank * 1000.0);
-    let latency = card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);
+    let latency =
+        card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);
     let ramp = Rate {
         busbw_gbps: 1.0,
         latency_us: 0.0,

@@ -115,7 +115,8 @@ impl Placement {
             return Err(PlacementError::Alone);
         }
         // A rack's machines are one domain; the fewest domains that hold all, of equal size.
-        let machines = cluster.domain_gpus.map_or(1, |gpus_of_domain| (gpus_of_domain / gpus).max(1));
+        let machines =
+            cluster.domain_gpus.map_or(1, |gpus_of_domain| (gpus_of_domain / gpus).max(1));
         let domains = nodes.div_ceil(machines);
         let per_domain = ranks.div_ceil(domains);
         if domains > 1 && (network.is_none() || cluster.nics_per_node == 0) {

@@ -110,11 +110,22 @@ pub fn alternatives(
     let mut all = Vec::new();
     for algorithm in Algorithm::TUNED {
         for protocol in Protocol::ALL {
-            let believed =
-                tuner::believed_us(placement, settings, collective, algorithm, protocol, float(bytes));
+            let believed = tuner::believed_us(
+                placement,
+                settings,
+                collective,
+                algorithm,
+                protocol,
+                float(bytes),
+            );
             if let Some(believed_us) = believed {
                 let parts = model::parts(placement, collective, algorithm, protocol, float(bytes));
-                all.push(Alternative { algorithm, protocol, believed_us, time_us: parts.time_us() });
+                all.push(Alternative {
+                    algorithm,
+                    protocol,
+                    believed_us,
+                    time_us: parts.time_us(),
+                });
             }
         }
     }

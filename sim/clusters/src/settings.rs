@@ -122,9 +122,8 @@ impl Settings {
             value: value.to_owned(),
             why,
         };
-        let number = || {
-            value.trim().parse::<u32>().map_err(|_| wrong("expected a whole number".into()))
-        };
+        let number =
+            || value.trim().parse::<u32>().map_err(|_| wrong("expected a whole number".into()));
         match name {
             "NCCL_ALGO" => {
                 let known = Algorithm::TUNED.map(Algorithm::name);
@@ -140,8 +139,10 @@ impl Settings {
             "NCCL_COLLNET_ENABLE" => self.coll_net = number()? != 0,
             _ => {
                 let meant = nearest(name, NAMES.iter().copied(), 1);
-                let meant =
-                    meant.first().map(|meant| format!(" did you mean {meant}?")).unwrap_or_default();
+                let meant = meant
+                    .first()
+                    .map(|meant| format!(" did you mean {meant}?"))
+                    .unwrap_or_default();
                 return Err(SettingError::Unknown { name: name.to_owned(), meant });
             }
         }
@@ -164,7 +165,8 @@ impl Settings {
     /// `channels` within the bounds that were set.
     #[must_use]
     pub fn bounded_channels(&self, channels: u32) -> u32 {
-        let most = self.max_channels.filter(|most| *most > 0).map_or(channels, |most| channels.min(most));
+        let most =
+            self.max_channels.filter(|most| *most > 0).map_or(channels, |most| channels.min(most));
         most.max(self.min_channels.unwrap_or(1)).clamp(1, 64)
     }
 }

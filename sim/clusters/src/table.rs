@@ -90,9 +90,10 @@ impl Table {
                 why: format!("`{key}: {text}` is not a number above 0"),
             })
         };
-        let collective = needed("collective")?
-            .parse()
-            .map_err(|error: crate::UnknownCollective| TableError::Line { line: 1, why: error.to_string() })?;
+        let collective =
+            needed("collective")?.parse().map_err(|error: crate::UnknownCollective| {
+                TableError::Line { line: 1, why: error.to_string() }
+            })?;
         if points.is_empty() {
             return Err(TableError::Empty);
         }
@@ -158,7 +159,8 @@ impl Table {
             let links = Links::read(&self.inter_link);
             if let Some(network) = network_of(&self.inter_link, &self.kind) {
                 // The cluster's own variant of a transport says more than its plain name.
-                let variant = cluster.network.as_deref().is_some_and(|own| own.starts_with(network));
+                let variant =
+                    cluster.network.as_deref().is_some_and(|own| own.starts_with(network));
                 if !variant {
                     cluster.network = Some(network.to_owned());
                     // What was measured over the other transport backs nothing here.
@@ -248,7 +250,8 @@ fn by_parts(catalog: &Catalog, table: &Table) -> Option<Cluster> {
     };
     // The longest name that the header holds says most.
     let longest = |cluster: &&Cluster| {
-        let named = cluster.aliases.iter().filter(|it| it.starts_with('~') && wanted.contains(&plain(it)));
+        let named =
+            cluster.aliases.iter().filter(|it| it.starts_with('~') && wanted.contains(&plain(it)));
         named.map(|alias| alias.len()).max().unwrap_or(0)
     };
     let mut found: Vec<&Cluster> = catalog.clusters.iter().filter(relatives).collect();
@@ -306,7 +309,8 @@ impl Links {
             } else if let Some(glued) = BITS.iter().find_map(|unit| word.strip_suffix(unit)) {
                 links.gbps = links.gbps.or(glued.trim_end_matches('-').parse().ok());
             }
-            let counts = ["x", "NIC", "NICs", "nics", "HCA", "HCAs", "rails", "likely"].contains(word);
+            let counts =
+                ["x", "NIC", "NICs", "nics", "HCA", "HCAs", "rails", "likely"].contains(word);
             if counts && links.nics.is_none() {
                 links.nics = before.map(whole).filter(|nics| (1..=64).contains(nics));
             }
@@ -315,7 +319,10 @@ impl Links {
                 links.nics = links.nics.or(count.filter(|nics| (1..=64).contains(nics)));
             }
             if let Some((count, rate)) = word.split_once('x') {
-                if let (Ok(count), Ok(rate)) = (count.parse::<u32>(), rate.trim_end_matches(|it: char| !it.is_ascii_digit()).parse::<f64>()) {
+                if let (Ok(count), Ok(rate)) = (
+                    count.parse::<u32>(),
+                    rate.trim_end_matches(|it: char| !it.is_ascii_digit()).parse::<f64>(),
+                ) {
                     if (1..=64).contains(&count) && rate >= 10.0 {
                         links.nics = links.nics.or(Some(count));
                         links.gbps = links.gbps.or(Some(rate));
@@ -325,8 +332,16 @@ impl Links {
         }
         links.per_gpu = lower.contains("a gpu") || lower.contains("per gpu");
         if links.gbps.is_none() {
-            let generations =
-                [("xdr", 800.0), ("ndr", 400.0), ("hdr100", 100.0), ("hdr", 200.0), ("edr", 100.0), ("fdr", 56.0), ("slingshot-11", 200.0), ("slingshot-10", 100.0)];
+            let generations = [
+                ("xdr", 800.0),
+                ("ndr", 400.0),
+                ("hdr100", 100.0),
+                ("hdr", 200.0),
+                ("edr", 100.0),
+                ("fdr", 56.0),
+                ("slingshot-11", 200.0),
+                ("slingshot-10", 100.0),
+            ];
             links.gbps =
                 generations.iter().find(|(name, _)| lower.contains(name)).map(|(_, gbps)| *gbps);
         }

@@ -230,7 +230,11 @@ pub fn switch_graph(placement: &Placement) -> Graph {
     let intra = speed_below(speeds(card.generation, false), share);
     let nic = placement.net_gbps / f64::from(channels.max(1));
     let inter = speed_below(speeds(card.generation, true), nic);
-    let intra = if placement.domains > 1 { intra.max(speed_below(speeds(card.generation, true), share)) } else { intra };
+    let intra = if placement.domains > 1 {
+        intra.max(speed_below(speeds(card.generation, true), share))
+    } else {
+        intra
+    };
     Graph { channels, intra_gbps: intra, inter_gbps: inter }
 }
 
@@ -310,9 +314,7 @@ fn offered(
         (Collective::AllReduce, Algorithm::CollNetDirect) => {
             simple && several && settings.coll_net && card.intra == Intra::Nvswitch
         }
-        (Collective::AllReduce, Algorithm::CollNetChain) => {
-            simple && several && settings.coll_net
-        }
+        (Collective::AllReduce, Algorithm::CollNetChain) => simple && several && settings.coll_net,
         (_, Algorithm::Pat) => {
             moves && simple && several && placement.per_domain == 1 && card.intra != Intra::Xgmi
         }
@@ -346,8 +348,7 @@ fn algorithm_gbps(
             return 0.0;
         }
         let intra = graph.intra_gbps * caps.nvls_efficiency * (channels - 1.0) / channels;
-        let intra =
-            if moves { intra * (per_node - 1.0) / per_node } else { intra * 2.0 };
+        let intra = if moves { intra * (per_node - 1.0) / per_node } else { intra * 2.0 };
         let doubles = if nodes < 2 && algorithm == Algorithm::NvlsTree { 2.0 } else { 1.0 };
         let inter = if nodes == 0 { f64::INFINITY } else { graph.inter_gbps * doubles };
         let cap =
@@ -423,9 +424,7 @@ fn latency_us(
             base + (steps - hops) * intra.max(overhead) + hops * inter
         }
         Algorithm::Tree => base + 2.0 * (inner * intra + placement.tree_levels() * inter),
-        Algorithm::CollNetDirect => {
-            base + 2.0 * (inner.min(1.0) * intra + inner * 0.4) + inter
-        }
+        Algorithm::CollNetDirect => base + 2.0 * (inner.min(1.0) * intra + inner * 0.4) + inter,
         Algorithm::CollNetChain => base + 2.0 * inner * intra + inter,
         Algorithm::Nvls => intra + if several { inter } else { 0.0 },
         Algorithm::NvlsTree => base + intra + 2.0 * placement.tree_levels() * inter,

@@ -65,7 +65,10 @@ const TOLERATED: &str = include_str!("circles.txt");
 /// stands before it; files of no stage come behind all of them.
 const STAGES: &[(&str, &[&str])] = &[(
     "lockstep-diagnosis",
-    &["folded", "kinds", "report", "model", "words", "facts", "claim", "rules", "ladder", "decide", "logs"],
+    &[
+        "folded", "kinds", "report", "model", "words", "facts", "claim", "rules", "ladder",
+        "decide", "logs",
+    ],
 )];
 
 /// A crate of the workspace.

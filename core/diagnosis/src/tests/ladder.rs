@@ -62,8 +62,11 @@ fn a_call_of_one_rank_alone_stands_beside_nothing() {
     let finding = &report.findings[0];
     assert_eq!(sides(finding.ladder.as_ref().unwrap()), [(vec![0, 2, 3], false), (vec![1], true)]);
     let drawn = drawn(finding);
-    assert!(drawn.iter().any(|rung| rung.starts_with("* - | broadcast")
-        || rung.starts_with("* all_reduce train.py:8 waits | broadcast train.py:7 waits")), "{drawn:#?}");
+    assert!(
+        drawn.iter().any(|rung| rung.starts_with("* - | broadcast")
+            || rung.starts_with("* all_reduce train.py:8 waits | broadcast train.py:7 waits")),
+        "{drawn:#?}"
+    );
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //! is read for what makes that untrue: a call of `torch.distributed`, gradients that are switched off, and
 //! modules that it runs in a branch only, or not at all.
 
-use super::scan::Logical;
 use super::first_word;
+use super::scan::Logical;
 
 /// What is known of a class's `forward`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,9 +84,10 @@ fn unfollowed(own: &Logical) -> Option<String> {
     const COMMUNICATES: [&str; 3] = ["dist.", "distributed.", "funcol."];
     const DETACHES: [&str; 4] = ["no_grad", ".detach(", "inference_mode", "set_grad_enabled"];
     let starts = |word: &str| {
-        own.mask.match_indices(word).map(|(at, _)| at).find(|at| {
-            !own.mask[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
-        })
+        own.mask
+            .match_indices(word)
+            .map(|(at, _)| at)
+            .find(|at| !own.mask[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
     };
     if let Some((at, word)) = COMMUNICATES.iter().find_map(|word| Some((starts(&word)?, word))) {
         let rest = &own.mask[at + word.len()..];
@@ -95,14 +96,17 @@ fn unfollowed(own: &Logical) -> Option<String> {
         let asks = ["get_rank", "get_world_size", "is_initialized", "is_available"];
         return (!asks.contains(&name.as_str())).then(|| format!("it calls {word}{name}"));
     }
-    DETACHES.iter().any(|word| own.mask.contains(word)).then(|| {
-        "it switches gradients off for a part of the pass".to_owned()
-    })
+    DETACHES
+        .iter()
+        .any(|word| own.mask.contains(word))
+        .then(|| "it switches gradients off for a part of the pass".to_owned())
 }
 
 /// True of a statement that runs only under a condition inside of its function.
 fn in_branch(statements: &[Logical], function: usize, own: &Logical) -> bool {
-    let Some(at) = statements.iter().position(|other| std::ptr::eq(other, own)) else { return false };
+    let Some(at) = statements.iter().position(|other| std::ptr::eq(other, own)) else {
+        return false;
+    };
     let mut indent = own.indent;
     let before = statements.get(function + 1..at).unwrap_or_default();
     let conditional = before.iter().rev().any(|head| {
@@ -111,7 +115,8 @@ fn in_branch(statements: &[Logical], function: usize, own: &Logical) -> bool {
             indent = head.indent;
         }
         let word = first_word(head.mask.trim_start());
-        let branches = ["if", "elif", "else", "else:", "while", "try:", "try", "except", "match", "case"];
+        let branches =
+            ["if", "elif", "else", "else:", "while", "try:", "try", "except", "match", "case"];
         // A branch on whether a part is there runs it where it is.
         let if_there = own_names(&head.mask).iter().any(|name| names(&own.mask, name));
         holds && branches.contains(&word) && !(word == "if" && if_there)
@@ -137,8 +142,14 @@ fn names(mask: &str, name: &str) -> bool {
 /// Adds what a statement uses of `self`, unless it may be in a branch only; all of it where it goes through its
 /// parts without their names.
 fn note_uses(own: &Logical, branch: bool, uses: &mut Option<Vec<String>>) {
-    const ALL: [&str; 6] =
-        ["self.children(", "self.modules(", "self.named_", "self._modules", "getattr(self", "super("];
+    const ALL: [&str; 6] = [
+        "self.children(",
+        "self.modules(",
+        "self.named_",
+        "self._modules",
+        "getattr(self",
+        "super(",
+    ];
     if ALL.iter().any(|word| own.mask.contains(word)) {
         *uses = None;
         return;
@@ -147,7 +158,8 @@ fn note_uses(own: &Logical, branch: bool, uses: &mut Option<Vec<String>>) {
     for name in own_names(&own.mask) {
         // One of a list by its number leaves the others out.
         let by_number = own.mask.split(&format!("self.{name}[")).nth(1);
-        let by_number = by_number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let by_number =
+            by_number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         if !by_number && !uses.iter().any(|known| known == name) {
             uses.push(name.to_owned());
         }
@@ -190,17 +202,23 @@ mod tests {
 
     #[test]
     fn what_runs_in_a_branch_is_not_always_used() {
-        let class = |body: &str| format!("class Net(nn.Module):\n    def forward(self, x):\n{body}");
+        let class =
+            |body: &str| format!("class Net(nn.Module):\n    def forward(self, x):\n{body}");
         assert_eq!(uses(&class("        return self.b(F.relu(self.a(x)))\n")), "b a");
         let branch = "        x = self.a(x)\n        if x.sum() > 0:\n            x = self.b(x)\n";
         assert_eq!(uses(&class(&format!("{branch}        return self.c(x)\n"))), "a c");
-        let there = "        if self.down is not None:\n            x = self.down(x)\n        return x\n";
+        let there =
+            "        if self.down is not None:\n            x = self.down(x)\n        return x\n";
         assert_eq!(uses(&class(there)), "down");
         assert_eq!(uses(&class("        return self.a(x) if self.flag else x\n")), "");
         assert_eq!(uses(&class("        return self.layers[0](x)\n")), "");
         assert_eq!(uses(&class("        for l in self.layers:\n            x = l(x)\n")), "layers");
-        assert_eq!(uses(&class("        for l in self.children():\n            x = l(x)\n")), "all");
-        let method = "        return self.enc(x)\n    def enc(self, x):\n        return self.a(x)\n";
+        assert_eq!(
+            uses(&class("        for l in self.children():\n            x = l(x)\n")),
+            "all"
+        );
+        let method =
+            "        return self.enc(x)\n    def enc(self, x):\n        return self.a(x)\n";
         assert_eq!(uses(&class(method)), "enc a");
     }
 

@@ -111,7 +111,11 @@ impl Remark {
             let (received, rest) = name.strip_prefix(TAGGED)?.split_once(SENT)?;
             let (sent, from) = rest.split_once(SENDER)?;
             let from = GlobalRank(from.parse().ok()?);
-            Some(Remark::TagIgnored { received: received.parse().ok()?, sent: sent.parse().ok()?, from })
+            Some(Remark::TagIgnored {
+                received: received.parse().ok()?,
+                sent: sent.parse().ok()?,
+                from,
+            })
         };
         let not_reduced = || match name.strip_prefix(STEPS)? {
             UNSYNCED => Some(Remark::NotReduced { past: false }),
@@ -125,7 +129,12 @@ impl Remark {
             Some(Remark::NotFollowed { what: what.to_owned(), line, why: why.to_owned() })
         };
         let of_program = || tag().or_else(not_reduced).or_else(not_followed);
-        of_program().or_else(new_group).or_else(dropped).or_else(left).or_else(unheld).or_else(failed)
+        of_program()
+            .or_else(new_group)
+            .or_else(dropped)
+            .or_else(left)
+            .or_else(unheld)
+            .or_else(failed)
     }
 }
 

@@ -263,7 +263,8 @@ impl Dist<'_> {
         self.note_check(&issue);
         let side = if async_op { None } else { self.side_stream(&issue.calls) };
         let async_op = async_op || side.is_some();
-        let Issue { via, batched, before, calls, after, temporaries, fault, reads, writes, .. } = issue;
+        let Issue { via, batched, before, calls, after, temporaries, fault, reads, writes, .. } =
+            issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
         }

@@ -215,8 +215,7 @@ impl Dist<'_> {
         };
         let (asked, _) = self.ask(pg, first.tensor.device, "startCoalescing")?;
         let together = asked.backend == BackendName::Nccl;
-        let batch =
-            || Issue { batched: true, ..Issue::new("batch_isend_irecv", GroupId::WORLD) };
+        let batch = || Issue { batched: true, ..Issue::new("batch_isend_irecv", GroupId::WORLD) };
         let outer = match together {
             true => self.state.batch.replace(batch()),
             false => None,
@@ -342,7 +341,12 @@ impl Dist<'_> {
         let Some(peer) = self.pg(pg).ranks.get(peer.index()).copied() else { return };
         let (from, to) = if sends { (self.rank, peer) } else { (peer, self.rank) };
         let at = self.state.at;
-        self.state.recorded.push(Recorded::Tag(GivenTag { lane: (group, from, to), sends, tag, at }));
+        self.state.recorded.push(Recorded::Tag(GivenTag {
+            lane: (group, from, to),
+            sends,
+            tag,
+            at,
+        }));
     }
 }
 

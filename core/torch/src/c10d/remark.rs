@@ -4,9 +4,9 @@
 use super::dist::Dist;
 use super::job::{RankState, Recorded};
 use super::work::{Work, WorkState};
+use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Op, SourceLine};
-use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -60,7 +60,9 @@ impl Noted {
             // What nothing waits behind is told as that.
             Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
-            Remark::TagIgnored { .. } | Remark::NotReduced { .. } | Remark::NotFollowed { .. } => true,
+            Remark::TagIgnored { .. } | Remark::NotReduced { .. } | Remark::NotFollowed { .. } => {
+                true
+            }
         }
     }
 
