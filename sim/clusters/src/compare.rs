@@ -1,11 +1,12 @@
 //! Predictions beside a table's measured times, and the medians over many tables.
 
-use crate::catalog::{Catalog, PlaceError};
+use crate::catalog::{Catalog, CatalogError, PlaceError};
+use crate::choice::{NoChoice, float};
 use crate::cluster::Cluster;
 use crate::collective::Collective;
 use crate::given::Calibration;
 use crate::placement::Placement;
-use crate::predict::{NoChoice, Prediction, predict};
+use crate::predict::{Prediction, predict};
 use crate::settings::Settings;
 use crate::table::Table;
 
@@ -53,8 +54,8 @@ pub enum CompareError {
     NoChoice(#[from] NoChoice),
 }
 
-impl From<crate::CatalogError> for CompareError {
-    fn from(error: crate::CatalogError) -> Self {
+impl From<CatalogError> for CompareError {
+    fn from(error: CatalogError) -> Self {
         Self::Place(error.into())
     }
 }
@@ -159,9 +160,7 @@ impl Errors {
 }
 
 fn nearest_point(table: &Table, size: u64) -> Option<(u64, f64)> {
-    let distance = |bytes: u64| {
-        (libm::log2(crate::predict::float(bytes)) - libm::log2(crate::predict::float(size))).abs()
-    };
+    let distance = |bytes: u64| (libm::log2(float(bytes)) - libm::log2(float(size))).abs();
     table.points.iter().copied().min_by(|one, other| distance(one.0).total_cmp(&distance(other.0)))
 }
 

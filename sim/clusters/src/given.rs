@@ -1,9 +1,9 @@
 //! Calibration by measured points: what they say about latency and rates corrects every prediction.
 
+use crate::choice::{NoChoice, choose, float};
 use crate::collective::Collective;
 use crate::model::{self, Parts};
 use crate::placement::Placement;
-use crate::predict::{NoChoice, choose, float};
 use crate::settings::Settings;
 
 /// What measured points say about the error of the model at other sizes.

@@ -4,7 +4,7 @@
 use crate::card::{Card, Intra};
 use crate::catalog::{Catalog, CatalogError, plain};
 use crate::cluster::Cluster;
-use crate::collective::Collective;
+use crate::collective::{Collective, UnknownCollective};
 use crate::placement::Launcher;
 use crate::settings::Settings;
 
@@ -90,10 +90,9 @@ impl Table {
                 why: format!("`{key}: {text}` is not a number above 0"),
             })
         };
-        let collective =
-            needed("collective")?.parse().map_err(|error: crate::UnknownCollective| {
-                TableError::Line { line: 1, why: error.to_string() }
-            })?;
+        let collective = needed("collective")?.parse().map_err(|error: UnknownCollective| {
+            TableError::Line { line: 1, why: error.to_string() }
+        })?;
         if points.is_empty() {
             return Err(TableError::Empty);
         }
@@ -175,7 +174,10 @@ impl Table {
                 cluster.nics_per_node = cluster.gpus_per_node;
             }
             if let Some(gbps) = links.gbps {
-                cluster.nic_gbps = gbps;
+                // A rate without a count that no NIC has, or that is said of the node, is of all.
+                let of_node = gbps > 800.0 || links.per_node && !links.per_gpu;
+                let all = links.nics.is_none() && of_node && cluster.nics_per_node > 0;
+                cluster.nic_gbps = gbps / if all { f64::from(cluster.nics_per_node) } else { 1.0 };
             }
             if cluster.network.is_none() {
                 cluster.network = Some("ib".to_owned());
@@ -287,6 +289,7 @@ struct Links {
     nics: Option<u32>,
     gbps: Option<f64>,
     per_gpu: bool,
+    per_node: bool,
 }
 
 impl Links {
@@ -300,12 +303,14 @@ impl Links {
             .filter(|word| !word.is_empty())
             .collect();
         let number = |index: usize| words.get(index).and_then(|word| word.parse::<f64>().ok());
+        const BITS: [&str; 5] = ["Gb/s", "Gbps", "Gbit/s", "Gbit", "Gb"];
         let mut links = Self::default();
         for (index, word) in words.iter().enumerate() {
             let before = index.checked_sub(1).and_then(number);
-            const BITS: [&str; 5] = ["Gb/s", "Gbps", "Gbit/s", "Gbit", "Gb"];
             if BITS.contains(word) {
                 links.gbps = links.gbps.or(before);
+            } else if *word == "Tb/s" || *word == "Tbps" {
+                links.gbps = links.gbps.or(before.map(|tera| tera * 1000.0));
             } else if let Some(glued) = BITS.iter().find_map(|unit| word.strip_suffix(unit)) {
                 links.gbps = links.gbps.or(glued.trim_end_matches('-').parse().ok());
             }
@@ -318,20 +323,15 @@ impl Links {
                 let count = glued.parse::<f64>().ok().map(whole);
                 links.nics = links.nics.or(count.filter(|nics| (1..=64).contains(nics)));
             }
-            if let Some((count, rate)) = word.split_once('x') {
-                if let (Ok(count), Ok(rate)) = (
-                    count.parse::<u32>(),
-                    rate.trim_end_matches(|it: char| !it.is_ascii_digit()).parse::<f64>(),
-                ) {
-                    if (1..=64).contains(&count) && rate >= 10.0 {
-                        links.nics = links.nics.or(Some(count));
-                        links.gbps = links.gbps.or(Some(rate));
-                    }
-                }
+            if let Some((count, rate)) = glued(word) {
+                links.nics = links.nics.or(Some(count));
+                links.gbps = links.gbps.or(Some(rate));
             }
         }
         links.per_gpu = lower.contains("a gpu") || lower.contains("per gpu");
+        links.per_node = lower.contains("a node") || lower.contains("per node");
         if links.gbps.is_none() {
+            links.per_node = false;
             let generations = [
                 ("xdr", 800.0),
                 ("ndr", 400.0),
@@ -347,6 +347,14 @@ impl Links {
         }
         links
     }
+}
+
+/// NICs and their rate in a word such as `8x400G`.
+fn glued(word: &str) -> Option<(u32, f64)> {
+    let (count, rate) = word.split_once('x')?;
+    let count = count.parse().ok().filter(|count| (1..=64).contains(count))?;
+    let rate = rate.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()?;
+    (rate >= 10.0).then_some((count, rate))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use lockstep_clusters::choice::{NoChoice, alternatives, choose};
 use lockstep_clusters::compare::Site;
 use lockstep_clusters::model;
-use lockstep_clusters::predict::{NoChoice, alternatives, choose};
 use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, parse_us};
 use lockstep_clusters::{
     Algorithm, Calibration, Catalog, Collective, Placement, Protocol, Settings, Table, predict,
@@ -138,6 +138,10 @@ fn a_header_says_which_nics() {
         ("InfiniBand HDR, NIC count not stated (2 likely)", "ib", 50.0),
         ("RDMA NIC a GPU; not stated (reaches 48.9 GB/s, so 400 Gb/s NDR)", "ib", 400.0),
         ("EFA, 4 x 100 Gb/s a node", "efa", 50.0),
+        ("EFA 3200 Gb/s a node", "efa", 400.0),
+        ("EFA, 3.2 Tb/s", "efa", 400.0),
+        ("Ethernet 100 Gb/s a node", "tcp", 12.5),
+        ("InfiniBand HDR, 200 Gb/s a GPU", "ib", 200.0),
         ("RoCE (mlx5), 8 NICs a node, rate not stated (400 Gb/s typical)", "roce", 400.0),
     ] {
         let text = format!(
