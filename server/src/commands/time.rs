@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use lockstep_clusters::choice::{Alternative, alternatives};
 use lockstep_clusters::compare::{Class, Compared, Errors, Site, mean_error, median, worst};
 use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, us_text};
-use lockstep_clusters::{Calibration, Catalog, Cluster, Collective, Prediction, Settings, Table};
+use lockstep_clusters::{Catalog, Cluster, Collective, Prediction, Settings, Table};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
