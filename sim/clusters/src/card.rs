@@ -30,6 +30,17 @@ pub enum Intra {
     Xgmi,
 }
 
+/// The processor by which NCCL's tuner looks up LL's limits and a post's overhead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cpu {
+    /// Intel's, and all that the tuner does not tell apart from them.
+    #[default]
+    Intel,
+    /// AMD's.
+    Amd,
+}
+
 /// Rate and latency of one way to carry data, as measured.
 ///
 /// A transfer of `x` microseconds at the full rate takes
@@ -95,6 +106,9 @@ pub struct Card {
     pub generation: Generation,
     /// How the GPUs of a node reach each other.
     pub intra: Intra,
+    /// The processor that such machines have.
+    #[serde(default)]
+    pub cpu: Cpu,
     /// Links of a GPU; 1 for PCIe.
     pub links: u32,
     /// GPUs of a full mesh, where fewer ranks use fewer of the links.

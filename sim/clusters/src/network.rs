@@ -13,6 +13,13 @@ pub struct Network {
     /// NCCL may use its LL128 protocol: not where the transport's plugin or the path forbids it.
     #[serde(default = "yes")]
     pub ll128: bool,
+    /// Latency that the transport's plugin tells NCCL's tuner, microseconds (aws-ofi-nccl,
+    /// `src/platform-aws.cpp`); the tuner adds it to each hop, twice for Simple.
+    #[serde(default)]
+    pub plugin_latency_us: f64,
+    /// The plugin shows the NICs of a GPU to NCCL as one.
+    #[serde(default)]
+    pub groups_nics: bool,
     /// What a call over several nodes costs more, once, microseconds.
     pub overhead_us: f64,
     /// A hop between nodes: LL, LL128, Simple, microseconds.

@@ -5,7 +5,7 @@
 //! What the tuner believes is not what a call takes: that is `model`.
 
 use crate::algorithm::{Algorithm, Protocol};
-use crate::card::{Generation, Intra};
+use crate::card::{Cpu, Generation, Intra};
 use crate::collective::Collective;
 use crate::placement::Placement;
 use crate::settings::Settings;
@@ -97,8 +97,21 @@ const fn caps(generation: Generation) -> Caps {
     }
 }
 
-/// Caps of LL over two nodes and over more, GB/s: of Intel's and of AMD's processors the mean.
-const LL_NODES: [f64; 2] = [22.5, 19.0];
+/// Caps of LL over two nodes and over more, GB/s.
+const fn ll_nodes(cpu: Cpu) -> [f64; 2] {
+    match cpu {
+        Cpu::Intel => [39.0, 20.4],
+        Cpu::Amd => [22.5, 19.0],
+    }
+}
+
+/// A post to the network, microseconds.
+const fn post_us(cpu: Cpu) -> f64 {
+    match cpu {
+        Cpu::Intel => 1.0,
+        Cpu::Amd => 2.0,
+    }
+}
 
 /// Corrections of trees by size: powers of two from 64 B to 256 MiB.
 const TREE_CORRECTION: [[f64; 23]; 3] = [
@@ -162,12 +175,17 @@ pub fn ring_graph(placement: &Placement) -> Graph {
         let best = best_lanes(speeds(card.generation, false), total);
         return doubled(best.0, best.1, best.1, card.generation);
     }
-    let nic = placement.net_gbps / f64::from(placement.nics);
-    // Several slow NICs of a GPU count as one.
-    let lanes = f64::from(placement.nics.min(placement.per_domain.max(1)));
-    let lane = (nic * f64::from(placement.nics) / lanes).min(total / lanes);
+    let lanes = net_lanes(placement);
+    let lane = (placement.net_gbps / lanes).min(total / lanes);
     let speed = speed_below(speeds(card.generation, true), lane);
     doubled(lanes, speed, speed, card.generation)
+}
+
+/// Network devices of a domain as NCCL sees them, of which each starts a channel; at most 32.
+fn net_lanes(placement: &Placement) -> f64 {
+    let grouped = placement.network.as_ref().is_some_and(|network| network.groups_nics);
+    let most = if grouped { placement.per_domain } else { 32 };
+    f64::from(placement.nics.clamp(1, most.max(1)))
 }
 
 /// Lanes and their speed inside a node that can send `total`: the fastest lanes that use it best.
@@ -186,22 +204,24 @@ fn best_lanes(table: &[f64], total: f64) -> (f64, f64) {
     if best.0 > 0.0 { best } else { (1.0, total) }
 }
 
-/// Trees of `placement`: the rings' channels, but inside the node each may be faster than its NIC.
+/// Trees of `placement`: the rings' channels, whose speed inside the node is then raised while it
+/// is below twice that between nodes and the links allow it (`src/graph/search.cc`, second pass).
 #[must_use]
 pub fn tree_graph(placement: &Placement) -> Graph {
-    let card = &placement.card;
+    let mut graph = ring_graph(placement);
     if placement.domains == 1 || placement.per_domain == 1 {
-        return ring_graph(placement);
+        return graph;
     }
-    let lanes = f64::from(placement.nics.min(placement.per_domain));
-    let table = speeds(card.generation, true);
-    let inter = speed_below(table, placement.net_gbps / lanes);
-    // Four A100 in a mesh have no faster way between the GPU of the NIC and the next.
-    let plain = card.intra == Intra::Xgmi
-        || card.intra == Intra::Mesh && card.generation == Generation::Ampere;
-    let faster = speed_below(table, card.nccl_gpu_gbps() / lanes).max(inter);
-    let intra = if plain { inter } else { faster };
-    doubled(lanes, intra, inter.min(intra), card.generation)
+    let card = &placement.card;
+    let gpus = f64::from(placement.per_domain);
+    // A tree need not come back to the GPU that it started at.
+    let most = card.nccl_gpu_gbps() * gpus / (gpus - 1.0) / f64::from(graph.channels);
+    for speed in speeds(card.generation, true).iter().rev().copied() {
+        if speed > graph.intra_gbps && graph.intra_gbps < 2.0 * graph.inter_gbps && speed <= most {
+            graph.intra_gbps = speed;
+        }
+    }
+    graph
 }
 
 /// Channels are doubled where that helps to fill fast links.
@@ -331,7 +351,7 @@ fn algorithm_gbps(
 ) -> f64 {
     let caps = caps(placement.card.generation);
     let nodes = (placement.domains.clamp(1, 3) - 1) as usize;
-    let ll_most = if nodes == 0 { caps.ll_one_node } else { LL_NODES[nodes - 1] };
+    let ll_most = if nodes == 0 { caps.ll_one_node } else { ll_nodes(placement.card.cpu)[nodes - 1] };
     let ranks = f64::from(placement.ranks);
     let per_node = ranks / f64::from(placement.domains);
     let moves = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
@@ -342,6 +362,8 @@ fn algorithm_gbps(
         _ => ring_graph(placement),
     };
     let channels = f64::from(graph.channels);
+    // With one GPU a node all trees begin and end at the same GPU.
+    let pattern = if placement.per_domain == 1 { 0.85 } else { 1.0 };
     let mut per_channel = if nodes < 2 { graph.intra_gbps } else { graph.inter_gbps };
     if switch {
         if graph.channels < 2 {
@@ -367,6 +389,7 @@ fn algorithm_gbps(
                 let share = if nodes == 0 { 7.0 / 9.0 } else { 120.0 / 128.0 };
                 bus = (bus * share).min(channels * caps.tree_ll128[nodes]);
             }
+            bus *= pattern;
         }
         (Algorithm::Pat, _) => bus *= 0.75,
         (Algorithm::CollNetDirect, _) => {
@@ -403,7 +426,9 @@ fn latency_us(
     let intra = step_us(inside, algorithm)[p];
     // With one rank a node, latencies are exposed: the tree's are taken.
     let between = if placement.per_domain == 1 { Algorithm::Tree } else { algorithm };
-    let inter = step_us(Hardware::Net, between)[p];
+    let told = placement.network.as_ref().map_or(0.0, |network| network.plugin_latency_us);
+    let flush = if protocol == Protocol::Simple { 2.0 } else { 1.0 };
+    let inter = step_us(Hardware::Net, between)[p] + told * flush;
     let base = base_us(algorithm)[p];
     let steps = collective.ring_steps(placement.ranks);
     match algorithm {
@@ -413,8 +438,8 @@ fn latency_us(
         Algorithm::Ring => {
             let overhead = match (several, protocol) {
                 (false, _) => 0.0,
-                (true, Protocol::Simple) => 3.0,
-                (true, _) => 1.0,
+                (true, Protocol::Simple) => 3.0 * post_us(placement.card.cpu),
+                (true, _) => post_us(placement.card.cpu),
             };
             let hops = if collective == Collective::AllReduce {
                 2.0 * (domains - 1.0)
