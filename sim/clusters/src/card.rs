@@ -34,11 +34,13 @@ pub enum Intra {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cpu {
-    /// Intel's, and all that the tuner does not tell apart from them.
+    /// Intel's.
     #[default]
     Intel,
     /// AMD's.
     Amd,
+    /// ARM's, as Grace.
+    Arm,
 }
 
 /// Rate and latency of one way to carry data, as measured.

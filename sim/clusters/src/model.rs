@@ -5,7 +5,7 @@
 //! pipeline (`Rate`). A call is never faster than its host launches calls.
 
 use crate::algorithm::{Algorithm, Protocol};
-use crate::card::{Intra, Rate};
+use crate::card::{Generation, Intra, Rate};
 use crate::collective::Collective;
 use crate::network::Network;
 use crate::placement::{Launcher, Placement};
@@ -202,7 +202,11 @@ fn inside_busbw(placement: &Placement, collective: Collective, algorithm: Algori
             // The switch sends every GPU its part once: the algorithm's rate is the same for any
             // number of ranks, and `busbw_gbps` is that of eight.
             let shape = collective.bus_factor(placement.ranks) / collective.bus_factor(8);
-            let tree = if algorithm == Algorithm::NvlsTree { NVLS_TREE_SHARE } else { 1.0 };
+            let tree = if algorithm == Algorithm::NvlsTree {
+                nvls_tree_share(card.generation)
+            } else {
+                1.0
+            };
             if collective == Collective::AllReduce {
                 rate.busbw_gbps * shape * tree
             } else {
@@ -228,8 +232,14 @@ fn mesh_share(placement: &Placement) -> f64 {
 /// What rings over several nodes reach of a ring inside one (MI300X, MI355X, two nodes).
 const XGMI_NODES_SHARE: f64 = 1.2;
 
-/// Share of the switches' rate while trees over the nodes run beside (two nodes of H100 and H200).
-const NVLS_TREE_SHARE: f64 = 0.945;
+/// Share of the switches' rate while trees over the nodes run beside: two nodes of H100 and H200;
+/// two nodes of B200 and two racks of GB200.
+const fn nvls_tree_share(generation: Generation) -> f64 {
+    match generation {
+        Generation::Blackwell => 0.755,
+        _ => 0.945,
+    }
+}
 
 /// Bus bandwidth that the NICs allow, GB/s.
 fn outside_busbw(

@@ -265,7 +265,6 @@ fn by_parts(catalog: &Catalog, table: &Table) -> Option<Cluster> {
 
 /// The transport that free text names.
 fn network_of(inter_link: &str, kind: &str) -> Option<&'static str> {
-    let text = format!("{inter_link} {kind}").to_lowercase();
     let names = [
         ("tcpxo", "tcpxo"),
         ("tcpx", "tcpx"),
@@ -280,7 +279,11 @@ fn network_of(inter_link: &str, kind: &str) -> Option<&'static str> {
         ("ethernet", "tcp"),
         ("socket", "tcp"),
     ];
-    names.iter().find(|(word, _)| text.contains(word)).map(|(_, network)| *network)
+    // The link says more than the kind.
+    [inter_link, kind].into_iter().find_map(|text| {
+        let text = text.to_lowercase();
+        names.iter().find(|(word, _)| text.contains(word)).map(|(_, network)| *network)
+    })
 }
 
 /// NICs of a node as free text counts them.

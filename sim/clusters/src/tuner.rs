@@ -100,7 +100,7 @@ const fn caps(generation: Generation) -> Caps {
 /// Caps of LL over two nodes and over more, GB/s.
 const fn ll_nodes(cpu: Cpu) -> [f64; 2] {
     match cpu {
-        Cpu::Intel => [39.0, 20.4],
+        Cpu::Intel | Cpu::Arm => [39.0, 20.4],
         Cpu::Amd => [22.5, 19.0],
     }
 }
@@ -108,7 +108,7 @@ const fn ll_nodes(cpu: Cpu) -> [f64; 2] {
 /// A post to the network, microseconds.
 const fn post_us(cpu: Cpu) -> f64 {
     match cpu {
-        Cpu::Intel => 1.0,
+        Cpu::Intel | Cpu::Arm => 1.0,
         Cpu::Amd => 2.0,
     }
 }
@@ -280,7 +280,9 @@ pub fn believed_us(
     let generation = placement.card.generation;
     if collective == Collective::AllReduce && (0.0..23.0).contains(&logarithm) {
         let corrected = algorithm == Algorithm::Tree
-            || algorithm == Algorithm::NvlsTree && generation == Generation::Blackwell;
+            || algorithm == Algorithm::NvlsTree
+                && generation == Generation::Blackwell
+                && placement.card.cpu != Cpu::Arm;
         if corrected {
             gbps *= TREE_CORRECTION[protocol.index()][whole(logarithm + 1.0) as usize - 1];
         }
@@ -351,7 +353,8 @@ fn algorithm_gbps(
 ) -> f64 {
     let caps = caps(placement.card.generation);
     let nodes = (placement.domains.clamp(1, 3) - 1) as usize;
-    let ll_most = if nodes == 0 { caps.ll_one_node } else { ll_nodes(placement.card.cpu)[nodes - 1] };
+    let ll_most =
+        if nodes == 0 { caps.ll_one_node } else { ll_nodes(placement.card.cpu)[nodes - 1] };
     let ranks = f64::from(placement.ranks);
     let per_node = ranks / f64::from(placement.domains);
     let moves = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
