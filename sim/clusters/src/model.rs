@@ -236,7 +236,7 @@ const XGMI_NODES_SHARE: f64 = 1.2;
 /// two nodes of B200 and two racks of GB200.
 const fn nvls_tree_share(generation: Generation) -> f64 {
     match generation {
-        Generation::Blackwell => 0.755,
+        Generation::Blackwell => 0.8,
         _ => 0.945,
     }
 }
