@@ -75,6 +75,11 @@ enum Command {
     /// Show which parameters share a bucket, and every collective DDP issues
     #[command(before_help = "Example: lockstep ddp --model resnet18")]
     Ddp(commands::ddp::Arguments),
+    /// Say how long a collective takes on a cluster, and which algorithm NCCL picks
+    #[command(
+        before_help = "Example: lockstep time all_reduce --cluster h100x8 --nodes 2 --bytes 8,64K,1M,1G"
+    )]
+    Time(commands::time::Arguments),
     /// Check the nccl backend on this machine's GPUs, and write a report
     #[command(before_help = "Example: lockstep gpu-check -o report")]
     GpuCheck(commands::gpu_check::Arguments),
@@ -117,6 +122,7 @@ fn main() -> ExitCode {
         Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
+        Some(Command::Time(arguments)) => commands::time::run(&arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Explain(arguments)) => commands::explain::run(&arguments),
         Some(Command::Data(arguments)) => commands::data::run(arguments),

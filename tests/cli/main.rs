@@ -12,6 +12,7 @@ mod recordings;
 mod replay;
 mod runs;
 mod schedules;
+mod time;
 
 use lockstep_tests::Output;
 use serde_json::Value;

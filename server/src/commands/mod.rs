@@ -21,6 +21,7 @@ pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod signals;
 pub(crate) mod sim;
+pub(crate) mod time;
 pub(crate) mod version;
 
 use lockstep_core::trace::{Outcome, TraceEnd};

@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lockstep-scenarios", &["core", "torch"]),
     ("lockstep-program", &["core", "torch", "scenarios"]),
     ("lockstep-sim", &["core", "torch"]),
+    ("lockstep-clusters", &["core"]),
     ("lockstep-replay", &["core", "torch", "formats", "diagnosis", "sim"]),
     ("lockstep-gpu-exec", &["core", "torch", "formats"]),
     (
@@ -47,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "scenarios",
             "program",
             "sim",
+            "clusters",
             "replay",
             "gpu-exec",
         ],

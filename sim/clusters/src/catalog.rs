@@ -1,0 +1,204 @@
+//! The shipped cards, transports and clusters, found by name, by alias, or by what a table's header
+//! says.
+
+use crate::card::Card;
+use crate::cluster::Cluster;
+use crate::network::Network;
+use crate::placement::{Placement, PlacementError};
+use lockstep_core::words::nearest;
+use serde::de::DeserializeOwned;
+
+/// A file of the catalogue that does not say what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogError {
+    /// Not TOML, or not these fields.
+    #[error("{file}: {why}")]
+    Parse {
+        /// The file's name.
+        file: String,
+        /// What the parser says.
+        why: String,
+    },
+    /// A number that no machine has, or a name that leads nowhere.
+    #[error("{file}: {why}")]
+    Nonsense {
+        /// The file's name.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No cluster of this name.
+    #[error("no cluster is called {name}:{meant} `lockstep time --list` lists them")]
+    Unknown {
+        /// The name as it was given.
+        name: String,
+        /// `did you mean …?` with a space before it, or nothing.
+        meant: String,
+    },
+}
+
+/// All cards, transports and clusters.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Kinds of GPUs in their nodes.
+    pub cards: Vec<Card>,
+    /// Transports between nodes.
+    pub networks: Vec<Network>,
+    /// Named systems.
+    pub clusters: Vec<Cluster>,
+}
+
+use crate::shipped::{CARDS, CLUSTERS, NETWORKS};
+
+impl Catalog {
+    /// The catalogue that ships.
+    ///
+    /// # Errors
+    /// If a shipped file is wrong; the tests read them all.
+    pub fn shipped() -> Result<Self, CatalogError> {
+        let mut catalog = Self::default();
+        for (file, text) in CARDS {
+            catalog.cards.push(parse(file, text)?);
+        }
+        for (file, text) in NETWORKS {
+            catalog.networks.push(parse(file, text)?);
+        }
+        for (file, text) in CLUSTERS {
+            let cluster = parse(file, text)?;
+            catalog.add(file, cluster)?;
+        }
+        Ok(catalog)
+    }
+
+    /// Takes a cluster from the text of a TOML file and gives it back.
+    ///
+    /// # Errors
+    /// If the text is not a cluster, or a number or a name in it makes no sense.
+    pub fn add_text(&mut self, file: &str, text: &str) -> Result<Cluster, CatalogError> {
+        let cluster: Cluster = parse(file, text)?;
+        self.add(file, cluster.clone())?;
+        Ok(cluster)
+    }
+
+    fn add(&mut self, file: &str, cluster: Cluster) -> Result<(), CatalogError> {
+        let nonsense = |why: String| CatalogError::Nonsense { file: file.to_owned(), why };
+        if !self.cards.iter().any(|card| card.name == cluster.card) {
+            let known = nearest(&cluster.card, self.cards.iter().map(|card| card.name.as_str()), 3);
+            let known = known.join(", ");
+            return Err(nonsense(format!("no card is called {}; nearest: {known}", cluster.card)));
+        }
+        if let Some(network) = &cluster.network {
+            if !self.networks.iter().any(|known| known.name == *network) {
+                let known = nearest(network, self.networks.iter().map(|it| it.name.as_str()), 3);
+                let known = known.join(", ");
+                return Err(nonsense(format!("no network is called {network}; nearest: {known}")));
+            }
+            if cluster.nics_per_node == 0 {
+                return Err(nonsense(format!("its network {network} needs nics_per_node above 0")));
+            }
+            if !(cluster.nic_gbps > 0.0 && cluster.nic_gbps <= 10_000.0) {
+                return Err(nonsense(format!(
+                    "nic_Gbps = {}: a NIC sends more than 0 and at most 10,000 Gb/s",
+                    cluster.nic_gbps
+                )));
+            }
+        }
+        if cluster.nics_per_node > 1024 {
+            return Err(nonsense("nics_per_node is at most 1,024".into()));
+        }
+        if !(1..=1024).contains(&cluster.gpus_per_node) {
+            return Err(nonsense("gpus_per_node is between 1 and 1,024".into()));
+        }
+        self.clusters.push(cluster);
+        Ok(())
+    }
+
+    /// The cluster of this name or alias; case, blanks, `-` and `_` do not count.
+    ///
+    /// # Errors
+    /// If there is none: with the nearest names.
+    pub fn cluster(&self, name: &str) -> Result<&Cluster, CatalogError> {
+        let wanted = plain(name);
+        let mut named = self.clusters.iter();
+        if let Some(found) = named.find(|cluster| plain(&cluster.name) == wanted) {
+            return Ok(found);
+        }
+        let mut aliased = self.clusters.iter();
+        aliased
+            .find(|cluster| cluster.aliases.iter().any(|alias| plain(alias) == wanted))
+            .ok_or_else(|| self.unknown(name))
+    }
+
+    pub(crate) fn unknown(&self, name: &str) -> CatalogError {
+        let names = self
+            .clusters
+            .iter()
+            .flat_map(|it| std::iter::once(&it.name).chain(&it.aliases))
+            .map(String::as_str);
+        let near = nearest(name, names, 3);
+        let meant = match near.as_slice() {
+            [] => " known are for example h100x8, dgx-a100, mi300x, 4090x8-pcie;".to_owned(),
+            near => format!(" nearest are {};", near.join(", ")),
+        };
+        CatalogError::Unknown { name: name.to_owned(), meant }
+    }
+
+    /// The card of a cluster.
+    ///
+    /// # Errors
+    /// If the catalogue has none of that name.
+    pub fn card(&self, name: &str) -> Result<&Card, CatalogError> {
+        self.cards.iter().find(|card| card.name == name).ok_or_else(|| CatalogError::Nonsense {
+            file: "catalogue".into(),
+            why: format!("no card is called {name}"),
+        })
+    }
+
+    /// The transport of this name.
+    #[must_use]
+    pub fn network(&self, name: &str) -> Option<&Network> {
+        self.networks.iter().find(|network| network.name == name)
+    }
+
+    /// `per_node` ranks on each of `nodes` nodes of `cluster`.
+    ///
+    /// # Errors
+    /// If the cluster cannot hold them, or its card is unknown.
+    pub fn place(
+        &self,
+        cluster: &Cluster,
+        nodes: u64,
+        per_node: u32,
+    ) -> Result<Placement, PlaceError> {
+        let card = self.card(&cluster.card)?;
+        let network = cluster.network.as_deref().and_then(|name| self.network(name));
+        Ok(Placement::new(cluster, card, network, nodes, per_node)?)
+    }
+}
+
+/// Why ranks cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// The cluster is not well described.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The ranks do not fit.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+}
+
+fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogError> {
+    toml::from_str(text).map_err(|error| {
+        let why = error.message().to_owned();
+        let line = error.span().map_or(0, |span| {
+            text.get(..span.start).map_or(0, |before| before.matches('\n').count() + 1)
+        });
+        let why = if line > 0 { format!("line {line}: {why}") } else { why };
+        CatalogError::Parse { file: file.to_owned(), why }
+    })
+}
+
+/// A name without case, blanks and punctuation.
+pub(crate) fn plain(name: &str) -> String {
+    name.to_lowercase().chars().filter(|letter| letter.is_alphanumeric()).collect()
+}

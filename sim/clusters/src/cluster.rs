@@ -1,0 +1,72 @@
+//! A named system: which cards, how many a node, which NICs.
+
+use crate::collective::Collective;
+use serde::Deserialize;
+
+/// A named system, from its TOML file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// Other names, among them `kind`s of tables.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// The name of its card (`data/cards`).
+    pub card: String,
+    /// GPUs of a node.
+    pub gpus_per_node: u32,
+    /// GPUs that reach each other by NVLink; more than a node's in a rack of NVL72.
+    #[serde(default)]
+    pub domain_gpus: Option<u32>,
+    /// The name of its transport (`data/networks`); none on a machine without one.
+    #[serde(default)]
+    pub network: Option<String>,
+    /// NICs of a node.
+    #[serde(default)]
+    pub nics_per_node: u32,
+    /// Line rate of a NIC, Gb/s.
+    #[serde(default, rename = "nic_Gbps")]
+    pub nic_gbps: f64,
+    /// Measurements of such machines that back its predictions.
+    #[serde(default)]
+    pub measured: Vec<Measured>,
+}
+
+/// A collective that was measured, and on how many nodes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The collective's name.
+    pub collective: String,
+    /// Nodes of the tables.
+    pub nodes: Vec<u32>,
+}
+
+impl Cluster {
+    /// Whether a measured table backs a prediction on `domains` nodes: the same collective, and on
+    /// one node as it is, or on at most twice and at least half as many.
+    #[must_use]
+    pub fn backs(&self, collective: Collective, domains: u32) -> bool {
+        self.measured.iter().any(|measured| {
+            measured.collective == collective.name()
+                && measured.nodes.iter().any(|nodes| {
+                    if *nodes == 1 || domains == 1 {
+                        *nodes == domains
+                    } else {
+                        domains <= nodes * 2 && *nodes <= domains * 2
+                    }
+                })
+        })
+    }
+
+    /// What a node's NICs can send together, GB/s.
+    #[must_use]
+    pub fn node_net_gbps(&self) -> f64 {
+        f64::from(self.nics_per_node) * self.nic_gbps / 8.0
+    }
+}

@@ -1,0 +1,112 @@
+//! Calibration by measured points: what they say about latency and rates corrects every prediction.
+
+use crate::choice::{NoChoice, choose, float};
+use crate::collective::Collective;
+use crate::model::{self, Parts};
+use crate::placement::Placement;
+use crate::settings::Settings;
+
+/// What measured points say about the error of the model at other sizes.
+///
+/// The logarithm of measured over modelled time is taken to be a factor on the latency, a factor on
+/// the transfer, and a smooth remainder over size, all of them small (a Gaussian process with the
+/// kernel [`Site::covariance`]); the given points narrow them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Calibration {
+    /// The given points and the weight of each in a prediction.
+    sites: Vec<(Site, f64)>,
+}
+
+/// A point as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Site {
+    /// Share of latency in the modelled time.
+    latency: f64,
+    /// Base-2 logarithm of the size.
+    size: f64,
+}
+
+/// Variances of the factors of latency and of transfer and of the remainder, the remainder's
+/// reach in powers of two, and the variance of a measurement.
+const LATENCY: f64 = 0.05;
+const TRANSFER: f64 = 0.05;
+const REMAINDER: f64 = 0.08;
+const REACH: f64 = 2.0;
+const NOISE: f64 = 0.01;
+
+impl Site {
+    fn new(parts: Parts, bytes: f64) -> Self {
+        let transfer = parts.transfer_us;
+        let latency = (parts.time_us() - transfer).max(0.0);
+        Self { latency: latency / (latency + transfer).max(1e-9), size: libm::log2(bytes.max(1.0)) }
+    }
+
+    fn covariance(self, other: Self) -> f64 {
+        let apart = (self.size - other.size) / REACH;
+        LATENCY * self.latency * other.latency
+            + TRANSFER * (1.0 - self.latency) * (1.0 - other.latency)
+            + REMAINDER * libm::exp(-0.5 * apart * apart)
+    }
+}
+
+impl Calibration {
+    /// The time of a call of `bytes`, microseconds.
+    #[must_use]
+    pub fn time_us(&self, parts: Parts, bytes: f64) -> f64 {
+        let here = Site::new(parts, bytes);
+        let shift: f64 =
+            self.sites.iter().map(|(site, weight)| site.covariance(here) * weight).sum();
+        parts.time_us() * libm::exp(shift.clamp(-5.0, 5.0))
+    }
+
+    /// Learns from `given`: bytes and measured microseconds.
+    ///
+    /// # Errors
+    /// If the settings leave no choice.
+    pub fn fit(
+        placement: &Placement,
+        settings: &Settings,
+        collective: Collective,
+        given: &[(u64, f64)],
+    ) -> Result<Self, NoChoice> {
+        let mut sites = Vec::new();
+        let mut errors = Vec::new();
+        for (bytes, measured) in given {
+            let (algorithm, protocol, _) = choose(placement, settings, collective, *bytes)?;
+            let parts = model::parts(placement, collective, algorithm, protocol, float(*bytes));
+            sites.push(Site::new(parts, float(*bytes)));
+            errors.push(libm::log(measured / parts.time_us()));
+        }
+        let weights = solve(&sites, errors);
+        Ok(Self { sites: sites.into_iter().zip(weights).collect() })
+    }
+}
+
+/// Solves `(covariances + noise) · weights = errors` by elimination; the matrix is positive.
+fn solve(sites: &[Site], mut errors: Vec<f64>) -> Vec<f64> {
+    let mut rows: Vec<Vec<f64>> = sites
+        .iter()
+        .enumerate()
+        .map(|(row, one)| {
+            let noise = |column| if column == row { NOISE } else { 0.0 };
+            sites.iter().enumerate().map(|(at, it)| one.covariance(*it) + noise(at)).collect()
+        })
+        .collect();
+    for pivot in 0..rows.len() {
+        let (above, below) = rows.split_at_mut(pivot + 1);
+        let Some(pivot_row) = above.last() else { break };
+        for (offset, row) in below.iter_mut().enumerate() {
+            let factor = row[pivot] / pivot_row[pivot];
+            for (cell, upper) in row.iter_mut().zip(pivot_row).skip(pivot) {
+                *cell -= factor * upper;
+            }
+            errors[pivot + 1 + offset] -= factor * errors[pivot];
+        }
+    }
+    for row in (0..rows.len()).rev() {
+        let known: f64 =
+            (row + 1..rows.len()).map(|column| rows[row][column] * errors[column]).sum();
+        errors[row] = (errors[row] - known) / rows[row][row];
+    }
+    errors
+}

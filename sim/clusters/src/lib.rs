@@ -1,0 +1,38 @@
+//! Named clusters, what NCCL chooses on them, and how long its collectives take there.
+//!
+//! The rooms: [`card`], [`network`] and [`cluster`] are what `data/` describes, [`catalog`] finds
+//! them, and [`placement`] puts the ranks of a call on one. [`tuner`] is the cost model by which NCCL
+//! picks an algorithm and a protocol ([`choice`]); [`model`] is how long they really take, with rates
+//! and latencies that were fitted on public tables of nccl-tests. [`predict`](mod@predict) puts the
+//! two together, [`given`] corrects them by measured points, and [`compare`] holds them against a
+//! [`table`].
+//!
+//! Sizes are bytes as nccl-tests counts them, times microseconds, rates GB/s (10⁹ bytes a second).
+
+pub mod algorithm;
+pub mod card;
+pub mod catalog;
+pub mod choice;
+pub mod cluster;
+pub mod collective;
+pub mod compare;
+pub mod given;
+pub mod model;
+pub mod network;
+pub mod placement;
+pub mod predict;
+pub mod quantity;
+pub mod settings;
+mod shipped;
+pub mod table;
+pub mod tuner;
+
+pub use algorithm::{Algorithm, Protocol};
+pub use catalog::{Catalog, CatalogError};
+pub use cluster::Cluster;
+pub use collective::{Collective, UnknownCollective};
+pub use given::Calibration;
+pub use placement::{Placement, PlacementError};
+pub use predict::{Prediction, predict};
+pub use settings::Settings;
+pub use table::Table;

@@ -1,0 +1,50 @@
+//! The answer to "how long does this take": NCCL's choice, its time, and the other choices' times.
+
+use crate::algorithm::{Algorithm, Protocol};
+use crate::choice::{NoChoice, choose, float};
+use crate::collective::Collective;
+use crate::given::Calibration;
+use crate::model;
+use crate::placement::Placement;
+use crate::settings::Settings;
+use crate::tuner;
+
+/// What a call of a size takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Size, as nccl-tests counts it.
+    pub bytes: u64,
+    /// Predicted time, microseconds.
+    pub time_us: f64,
+    /// What NCCL's tuner picks.
+    pub algorithm: Algorithm,
+    /// What NCCL's tuner picks.
+    pub protocol: Protocol,
+    /// Channels that the call uses.
+    pub channels: u32,
+    /// What the tuner itself believes the call to take, microseconds; none where it is not asked.
+    pub believed_us: Option<f64>,
+}
+
+/// The time of `bytes` and what NCCL picks for it.
+///
+/// # Errors
+/// If the settings leave no choice.
+pub fn predict(
+    placement: &Placement,
+    settings: &Settings,
+    collective: Collective,
+    bytes: u64,
+    calibration: &Calibration,
+) -> Result<Prediction, NoChoice> {
+    let (algorithm, protocol, believed_us) = choose(placement, settings, collective, bytes)?;
+    let parts = model::parts(placement, collective, algorithm, protocol, float(bytes));
+    Ok(Prediction {
+        bytes,
+        time_us: calibration.time_us(parts, float(bytes)),
+        algorithm,
+        protocol,
+        channels: tuner::channels(placement, settings, algorithm, protocol, float(bytes)),
+        believed_us,
+    })
+}

@@ -1,0 +1,276 @@
+//! What predictions promise: NCCL's known choices, times that grow with size, rates that no link
+//! beats, and one clear sentence for what cannot be.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use lockstep_clusters::choice::{NoChoice, alternatives, choose};
+use lockstep_clusters::compare::Site;
+use lockstep_clusters::model;
+use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, parse_us};
+use lockstep_clusters::{
+    Algorithm, Calibration, Catalog, Collective, Placement, Protocol, Settings, Table, predict,
+};
+use proptest::prelude::*;
+
+fn catalog() -> Catalog {
+    Catalog::shipped().unwrap()
+}
+
+fn place(catalog: &Catalog, name: &str, nodes: u64, per_node: u32) -> Placement {
+    catalog.place(catalog.cluster(name).unwrap(), nodes, per_node).unwrap()
+}
+
+fn choice(placement: &Placement, bytes: u64) -> (Algorithm, Protocol) {
+    let settings = Settings::default();
+    let (algorithm, protocol, _) =
+        choose(placement, &settings, Collective::AllReduce, bytes).unwrap();
+    (algorithm, protocol)
+}
+
+/// NCCL's log on 8 H200 said: Ring with LL up to 1 MiB, NVLS with Simple from 2 MiB up.
+#[test]
+fn the_choices_on_eight_h200_are_the_logged_ones() {
+    let placement = place(&catalog(), "h200", 1, 8);
+    for shift in 15..=34 {
+        let known = if shift <= 20 {
+            (Algorithm::Ring, Protocol::Ll)
+        } else {
+            (Algorithm::Nvls, Protocol::Simple)
+        };
+        assert_eq!(choice(&placement, 1 << shift), known, "{}", bytes_text(1 << shift));
+    }
+}
+
+/// NVLS pays from five GPUs up (NVIDIA's and AWS's tuners agree); four H100 use rings.
+#[test]
+fn four_h100_use_rings_and_two_nodes_use_trees() {
+    let catalog = catalog();
+    assert_eq!(choice(&place(&catalog, "h100", 1, 4), 1 << 30).0, Algorithm::Ring);
+    assert_eq!(choice(&place(&catalog, "h100", 2, 8), 1 << 30).0, Algorithm::NvlsTree);
+    assert_eq!(choice(&place(&catalog, "p4d", 2, 8), 1 << 30).0, Algorithm::Tree);
+}
+
+#[test]
+fn the_environment_narrows_the_choice() {
+    let placement = place(&catalog(), "h100", 1, 8);
+    let mut settings = Settings::default();
+    settings.set("NCCL_NVLS_ENABLE", "0").unwrap();
+    settings.set("NCCL_MAX_NCHANNELS", "4").unwrap();
+    let none = Calibration::default();
+    let it = predict(&placement, &settings, Collective::AllReduce, 1 << 30, &none).unwrap();
+    assert_eq!((it.algorithm, it.channels), (Algorithm::Ring, 4));
+    settings.set("NCCL_ALGO", "allreduce:tree").unwrap();
+    settings.set("NCCL_PROTO", "^LL128").unwrap();
+    for one in alternatives(&placement, &settings, Collective::AllReduce, 1 << 20) {
+        assert_eq!(one.algorithm, Algorithm::Tree);
+        assert_ne!(one.protocol, Protocol::Ll128);
+    }
+    settings.set("NCCL_ALGO", "NVLS").unwrap();
+    let refused = choose(&placement, &settings, Collective::AllReduce, 8);
+    assert_eq!(refused, Err(NoChoice { collective: Collective::AllReduce }));
+    let wrong = settings.set("NCCL_ALGO", "Rings").unwrap_err().to_string();
+    assert!(wrong.contains("known are Tree, Ring"), "{wrong}");
+    let wrong = settings.set("NCCL_ALGOS", "Ring").unwrap_err().to_string();
+    assert!(wrong.contains("did you mean NCCL_ALGO?"), "{wrong}");
+}
+
+#[test]
+fn every_shipped_cluster_answers() {
+    let catalog = catalog();
+    for cluster in &catalog.clusters {
+        for nodes in [1_u64, 2, 16] {
+            let placed = catalog.place(cluster, nodes, cluster.gpus_per_node);
+            let Ok(placement) = placed else {
+                assert!(nodes > 1 && cluster.network.is_none(), "{}: {placed:?}", cluster.name);
+                continue;
+            };
+            for collective in Collective::ALL {
+                let settings = Settings::default();
+                let none = Calibration::default();
+                let it = predict(&placement, &settings, collective, 1 << 20, &none).unwrap();
+                assert!(it.time_us > 1.0 && it.time_us < 1e6, "{}: {it:?}", cluster.name);
+                assert!((1..=64).contains(&it.channels), "{}: {it:?}", cluster.name);
+            }
+        }
+    }
+}
+
+/// Every kind of the public tables and some relatives.
+#[test]
+fn kinds_of_tables_are_known() {
+    let catalog = catalog();
+    let kinds = "A100-4GPU-Slingshot A100-4GPU-mesh A100-SXM-EFA A100-SXM-IB A100-SXM-NVSwitch \
+                 A100-SXM-RoCE B200-SXM-IB B200-SXM-NVSwitch B200-SXM-RoCE GB200-NVL72 \
+                 GH200-4GPU-Slingshot H100-SXM-EFA H100-SXM-IB H100-SXM-NVSwitch H100-SXM-TCPX \
+                 H100-SXM-TCPXO H200-SXM-NVSwitch H200-SXM-RoCE MI300X-RoCE MI300X-xGMI \
+                 MI355X-RoCE RTX2080Ti-PCIe3 RTX4090-PCIe-P2P RTX4090-PCIe-noP2P RTX5090-PCIe5 \
+                 T4-PCIe-EFA V100-1GPU-100G V100-DGX2-NVSwitch V100-PCIe-or-host V100-SXM-EFA \
+                 H100-SXM-RoCE H200-SXM-EFA V100-SXM-IB L40S-PCIe A100-PCIe H20-SXM-IB \
+                 RTX3090-PCIe3 MI250X-Slingshot A6000-NVLink-pairs B300-SXM-IB";
+    for kind in kinds.split_whitespace() {
+        for nodes in [1, 2] {
+            let text = format!(
+                "# collective: all_reduce\n# gpus: {}\n# nodes: {nodes}\n# kind: {kind}\n\
+                 # inter_link: RoCE, 8 x 400 Gb/s a node\nbytes,time_us\n1024,10\n",
+                2 * nodes
+            );
+            let table = Table::parse(&text).unwrap();
+            let site = Site::of_table(&catalog, &table).unwrap();
+            assert!(site.predict(1 << 20, &Calibration::default()).unwrap().time_us > 0.0);
+        }
+    }
+    let unknown = "# collective: all_reduce\n# gpus: 2\n# nodes: 1\n# kind: H1000-SXM\n8,1\n";
+    let table = Table::parse(&unknown.replace("H1000-SXM", "Gaudi3-RoCE")).unwrap();
+    let told = Site::of_table(&catalog, &table).unwrap_err().to_string();
+    assert!(told.starts_with("no cluster is called Gaudi3-RoCE: known are for"), "{told}");
+    let table = Table::parse(&unknown.replace("H1000-SXM", "P100-SXM-NVLin")).unwrap();
+    assert!(Site::of_table(&catalog, &table).is_ok());
+    let told = catalog.cluster("h100x9").unwrap_err().to_string();
+    assert!(told.contains("h100x8"), "{told}");
+}
+
+#[test]
+fn a_header_says_which_nics() {
+    let catalog = catalog();
+    for (link, network, gbps) in [
+        ("InfiniBand NDR, 8 x 400 Gb/s a node (by product)", "ib", 400.0),
+        ("RoCE, 16 x 100 Gb/s a node", "roce", 200.0),
+        ("InfiniBand HDR, NIC count not stated (2 likely)", "ib", 50.0),
+        ("RDMA NIC a GPU; not stated (reaches 48.9 GB/s, so 400 Gb/s NDR)", "ib", 400.0),
+        ("EFA, 4 x 100 Gb/s a node", "efa", 50.0),
+        ("EFA 3200 Gb/s a node", "efa", 400.0),
+        ("EFA, 3.2 Tb/s", "efa", 400.0),
+        ("Ethernet 100 Gb/s a node", "tcp", 12.5),
+        ("InfiniBand HDR, 200 Gb/s a GPU", "ib", 200.0),
+        ("RoCE (mlx5), 8 NICs a node, rate not stated (400 Gb/s typical)", "roce", 400.0),
+    ] {
+        let text = format!(
+            "# collective: all_reduce\n# gpus: 16\n# nodes: 2\n# kind: H100-SXM-IB\n\
+             # inter_link: {link}\n8,1\n"
+        );
+        let cluster = Table::parse(&text).unwrap().cluster(&catalog).unwrap();
+        assert_eq!(cluster.network.as_deref(), Some(network), "{link}");
+        assert!((cluster.node_net_gbps() - gbps).abs() < 1e-9, "{link}: {cluster:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_sentence() {
+    let mut catalog = catalog();
+    let h100 = catalog.cluster("h100x8").unwrap().clone();
+    let told = |nodes, ranks| catalog.place(&h100, nodes, ranks).unwrap_err().to_string();
+    assert_eq!(
+        told(1_000_000_000, 8),
+        "1000000000 nodes are more than the model goes to: say --nodes 65536 or less"
+    );
+    assert_eq!(told(0, 8), "--nodes must be at least 1");
+    assert_eq!(told(2, 9), "h100x8 has 8 GPUs a node, not 9: say --ranks-per-node 8 or less");
+    assert!(told(1, 1).starts_with("one rank alone"));
+    let pcie = catalog.cluster("4090x8-pcie").unwrap();
+    let told = catalog.place(pcie, 2, 8).unwrap_err().to_string();
+    assert!(told.contains("without a network"), "{told}");
+    let mut file = |text: &str| catalog.add_text("mine.toml", text).unwrap_err().to_string();
+    let good = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\n\
+                gpus_per_node = 8\nnetwork = \"ib\"\nnics_per_node = 8\nnic_Gbps = 400\n";
+    assert!(
+        file(&good.replace("\"ib\"", "\"ibb\"")).contains("no network is called ibb; nearest: ib")
+    );
+    assert!(file(&good.replace("= 400", "= 0")).contains("nic_Gbps = 0: a NIC sends more than 0"));
+    assert!(file(&good.replace("= 400", "= nan")).contains("a NIC sends more than 0"));
+    assert!(file(&good.replace("\"h100\"", "\"h1000\"")).contains("no card is called h1000"));
+    assert!(file("name = 3").starts_with("mine.toml: line 1: invalid type"));
+    assert!(file(&good.replace("per_node = 8", "per_node = 0")).contains("mine.toml"));
+    for text in ["", "# collective: all_reduce\n8,1", "bytes,time_us\n8,nan"] {
+        Table::parse(text).unwrap_err();
+    }
+}
+
+#[test]
+fn given_points_come_out_as_measured() {
+    let placement = place(&catalog(), "h100", 2, 8);
+    let settings = Settings::default();
+    let given = [(1 << 20, 150.0), (256 << 20, 2100.0)];
+    let collective = Collective::AllReduce;
+    let learned = Calibration::fit(&placement, &settings, collective, &given).unwrap();
+    for (bytes, measured) in given {
+        let it = predict(&placement, &settings, collective, bytes, &learned).unwrap();
+        assert!((it.time_us / measured - 1.0).abs() < 0.06, "{it:?} for {measured}");
+    }
+}
+
+#[test]
+fn sizes_and_times_are_read_as_typed() {
+    assert_eq!(parse_bytes("64K").unwrap(), 65_536);
+    assert_eq!(parse_bytes("1.5G").unwrap(), 1_610_612_736);
+    assert_eq!(bytes_text(65_536), "64K");
+    assert_eq!(bytes_text(1000), "1000");
+    assert!((parse_us("1.1ms").unwrap() - 1100.0).abs() < 1e-9);
+    assert_eq!(parse_point("1M=76us").unwrap(), (1 << 20, 76.0));
+    for wrong in ["", "K", "-1", "1X", "1e99", "0", "99999T"] {
+        parse_bytes(wrong).unwrap_err();
+    }
+    for wrong in ["76", "0us", "us", "1h"] {
+        parse_us(wrong).unwrap_err();
+    }
+}
+
+proptest! {
+    /// For a fixed algorithm and protocol, more bytes never take less time.
+    #[test]
+    fn time_grows_with_size(
+        cluster in 0_usize..200,
+        nodes in 1_u64..300,
+        share in 1_u32..17,
+        bytes in 1_u64..(1 << 36),
+        more in 1_u64..(1 << 30),
+    ) {
+        let catalog = catalog();
+        let cluster = &catalog.clusters[cluster % catalog.clusters.len()];
+        let per_node = share.min(cluster.gpus_per_node);
+        let Ok(placement) = catalog.place(cluster, nodes, per_node) else { return Ok(()) };
+        for collective in Collective::ALL {
+            for algorithm in Algorithm::TUNED {
+                for protocol in Protocol::ALL {
+                    let time = |bytes: u64| {
+                        let bytes = bytes as f64;
+                        model::parts(&placement, collective, algorithm, protocol, bytes).time_us()
+                    };
+                    let (less, larger) = (time(bytes), time(bytes + more));
+                    prop_assert!(
+                        less > 0.0 && larger >= less * (1.0 - 1e-9),
+                        "{} {collective} {algorithm} {protocol}: {bytes} takes {less}, \
+                         {more} more take {larger}", cluster.name
+                    );
+                }
+            }
+        }
+    }
+
+    /// No prediction beats the links: a GPU's own on one node (twice that in the switch, where a
+    /// byte travels once for nccl-tests' two), and the NICs between nodes.
+    #[test]
+    fn bus_bandwidth_never_beats_the_link(
+        cluster in 0_usize..200,
+        nodes in 1_u64..300,
+        share in 1_u32..17,
+        bytes in 1_u64..(1 << 40),
+    ) {
+        let catalog = catalog();
+        let cluster = &catalog.clusters[cluster % catalog.clusters.len()];
+        let per_node = share.min(cluster.gpus_per_node);
+        let Ok(placement) = catalog.place(cluster, nodes, per_node) else { return Ok(()) };
+        for collective in Collective::ALL {
+            let settings = Settings::default();
+            let it = predict(&placement, &settings, collective, bytes, &Calibration::default()).unwrap();
+            let algorithm_gbps = bytes as f64 / (it.time_us * 1000.0);
+            let bus = algorithm_gbps * collective.bus_factor(placement.ranks);
+            if placement.per_domain > 1 {
+                prop_assert!(bus <= 2.0 * placement.card.gpu_gbps(), "{}: {it:?}", cluster.name);
+            }
+            if placement.domains > 1 && collective != Collective::AllToAll {
+                let times = if placement.domains == 2 { 2.0 } else { 1.0 };
+                prop_assert!(bus <= times * placement.net_gbps * 1.001, "{}: {it:?}", cluster.name);
+            }
+        }
+    }
+}
