@@ -11,7 +11,7 @@ const LONGEST_NOTE: usize = 4000;
 /// written as `\u001b`: none of them reaches the terminal, and JSON stays JSON.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub(crate) fn text(text: &str) -> io::Result<()> {
     print(harmless(text).as_bytes())
 }
