@@ -109,6 +109,10 @@ impl Catalog {
         if !(1..=1024).contains(&cluster.gpus_per_node) {
             return Err(nonsense("gpus_per_node is between 1 and 1,024".into()));
         }
+        let domain = cluster.domain_gpus.unwrap_or(cluster.gpus_per_node);
+        if !(cluster.gpus_per_node..=1024).contains(&domain) {
+            return Err(nonsense("domain_gpus is between gpus_per_node and 1,024".into()));
+        }
         self.clusters.push(cluster);
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Cluster {
                     if *nodes == 1 || domains == 1 {
                         *nodes == domains
                     } else {
-                        domains <= nodes * 2 && *nodes <= domains * 2
+                        domains <= nodes.saturating_mul(2) && *nodes <= domains.saturating_mul(2)
                     }
                 })
         })

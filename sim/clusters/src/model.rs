@@ -269,17 +269,17 @@ fn outside_busbw(
 fn ramp(placement: &Placement, algorithm: Algorithm) -> Rate {
     let card = &placement.card;
     if let Some(network) = &placement.network {
-        return Rate {
-            busbw_gbps: 1.0,
-            latency_us: 0.0,
-            ramp: network.ramp,
-            ramp_end_us: network.ramp_end_us,
-        };
+        return network_ramp(network);
     }
     match (algorithm, card.switch) {
         (Algorithm::Nvls | Algorithm::NvlsTree, Some(rate)) => rate,
         _ => card.ring,
     }
+}
+
+/// How rates are reached over a network; only the ramp of it counts.
+fn network_ramp(network: &Network) -> Rate {
+    Rate { busbw_gbps: 1.0, latency_us: 0.0, ramp: network.ramp, ramp_end_us: network.ramp_end_us }
 }
 
 /// Latency and transfer of an all_to_all: inside the node and between nodes at once.
@@ -289,20 +289,13 @@ fn all_to_all(placement: &Placement, bytes: f64) -> (f64, f64) {
     let local = f64::from(placement.per_domain);
     let inside = bytes * (local - 1.0) / ranks / (card.all_to_all.busbw_gbps * 1000.0);
     let Some(network) = &placement.network else {
-        let peers = (local - 1.0) * 0.0;
-        return (card.all_to_all.latency_us + peers, card.all_to_all.transfer_us(inside));
+        return (card.all_to_all.latency_us, card.all_to_all.transfer_us(inside));
     };
     let per_rank = placement.net_gbps / local * network.all_to_all_share;
     let outside = bytes * (ranks - local) / ranks / (per_rank * 1000.0);
     let latency =
         card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);
-    let ramp = Rate {
-        busbw_gbps: 1.0,
-        latency_us: 0.0,
-        ramp: network.ramp,
-        ramp_end_us: network.ramp_end_us,
-    };
-    (latency, ramp.transfer_us(larger(inside, outside)))
+    (latency, network_ramp(network).transfer_us(larger(inside, outside)))
 }
 
 /// Latency and transfer of a send to the next rank and a receive from the one before.

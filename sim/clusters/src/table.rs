@@ -55,6 +55,8 @@ pub enum TableError {
     Empty,
 }
 
+/// The most GPUs of a node.
+const MOST_GPUS_PER_NODE: u32 = 1024;
 /// The most rows of a table.
 const MOST_ROWS: usize = 100_000;
 
@@ -96,11 +98,16 @@ impl Table {
         if points.is_empty() {
             return Err(TableError::Empty);
         }
+        let (gpus, nodes) = (number("gpus")?, number("nodes")?);
+        if gpus.div_ceil(nodes) > MOST_GPUS_PER_NODE {
+            let why = format!("{gpus} GPUs on {nodes} nodes are more than any node holds");
+            return Err(TableError::Line { line: 1, why });
+        }
         let words = |key: &str| value(key).unwrap_or_default().to_owned();
         Ok(Self {
             collective,
-            gpus: number("gpus")?,
-            nodes: number("nodes")?,
+            gpus,
+            nodes,
             kind: needed("kind")?.to_owned(),
             gpu_model: words("gpu_model"),
             intra_link: words("intra_link"),
@@ -189,12 +196,8 @@ impl Table {
                 cluster.nic_gbps = 100.0;
             }
         }
-        if per_node > cluster.gpus_per_node {
-            let domain = cluster.domain_gpus.unwrap_or(0);
-            if self.nodes == 1 || domain >= per_node {
-                cluster.gpus_per_node = per_node;
-            }
-        }
+        // The table knows how many GPUs its nodes have at least.
+        cluster.gpus_per_node = cluster.gpus_per_node.max(per_node);
         Ok(cluster)
     }
 }

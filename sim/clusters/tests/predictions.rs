@@ -180,6 +180,9 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     assert!(file(&good.replace("\"h100\"", "\"h1000\"")).contains("no card is called h1000"));
     assert!(file("name = 3").starts_with("mine.toml: line 1: invalid type"));
     assert!(file(&good.replace("per_node = 8", "per_node = 0")).contains("mine.toml"));
+    assert!(file(&format!("{good}domain_gpus = 4000000000\n")).contains("domain_gpus is between"));
+    let huge = "# collective: all_reduce\n# gpus: 4000000000\n# nodes: 1\n# kind: H100\n8,1";
+    assert!(Table::parse(huge).unwrap_err().to_string().contains("more than any node holds"));
     for text in ["", "# collective: all_reduce\n8,1", "bytes,time_us\n8,nan"] {
         Table::parse(text).unwrap_err();
     }
