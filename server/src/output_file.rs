@@ -5,6 +5,7 @@
 //! renamed, so that a full disk leaves the old one.
 
 use anyhow::{Context, Result, bail};
+use lockstep_core::plan::Plan;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -160,6 +161,19 @@ pub(crate) fn write_whole(
         let _ = fs::remove_file(&beside);
     }
     moved
+}
+
+/// Writes a plan: as JSON if the file is called so, else binary. Whether what is there may be replaced was checked
+/// before.
+///
+/// # Errors
+/// Those of [`write_whole`].
+pub(crate) fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
+    let bytes = match path.extension().is_some_and(|extension| extension == "json") {
+        true => plan.to_json().into_bytes(),
+        false => plan.to_bytes(),
+    };
+    write_whole(path, |out| Ok(out.write_all(&bytes)?))
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn a_report_is_written_for_an_issue_and_as_a_page() {
 fn a_byte_order_mark_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let program = "def main():\n    dist.barrier()\nrun(main, world_size=2)\n";
+    let program = "def main():\n    dist.init_process_group('gloo')\n    dist.barrier()\nrun(main, world_size=2)\n";
     let plan = lockstep(["plan", "all_reduce"]).out;
     for (name, text) in [("p.py", program), ("plan.json", &plan)] {
         std::fs::write(path(name), format!("\u{feff}{text}")).unwrap();

@@ -55,3 +55,15 @@ fn what_cannot_be_repaired_is_said() {
     std::fs::write(&log, "nothing\n").unwrap();
     assert_refused(&lockstep(["repair", log.to_str().unwrap()]), "tells of no calls");
 }
+
+/// Two of four ranks have a profile: what the others did is assumed, and so no evidence of health.
+#[test]
+fn a_replay_that_assumes_calls_is_never_healthy() {
+    let profiles = format!("{}/data/kineto", env!("CARGO_MANIFEST_DIR"));
+    let simulated = lockstep(["sim", &profiles, "--json"]);
+    let said = json(&simulated);
+    assert_eq!((simulated.code, &said["findings"]["verdict"]), (3, &"inconclusive".into()), "{said}");
+    let unseen = said["findings"]["unseen"].to_string();
+    assert!(unseen.contains("assumed to call as rank 0 does"), "{unseen}");
+    assert_eq!(lockstep(["run", &profiles]).code, 3);
+}

@@ -3,12 +3,13 @@
 //! The calls of each side are aligned with those of the first by Myers' difference algorithm, as lines of two
 //! texts are.
 
+use crate::facts::program_order::same;
 use crate::model::index::{Job, Made};
 use crate::report::{Ladder, LadderCall, LadderSide, LadderStep, Rung};
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallSignature, TensorShape};
+use lockstep_core::trace::TensorShape;
 use lockstep_formats::frames::short_frame;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::collections::BTreeMap;
@@ -26,11 +27,11 @@ const FRAMES: usize = 12;
 /// A disagreement so many rungs away from a finding's call is another one.
 const NEAR: usize = 64;
 
-/// What a ladder is about.
+/// The finding that a ladder illustrates.
 pub(crate) struct About<'f> {
-    /// Whom the finding blames, ascending.
+    /// The ranks that the finding blames, ascending.
     pub(crate) culprits: &'f [GlobalRank],
-    /// Who waits because of them, ascending.
+    /// The ranks that wait because of them, ascending.
     pub(crate) victims: &'f [GlobalRank],
     /// The finding's call, as the majority counts.
     pub(crate) call: Option<(GroupId, u64)>,
@@ -201,7 +202,7 @@ fn rungs<'a>(job: &Job<'a>, first: &Side<'a>, others: &[Side<'a>]) -> Vec<Cells<
     all
 }
 
-/// Which rung a ladder is about: the disagreement nearest to the finding's call, else that call, else the first
+/// Chooses the rung to show: the disagreement nearest to the finding's call, else that call, else the first rung
 /// that a side has not reached.
 fn focus(job: &Job<'_>, about: &About<'_>, rungs: &[Cells<'_>]) -> Option<usize> {
     let after = |at: usize| rungs.get(at + 1..).unwrap_or_default();
@@ -310,15 +311,15 @@ fn message(job: &Job<'_>, made: Made<'_>) -> Option<(GlobalRank, GlobalRank)> {
 /// True if two ranks made the same call, in groups that stand for each other; a send and its receive are one.
 fn same_call(job: &Job<'_>, a: Made<'_>, b: Made<'_>) -> bool {
     let (one, other) = (&a.record.call, &b.record.call);
-    job.roles().same(one.group, other.group)
-        && match (one.p2p, other.p2p) {
-            (true, true) => message(job, a) == message(job, b) && one.tag == other.tag,
-            (false, false) => {
-                std::sync::Arc::ptr_eq(one, other)
-                    || CallSignature::of(one).difference(&CallSignature::of(other)).is_none()
-            }
-            _ => false,
+    match (one.p2p, other.p2p) {
+        (true, true) => {
+            job.roles().same(one.group, other.group)
+                && message(job, a) == message(job, b)
+                && one.tag == other.tag
         }
+        (false, false) => same(a.record, b.record, job.roles()),
+        _ => false,
+    }
 }
 
 /// True if a call is the one of a group and number, or stands for it.

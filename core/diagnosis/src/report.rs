@@ -117,7 +117,7 @@ pub struct Rung {
     pub differs: bool,
 }
 
-/// What one side of a [`Ladder`] did at one rung.
+/// The action of one side of a [`Ladder`] at one rung.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LadderStep {
@@ -134,7 +134,7 @@ pub enum LadderStep {
 pub struct LadderCall {
     /// PyTorch's name: `all_reduce`.
     pub op: String,
-    /// What people call its group.
+    /// The group's description, or its name if it has none.
     pub group: String,
     /// Its number in the group.
     pub seq: Option<u64>,

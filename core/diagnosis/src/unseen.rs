@@ -6,7 +6,7 @@
 use crate::words;
 use crate::words::{cap_ranks, group_label};
 use lockstep_core::plan::remark::Remark;
-use lockstep_core::plan::{Action, Plan};
+use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallState, Outcome, RankLog};
 use lockstep_core::words::counted;
@@ -120,20 +120,26 @@ fn group_without_calls(log: &CallLog) -> Option<String> {
     ))
 }
 
-/// Parts of a plan's program that are run without being followed, a sentence each: they may make other calls, or
-/// use other parameters.
+/// What a plan says of itself that keeps it from being healthy, a sentence each: parts of its program that are run
+/// without being followed, and what a replay assumes of calls that were not recorded.
 pub fn not_followed(plan: &Plan) -> Vec<String> {
     let mut reasons = Vec::new();
-    let ops = plan.programs.iter().flat_map(|program| &program.ops);
-    for op in ops {
-        let Action::Sleep { name, duration_ns: 0 } = &op.action else { continue };
-        let Some(Remark::NotFollowed { what, line, why }) = Remark::parse(name) else { continue };
-        let path = op.at.and_then(|at| plan.sources.get(at.source as usize));
-        let path = path.map(|source| format!("{}:", source.path));
-        let line = path.map_or_else(|| format!("line {line}"), |path| format!("{path}{line}"));
-        let reason = format!(
-            "{what} ({line}) is not followed, since {why}: which calls and gradients come of it is not known."
-        );
+    for op in plan.programs.iter().flat_map(|program| &program.ops) {
+        let reason = match Remark::of(op) {
+            Some(Remark::NotFollowed { what, line, why }) => {
+                let source = op.at.and_then(|at| plan.sources.get(at.source as usize));
+                let line = match source {
+                    Some(source) => format!("{}:{line}", source.path),
+                    None => format!("line {line}"),
+                };
+                format!(
+                    "{what} ({line}) is not followed, since {why}: which calls and gradients come of it is not \
+                     known."
+                )
+            }
+            Some(Remark::Assumed { what }) => format!("The recording does not show it: {what}."),
+            _ => continue,
+        };
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }

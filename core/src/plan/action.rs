@@ -244,6 +244,28 @@ impl Call {
         }
     }
 
+    /// A collective by its default algorithm, with equal parts.
+    pub fn collective_of(
+        group: GroupId,
+        collective: Collective,
+        count: u64,
+        input: Option<TensorId>,
+        output: Option<TensorId>,
+    ) -> Call {
+        Call::Collective {
+            group,
+            collective,
+            count,
+            input,
+            output,
+            algorithm: None,
+            channels: None,
+            segments: None,
+            schedule: None,
+            splits: None,
+        }
+    }
+
     /// PyTorch's name of the call, when the program goes on at once.
     pub fn async_name(&self) -> &'static str {
         match self {

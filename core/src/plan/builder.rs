@@ -209,18 +209,11 @@ impl ProgramBuilder {
         output: Option<TensorId>,
         algorithm: Option<Algorithm>,
     ) -> u32 {
-        self.call(Call::Collective {
-            group,
-            collective,
-            count,
-            input,
-            output,
-            algorithm,
-            channels: None,
-            segments: None,
-            schedule: None,
-            splits: None,
-        })
+        let mut call = Call::collective_of(group, collective, count, input, output);
+        if let Call::Collective { algorithm: chosen, .. } = &mut call {
+            *chosen = algorithm;
+        }
+        self.call(call)
     }
 
     /// `dist.barrier`.

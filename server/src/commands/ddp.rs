@@ -7,7 +7,7 @@ mod text;
 
 pub(crate) use arguments::Arguments;
 
-use crate::output_file::{FileKind, write_whole};
+use crate::output_file::{FileKind, write_plan};
 use crate::{files, terminal};
 use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
@@ -344,12 +344,4 @@ fn swept(caps: &[String], model: &Model, setting: &Setting) -> Result<Result<Swe
     });
     let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
     Ok(sweep_caps(model, setting, &caps))
-}
-
-fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
-    let bytes = match path.extension().is_some_and(|end| end == "json") {
-        true => plan.to_json().into_bytes(),
-        false => plan.to_bytes(),
-    };
-    write_whole(path, |out| Ok(out.write_all(&bytes)?))
 }

@@ -1,6 +1,6 @@
 //! `lockstep repair`: the change that would mend a recorded job, tried in the simulator.
 
-use crate::output_file::{FileKind, Overwrite, write_whole};
+use crate::output_file::{FileKind, Overwrite, write_plan};
 use crate::plan_source::Replayable;
 use crate::terminal;
 use anyhow::Result;
@@ -51,9 +51,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let replayable = Replayable::read(&arguments.paths)?;
     let repair = replayable.repair()?;
     if let Some(path) = &arguments.output {
-        let json = path.extension().is_some_and(|end| end == "json");
-        let bytes = if json { repair.plan.to_json().into_bytes() } else { repair.plan.to_bytes() };
-        write_whole(path, |out| Ok(out.write_all(&bytes)?))?;
+        write_plan(path, &repair.plan)?;
     }
     let assumed = &replayable.recovered.assumed;
     let kind = replayable.read.report.findings.first().map(|finding| finding.kind);

@@ -27,9 +27,14 @@ pub enum Assumption {
     EvenParts,
     /// The first calls of a group are left out, since some members' recorders have dropped them.
     Dropped {
-        /// What people call the group.
+        /// The group's description, or its name if it has none.
         group: String,
         /// How many calls.
+        calls: u64,
+    },
+    /// The job went on: calls that not all ranks had come out of are left out.
+    LeftOut {
+        /// How many, all ranks together.
         calls: u64,
     },
     /// Of ranks nothing was recorded: they call as another one does, in the groups that they share.
@@ -51,11 +56,31 @@ pub enum Assumption {
     },
     /// A rank called in a group whose members do not name it: it is one of them.
     Member {
-        /// What people call the group.
+        /// The group's description, or its name if it has none.
         group: String,
     },
     /// What happened between calls took as long as between their recorded times.
     Computes,
+}
+
+impl Assumption {
+    /// True if it is about calls that the recording does not show: a replay with it is no evidence of health.
+    pub fn is_about_calls(&self) -> bool {
+        match self {
+            Assumption::UnknownCall { .. }
+            | Assumption::Dropped { .. }
+            | Assumption::LeftOut { .. }
+            | Assumption::LikeAnother { .. }
+            | Assumption::Ended { .. } => true,
+            Assumption::Sums
+            | Assumption::FirstRankIsRoot
+            | Assumption::Bytes { .. }
+            | Assumption::EvenParts
+            | Assumption::Stays { .. }
+            | Assumption::Member { .. }
+            | Assumption::Computes => false,
+        }
+    }
 }
 
 impl fmt::Display for Assumption {
@@ -77,6 +102,10 @@ impl fmt::Display for Assumption {
                 "the first {calls} recorded calls of {group} are left out: some members' recorders have dropped \
                  theirs"
             ),
+            Assumption::LeftOut { calls } => {
+                let (noun, are) = if *calls == 1 { ("call", "is") } else { ("calls", "are") };
+                write!(f, "{calls} {noun} that not all ranks had come out of {are} left out")
+            }
             Assumption::LikeAnother { ranks, like } => {
                 write!(f, "{} left nothing: assumed to call as rank {like} does", named(ranks))
             }

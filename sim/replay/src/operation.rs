@@ -118,18 +118,7 @@ pub(crate) fn call_of(
     };
     let input = input.map(|numel| tensors.of(plan, dtype, numel));
     let output = output.map(|numel| tensors.of(plan, dtype, numel));
-    Call::Collective {
-        group,
-        collective,
-        count,
-        input,
-        output,
-        algorithm: None,
-        channels: None,
-        segments: None,
-        schedule: None,
-        splits: None,
-    }
+    Call::collective_of(group, collective, count, input, output)
 }
 
 fn collective_of(called: &Called, assumed: &mut BTreeSet<Assumption>) -> Collective {

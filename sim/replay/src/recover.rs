@@ -4,6 +4,7 @@ use crate::assumption::Assumption;
 use crate::operation::{Tensors, call_of, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, CallState, RankLog, RankState, Trace};
@@ -125,6 +126,7 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     let went_on = end == RecordingEnd::WentOn;
     let window = Window::of(log, went_on, &mut recovery.assumed);
     let hangs = !went_on && log.logs().any(|(_, own)| own.calls.iter().any(pending));
+    let mut left_out = 0;
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
@@ -132,6 +134,7 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
         let made =
             made.into_iter().filter_map(|(op, call)| Some(MadeOf { op, record: *at.get(call)? }));
         recovery.made.insert(rank, made.collect());
+        left_out += own.calls.iter().filter(|record| window.is_left_out(record)).count() as u64;
         match &own.state {
             RankState::Died { how } => program.push(plain(Action::Die { how: how.clone() })),
             _ if hangs && !calls.iter().any(|call| pending(call)) => {
@@ -141,6 +144,9 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
             _ => {}
         }
         recovery.programs.insert(rank, Program { ops: program });
+    }
+    if left_out > 0 {
+        recovery.assumed.insert(Assumption::LeftOut { calls: left_out });
     }
     recovery.add_calls_behind_stays();
     recovery.add_unrecorded(hangs);
@@ -428,12 +434,20 @@ impl<'a> Recovery<'a> {
             self.assumed.insert(Assumption::Stays { ranks: self.stays });
         }
         let (mut programs, made) = (self.programs, self.made);
+        let assumed: Vec<Assumption> = self.assumed.into_iter().collect();
+        let about_calls = assumed.iter().filter(|one| one.is_about_calls());
+        let remarks: Vec<Op> = about_calls
+            .map(|one| Remark::Assumed { what: one.to_string() }.to_op(None))
+            .collect();
         let plan = self.plan.every_rank(|rank, program| {
-            for op in programs.remove(&rank).unwrap_or_default().ops {
-                program.push_op(op);
+            let ops = programs.remove(&rank).unwrap_or_default().ops;
+            let ends = ops.last().is_some_and(|op| op.action.ends_by().is_some());
+            ops.into_iter().for_each(|op| drop(program.push_op(op)));
+            if !ends {
+                remarks.iter().cloned().for_each(|op| drop(program.push_op(op)));
             }
         })?;
-        Ok(Recovered { plan, assumed: self.assumed.into_iter().collect(), made })
+        Ok(Recovered { plan, assumed, made })
     }
 }
 

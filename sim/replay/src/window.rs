@@ -81,6 +81,13 @@ impl Window {
         }
     }
 
+    /// True of a call, in a job that went on, that not all members had come out of.
+    pub(crate) fn is_left_out(&self, record: &CallRecord) -> bool {
+        let Some(last) = &self.last else { return false };
+        let behind = |seq: u64| last.get(&record.call.group).is_none_or(|last| seq > *last);
+        record.state != CallState::Completed || (!record.call.p2p && record.seq.is_some_and(behind))
+    }
+
     /// Which calls of a rank are replayed, by their index, in their order.
     pub(crate) fn calls(
         &self,
@@ -90,7 +97,7 @@ impl Window {
     ) -> Vec<usize> {
         let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
         let kept = calls.iter().enumerate().filter(|(_, record)| {
-            if self.last.is_some() && record.state != CallState::Completed {
+            if self.is_left_out(record) {
                 return false;
             }
             if let Some((lane, _)) = lane(log, rank, record) {
@@ -100,9 +107,7 @@ impl Window {
             }
             let Some(seq) = record.seq.filter(|_| !record.call.p2p) else { return true };
             let group = &record.call.group;
-            let last = self.last.as_ref().and_then(|last| last.get(group));
             self.first.get(group).is_none_or(|first| seq >= *first)
-                && last.is_none_or(|last| seq <= *last)
         });
         kept.map(|(at, _)| at).collect()
     }

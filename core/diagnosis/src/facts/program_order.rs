@@ -478,7 +478,7 @@ fn is_habit(calls: &[&CallRecord], at: usize) -> bool {
 }
 
 /// True if both are the same call, in groups that stand for each other.
-fn same(a: &CallRecord, b: &CallRecord, roles: &Roles) -> bool {
+pub(crate) fn same(a: &CallRecord, b: &CallRecord, roles: &Roles) -> bool {
     roles.same(a.call.group, b.call.group)
         && (std::sync::Arc::ptr_eq(&a.call, &b.call)
             || CallSignature::of(&a.call).difference(&CallSignature::of(&b.call)).is_none())

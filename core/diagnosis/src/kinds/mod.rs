@@ -14,7 +14,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident in $file:ident,)*) => {
         $(mod $file;)*
 
-        /// What kind of problem a finding is.
+        /// The kind of problem that a finding reports.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
@@ -27,7 +27,7 @@ macro_rules! kinds {
             /// Every kind, in the order in which they are listed.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// What there is to know of it.
+            /// Explains the kind: its meaning, its look in dumps, logs and stacks, its fix.
             pub fn explanation(self) -> &'static Explanation {
                 match self {
                     $(Kind::$kind => &$file::EXPLANATION,)*

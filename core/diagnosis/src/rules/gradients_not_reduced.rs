@@ -5,7 +5,6 @@ use crate::claim::Claim;
 use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::report::{Certainty, Evidence};
-use crate::rules::work_dropped::of_rank;
 use crate::words::{at_line, cap_ranks, s};
 use lockstep_core::plan::remark::{BACKWARD, Remark};
 use lockstep_core::plan::{Action, Op, Plan};
@@ -71,14 +70,12 @@ struct LocalStep {
 /// The first such step of a rank; none where the program itself communicates between the pass and the step, as
 /// one does that averages gradients by hand.
 fn local_step(plan: &Plan, rank: GlobalRank) -> Option<LocalStep> {
-    of_rank(plan, rank).iter().find(|(remark, _)| matches!(remark, Remark::NotReduced { .. }))?;
     let ops = &plan.program(rank)?.ops;
-    let remark = |op: &Op| match &op.action {
-        Action::Sleep { name, duration_ns: 0 } => Remark::parse(name),
+    let step = |(at, op): (usize, &Op)| match Remark::of(op) {
+        Some(Remark::NotReduced { past }) => Some((at, past)),
         _ => None,
     };
-    let at = ops.iter().position(|op| matches!(remark(op), Some(Remark::NotReduced { .. })))?;
-    let Remark::NotReduced { past } = remark(ops.get(at)?)? else { return None };
+    let (at, past) = ops.iter().enumerate().find_map(step)?;
     let is_pass = |op: &Op| matches!(&op.action, Action::Compute { name, .. } if name == BACKWARD);
     let before = ops.get(..at)?;
     let pass = before.iter().rposition(is_pass)?;

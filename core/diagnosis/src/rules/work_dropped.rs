@@ -8,7 +8,7 @@ use crate::report::{Certainty, Evidence};
 use crate::words;
 use crate::words::{at_line, cap_ranks, s};
 use lockstep_core::plan::remark::Remark;
-use lockstep_core::plan::{Action, Op, Plan, SourceLine};
+use lockstep_core::plan::{Plan, SourceLine};
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -21,11 +21,7 @@ type Place = (Option<(u32, u32)>, String);
 /// A rank's remarks, with their lines.
 pub(crate) fn of_rank(plan: &Plan, rank: GlobalRank) -> Vec<(Remark, Option<SourceLine>)> {
     let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
-    let remark = |op: &Op| match &op.action {
-        Action::Sleep { name, duration_ns: 0 } => Some((Remark::parse(name)?, op.at)),
-        _ => None,
-    };
-    ops.iter().filter_map(remark).collect()
+    ops.iter().filter_map(|op| Some((Remark::of(op)?, op.at))).collect()
 }
 
 /// The findings.
@@ -54,7 +50,8 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         Remark::NewGroup { .. }
         | Remark::TagIgnored { .. }
         | Remark::NotReduced { .. }
-        | Remark::NotFollowed { .. } => return None,
+        | Remark::NotFollowed { .. }
+        | Remark::Assumed { .. } => return None,
         Remark::Failed { call, error } => (
             call,
             Certainty::Certain,

@@ -11,6 +11,7 @@ mod lost_wait;
 pub use backward_pass::{BACKWARD, BackwardPass};
 pub use lost_wait::{Lost, LostWait};
 
+use crate::plan::{Action, Op, SourceLine};
 use crate::rank::GlobalRank;
 use std::fmt;
 
@@ -77,9 +78,27 @@ pub enum Remark {
         /// Why: a few words behind "since".
         why: String,
     },
+    /// The plan was recovered from a recording that does not show this, which is assumed.
+    Assumed {
+        /// What is assumed, as a clause.
+        what: String,
+    },
 }
 
 impl Remark {
+    /// The remark that an operation makes: one that idles for no time, under the remark's name.
+    pub fn of(op: &Op) -> Option<Remark> {
+        match &op.action {
+            Action::Sleep { name, duration_ns: 0 } => Remark::parse(name),
+            _ => None,
+        }
+    }
+
+    /// The operation that makes this remark.
+    pub fn to_op(&self, at: Option<SourceLine>) -> Op {
+        Op { action: Action::Sleep { name: self.to_string(), duration_ns: 0 }, at, via: None }
+    }
+
     /// The remark that an operation's name tells of; `None` of any other name.
     pub fn parse(name: &str) -> Option<Remark> {
         let dropped = || {
@@ -128,7 +147,12 @@ impl Remark {
             let line = line.parse().ok()?;
             Some(Remark::NotFollowed { what: what.to_owned(), line, why: why.to_owned() })
         };
-        let of_program = || tag().or_else(not_reduced).or_else(not_followed);
+        let assumed = || {
+            let what = name.strip_prefix(ASSUMED)?.to_owned();
+            Some(Remark::Assumed { what })
+        };
+        let of_program =
+            || tag().or_else(not_reduced).or_else(assumed).or_else(not_followed);
         of_program()
             .or_else(new_group)
             .or_else(dropped)
@@ -150,6 +174,7 @@ const UNSYNCED: &str = "a pass under no_sync()";
 const PAST: &str = "a pass through the wrapped model";
 const LINE: &str = " in line ";
 const UNFOLLOWED: &str = " is not followed, since ";
+const ASSUMED: &str = "the replay assumes: ";
 const UNHEARD: &str = ", and nobody waits for it";
 
 impl fmt::Display for Remark {
@@ -172,6 +197,7 @@ impl fmt::Display for Remark {
             Remark::NotFollowed { what, line, why } => {
                 write!(f, "{what}{LINE}{line}{UNFOLLOWED}{why}")
             }
+            Remark::Assumed { what } => write!(f, "{ASSUMED}{what}"),
         }
     }
 }
@@ -186,7 +212,7 @@ mod tests {
         fn a_name_tells_what_was_said(
             ranks in proptest::collection::vec(0u32..99, 0..5),
             error in "\\PC{0,20}",
-            nth in 0usize..8,
+            nth in 0usize..9,
         ) {
             let remarks = [
                 Remark::NewGroup {
@@ -199,7 +225,8 @@ mod tests {
                 Remark::Unheld { call: "irecv".into(), name: "req".into() },
                 Remark::TagIgnored { received: -3, sent: 4, from: GlobalRank(2) },
                 Remark::NotReduced { past: nth % 2 == 0 },
-                Remark::NotFollowed { what: "Net.forward".into(), line: 7, why: error },
+                Remark::NotFollowed { what: "Net.forward".into(), line: 7, why: error.clone() },
+                Remark::Assumed { what: error },
             ];
             let said = remarks[nth].to_string();
             prop_assert_eq!(Remark::parse(&said), Some(remarks[nth].clone()));

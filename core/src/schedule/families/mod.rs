@@ -150,6 +150,7 @@ mod tests {
             "sharp",
             "swing",
         ];
+        assert_eq!(names.len(), Algorithm::ALL.len(), "a new family comes last in this list");
         for (number, (name, algorithm)) in (0..).zip(names.into_iter().zip(Algorithm::ALL)) {
             assert_eq!(algorithm.name(), name);
             assert_eq!(serde_json::to_value(algorithm).unwrap(), name);

@@ -122,18 +122,11 @@ pub(super) fn collective_call(
     output: Option<TensorId>,
     splits: Option<Splits>,
 ) -> Call {
-    Call::Collective {
-        group,
-        collective,
-        count,
-        input,
-        output,
-        algorithm: None,
-        channels: None,
-        segments: None,
-        schedule: None,
-        splits,
+    let mut call = Call::collective_of(group, collective, count, input, output);
+    if let Call::Collective { splits: parts, .. } = &mut call {
+        *parts = splits;
     }
+    call
 }
 
 /// `into[..] = from[..]`, or `into[..] = into[..] op from[..]`; tensors of the same number of

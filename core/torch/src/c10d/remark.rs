@@ -68,8 +68,7 @@ impl Noted {
 
     /// The moment of the plan that says it.
     pub(super) fn op(self) -> Op {
-        let action = Action::Sleep { name: self.remark.to_string(), duration_ns: 0 };
-        Op { action, at: self.at, via: None }
+        self.remark.to_op(self.at)
     }
 }
 
