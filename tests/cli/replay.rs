@@ -62,7 +62,11 @@ fn a_replay_that_assumes_calls_is_never_healthy() {
     let profiles = format!("{}/data/kineto", env!("CARGO_MANIFEST_DIR"));
     let simulated = lockstep(["sim", &profiles, "--json"]);
     let said = json(&simulated);
-    assert_eq!((simulated.code, &said["findings"]["verdict"]), (3, &"inconclusive".into()), "{said}");
+    assert_eq!(
+        (simulated.code, &said["findings"]["verdict"]),
+        (3, &"inconclusive".into()),
+        "{said}"
+    );
     let unseen = said["findings"]["unseen"].to_string();
     assert!(unseen.contains("assumed to call as rank 0 does"), "{unseen}");
     assert_eq!(lockstep(["run", &profiles]).code, 3);

@@ -5,8 +5,8 @@
 
 use crate::words;
 use crate::words::{cap_ranks, group_label};
-use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::Plan;
+use lockstep_core::plan::remark::Remark;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallState, Outcome, RankLog};
 use lockstep_core::words::counted;

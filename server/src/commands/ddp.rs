@@ -12,7 +12,6 @@ use crate::{files, terminal};
 use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
-use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::nearest;
 use lockstep_sim::training::{messages, simulate_training};

@@ -436,15 +436,14 @@ impl<'a> Recovery<'a> {
         let (mut programs, made) = (self.programs, self.made);
         let assumed: Vec<Assumption> = self.assumed.into_iter().collect();
         let about_calls = assumed.iter().filter(|one| one.is_about_calls());
-        let remarks: Vec<Op> = about_calls
-            .map(|one| Remark::Assumed { what: one.to_string() }.to_op(None))
-            .collect();
+        let remarks: Vec<Op> =
+            about_calls.map(|one| Remark::Assumed { what: one.to_string() }.to_op(None)).collect();
         let plan = self.plan.every_rank(|rank, program| {
             let ops = programs.remove(&rank).unwrap_or_default().ops;
             let ends = ops.last().is_some_and(|op| op.action.ends_by().is_some());
-            ops.into_iter().for_each(|op| drop(program.push_op(op)));
-            if !ends {
-                remarks.iter().cloned().for_each(|op| drop(program.push_op(op)));
+            let remarks = remarks.iter().filter(|_| !ends).cloned();
+            for op in ops.into_iter().chain(remarks) {
+                program.push_op(op);
             }
         })?;
         Ok(Recovered { plan, assumed, made })

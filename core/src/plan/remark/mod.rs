@@ -151,8 +151,7 @@ impl Remark {
             let what = name.strip_prefix(ASSUMED)?.to_owned();
             Some(Remark::Assumed { what })
         };
-        let of_program =
-            || tag().or_else(not_reduced).or_else(assumed).or_else(not_followed);
+        let of_program = || tag().or_else(not_reduced).or_else(assumed).or_else(not_followed);
         of_program()
             .or_else(new_group)
             .or_else(dropped)

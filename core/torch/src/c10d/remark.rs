@@ -60,9 +60,10 @@ impl Noted {
             // What nothing waits behind is told as that.
             Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
-            Remark::TagIgnored { .. } | Remark::NotReduced { .. } | Remark::NotFollowed { .. } => {
-                true
-            }
+            Remark::TagIgnored { .. }
+            | Remark::NotReduced { .. }
+            | Remark::NotFollowed { .. }
+            | Remark::Assumed { .. } => true,
         }
     }
 
