@@ -14,7 +14,7 @@ const MAX_FILES: usize = 100_000;
 /// Folders within folders.
 const MAX_DEPTH: usize = 8;
 
-/// What some editors put in front of a text in UTF-8, and no format of ours begins with.
+/// Some editors put this byte-order mark in front of a text in UTF-8. No format of ours begins with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The file's bytes, without a byte-order mark.

@@ -16,7 +16,7 @@ pub(crate) const REPORT_MARK: &str = "<!-- Written by lockstep diagnose --report
 /// So much of a file tells its kind.
 const BEGINNING: u64 = 4096;
 
-/// What a command writes, and so may replace.
+/// The kind of file that a command writes, and so may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// `lockstep.trace`, binary or JSON.

@@ -103,7 +103,7 @@ const RUNS: u32 = 100;
 /// Moments of such runs at most, all together.
 const MOMENTS: u64 = 20_000_000;
 
-/// What a search has found, while it draws runs to see how common that is.
+/// A failing order that a search has found. The search then draws random runs to see how common such orders are.
 #[derive(Debug)]
 struct Found {
     order: Order,

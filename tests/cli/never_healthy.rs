@@ -4,7 +4,7 @@ use super::json;
 use lockstep_tests::lockstep;
 use serde_json::Value;
 
-/// What `sim` and `explore` say of a program: the exit codes, and the simulation's report.
+/// Runs `sim` and `explore` on a program: their exit codes, and the simulation's report.
 fn said(name: &str, text: &str) -> (i32, i32, Value) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);

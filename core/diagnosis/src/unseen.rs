@@ -120,7 +120,7 @@ fn group_without_calls(log: &CallLog) -> Option<String> {
     ))
 }
 
-/// What a plan says of itself that keeps it from being healthy, a sentence each: parts of its program that are run
+/// Gives the remarks of a plan that keep it from being healthy, a sentence each: parts of its program that are run
 /// without being followed, and what a replay assumes of calls that were not recorded.
 pub fn not_followed(plan: &Plan) -> Vec<String> {
     let mut reasons = Vec::new();

@@ -32,7 +32,7 @@ struct Printed<'a> {
     /// What is mended: `op_skipped`.
     kind: &'static str,
     repair: Tried<'a>,
-    /// What the replay assumes that the recording does not tell.
+    /// The assumptions of the replay, a clause each.
     assumed: &'a [Assumption],
 }
 

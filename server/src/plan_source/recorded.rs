@@ -9,7 +9,7 @@ use lockstep_formats::archive;
 use lockstep_replay::{RecordingEnd, Recovered, Repair, recover, repair};
 use std::path::{Path, PathBuf};
 
-/// What begins a pickle of protocol 2 and above.
+/// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
 
 /// A recording, what is wrong with it, and the plan that its calls make.

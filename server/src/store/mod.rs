@@ -155,7 +155,7 @@ impl Store {
         }
     }
 
-    /// What was found amiss when the store was opened, a sentence each.
+    /// Reports the faults that were found when the store was opened, a sentence each.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }

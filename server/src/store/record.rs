@@ -113,7 +113,7 @@ pub(super) const SELECT_RUN: &str = "SELECT id, name, backend, world_size, state
 pub(super) const SELECT_TRACE: &str =
     "SELECT id, name, origin, world_size, created_ms, report FROM traces";
 
-/// What a row says where its JSON cannot be read: the row stays in the list.
+/// The report of a row whose JSON cannot be read: the row stays in the list.
 const DAMAGED: &str = "What the list says of this one is damaged. Its trace is still there: stop the service and \
                        run `lockstep data rebuild` to make the list anew from the files.";
 

@@ -1,4 +1,4 @@
-//! What a recording does not tell, and what is assumed instead.
+//! Assumptions of a replay: each stands for something that the recording does not show.
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;

@@ -18,10 +18,10 @@ const SHORTEST_PS: u64 = 1_000_000;
 /// How long a rank stays that the recording leaves where it is: for ever.
 const FOR_EVER_NS: u64 = u64::MAX;
 
-/// What stands in the plan for what happened between two calls.
+/// Names the computation that stands for the time between two calls.
 const BETWEEN: &str = "what was done between the calls";
 
-/// What stands in the plan where a rank's recording ends outside of a call.
+/// Names the operation at which a rank stays whose recording ends outside of a call.
 const STAYS: &str = "where the recording of this rank ends";
 
 /// A plan that was recovered from a recording.
@@ -102,7 +102,7 @@ pub enum RecoverError {
     /// The recording holds no calls.
     #[error("the recording holds no calls: there is nothing to replay")]
     NoCalls,
-    /// What was recorded is no plan that could be run.
+    /// The recorded calls make no plan that could be run.
     #[error("what was recorded makes no plan: {0}")]
     Plan(#[from] PlanError),
     /// A group of the recording is none.

@@ -21,7 +21,7 @@ const NAMED: usize = 4;
 /// So many times the recordings of ranks are continued by calls that others wait for.
 const CONTINUED: usize = 64;
 
-/// What is changed in a plan.
+/// The change that a repair makes to a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The ranks whose programs are changed, ascending.
@@ -247,7 +247,8 @@ fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
     Some(change)
 }
 
-/// Whom the blamed ranks are to follow: a rank beside which the finding shows them, or one that waits.
+/// The rank that the blamed ranks are changed to follow: one that the finding shows beside them, or one that
+/// waits.
 fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     let beside = finding.ladder.as_ref().and_then(|ladder| ladder.sides.first());
     let beside = beside.and_then(|side| side.ranks.first()).copied();
@@ -263,7 +264,7 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     free.or_else(|| usable.next())
 }
 
-/// What was changed in a rank's program.
+/// The changes to a rank's program.
 #[derive(Default)]
 struct Edits {
     inserted: Vec<Op>,
@@ -424,7 +425,7 @@ fn batch(plan: &mut Plan, ranks: &[GlobalRank]) -> Option<Change> {
     Some(change)
 }
 
-/// What two operations have in common that are the same collectives.
+/// A key that is equal for operations that make the same collectives.
 fn key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
     let of_call = |call: &Call| {
         let tensor = call.tensors().into_iter().flatten().next().and_then(|id| plan.tensor(id));

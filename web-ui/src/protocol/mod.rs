@@ -232,7 +232,7 @@ pub(crate) struct Repaired {
     pub(crate) verified: bool,
     /// What it comes to, in a sentence.
     pub(crate) why: String,
-    /// What the replay assumes that the recording does not tell.
+    /// The assumptions of the replay, a clause each.
     pub(crate) assumed: Vec<String>,
     /// The repaired job, simulated.
     pub(crate) opened: Opened,

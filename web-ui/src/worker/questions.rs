@@ -9,7 +9,7 @@ use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use web_sys::DedicatedWorkerGlobalScope;
 
-/// What an answer carries besides its words.
+/// An answer, with the bytes that it transfers.
 pub(super) type Attached = (Response, Option<Vec<u8>>);
 
 /// The questions that are being answered; clones are of the same.

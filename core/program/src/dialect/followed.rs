@@ -8,7 +8,7 @@
 use super::scan::Logical;
 use super::words::first_word;
 
-/// What is known of a class's `forward`.
+/// Describes a class's `forward`, as far as its text tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Followed {
     /// Its line in the program, counted from 1; 0 if the class has none.
@@ -79,7 +79,7 @@ fn body(statements: &[Logical], at: usize) -> impl Iterator<Item = &Logical> {
     statements.iter().skip(at + 1).take_while(move |own| own.indent > indent)
 }
 
-/// What a statement does that a simulated pass does not.
+/// Says which deed of a statement a simulated pass leaves out.
 fn unfollowed(own: &Logical) -> Option<String> {
     const COMMUNICATES: [&str; 3] = ["dist.", "distributed.", "funcol."];
     const DETACHES: [&str; 4] = ["no_grad", ".detach(", "inference_mode", "set_grad_enabled"];
@@ -125,7 +125,7 @@ fn in_branch(statements: &[Logical], function: usize, own: &Logical) -> bool {
     conditional || (!head && own.mask.contains(" if ") && own.mask.contains(" else "))
 }
 
-/// What a statement names of `self`.
+/// The names of `self` that a statement uses.
 fn own_names(mask: &str) -> Vec<&str> {
     let parts = mask.match_indices("self.").filter_map(|(at, word)| {
         let rest = &mask[at + word.len()..];
@@ -166,7 +166,7 @@ fn note_uses(own: &Logical, branch: bool, uses: &mut Option<Vec<String>>) {
     }
 }
 
-/// What a statement calls by name behind `front`: `self.` for methods.
+/// The names that a statement calls behind `front`: `self.` for methods.
 fn called<'s>(own: &'s Logical, front: &str) -> Vec<&'s str> {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let calls = own.mask.match_indices('(').filter_map(|(at, _)| {

@@ -51,7 +51,7 @@ pub(crate) struct Wrapped {
     graded: Arc<AtomicBool>,
 }
 
-/// Why a backward pass left gradients that DDP has not reduced.
+/// The reason for which a backward pass left gradients that DDP has not reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unreduced {
     /// It ran under `no_sync()`.
