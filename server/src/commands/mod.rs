@@ -15,6 +15,7 @@ pub(crate) mod gpu_check;
 pub(crate) mod nccl;
 pub(crate) mod plan;
 pub(crate) mod rank;
+pub(crate) mod record;
 pub(crate) mod repair;
 pub(crate) mod run;
 pub(crate) mod schedule;

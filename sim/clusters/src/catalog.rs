@@ -35,6 +35,16 @@ pub enum CatalogError {
         /// `did you mean …?` with a space before it, or nothing.
         meant: String,
     },
+    /// No card of this name in the table of what cards compute.
+    #[error("no card is called {name}:{meant} known are {known}")]
+    UnknownCard {
+        /// The name as it was given.
+        name: String,
+        /// `did you mean …?` with a space before it, or nothing.
+        meant: String,
+        /// The names of all cards.
+        known: String,
+    },
 }
 
 /// All cards, transports and clusters.

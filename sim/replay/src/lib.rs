@@ -2,12 +2,13 @@
 //!
 //! [`recover()`] turns the calls of a recording into a plan; what the recording does not tell is assumed by a stated
 //! rule and listed. [`repair()`] changes such a plan so that the ranks that a finding blames call as the others do,
-//! and simulates it: a repair that completes is proved.
+//! and simulates it: a repair that completes is proved. [`script`] makes the plan of a script that PyTorch ran.
 
 mod assumption;
 mod operation;
 mod recover;
 mod repair;
+pub mod script;
 mod window;
 
 pub use assumption::Assumption;

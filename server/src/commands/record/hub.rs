@@ -1,0 +1,455 @@
+//! What the ranks of a recorded script talk to: it keeps what they note, and carries what they tell each other.
+//!
+//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little endian),
+//! the length of its payload (8 bytes), the JSON and the payload. A rank that asks for what another has not yet
+//! posted waits. When every rank that still runs waits, nobody will post any more: all are told that they are alone,
+//! and go on with their own values. So a script that would hang is recorded past the hang.
+
+use anyhow::{Context, Result, bail};
+use lockstep_replay::script::ScriptEvent;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// The longest JSON of a message.
+const MAX_TEXT_BYTES: usize = 4 << 20;
+
+/// The longest payload of a message.
+const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
+
+/// More bytes that no rank has taken yet end the recording.
+const MAX_POSTED_BYTES: usize = 4 << 30;
+
+/// More events of all ranks end the recording: a plan could not hold them.
+const MAX_EVENTS: usize = 16_000_000;
+
+/// Messages that wait for the hub; a rank that sends more waits.
+const QUEUED: usize = 1024;
+
+/// How often the hub looks whether the script's processes still run.
+const LOOKS: Duration = Duration::from_millis(200);
+
+/// What a rank sends that is no event.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+enum Request {
+    Hello {
+        rank: u32,
+    },
+    Post {
+        key: String,
+        from: u32,
+        readers: u32,
+        #[serde(default)]
+        none: bool,
+    },
+    Take {
+        key: String,
+        from: Vec<u32>,
+    },
+    TakeAny {
+        keys: Vec<(String, u32)>,
+    },
+    Store {
+        op: StoreOp,
+        key: String,
+        #[serde(default)]
+        amount: i64,
+        #[serde(default)]
+        expected: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoreOp {
+    Set,
+    Get,
+    Add,
+    Append,
+    CompareSet,
+    Check,
+    Wait,
+    Delete,
+    NumKeys,
+}
+
+/// What a rank is answered.
+#[derive(Debug, Default, Serialize)]
+struct Answer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lengths: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<i64>,
+}
+
+/// What a connection's thread hands to the hub.
+enum Arrival {
+    Connected(u32, UnixStream),
+    Message { rank: u32, text: Vec<u8>, payload: Vec<u8> },
+    Gone(u32),
+    Broken(String),
+}
+
+/// A message that waits for what others have not posted.
+#[derive(Debug)]
+enum Waiting {
+    Parts { key: String, from: Vec<u32> },
+    Any { keys: Vec<(String, u32)> },
+    Key { key: String, get: bool },
+}
+
+/// Bytes that a rank has left for others.
+struct Posted {
+    /// `None` if the rank has nothing that it could send.
+    data: Option<Vec<u8>>,
+    readers: u32,
+}
+
+/// What the ranks of a script did.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// By rank, its events; none of a rank that was not recorded.
+    pub(super) events: BTreeMap<u32, Vec<ScriptEvent>>,
+    /// Why the recording stopped before the script's end, if it did.
+    pub(super) cut: Option<String>,
+}
+
+/// The socket on which the hub listens.
+pub(super) struct Hub {
+    arrivals: Receiver<Arrival>,
+}
+
+impl Hub {
+    /// Listens at `path` for the connections of `ranks` ranks.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub(super) fn listen(path: &Path, ranks: usize) -> Result<Hub> {
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot listen at {}", path.display()))?;
+        let (sender, arrivals) = sync_channel(QUEUED);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(ranks) {
+                let Ok(stream) = stream else { return };
+                let sender = sender.clone();
+                std::thread::spawn(move || read_rank(stream, &sender));
+            }
+        });
+        Ok(Hub { arrivals })
+    }
+
+    /// Serves the ranks until all have ended. `runs` says whether the script's processes still run; `patience` is how
+    /// long ranks may go without a message before the recording is cut.
+    ///
+    /// # Errors
+    /// When a rank sends what no recorder sends.
+    pub(super) fn serve(
+        self,
+        ranks: &[u32],
+        patience: Duration,
+        mut runs: impl FnMut() -> Result<bool>,
+    ) -> Result<Noted> {
+        let mut board = Board {
+            streams: BTreeMap::new(),
+            unended: ranks.iter().copied().collect(),
+            waiting: BTreeMap::new(),
+            posted: BTreeMap::new(),
+            posted_bytes: 0,
+            store: BTreeMap::new(),
+            events: ranks.iter().map(|rank| (*rank, Vec::new())).collect(),
+            count: 0,
+        };
+        let mut quiet = Duration::ZERO;
+        let mut cut = None;
+        while !board.unended.is_empty() {
+            match self.arrivals.recv_timeout(LOOKS) {
+                Ok(arrival) => {
+                    quiet = Duration::ZERO;
+                    board.arrived(arrival)?;
+                    if board.count > MAX_EVENTS {
+                        cut = Some(format!("after {MAX_EVENTS} events of all ranks"));
+                        break;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    quiet += LOOKS;
+                    if !runs()? {
+                        break;
+                    }
+                    if quiet >= patience {
+                        let secs = patience.as_secs();
+                        cut = Some(format!("since no rank made a call for {secs} s"));
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(Noted { events: board.events, cut })
+    }
+}
+
+/// Reads the messages of one rank.
+fn read_rank(mut stream: UnixStream, sender: &SyncSender<Arrival>) {
+    let mut rank = None;
+    loop {
+        let (text, payload) = match read_message(&mut stream) {
+            Ok(Some(message)) => message,
+            Ok(None) => break,
+            Err(error) => {
+                let _ = sender.send(Arrival::Broken(format!("{error:#}")));
+                break;
+            }
+        };
+        let arrival = match rank {
+            Some(rank) => Arrival::Message { rank, text, payload },
+            None => match (serde_json::from_slice(&text), stream.try_clone()) {
+                (Ok(Request::Hello { rank: own }), Ok(stream)) => {
+                    rank = Some(own);
+                    Arrival::Connected(own, stream)
+                }
+                _ => Arrival::Broken("a rank did not begin with its number".to_owned()),
+            },
+        };
+        if sender.send(arrival).is_err() {
+            return;
+        }
+    }
+    if let Some(rank) = rank {
+        let _ = sender.send(Arrival::Gone(rank));
+    }
+}
+
+/// The next message; `None` when the rank has hung up.
+fn read_message(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut head = [0; 12];
+    match stream.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(_) => return Ok(None),
+    }
+    let [a, b, c, d, length @ ..] = head;
+    let text_bytes = u32::from_le_bytes([a, b, c, d]) as usize;
+    let payload_bytes = u64::from_le_bytes(length);
+    if text_bytes > MAX_TEXT_BYTES || payload_bytes > MAX_PAYLOAD_BYTES {
+        bail!("a rank sends a message of {text_bytes} and {payload_bytes} bytes");
+    }
+    let mut text = vec![0; text_bytes];
+    let mut payload = vec![0; payload_bytes as usize];
+    let whole = stream.read_exact(&mut text).and_then(|()| stream.read_exact(&mut payload));
+    Ok(whole.is_ok().then_some((text, payload)))
+}
+
+/// The state of all ranks.
+struct Board {
+    streams: BTreeMap<u32, UnixStream>,
+    unended: std::collections::BTreeSet<u32>,
+    waiting: BTreeMap<u32, Waiting>,
+    posted: BTreeMap<(String, u32), Posted>,
+    posted_bytes: usize,
+    store: BTreeMap<String, Vec<u8>>,
+    events: BTreeMap<u32, Vec<ScriptEvent>>,
+    count: usize,
+}
+
+impl Board {
+    fn arrived(&mut self, arrival: Arrival) -> Result<()> {
+        match arrival {
+            Arrival::Broken(why) => bail!("the recorder broke: {why}"),
+            Arrival::Connected(rank, stream) => {
+                if !self.unended.contains(&rank) || self.streams.insert(rank, stream).is_some() {
+                    bail!("the recorder broke: rank {rank} came twice, or is not recorded");
+                }
+            }
+            Arrival::Gone(rank) => {
+                let own = self.events.entry(rank).or_default();
+                if !own.iter().any(|event| matches!(event, ScriptEvent::End { .. })) {
+                    let how = Some("its process was killed".to_owned());
+                    own.push(ScriptEvent::End { how, status: 1, traceback: String::new() });
+                }
+                self.unended.remove(&rank);
+                self.waiting.remove(&rank);
+                self.release_if_all_wait();
+            }
+            Arrival::Message { rank, text, payload } => self.message(rank, &text, payload)?,
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, rank: u32, text: &[u8], payload: Vec<u8>) -> Result<()> {
+        if let Ok(event) = serde_json::from_slice::<ScriptEvent>(text) {
+            self.count += 1;
+            self.events.entry(rank).or_default().push(event);
+            return Ok(());
+        }
+        let request = serde_json::from_slice(text).with_context(|| {
+            let shown: String = String::from_utf8_lossy(text).chars().take(200).collect();
+            format!("the recorder broke: rank {rank} sends {shown}")
+        })?;
+        match request {
+            Request::Hello { .. } => bail!("the recorder broke: rank {rank} came twice"),
+            Request::Post { key, from, readers, none } => {
+                self.posted_bytes += payload.len();
+                if self.posted_bytes > MAX_POSTED_BYTES {
+                    bail!(
+                        "the ranks tell each other more than {} GiB at once",
+                        MAX_POSTED_BYTES >> 30
+                    );
+                }
+                let data = (!none).then_some(payload);
+                self.posted.insert((key, from), Posted { data, readers });
+                self.wake();
+            }
+            Request::Take { key, from } => self.wait(rank, Waiting::Parts { key, from }),
+            Request::TakeAny { keys } => self.wait(rank, Waiting::Any { keys }),
+            Request::Store { op, key, amount, expected } => {
+                self.store(rank, op, key, payload, amount, expected);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, rank: u32, waiting: Waiting) {
+        if !self.serve(rank, &waiting) {
+            self.waiting.insert(rank, waiting);
+            self.release_if_all_wait();
+        }
+    }
+
+    /// Answers what a rank waits for, if it is there.
+    fn serve(&mut self, rank: u32, waiting: &Waiting) -> bool {
+        match waiting {
+            Waiting::Parts { key, from } => {
+                let there = |from: &u32| self.posted.contains_key(&(key.clone(), *from));
+                if !from.iter().all(there) {
+                    return false;
+                }
+                let parts: Vec<Option<Vec<u8>>> =
+                    from.iter().map(|from| self.take(key, *from)).collect();
+                let parts: Option<Vec<Vec<u8>>> = parts.into_iter().collect();
+                let lengths = parts.as_ref().map(|parts| parts.iter().map(Vec::len).collect());
+                let payload = parts.unwrap_or_default().concat();
+                self.answer(rank, &Answer { lengths, ..Answer::default() }, &payload);
+                true
+            }
+            Waiting::Any { keys } => {
+                let there =
+                    |(key, from): &&(String, u32)| self.posted.contains_key(&(key.clone(), *from));
+                let Some((key, from)) = keys.iter().find(there).cloned() else { return false };
+                let payload = self.take(&key, from).unwrap_or_default();
+                self.answer(rank, &Answer { key: Some(key), ..Answer::default() }, &payload);
+                true
+            }
+            Waiting::Key { key, get } => {
+                let Some(value) = self.store.get(key) else { return false };
+                let payload = if *get { value.clone() } else { Vec::new() };
+                self.answer(rank, &Answer { found: Some(true), ..Answer::default() }, &payload);
+                true
+            }
+        }
+    }
+
+    fn take(&mut self, key: &str, from: u32) -> Option<Vec<u8>> {
+        let at = (key.to_owned(), from);
+        let posted = self.posted.get_mut(&at)?;
+        posted.readers = posted.readers.saturating_sub(1);
+        if posted.readers > 0 {
+            return posted.data.clone();
+        }
+        let posted = self.posted.remove(&at)?;
+        self.posted_bytes -= posted.data.as_ref().map_or(0, Vec::len);
+        posted.data
+    }
+
+    /// Serves those that now find what they wait for.
+    fn wake(&mut self) {
+        let ranks: Vec<u32> = self.waiting.keys().copied().collect();
+        for rank in ranks {
+            let Some(waiting) = self.waiting.remove(&rank) else { continue };
+            if !self.serve(rank, &waiting) {
+                self.waiting.insert(rank, waiting);
+            }
+        }
+    }
+
+    /// Nobody posts any more once all wait.
+    fn release_if_all_wait(&mut self) {
+        if self.waiting.len() < self.unended.len() {
+            return;
+        }
+        for (rank, waiting) in std::mem::take(&mut self.waiting) {
+            let found = matches!(waiting, Waiting::Key { .. }).then_some(false);
+            self.answer(rank, &Answer { found, ..Answer::default() }, &[]);
+        }
+    }
+
+    fn store(
+        &mut self,
+        rank: u32,
+        op: StoreOp,
+        key: String,
+        value: Vec<u8>,
+        amount: i64,
+        expected: usize,
+    ) {
+        let mut answer = Answer::default();
+        let mut payload = Vec::new();
+        match op {
+            StoreOp::Get | StoreOp::Wait => {
+                return self.wait(rank, Waiting::Key { key, get: op == StoreOp::Get });
+            }
+            StoreOp::Set => {
+                self.store.insert(key, value);
+            }
+            StoreOp::Append => self.store.entry(key).or_default().extend(value),
+            StoreOp::Add => {
+                let text = self.store.get(&key).map(|value| String::from_utf8_lossy(value));
+                let before = text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+                let sum = before.saturating_add(amount);
+                self.store.insert(key, sum.to_string().into_bytes());
+                answer.value = Some(sum);
+            }
+            // TCPStore's rule: a key that is not there compares equal to the empty string.
+            StoreOp::CompareSet => {
+                let (expected, desired) = value.split_at(expected.min(value.len()));
+                payload = match self.store.get(&key) {
+                    None if expected.is_empty() => desired.to_vec(),
+                    None => expected.to_vec(),
+                    Some(held) if held == expected => desired.to_vec(),
+                    Some(held) => held.clone(),
+                };
+                if payload == desired {
+                    self.store.insert(key, payload.clone());
+                }
+            }
+            StoreOp::Check => answer.found = Some(self.store.contains_key(&key)),
+            StoreOp::Delete => answer.found = Some(self.store.remove(&key).is_some()),
+            StoreOp::NumKeys => {
+                let names = self.store.keys().filter(|known| known.starts_with(&key));
+                answer.value = Some(names.count() as i64);
+            }
+        }
+        self.answer(rank, &answer, &payload);
+        self.wake();
+    }
+
+    /// A rank that has gone gets no answer; its connection's end says so by itself.
+    fn answer(&mut self, rank: u32, answer: &Answer, payload: &[u8]) {
+        let Some(stream) = self.streams.get_mut(&rank) else { return };
+        let Ok(text) = serde_json::to_vec(answer) else { return };
+        let mut bytes = Vec::with_capacity(12 + text.len() + payload.len());
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend((payload.len() as u64).to_le_bytes());
+        bytes.extend(text);
+        bytes.extend(payload);
+        let _ = stream.write_all(&bytes);
+    }
+}

@@ -1,0 +1,1492 @@
+"""Lockstep's recorder: runs a training script as the ranks of a job, without GPUs and without a network.
+
+`lockstep record` starts this file with the user's own Python. It imports torch once, forks one process a rank,
+and runs the script in each. In every process a c10d process group written in Python stands for gloo and NCCL. It
+notes each call (group, sizes, dtype, reduction, root, line of the script) and sends the notes over a Unix socket
+to the hub, which is `lockstep` itself.
+
+What a call returns:
+- Integers, bytes and small tensors are exchanged with the other ranks through the hub, so that pickled objects,
+  shapes, split counts and loss averages are the true ones.
+- Large float tensors are filled as if the other ranks held the same values.
+
+Tensors on `cuda` are kept on the CPU, and `torch.cuda` answers as on a machine with a GPU a rank.
+
+Environment: LOCKSTEP_HUB (path of the socket), LOCKSTEP_RECORD (options as JSON, see `Options`).
+"""
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import inspect
+import json
+import os
+import runpy
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+import types
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+ProcessGroup = torch._C._distributed_c10d.ProcessGroup
+Work = torch._C._distributed_c10d.Work
+
+TORCH_DIR = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+STDLIB_DIR = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+SITE_DIRS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+OWN_FILE = os.path.abspath(__file__) if "__file__" in globals() else "<recorder>"
+
+# Float tensors up to this size are exchanged for real; larger ones are filled.
+EXCHANGED_FLOAT_BYTES = 64 << 10
+# Integer and byte tensors up to this size are exchanged for real.
+EXCHANGED_BYTES = 64 << 20
+
+
+class Options:
+    """What `lockstep record` asks for."""
+
+    def __init__(self, text):
+        options = json.loads(text)
+        self.ranks = options["ranks"]  # the ranks to record, ascending
+        self.world_size = options["world_size"]
+        self.ranks_per_node = options["ranks_per_node"]
+        self.steps = options.get("steps")  # optimizer steps after which a rank ends, or None
+        self.cuda = options.get("cuda", True)  # whether torch.cuda answers as if there were GPUs
+        self.card = options.get("card")  # {"flops": {dtype: per second}, "bytes_per_s", "launch_ns"} or None
+        self.module = options.get("module", False)  # `-m package.module`
+        self.script = options["script"]
+        self.arguments = options["arguments"]
+        self.master_port = options.get("master_port", 29500)
+
+
+class StepsReached(BaseException):
+    """Ends the script after `--steps` optimizer steps. No `except Exception` of the script catches it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The hub
+
+
+class Hub:
+    """This rank's connection to `lockstep`. A message is its JSON's length, the payload's length, JSON, payload."""
+
+    def __init__(self, path, rank):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(path)
+        self.lock = threading.RLock()
+        self.tell({"t": "hello", "rank": rank})
+
+    def tell(self, message, payload=b""):
+        text = json.dumps(message, separators=(",", ":")).encode()
+        with self.lock:
+            self.socket.sendall(struct.pack("<IQ", len(text), len(payload)) + text)
+            if payload:
+                self.socket.sendall(payload)
+
+    def ask(self, message, payload=b""):
+        with self.lock:
+            self.tell(message, payload)
+            text_length, payload_length = struct.unpack("<IQ", self._read(12))
+            answer = json.loads(self._read(text_length))
+            return answer, self._read(payload_length)
+
+    def _read(self, length):
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        while view:
+            count = self.socket.recv_into(view)
+            if count == 0:
+                os._exit(1)  # lockstep has ended
+            view = view[count:]
+        return bytes(buffer)
+
+
+class Tape:
+    """Writes what this rank does, in order."""
+
+    def __init__(self, hub, options):
+        self.hub = hub
+        self.meter = None
+        self.calls = 0
+        self.root = os.path.dirname(os.path.abspath(options.script)) if not options.module else os.getcwd()
+        self.kinds = {}
+        self.unwaited = {}  # id of a call -> whether it was made in a backward pass
+        self.backward_depth = 0
+
+    def note(self, event):
+        if self.meter is not None:
+            self.meter.flush()
+        self.hub.tell(event)
+
+    # Where the script is -----------------------------------------------------------------------------------
+
+    def _kind(self, path):
+        """own: the script's folder; library: other people's code; inner: torch, the standard library, this."""
+        kind = self.kinds.get(path)
+        if kind is None:
+            full = os.path.abspath(path)
+            if path.startswith("<") or full == OWN_FILE or full.startswith(TORCH_DIR):
+                kind = "inner"
+            elif any(site in full for site in SITE_DIRS):
+                kind = "library"
+            elif full.startswith(STDLIB_DIR):
+                kind = "inner"
+            elif full.startswith(self.root + os.sep) or full.startswith(os.getcwd() + os.sep):
+                kind = "own"
+            else:
+                kind = "library"
+            self.kinds[path] = kind
+        return kind
+
+    def place(self):
+        """The line of the script that is being executed, and what it calls: ((file, line), name)."""
+        frame, inside, library = sys._getframe(1), None, None
+        while frame is not None:
+            kind = self._kind(frame.f_code.co_filename)
+            if kind == "own":
+                return (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
+            if kind == "library" and library is None:
+                library = (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
+            inside = called_name(frame) or inside
+            frame = frame.f_back
+        return library or (None, None)
+
+    def _relative(self, path):
+        full = os.path.abspath(path)
+        for root in (self.root, os.getcwd()):
+            if full.startswith(root + os.sep):
+                return os.path.relpath(full, root)
+        for site in SITE_DIRS:
+            if site in full:
+                return full.split(site, 1)[1]
+        return os.path.basename(full)
+
+    # Calls -------------------------------------------------------------------------------------------------
+
+    def call(self, group, op, inputs, outputs, **arguments):
+        """Notes a call; returns its id."""
+        number = self.calls
+        self.calls += 1
+        at, via = self.place()
+        tensors = inputs or outputs
+        event = {
+            "t": "call",
+            "id": number,
+            "op": op,
+            "group": group.lockstep_id,
+            "dtype": str(tensors[0].dtype).removeprefix("torch.") if tensors else None,
+            "in": [tensor.numel() for tensor in inputs],
+            "out": [tensor.numel() for tensor in outputs],
+            **{name: value for name, value in arguments.items() if value is not None},
+        }
+        if at:
+            event["at"] = at
+        if via and via != op:
+            event["via"] = via
+        self.note(event)
+        self.unwaited[number] = self.backward_depth > 0
+        return number
+
+    def wait(self, number):
+        if self.unwaited.pop(number, None) is not None:
+            at, _ = self.place()
+            self.note({"t": "wait", "id": number, **({"at": at} if at else {})})
+
+    def assumed(self, what):
+        at, _ = self.place()
+        self.note({"t": "assumed", "what": what, **({"at": at} if at else {})})
+
+    def backward_ends(self):
+        """DDP waits for its buckets' futures in C++, which no Python sees: at the end of the backward pass."""
+        for number in [number for number, in_backward in self.unwaited.items() if in_backward]:
+            self.wait(number)
+
+
+PASSED_OVER = {"wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context", "inner", "_fn", "__call__", "<lambda>"}
+
+
+def called_name(frame):
+    """The name of the function of a frame as its caller would write it; None for wrappers around functions."""
+    name = frame.f_code.co_name
+    if name in ("forward", "__init__"):
+        owner = frame.f_locals.get("self")
+        return f"{type(owner).__name__}.forward" if name == "forward" else type(owner).__name__
+    if name in PASSED_OVER or name.startswith("<"):
+        return None
+    return name
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Exchanging values with the other ranks
+
+
+def is_plain(tensor):
+    """True for a tensor whose bytes can be read: not a fake one, not one without storage."""
+    return tensor.device.type == "cpu" and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def is_exchanged(tensor):
+    if not is_plain(tensor):
+        return False
+    size = tensor.numel() * tensor.element_size()
+    limit = EXCHANGED_FLOAT_BYTES if tensor.is_floating_point() or tensor.is_complex() else EXCHANGED_BYTES
+    return size <= limit
+
+
+def bytes_of(tensor):
+    tensor = tensor.detach().contiguous()
+    size = tensor.numel() * tensor.element_size()
+    return ctypes.string_at(tensor.data_ptr(), size) if size else b""
+
+
+def tensor_of(data, like):
+    """The elements in these bytes, flat, in the type of `like`; None if they are no whole elements."""
+    if len(data) % like.element_size() != 0:
+        return None
+    if not data:
+        return torch.empty(0, dtype=like.dtype)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(like.dtype)
+
+
+class Exchange:
+    """What the ranks of a job really tell each other while they are recorded.
+
+    A key names an exchange of a group: the call, its sizes, and how many like it came before. So a rank that skips
+    a call does not shift what the others tell each other in calls of another kind.
+    """
+
+    def __init__(self, hub):
+        self.hub = hub
+        self.counts = {}
+
+    def key(self, *signature):
+        count = self.counts.get(signature, 0)
+        self.counts[signature] = count + 1
+        return json.dumps([*signature, count], separators=(",", ":"))
+
+    def post(self, key, me, data, readers):
+        """Leaves bytes for `readers` other ranks; `data` is None if this rank has nothing that can be sent."""
+        if readers:
+            self.hub.tell({"t": "post", "key": key, "from": me, "readers": readers, "none": data is None}, data or b"")
+
+    def take(self, key, members):
+        """What the members have posted, in order; None if one of them never posts."""
+        if not members:
+            return []
+        answer, payload = self.hub.ask({"t": "take", "key": key, "from": members})
+        if answer.get("lengths") is None:
+            return None
+        parts, start = [], 0
+        for length in answer["lengths"]:
+            parts.append(payload[start : start + length])
+            start += length
+        return parts
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The process group
+
+
+class RecordedWork(Work):
+    """A call that has ended as soon as it was made."""
+
+    def __init__(self, tape, number, result, source=None):
+        super().__init__()
+        self._tape, self._number, self._result, self._source = tape, number, result, source
+        self._future = torch.futures.Future()
+        self._future.set_result(result)
+
+    def wait(self, timeout=None):
+        self._tape.wait(self._number)
+        return True
+
+    def synchronize(self):
+        self._tape.wait(self._number)
+
+    def block_current_stream(self):
+        self._tape.wait(self._number)
+
+    def is_completed(self):
+        return True
+
+    def is_success(self):
+        return True
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return self._result
+
+    def get_future(self):
+        return self._future
+
+    def source_rank(self):
+        return self._source
+
+    def _source_rank(self):
+        return self._source
+
+
+REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+
+
+def reduction_name(op):
+    for name in REDUCTIONS:
+        known = getattr(dist.ReduceOp, name, None)
+        if known is not None and op == known:
+            return name.lower()
+    return "sum"
+
+
+def reduced(parts, op):
+    """The reduction of tensors of one shape."""
+    first, rest = parts[0].clone(), parts[1:]
+    for part in rest:
+        if op in ("sum", "avg", "premul_sum"):
+            first = first + part if first.dtype != torch.bool else first | part
+        elif op == "product":
+            first = first * part
+        elif op == "min":
+            first = torch.minimum(first, part)
+        elif op == "max":
+            first = torch.maximum(first, part)
+        elif op == "band":
+            first = first & part
+        elif op == "bor":
+            first = first | part
+        elif op == "bxor":
+            first = first ^ part
+    if op == "avg":
+        first = first / len(parts) if first.is_floating_point() else first // len(parts)
+    return first
+
+
+def unmetered(method):
+    """What a call of the process group does itself is no work of the script."""
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        meter = self._tape.meter
+        if meter is None:
+            return method(self, *args, **kwargs)
+        meter.paused += 1
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            meter.paused -= 1
+            meter.since = time.monotonic_ns()
+
+    return call
+
+
+class RecordedGroup(ProcessGroup):
+    """A process group that notes its calls and fills their outputs."""
+
+    def __init__(self, tape, exchange, rank, ranks, name, backend, desc, timeout_ms):
+        super().__init__(rank, len(ranks))
+        self._tape, self._exchange = tape, exchange
+        self._rank, self._ranks, self._count = rank, ranks, len(ranks)
+        self._name, self._desc, self.lockstep_backend = name, desc, backend
+        self._bound_device = None
+        self.lockstep_id = f"{name}:{','.join(map(str, ranks))}"
+        tape.note({
+            "t": "group", "id": self.lockstep_id, "name": name, "ranks": ranks, "backend": backend,
+            "desc": desc or "", "timeout_ms": timeout_ms,
+        })
+
+    # What Python asks of a group
+
+    def getBackendName(self):
+        # DDP's logger would cast a backend that is called gloo or nccl to PyTorch's own class.
+        return "lockstep"
+
+    def name(self):
+        return self.lockstep_backend
+
+    @property
+    def pg_name(self):
+        return self._name
+
+    @property
+    def group_name(self):
+        return self._name
+
+    @property
+    def group_desc(self):
+        return self._desc
+
+    def _set_group_name(self, name):
+        super()._set_group_name(name)
+
+    def _set_group_desc(self, desc):
+        super()._set_group_desc(desc)
+
+    def _get_backend_name(self):
+        return self.lockstep_backend
+
+    def _get_backend(self, device=None):
+        return self
+
+    def get_backend(self, device=None):
+        return self
+
+    @property
+    def _device_types(self):
+        return [torch.device("cpu")]
+
+    @property
+    def bound_device_id(self):
+        return self._bound_device
+
+    @bound_device_id.setter
+    def bound_device_id(self, device):
+        self._bound_device = device
+
+    supports_splitting = False
+    supports_coalescing = False
+    supports_time_estimate = False
+
+    def _has_hooks(self):
+        return False
+
+    def _get_sequence_number_for_group(self):
+        return 0
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def _set_timeout(self, timeout):
+        pass
+
+    set_timeout = _set_timeout
+
+    def _enable_collectives_timing(self):
+        pass
+
+    def _wait_for_pending_works(self):
+        pass
+
+    def shutdown(self):
+        pass
+
+    def abort(self):
+        pass
+
+    def _verify_work_timeout(self, work, timeout):
+        return True
+
+    def _start_coalescing(self, device=None):
+        self._tape.note({"t": "batch"})
+
+    def _end_coalescing(self, device=None):
+        self._tape.note({"t": "batch_end"})
+        return RecordedWork(self._tape, self._tape.calls - 1, [])
+
+    # Parts of every call
+
+    def _work(self, number, outputs, source=None):
+        return RecordedWork(self._tape, number, list(outputs), source)
+
+    def _others(self):
+        return [rank for rank in range(self._count) if rank != self._rank]
+
+    def _unheard(self, op):
+        if op.endswith("barrier"):
+            return self._tape.assumed(f"{op} ends, though another rank never comes to it")
+        self._tape.assumed(f"{op} returns this rank's own values, since another rank never makes the call")
+
+    def _everybodys(self, op, mine, *signature):
+        """The tensor of every member, in order, flat; None if they are not exchanged."""
+        if self._count == 1:
+            return [mine.detach().clone().reshape(-1)]
+        if not is_exchanged(mine):
+            return None
+        key = self._exchange.key(self.lockstep_id, op, str(mine.dtype), *signature)
+        self._exchange.post(key, self._rank, bytes_of(mine), self._count - 1)
+        taken = self._exchange.take(key, self._others())
+        if taken is None:
+            self._unheard(op)
+            return None
+        parts = [tensor_of(part, mine) for part in taken]
+        if any(part is None for part in parts):
+            return None
+        parts.insert(self._rank, mine.detach().clone().reshape(-1))
+        return parts
+
+    def _roots(self, op, root, mine, like, *signature):
+        """The bytes of the root's tensor, flat; None if it is not exchanged. `mine` is the root's, or None."""
+        if self._count == 1 or not is_exchanged(like):
+            return None
+        key = self._exchange.key(self.lockstep_id, op, root, str(like.dtype), *signature)
+        if self._rank == root:
+            self._exchange.post(key, self._rank, bytes_of(mine), self._count - 1)
+            return None
+        taken = self._exchange.take(key, [root])
+        if taken is None:
+            self._unheard(op)
+            return None
+        return tensor_of(taken[0], like)
+
+    @staticmethod
+    def _fill(output, values):
+        """Writes flat values into a tensor, as many as both have."""
+        if values is None or not is_plain(output):
+            return
+        with torch.no_grad():
+            if values.numel() == output.numel():
+                output.copy_(values.reshape(output.shape))
+
+    def _reduce_into(self, output, mine, parts, op):
+        """`output` becomes the reduction of `parts`, or of copies of `mine`."""
+        if not is_plain(output) or not is_plain(mine):
+            return
+        with torch.no_grad():
+            if parts is not None and all(part.numel() == mine.numel() for part in parts):
+                output.copy_(reduced(parts, op).reshape(output.shape))
+                return
+            if output is not mine:
+                output.copy_(mine.reshape(output.shape))
+            if op in ("sum", "premul_sum") and output.dtype != torch.bool:
+                output.mul_(self._count)
+
+    # Collectives
+
+    def allreduce(self, tensors, opts=None, *_):
+        tensors = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+        op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if not isinstance(opts, dist.ReduceOp) else opts)
+        number = self._tape.call(self, "all_reduce", tensors, tensors, reduce=op)
+        for tensor in tensors:
+            parts = self._everybodys("all_reduce", tensor, op, tensor.numel())
+            self._reduce_into(tensor, tensor, parts, op)
+        return self._work(number, tensors)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM))
+        number = self._tape.call(self, "all_reduce", tensors, tensors, reduce=op, api="allreduce_coalesced")
+        for tensor in tensors:
+            parts = self._everybodys("all_reduce", tensor, op, tensor.numel())
+            self._reduce_into(tensor, tensor, parts, op)
+        return self._work(number, tensors)
+
+    def broadcast(self, tensors, opts=None, *_):
+        tensors = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+        root = opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
+        number = self._tape.call(self, "broadcast", tensors, tensors, root=root)
+        for tensor in tensors:
+            self._fill(tensor, self._roots("broadcast", root, tensor, tensor, tensor.numel()))
+        return self._work(number, tensors)
+
+    def reduce(self, tensors, opts=None, *_):
+        tensors = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+        op, root = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM)), getattr(opts, "rootRank", 0)
+        number = self._tape.call(self, "reduce", tensors, tensors, reduce=op, root=root)
+        for tensor in tensors:
+            parts = self._everybodys("reduce", tensor, op, root, tensor.numel())
+            if self._rank == root:
+                self._reduce_into(tensor, tensor, parts, op)
+        return self._work(number, tensors)
+
+    def _gather_into(self, outputs, mine, parts):
+        for index, output in enumerate(outputs):
+            self._fill(output, mine.detach().reshape(-1) if parts is None else parts[index])
+
+    def allgather(self, output_lists, inputs, opts=None):
+        if isinstance(inputs, torch.Tensor):  # allgather(list of outputs, input)
+            output_lists, inputs = [output_lists], [inputs]
+        outputs = [output for outputs in output_lists for output in outputs]
+        number = self._tape.call(self, "all_gather", inputs, outputs)
+        for outputs_of_one, mine in zip(output_lists, inputs):
+            parts = self._everybodys("all_gather", mine)
+            self._gather_into(outputs_of_one, mine, parts)
+        return self._work(number, outputs)
+
+    def allgather_coalesced(self, output_lists, inputs, opts=None):
+        outputs = [output for outputs in output_lists for output in outputs]
+        number = self._tape.call(self, "all_gather", inputs, outputs, api="allgather_coalesced")
+        for index, mine in enumerate(inputs):
+            parts = self._everybodys("all_gather", mine)
+            self._gather_into([outputs_of_rank[index] for outputs_of_rank in output_lists], mine, parts)
+        return self._work(number, outputs)
+
+    def _gather_single(self, output, mine):
+        parts = self._everybodys("all_gather", mine, mine.numel())
+        self._fill(output, torch.cat(parts) if parts is not None else self._repeated(mine))
+
+    def _repeated(self, mine):
+        return mine.detach().reshape(-1).repeat(self._count) if is_plain(mine) else None
+
+    def _allgather_base(self, output, mine, opts=None):
+        number = self._tape.call(self, "all_gather", [mine], [output])
+        self._gather_single(output, mine)
+        return self._work(number, [output])
+
+    all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        number = self._tape.call(self, "all_gather", inputs, outputs, api="coalesced")
+        for output, mine in zip(outputs, inputs):
+            self._gather_single(output, mine)
+        return self._work(number, outputs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def gather(self, output_lists, inputs, opts=None, *_):
+        if isinstance(inputs, torch.Tensor):
+            output_lists, inputs = [output_lists] if output_lists else [], [inputs]
+        root = getattr(opts, "rootRank", 0) if not isinstance(opts, int) else opts
+        outputs = [output for outputs in output_lists for output in outputs]
+        number = self._tape.call(self, "gather", inputs, outputs, root=root)
+        mine = inputs[0]
+        if self._count > 1 and is_exchanged(mine):
+            key = self._exchange.key(self.lockstep_id, "gather", root, str(mine.dtype))
+            if self._rank != root:
+                self._exchange.post(key, self._rank, bytes_of(mine), 1)
+            else:
+                taken = self._exchange.take(key, self._others())
+                if taken is None:
+                    self._unheard("gather")
+                parts = None if taken is None else [tensor_of(part, mine) for part in taken]
+                if parts is not None:
+                    parts.insert(self._rank, mine.detach().reshape(-1))
+                self._gather_into(outputs, mine, parts)
+        elif self._rank == root:
+            self._gather_into(outputs, mine, None)
+        return self._work(number, outputs)
+
+    def gather_single(self, output, mine, opts=None, *_):
+        return self.gather([list(output.chunk(self._count))] if output is not None else [], [mine], opts)
+
+    gather_into_tensor = gather_single
+
+    def scatter(self, outputs, input_lists, opts=None, *_):
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists] if input_lists else []
+        root = getattr(opts, "rootRank", 0) if not isinstance(opts, int) else opts
+        inputs = [tensor for tensors in input_lists for tensor in tensors]
+        number = self._tape.call(self, "scatter", inputs, outputs, root=root)
+        output = outputs[0]
+        if self._rank == root:
+            self._fill(output, inputs[root].detach().reshape(-1))
+            if self._count > 1 and is_exchanged(output):
+                key = self._exchange.key(self.lockstep_id, "scatter", root, str(output.dtype), output.numel())
+                data = b"".join(bytes_of(part) for part in inputs)
+                self._exchange.post(key, self._rank, data, self._count - 1)
+        elif is_exchanged(output):
+            key = self._exchange.key(self.lockstep_id, "scatter", root, str(output.dtype), output.numel())
+            taken = self._exchange.take(key, [root])
+            if taken is None:
+                self._unheard("scatter")
+            else:
+                size = len(taken[0]) // self._count
+                self._fill(output, tensor_of(taken[0][self._rank * size : (self._rank + 1) * size], output))
+        return self._work(number, outputs)
+
+    def _scatter_reduced(self, output, mine, op):
+        """`mine` is one flat tensor with a part for every member."""
+        parts = self._everybodys("reduce_scatter", mine, op, mine.numel())
+        if not is_plain(output) or not is_plain(mine):
+            return
+        own = slice(self._rank * output.numel(), (self._rank + 1) * output.numel())
+        flat = mine.detach().reshape(-1)
+        self._reduce_into(output, flat[own], None if parts is None else [part[own] for part in parts], op)
+
+    def reduce_scatter(self, outputs, input_lists, opts=None, *_):
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists]
+        op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM))
+        inputs = [tensor for tensors in input_lists for tensor in tensors]
+        number = self._tape.call(self, "reduce_scatter", inputs, outputs, reduce=op)
+        parts = self._everybodys("reduce_scatter", torch.cat([one.detach().reshape(-1) for one in inputs]), op)
+        start = sum(one.numel() for one in inputs[: self._rank])
+        own = slice(start, start + outputs[0].numel())
+        self._reduce_into(
+            outputs[0], inputs[self._rank].detach(), None if parts is None else [part[own] for part in parts], op
+        )
+        return self._work(number, outputs)
+
+    def _reduce_scatter_base(self, output, mine, opts=None):
+        op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM))
+        number = self._tape.call(self, "reduce_scatter", [mine], [output], reduce=op)
+        self._scatter_reduced(output, mine, op)
+        return self._work(number, [output])
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM))
+        number = self._tape.call(self, "reduce_scatter", inputs, outputs, reduce=op, api="coalesced")
+        for output, mine in zip(outputs, inputs):
+            self._scatter_reduced(output, mine, op)
+        return self._work(number, outputs)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def _all_to_all(self, outputs, inputs):
+        """Every member's part for this rank into `outputs`; both are lists with an entry a member."""
+        like = inputs[0] if inputs else outputs[0]
+        if self._count == 1:
+            self._fill(outputs[0], inputs[0].detach().reshape(-1))
+            return
+        key = self._exchange.key(self.lockstep_id, "all_to_all", str(like.dtype))
+        posted = all(is_plain(part) for part in inputs)
+        size = sum(part.numel() * part.element_size() for part in inputs)
+        limit = EXCHANGED_FLOAT_BYTES if like.is_floating_point() else EXCHANGED_BYTES
+        data = None
+        if posted and size <= limit:
+            lengths = struct.pack(f"<{self._count}Q", *[part.numel() * part.element_size() for part in inputs])
+            data = lengths + b"".join(bytes_of(part) for part in inputs)
+        self._exchange.post(key, self._rank, data, self._count - 1)
+        taken = self._exchange.take(key, self._others())
+        self._fill(outputs[self._rank], inputs[self._rank].detach().reshape(-1))
+        if taken is None:
+            if data is not None:
+                self._unheard("all_to_all")
+            for output, own in zip(outputs, inputs):
+                self._fill(output, own.detach().reshape(-1))
+                if is_plain(output) and output.numel() != own.numel():
+                    with torch.no_grad():
+                        output.zero_()
+            return
+        for peer, part in zip(self._others(), taken):
+            lengths = struct.unpack(f"<{self._count}Q", part[: 8 * self._count])
+            start = 8 * self._count + sum(lengths[: self._rank])
+            self._fill(outputs[peer], tensor_of(part[start : start + lengths[self._rank]], outputs[peer]))
+
+    def alltoall(self, outputs, inputs, opts=None):
+        number = self._tape.call(self, "all_to_all", inputs, outputs, in_splits=[one.numel() for one in inputs],
+                                 out_splits=[one.numel() for one in outputs])
+        self._all_to_all(outputs, inputs)
+        return self._work(number, outputs)
+
+    def alltoall_base(self, output, mine, output_splits=None, input_splits=None, opts=None):
+        if not isinstance(output_splits, (list, tuple)) and output_splits is not None:
+            output_splits, input_splits = None, None  # (output, input, opts)
+        row_in = mine.numel() // mine.shape[0] if mine.dim() and mine.shape[0] else 1
+        row_out = output.numel() // output.shape[0] if output.dim() and output.shape[0] else row_in
+        sent = [rows * row_in for rows in input_splits] if input_splits else None
+        received = [rows * row_out for rows in output_splits] if output_splits else None
+        number = self._tape.call(self, "all_to_all", [mine], [output], in_splits=sent, out_splits=received)
+        sent = sent or [mine.numel() // self._count] * self._count
+        received = received or [output.numel() // self._count] * self._count
+        if is_plain(mine) and is_plain(output) and output.is_contiguous():
+            flat_in, flat_out = mine.detach().reshape(-1), output.detach().view(-1)
+            self._all_to_all(list(flat_out.split(received)), list(flat_in.split(sent)))
+        return self._work(number, [output])
+
+    all_to_all_single = alltoall_base
+
+    def _meet(self, op):
+        """Waits for the others for real: rank 0 may write a file before a barrier that the others read behind it."""
+        key = self._exchange.key(self.lockstep_id, op)
+        self._exchange.post(key, self._rank, b"", self._count - 1)
+        if self._exchange.take(key, self._others()) is None:
+            self._unheard(op)
+
+    def barrier(self, opts=None, *_, **__):
+        number = self._tape.call(self, "barrier", [], [])
+        self._meet("barrier")
+        return self._work(number, [])
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        number = self._tape.call(self, "monitored_barrier", [], [])
+        self._meet("monitored_barrier")
+        self._tape.wait(number)
+
+    # Point to point. A peer is a rank of the group.
+
+    def send(self, tensors, peer, tag=0):
+        tensor = tensors[0]
+        number = self._tape.call(self, "send", [tensor], [], peer=peer, tag=tag)
+        if is_exchanged(tensor):
+            key = self._exchange.key(self.lockstep_id, "p2p", self._rank, peer, tag)
+            self._exchange.post(key, self._rank, bytes_of(tensor), 1)
+        return self._work(number, [tensor])
+
+    def _received(self, tensor, taken):
+        values = tensor_of(taken[0], tensor) if taken else None
+        if values is not None and values.numel() == tensor.numel():
+            self._fill(tensor, values)
+        elif is_plain(tensor):
+            with torch.no_grad():
+                tensor.zero_()
+
+    def recv(self, tensors, peer, tag=0):
+        tensor = tensors[0]
+        number = self._tape.call(self, "recv", [], [tensor], peer=peer, tag=tag)
+        taken = None
+        if is_exchanged(tensor) and peer != self._rank:
+            key = self._exchange.key(self.lockstep_id, "p2p", peer, self._rank, tag)
+            taken = self._exchange.take(key, [peer])
+            if taken is None:
+                self._tape.assumed("recv returns zeros, since the other rank never sends")
+        self._received(tensor, taken)
+        return self._work(number, [tensor], peer)
+
+    def recv_anysource(self, tensors, tag=0):
+        tensor = tensors[0]
+        number = self._tape.call(self, "recv", [], [tensor], tag=tag)
+        taken, source = None, (self._rank + 1) % self._count
+        if is_exchanged(tensor):
+            keys = {
+                json.dumps([self.lockstep_id, "p2p", peer, self._rank, tag,
+                            self._exchange.counts.get((self.lockstep_id, "p2p", peer, self._rank, tag), 0)],
+                           separators=(",", ":")): peer
+                for peer in self._others()
+            }
+            answer, payload = self._exchange.hub.ask({"t": "take_any", "keys": [[key, peer] for key, peer in keys.items()]})
+            if answer.get("key") is not None:
+                source = keys[answer["key"]]
+                signature = (self.lockstep_id, "p2p", source, self._rank, tag)
+                self._exchange.counts[signature] = self._exchange.counts.get(signature, 0) + 1
+                taken = [payload]
+        self._received(tensor, taken)
+        return self._work(number, [tensor], source)
+
+    # Groups made of this one (torch 2.10 and later)
+
+    def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None):
+        members = [self._ranks[rank] for rank in ranks]
+        if self._rank not in ranks:
+            return None
+        return RecordedGroup(self._tape, self._exchange, list(ranks).index(self._rank), members,
+                             group_name or f"{self._name}:split:{members[0]}", self.lockstep_backend, group_desc, None)
+
+
+for _name in (
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced", "_allgather_base",
+    "all_gather_single", "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "gather", "scatter",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "send", "recv",
+    "recv_anysource",
+):
+    setattr(RecordedGroup, _name, unmetered(getattr(RecordedGroup, _name)))
+
+
+def record_groups(tape, exchange, hub):
+    """Every process group that the script makes is a `RecordedGroup`."""
+    making = {}
+
+    def create(store, group_rank, group_size, timeout):
+        ranks = list(making["ranks"]) or list(range(group_size))
+        return RecordedGroup(tape, exchange, group_rank, ranks, str(making["name"]), making["backend"],
+                             making["desc"], int(timeout.total_seconds() * 1000) if timeout else None)
+
+    dist.Backend.register_backend("lockstep", create, devices=["cpu", "cuda"])
+    helper = c10d._new_process_group_helper
+    signature = inspect.signature(helper)
+
+    @functools.wraps(helper)
+    def new_process_group(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        asked = str(arguments["backend"])
+        if asked in ("fake", "mpi"):
+            return helper(*args, **kwargs)
+        on_gpu = "nccl" in asked or asked == "undefined"
+        making.update(ranks=arguments["global_ranks_in_group"] or [], name=arguments["group_name"],
+                      desc=arguments.get("group_desc"), backend="nccl" if on_gpu else "gloo")
+        arguments["backend"] = dist.Backend("lockstep")
+        for name in ("backend_options", "pg_options", "device_id"):
+            if name in arguments:
+                arguments[name] = None
+        group, store = helper(*bound.args, **bound.kwargs)
+        if isinstance(group, RecordedGroup):
+            shown = dist.Backend("nccl" if asked == "undefined" else asked)
+            c10d._world.pg_map[group] = (shown, store)
+            with contextlib.suppress(Exception):
+                c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(shown))
+        return group, store
+
+    c10d._new_process_group_helper = new_process_group
+    if hasattr(c10d, "_maybe_attach_flight_recorder"):
+        c10d._maybe_attach_flight_recorder = lambda *_, **__: None
+    c10d.is_nccl_available = dist.is_nccl_available = lambda: True
+
+    # The store of a rendezvous is the hub's.
+    def rendezvous(url, rank=-1, world_size=-1, **_):
+        rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
+        size = int(os.environ["WORLD_SIZE"]) if world_size is None or world_size < 0 else world_size
+        yield HubStore(hub, "rendezvous"), rank, size
+
+    c10d.rendezvous = rendezvous
+    dist.rendezvous = rendezvous
+
+    def tcp_store(host_name="127.0.0.1", port=0, *_, **__):
+        return HubStore(hub, f"{host_name}:{port}")
+
+    def file_store(path="", *_, **__):
+        return HubStore(hub, f"file:{path}")
+
+    for module in (dist, c10d):
+        module.TCPStore = tcp_store
+        module.FileStore = file_store
+
+    # gloo and NCCL differ in what a batch is: with NCCL its calls are started together.
+    batch = c10d.batch_isend_irecv
+
+    @functools.wraps(batch)
+    def batch_isend_irecv(p2p_op_list):
+        group = p2p_op_list[0].group or c10d._get_default_group() if p2p_op_list else None
+        together = getattr(group, "lockstep_backend", None) == "nccl"
+        if together:
+            tape.note({"t": "batch"})
+        try:
+            return batch(p2p_op_list)
+        finally:
+            if together:
+                tape.note({"t": "batch_end"})
+
+    c10d.batch_isend_irecv = dist.batch_isend_irecv = batch_isend_irecv
+
+
+class HubStore(dist.Store):
+    """A c10d store that all recorded ranks share through the hub."""
+
+    def __init__(self, hub, name):
+        super().__init__()
+        self._hub, self._store_name = hub, name
+        self._timeout = None
+
+    def _ask(self, op, key="", payload=b"", **arguments):
+        message = {"t": "store", "op": op, "key": f"{self._store_name}/{key}", **arguments}
+        return self._hub.ask(message, payload)
+
+    @staticmethod
+    def _bytes(value):
+        return value.encode() if isinstance(value, str) else bytes(value)
+
+    def set(self, key, value):
+        self._ask("set", key, self._bytes(value))
+
+    def get(self, key):
+        answer, value = self._ask("get", key)
+        if not answer["found"]:
+            raise dist.DistStoreError(f"wait timeout: nobody sets the key {key!r}")
+        return value
+
+    def add(self, key, amount):
+        return self._ask("add", key, amount=amount)[0]["value"]
+
+    def append(self, key, value):
+        self._ask("append", key, self._bytes(value))
+
+    def compare_set(self, key, expected, desired):
+        expected, desired = self._bytes(expected), self._bytes(desired)
+        return self._ask("compare_set", key, expected + desired, expected=len(expected))[1]
+
+    def check(self, keys):
+        return all(self._ask("check", key)[0]["found"] for key in keys)
+
+    def wait(self, keys, timeout=None):
+        for key in keys:
+            if not self._ask("wait", key)[0]["found"]:
+                raise dist.DistStoreError(f"wait timeout: nobody sets the key {key!r}")
+
+    def delete_key(self, key):
+        return self._ask("delete", key)[0]["found"]
+
+    def num_keys(self):
+        return self._ask("num_keys")[0]["value"]
+
+    def multi_get(self, keys):
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys, values):
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+    def has_extended_api(self):
+        return True
+
+    def set_timeout(self, timeout):
+        self._timeout = timeout
+
+    def clone(self):
+        return self
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# GPUs that are not there
+
+
+def is_cuda(device):
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, str) and (device == "cuda" or device.startswith("cuda:"))
+
+
+def on_cpu(value):
+    return torch.device("cpu") if is_cuda(value) else value
+
+
+class CudaOnCpu(torch.overrides.TorchFunctionMode):
+    """Carries out on the CPU what the script asks for on `cuda`."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("cuda", "pin_memory") and args:
+            return args[0]
+        if name == "record_stream":
+            return None
+        if name == "to" and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
+            args = (args[0], torch.device("cpu"), *args[2:])
+        if kwargs and "device" in kwargs and isinstance(kwargs["device"], int):
+            kwargs = {**kwargs, "device": torch.device("cpu")}
+        if any(is_cuda(value) for value in args):
+            args = tuple(on_cpu(value) for value in args)
+        if kwargs and any(is_cuda(value) for value in kwargs.values()):
+            kwargs = {key: on_cpu(value) for key, value in kwargs.items()}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **kwargs)
+
+
+class Stream:
+    """A CUDA stream on which everything has happened already."""
+
+    def __init__(self, *_, **__):
+        self.device, self.cuda_stream, self.stream_id = torch.device("cpu"), 0, 0
+
+    def synchronize(self):
+        torch.cuda.synchronize()
+
+    def query(self):
+        return True
+
+    def wait_stream(self, stream):
+        pass
+
+    def wait_event(self, event):
+        pass
+
+    def record_event(self, event=None):
+        return event or Event()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+class Event:
+    """A CUDA event; it knows the time at which it was recorded."""
+
+    def __init__(self, *_, **__):
+        self.time = time.monotonic()
+
+    def record(self, stream=None):
+        self.time = time.monotonic()
+
+    def wait(self, stream=None):
+        pass
+
+    def query(self):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return max((other.time - self.time) * 1000, 1e-3)
+
+
+def asked_by_torch():
+    """True if torch itself asks: it must not use a GPU that is not there."""
+    module = sys._getframe(2).f_globals.get("__name__", "")
+    return module == "torch" or module.startswith(("torch.", "torchvision.", "torchaudio."))
+
+
+def give_cuda(tape, options):
+    """`torch.cuda` answers as on a machine with a GPU for each rank of a node."""
+    cuda = torch.cuda
+    local_rank, count = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    current = [local_rank]
+    available = cuda.is_available
+    counted = cuda.device_count
+
+    def set_device(device):
+        index = device.index if isinstance(device, torch.device) else device
+        if isinstance(index, str):
+            index = torch.device(index).index
+        if isinstance(index, int) and index >= count:
+            raise RuntimeError(
+                "CUDA error: invalid device ordinal\nCUDA kernel errors might be asynchronously reported at some other API call"
+            )
+        if isinstance(index, int) and index >= 0:
+            current[0] = index
+
+    def synchronize(*_):
+        tape.note({"t": "synchronize"})
+
+    @contextlib.contextmanager
+    def stream_context(stream=None):
+        yield stream
+
+    properties = types.SimpleNamespace(
+        name="NVIDIA H100 80GB HBM3", major=9, minor=0, total_memory=80 << 30, multi_processor_count=132,
+        gcnArchName="", is_integrated=False, warp_size=32,
+    )
+    answers = {
+        "is_available": lambda: available() if asked_by_torch() else True,
+        "device_count": lambda: counted() if asked_by_torch() else count,
+        "is_initialized": lambda: False if asked_by_torch() else True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "set_device": set_device,
+        "current_device": lambda: current[0],
+        "synchronize": synchronize,
+        "get_device_name": lambda *_: properties.name,
+        "get_device_capability": lambda *_: (9, 0),
+        "get_device_properties": lambda *_: properties,
+        "is_bf16_supported": lambda *_, **__: True,
+        "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 0,
+        "memory_reserved": lambda *_: 0,
+        "max_memory_reserved": lambda *_: 0,
+        "memory_cached": lambda *_: 0,
+        "max_memory_cached": lambda *_: 0,
+        "reset_peak_memory_stats": lambda *_: None,
+        "reset_max_memory_allocated": lambda *_: None,
+        "memory_stats": lambda *_: {},
+        "memory_summary": lambda *_, **__: "",
+        "mem_get_info": lambda *_: (80 << 30, 80 << 30),
+        "set_per_process_memory_fraction": lambda *_: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "seed": lambda: None,
+        "seed_all": lambda: None,
+        "initial_seed": lambda: torch.initial_seed(),
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state": lambda *_: None,
+        "set_rng_state_all": lambda *_: None,
+        "stream": stream_context,
+        "current_stream": lambda *_: Stream(),
+        "default_stream": lambda *_: Stream(),
+        "set_stream": lambda *_: None,
+        "can_device_access_peer": lambda *_: True,
+        "utilization": lambda *_: 0,
+        "Stream": Stream,
+        "Event": Event,
+    }
+    for name, answer in answers.items():
+        if hasattr(cuda, name):
+            setattr(cuda, name, answer)
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(cuda.nvtx, name, lambda *_, **__: None)
+    cuda.nvtx.range = stream_context
+
+    if hasattr(torch, "accelerator"):
+        accelerator = torch.accelerator
+        real = {name: getattr(accelerator, name, None) for name in ("is_available", "current_accelerator", "device_count")}
+        accelerator.is_available = lambda: real["is_available"]() if asked_by_torch() else True
+        accelerator.device_count = lambda: real["device_count"]() if asked_by_torch() else count
+        accelerator.current_accelerator = (
+            lambda *a, **k: real["current_accelerator"](*a, **k) if asked_by_torch() else torch.device("cuda")
+        )
+        for name in ("set_device_index", "set_device_idx"):
+            if hasattr(accelerator, name):
+                setattr(accelerator, name, set_device)
+        accelerator.current_device_index = accelerator.current_device_idx = lambda: current[0]
+        accelerator.synchronize = synchronize
+        accelerator.empty_cache = lambda: None
+
+    # A device that is chosen by a context or as a default is the CPU.
+    torch.set_default_device = lambda device: None
+    load = torch.load
+
+    @functools.wraps(load)
+    def load_on_cpu(*args, **kwargs):
+        if len(args) > 1:
+            args = (args[0], "cpu", *args[2:])
+        else:
+            kwargs["map_location"] = "cpu"
+        return load(*args, **kwargs)
+
+    torch.load = load_on_cpu
+
+    change_argument(torch.amp.autocast_mode.autocast, "device_type", lambda device: "cpu" if is_cuda(device) else device)
+    change_argument(torch.nn.parallel.DistributedDataParallel, "device_ids", lambda _: None)
+    change_argument(torch.nn.parallel.DistributedDataParallel, "output_device", lambda _: None)
+    from torch.distributed.device_mesh import DeviceMesh
+
+    change_argument(DeviceMesh, "device_type", lambda device: "cpu" if is_cuda(device) else device)
+    with contextlib.suppress(ImportError):
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        change_argument(FullyShardedDataParallel, "device_id", lambda _: None)
+
+    CudaOnCpu().__enter__()
+
+
+def change_argument(owner, name, change):
+    """The constructor of `owner` gets another value for one of its arguments."""
+    constructor = owner.__init__
+    try:
+        signature = inspect.signature(constructor)
+    except (TypeError, ValueError):
+        return
+    if name not in signature.parameters:
+        return
+
+    @functools.wraps(constructor)
+    def changed(self, *args, **kwargs):
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return constructor(self, *args, **kwargs)
+        if name in bound.arguments:
+            bound.arguments[name] = change(bound.arguments[name])
+        return constructor(*bound.args, **bound.kwargs)
+
+    owner.__init__ = changed
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Work between calls
+
+
+class Meter(torch.utils._python_dispatch.TorchDispatchMode):
+    """Adds up FLOPs and bytes of the operators between two calls, by phase, and what they take on a card."""
+
+    def __init__(self, tape, card):
+        super().__init__()
+        from torch.utils.flop_counter import flop_registry
+
+        self.tape, self.card, self.registry = tape, card, flop_registry
+        self.views = {}
+        self.phase, self.paused = None, 0
+        self.reset()
+
+    def reset(self):
+        self.flops, self.bytes, self.card_ns, self.operators = 0, 0, 0.0, 0
+        self.since = time.monotonic_ns()
+
+    def enter(self, phase):
+        """What follows is a part of this phase; returns the one before."""
+        before = self.phase
+        if phase != before:
+            self.flush()
+            self.phase = phase
+        return before
+
+    def flush(self):
+        if self.operators:
+            wall_ns = time.monotonic_ns() - self.since
+            self.tape.hub.tell({
+                "t": "work", "phase": self.phase or "forward", "flops": self.flops, "bytes": self.bytes,
+                "card_ns": round(self.card_ns), "wall_ns": wall_ns,
+            })
+        self.reset()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if self.paused:
+            return out
+        is_view = self.views.get(func)
+        if is_view is None:
+            returns = func._schema.returns
+            is_view = any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+            is_view = is_view or func.namespace not in ("aten", "torchvision", "prims")
+            self.views[func] = is_view
+        if not is_view:
+            self.count(func, args, kwargs or {}, out)
+        return out
+
+    def count(self, func, args, kwargs, out):
+        moved, dtype = 0, None
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        for value in (*args, *outs):
+            for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(tensor, torch.Tensor):
+                    moved += tensor.numel() * tensor.element_size()
+                    dtype = dtype or tensor.dtype
+        formula = self.registry.get(func._overloadpacket)
+        flops = 0
+        if formula is not None:
+            with contextlib.suppress(Exception):
+                flops = int(formula(*args, **kwargs, out_val=out))
+        self.operators += 1
+        self.flops += flops
+        self.bytes += moved
+        if self.card is not None:
+            rates = self.card["flops"]
+            rate = rates.get(str(dtype).removeprefix("torch."), rates["float32"])
+            seconds = max(flops / rate, moved / self.card["bytes_per_s"])
+            self.card_ns += seconds * 1e9 + self.card["launch_ns"]
+
+
+def follow_training(tape, options):
+    """Notes where the script is in a step, and ends it after `--steps` steps of its optimizer."""
+    meter = Meter(tape, options.card)
+    tape.meter = meter
+
+    engine = torch.autograd.graph._engine_run_backward
+
+    @functools.wraps(engine)
+    def run_backward(*args, **kwargs):
+        before = meter.enter("backward")
+        tape.backward_depth += 1
+        try:
+            return engine(*args, **kwargs)
+        finally:
+            tape.backward_depth -= 1
+            if tape.backward_depth == 0:
+                tape.backward_ends()
+            meter.enter(before)
+
+    torch.autograd.graph._engine_run_backward = run_backward
+    torch.autograd._engine_run_backward = run_backward
+
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    steps, stepping = {}, []
+
+    def before_step(optimizer, args, kwargs):
+        stepping.append(meter.enter("optimizer step"))
+
+    def after_step(optimizer, args, kwargs):
+        meter.enter(stepping.pop() if stepping else None)
+        most = max(steps.values(), default=0)
+        steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
+        if steps[id(optimizer)] > most:
+            tape.note({"t": "step"})
+        if options.steps is not None and max(steps.values()) >= options.steps and not stepping:
+            raise StepsReached
+
+    register_optimizer_step_pre_hook(before_step)
+    register_optimizer_step_post_hook(after_step)
+    meter.__enter__()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# A rank
+
+
+def run_spawned(function, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+    """`torch.multiprocessing.spawn`: this process is one of those that it would start."""
+    function(int(os.environ["LOCAL_RANK"]), *args)
+
+
+def set_environment(options, rank):
+    per_node = options.ranks_per_node
+    os.environ.update({
+        "RANK": str(rank),
+        "WORLD_SIZE": str(options.world_size),
+        "LOCAL_RANK": str(rank % per_node),
+        "LOCAL_WORLD_SIZE": str(min(per_node, options.world_size - rank // per_node * per_node)),
+        "GROUP_RANK": str(rank // per_node),
+        "GROUP_WORLD_SIZE": str(-(-options.world_size // per_node)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(options.world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(options.master_port),
+        "TORCHELASTIC_RUN_ID": "lockstep",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    })
+
+
+def run_rank(options, rank):
+    """Runs the script as one rank; returns the status that its process would have."""
+    set_environment(options, rank)
+    hub = Hub(os.environ.pop("LOCKSTEP_HUB"), rank)
+    os.environ.pop("LOCKSTEP_RECORD", None)
+    tape = Tape(hub, options)
+    record_groups(tape, Exchange(hub), hub)
+    if options.cuda:
+        give_cuda(tape, options)
+    torch.multiprocessing.spawn = run_spawned
+    torch.multiprocessing.spawn.spawn = run_spawned
+    follow_training(tape, options)
+
+    leave = os._exit
+
+    def leave_at_once(status):
+        tape.note({"t": "end", "how": f"os._exit({status})", "status": status})
+        leave(status)
+
+    os._exit = leave_at_once
+    how, status, text = None, 0, ""
+    try:
+        sys.argv = [options.script, *options.arguments]
+        if options.module:
+            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+            runpy.run_path(options.script, run_name="__main__")
+    except StepsReached:
+        pass
+    except SystemExit as error:
+        code = error.code
+        status = code if isinstance(code, int) else 0 if code is None else 1
+        if status:
+            how = f"SystemExit: {code}"
+    except BaseException as error:
+        status = 1
+        how = "".join(traceback.format_exception_only(type(error), error)).strip()
+        text = script_traceback(error)
+    tape.note({"t": "end", "how": how, "status": status, "traceback": text})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    leave(status)
+
+
+def script_traceback(error):
+    """The traceback as the script's own process would print it: without this file's frames."""
+    shown = traceback.TracebackException.from_exception(error)
+    seen = shown
+    while seen is not None:
+        frames = [frame for frame in seen.stack if frame.filename not in (OWN_FILE, "<frozen runpy>")
+                  and not frame.filename.endswith(os.sep + "runpy.py")]
+        seen.stack = traceback.StackSummary.from_list(frames)
+        seen = seen.__cause__ or seen.__context__
+    return "".join(shown.format())
+
+
+def main():
+    options = Options(os.environ["LOCKSTEP_RECORD"])
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    torch.set_num_threads(1)
+    # Imported once, so that every rank has them without its own time and memory.
+    for module in ("torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.utils.flop_counter"):
+        importlib.import_module(module)
+
+    children = {}
+    for rank in options.ranks:
+        child = os.fork()
+        if child == 0:
+            if rank != options.ranks[0]:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, 1)
+                os.dup2(null, 2)
+            try:
+                run_rank(options, rank)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(70)
+        children[child] = rank
+    while children:
+        child, _ = os.wait()
+        children.pop(child, None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+//! What the recorder notes of a rank: one event a JSON object, in the order in which the rank did it.
+
+use serde::{Deserialize, Serialize};
+
+/// A line of the script: its file, relative to the script's folder, and the line's number from 1.
+pub type Place = (String, u32);
+
+/// One thing that a rank did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum ScriptEvent {
+    /// It became a member of a process group.
+    Group {
+        /// Names the group in calls; equal on all its members.
+        id: String,
+        /// c10d's name of the group: `0`, `1`, …
+        name: String,
+        /// The members by global rank, in the order of their group ranks.
+        ranks: Vec<u32>,
+        /// The backend that the script asked for: `nccl` or `gloo`.
+        backend: String,
+        /// `group_desc`.
+        #[serde(default)]
+        desc: String,
+        /// The group's timeout in milliseconds, if the script gave one.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+    },
+    /// It made a call.
+    Call {
+        /// Counts the rank's calls from 0.
+        id: u64,
+        /// PyTorch's name: `all_reduce`, `send`, …
+        op: String,
+        /// The group's `id`.
+        group: String,
+        /// The element type, without `torch.`; none for a barrier.
+        #[serde(default)]
+        dtype: Option<String>,
+        /// Elements of each tensor that was passed in.
+        #[serde(default, rename = "in")]
+        inputs: Vec<u64>,
+        /// Elements of each tensor for the result.
+        #[serde(default, rename = "out")]
+        outputs: Vec<u64>,
+        /// The reduction in lower case: `sum`.
+        #[serde(default)]
+        reduce: Option<String>,
+        /// The root's group rank.
+        #[serde(default)]
+        root: Option<u32>,
+        /// The other side of a send or receive, as a group rank; none for a receive from anyone.
+        #[serde(default)]
+        peer: Option<u32>,
+        /// The tag of a send or receive.
+        #[serde(default)]
+        tag: Option<u32>,
+        /// Elements for each member, for an `all_to_all` with parts of its own sizes.
+        #[serde(default)]
+        in_splits: Option<Vec<u64>>,
+        /// Elements from each member.
+        #[serde(default)]
+        out_splits: Option<Vec<u64>>,
+        /// The script's line.
+        #[serde(default)]
+        at: Option<Place>,
+        /// What the script called there, if it has another name: `all_gather_object`, `backward`.
+        #[serde(default)]
+        via: Option<String>,
+    },
+    /// It waited for a call.
+    Wait {
+        /// The call's `id`.
+        id: u64,
+        /// The script's line.
+        #[serde(default)]
+        at: Option<Place>,
+    },
+    /// The calls up to [`ScriptEvent::BatchEnd`] are started together.
+    Batch,
+    /// Ends a batch.
+    BatchEnd,
+    /// It computed.
+    Work {
+        /// `forward`, `backward`, `optimizer step`.
+        phase: String,
+        /// Floating point operations of its matrix products, convolutions and attention.
+        flops: f64,
+        /// Bytes that its operators read and wrote.
+        bytes: f64,
+        /// How long the operators take on the card that was asked for, in nanoseconds; 0 without a card.
+        card_ns: u64,
+        /// How long it took where it was recorded, in nanoseconds.
+        wall_ns: u64,
+    },
+    /// `torch.cuda.synchronize()`.
+    Synchronize,
+    /// Its optimizer stepped.
+    Step,
+    /// A value that others would have sent was assumed.
+    Assumed {
+        /// What, as a clause.
+        what: String,
+        /// The script's line.
+        #[serde(default)]
+        at: Option<Place>,
+    },
+    /// Its process ended.
+    End {
+        /// The exception's last line if it raised: `ValueError: …`; `os._exit(1)`.
+        #[serde(default)]
+        how: Option<String>,
+        /// The process's exit status.
+        #[serde(default)]
+        status: i64,
+        /// The traceback as Python prints it.
+        #[serde(default)]
+        traceback: String,
+    },
+}

@@ -1,0 +1,373 @@
+//! From what the ranks of a script noted to the plan's programs.
+
+use super::event::{Place, ScriptEvent};
+use lockstep_core::collective::{Collective, Splits};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use lockstep_core::plan::remark::Remark;
+use lockstep_core::plan::{
+    Action, Call, Fill, Op, Plan, PlanBuilder, PlanError, Program, SourceLine, TensorId,
+};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest name of a user's call that is kept.
+const MAX_VIA: usize = 80;
+
+/// How long the work between calls takes in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkTime {
+    /// As its operators take on the card that was asked for.
+    OnCard,
+    /// As long as it took where it was recorded.
+    Measured,
+}
+
+/// A script's plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScriptPlan {
+    /// The plan.
+    pub plan: Plan,
+    /// What the recorder assumed and what a plan cannot carry, a clause each, ascending.
+    pub assumed: Vec<String>,
+}
+
+/// The plan of what every rank noted, by rank from 0; `texts` are the script's files by the names that places use.
+///
+/// # Errors
+/// When the notes make no plan that could be run.
+pub fn plan_of_script(
+    name: &str,
+    ranks_per_node: u32,
+    events: &[Vec<ScriptEvent>],
+    texts: &BTreeMap<String, String>,
+    time: WorkTime,
+) -> Result<ScriptPlan, PlanError> {
+    let groups = groups_of(events);
+    let world: Vec<u32> = (0..events.len() as u32).collect();
+    let default = groups.iter().position(|group| group.ranks == world);
+    let backend = default.and_then(|at| groups.get(at)).map_or(BackendName::Gloo, |it| it.backend);
+    let mut plan = PlanBuilder::new(name, events.len() as u32, backend)?;
+    plan.ranks_per_node(ranks_per_node);
+    if let Some(timeout_ms) =
+        default.and_then(|at| groups.get(at)).and_then(|group| group.timeout_ms)
+    {
+        plan.timeout_ms(timeout_ms);
+    }
+    let mut ids = BTreeMap::new();
+    for (at, group) in groups.iter().enumerate() {
+        let id = match default == Some(at) {
+            true => GroupId::WORLD,
+            false => plan.group(group.to_group()?),
+        };
+        ids.insert(group.id.clone(), (id, group.ranks.len() as u64));
+    }
+    let mut writer = Writer {
+        plan,
+        groups: ids,
+        tensors: BTreeMap::new(),
+        sources: BTreeMap::new(),
+        texts,
+        time,
+        assumed: BTreeSet::new(),
+    };
+    let programs: Vec<Program> = events.iter().map(|own| writer.program(own)).collect();
+    let mut programs = programs.into_iter();
+    let plan = writer.plan.every_rank(|_, program| {
+        for op in programs.next().unwrap_or_default().ops {
+            program.push_op(op);
+        }
+    })?;
+    Ok(ScriptPlan { plan, assumed: writer.assumed.into_iter().collect() })
+}
+
+/// A group as its members noted it.
+#[derive(Clone, Debug)]
+struct NotedGroup {
+    id: String,
+    name: String,
+    ranks: Vec<u32>,
+    backend: BackendName,
+    desc: String,
+    timeout_ms: Option<u64>,
+}
+
+impl NotedGroup {
+    fn to_group(&self) -> Result<ProcessGroup, GroupError> {
+        let ranks = self.ranks.iter().copied().map(GlobalRank).collect();
+        let group = ProcessGroup::new(&self.name, self.backend, ranks)?.with_desc(&self.desc);
+        Ok(match self.timeout_ms {
+            Some(timeout_ms) => group.with_timeout_ms(timeout_ms),
+            None => group,
+        })
+    }
+}
+
+/// The groups in which somebody calls, in the order in which they were first made.
+fn groups_of(events: &[Vec<ScriptEvent>]) -> Vec<NotedGroup> {
+    let mut called = BTreeSet::new();
+    for event in events.iter().flatten() {
+        if let ScriptEvent::Call { group, .. } = event {
+            called.insert(group.as_str());
+        }
+    }
+    let mut known = BTreeSet::new();
+    let mut groups = Vec::new();
+    for event in events.iter().flatten() {
+        let ScriptEvent::Group { id, name, ranks, backend, desc, timeout_ms } = event else {
+            continue;
+        };
+        let is_world = ranks.len() == events.len();
+        if (called.contains(id.as_str()) || is_world) && known.insert(id.as_str()) {
+            groups.push(NotedGroup {
+                id: id.clone(),
+                name: name.clone(),
+                ranks: ranks.clone(),
+                backend: if backend == "nccl" { BackendName::Nccl } else { BackendName::Gloo },
+                desc: desc.clone(),
+                timeout_ms: timeout_ms.filter(|timeout_ms| *timeout_ms > 0),
+            });
+        }
+    }
+    groups
+}
+
+/// Writes programs of one plan.
+struct Writer<'a> {
+    plan: PlanBuilder,
+    /// By the recorder's id: the plan's group and its size.
+    groups: BTreeMap<String, (GroupId, u64)>,
+    tensors: BTreeMap<(Dtype, u64), TensorId>,
+    sources: BTreeMap<String, u32>,
+    texts: &'a BTreeMap<String, String>,
+    time: WorkTime,
+    assumed: BTreeSet<String>,
+}
+
+/// A batch of calls that is being read.
+#[derive(Default)]
+struct Batch {
+    calls: Vec<Call>,
+    ids: Vec<u64>,
+    at: Option<SourceLine>,
+    via: Option<String>,
+}
+
+impl Writer<'_> {
+    fn program(&mut self, events: &[ScriptEvent]) -> Program {
+        let mut ops: Vec<Op> = Vec::new();
+        // Which operation made the call of an id.
+        let mut made: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut batch: Option<Batch> = None;
+        for event in events {
+            match event {
+                ScriptEvent::Call { id, .. } => {
+                    let Some((call, at, via)) = self.call(event) else { continue };
+                    match &mut batch {
+                        Some(batch) => {
+                            batch.calls.push(call);
+                            batch.ids.push(*id);
+                            batch.at = batch.at.or(at);
+                            batch.via = batch.via.take().or(via);
+                        }
+                        None => {
+                            made.insert(*id, ops.len() as u32);
+                            ops.push(Op { action: Action::Call { call, async_op: true }, at, via });
+                        }
+                    }
+                }
+                ScriptEvent::Batch => batch = Some(Batch::default()),
+                ScriptEvent::BatchEnd => {
+                    let Some(Batch { calls, ids, at, via }) = batch.take() else { continue };
+                    let action = match <[Call; 1]>::try_from(calls) {
+                        Ok([call]) => Action::Call { call, async_op: true },
+                        Err(calls) if calls.is_empty() => continue,
+                        Err(calls) => Action::Coalesced { calls, async_op: true },
+                    };
+                    made.extend(ids.into_iter().map(|id| (id, ops.len() as u32)));
+                    ops.push(Op { action, at, via });
+                }
+                ScriptEvent::Wait { id, at } => {
+                    let Some(op) = made.get(id).copied() else { continue };
+                    // Of the calls of a batch the first wait is for all.
+                    made.retain(|_, known| *known != op);
+                    let holds = ops.len() == op as usize + 1;
+                    match ops.last_mut().filter(|_| holds) {
+                        Some(last) => hold(last),
+                        None => {
+                            let at = self.line(at.as_ref());
+                            ops.push(Op {
+                                action: Action::Wait { op, timeout_ms: None },
+                                at,
+                                via: None,
+                            });
+                        }
+                    }
+                }
+                ScriptEvent::Work { phase, card_ns, wall_ns, .. } => {
+                    let worked = match self.time {
+                        WorkTime::OnCard => *card_ns,
+                        WorkTime::Measured => *wall_ns,
+                    };
+                    match ops.last_mut().map(|last| &mut last.action) {
+                        Some(Action::Compute { name, duration_ns }) if name == phase => {
+                            *duration_ns = duration_ns.saturating_add(worked);
+                        }
+                        _ => {
+                            let (name, duration_ns) = (phase.clone(), worked);
+                            let action = Action::Compute { name, duration_ns };
+                            ops.push(Op { action, at: None, via: None });
+                        }
+                    }
+                }
+                ScriptEvent::Synchronize => {
+                    ops.push(Op { action: Action::Synchronize, at: None, via: None });
+                }
+                ScriptEvent::Assumed { what, at } => {
+                    self.assumed.insert(what.clone());
+                    let at = self.line(at.as_ref());
+                    ops.push(Remark::Assumed { what: what.clone() }.to_op(at));
+                }
+                ScriptEvent::End { how: Some(how), .. } => {
+                    let how = how.clone();
+                    ops.push(Op { action: Action::Die { how }, at: None, via: None });
+                }
+                ScriptEvent::End { .. } | ScriptEvent::Group { .. } | ScriptEvent::Step => {}
+            }
+        }
+        Program { ops }
+    }
+
+    /// The call of the plan with its line and the user's name for it; `None` in a group that nobody has noted.
+    fn call(&mut self, event: &ScriptEvent) -> Option<(Call, Option<SourceLine>, Option<String>)> {
+        let ScriptEvent::Call { op, group, dtype, inputs, outputs, peer, tag, at, via, .. } = event
+        else {
+            return None;
+        };
+        let (group, size) = *self.groups.get(group)?;
+        let dtype = self.dtype(dtype.as_deref());
+        let at = self.line(at.as_ref());
+        let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect());
+        let (input, output) = (sum(inputs), sum(outputs));
+        let call = match op.as_str() {
+            "send" | "recv" => {
+                let tensor = self.tensor(dtype, input.max(output));
+                let tag = tag.unwrap_or(0);
+                match (op.as_str(), peer.map(GroupRank)) {
+                    ("send", peer) => Call::Send { group, peer: peer?, tensor, tag },
+                    (_, peer) => Call::Recv { group, peer, tensor, tag },
+                }
+            }
+            _ => {
+                let collective = self.collective(event)?;
+                self.collective_call((group, size), collective, event, dtype)
+            }
+        };
+        Some((call, at, via))
+    }
+
+    fn collective(&mut self, event: &ScriptEvent) -> Option<Collective> {
+        let ScriptEvent::Call { op, reduce, root, .. } = event else { return None };
+        let root = GroupRank(root.unwrap_or(0));
+        let mut reduction = || match reduce.as_deref().unwrap_or("sum") {
+            "premul_sum" => {
+                self.assumed.insert("a premultiplied sum is a sum".to_owned());
+                ReduceOp::Sum
+            }
+            name => name.to_uppercase().parse().unwrap_or(ReduceOp::Sum),
+        };
+        Some(match op.as_str() {
+            "all_reduce" => Collective::AllReduce { op: reduction() },
+            "reduce" => Collective::Reduce { op: reduction(), root },
+            "reduce_scatter" => Collective::ReduceScatter { op: reduction() },
+            "broadcast" => Collective::Broadcast { root },
+            "all_gather" => Collective::AllGather,
+            "gather" => Collective::Gather { root },
+            "scatter" => Collective::Scatter { root },
+            "all_to_all" => Collective::AllToAll,
+            "barrier" => Collective::Barrier,
+            "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
+            _ => return None,
+        })
+    }
+
+    fn collective_call(
+        &mut self,
+        (group, size): (GroupId, u64),
+        collective: Collective,
+        event: &ScriptEvent,
+        dtype: Dtype,
+    ) -> Call {
+        let ScriptEvent::Call { inputs, outputs, in_splits, out_splits, .. } = event else {
+            return Call::collective_of(group, collective, 0, None, None);
+        };
+        let (input, output) = (sum(inputs), sum(outputs));
+        let size = size.max(1);
+        // Programs are shared between ranks: a rank that passes no tensor names one that nobody reads.
+        let (count, passed, result) = match collective {
+            Collective::Barrier | Collective::MonitoredBarrier { .. } => (0, None, None),
+            Collective::AllGather | Collective::Gather { .. } => {
+                (input, Some(input), Some(input.saturating_mul(size)))
+            }
+            Collective::Scatter { .. } | Collective::ReduceScatter { .. } => {
+                (output, Some(output.saturating_mul(size)), Some(output))
+            }
+            Collective::AllToAll => {
+                if let (Some(input), Some(output)) = (in_splits, out_splits) {
+                    let splits = Splits { input: input.clone(), output: output.clone() };
+                    let passed = self.tensor(dtype, sum(input));
+                    let result = self.tensor(dtype, sum(output));
+                    let (passed, result) = (Some(passed), Some(result));
+                    let mut call = Call::collective_of(group, collective, 0, passed, result);
+                    if let Call::Collective { splits: parts, .. } = &mut call {
+                        *parts = Some(splits);
+                    }
+                    return call;
+                }
+                let part = input.max(output) / size;
+                (part, Some(part.saturating_mul(size)), Some(part.saturating_mul(size)))
+            }
+            _ => (input, None, Some(input)),
+        };
+        let passed = passed.map(|numel| self.tensor(dtype, numel));
+        let result = result.map(|numel| self.tensor(dtype, numel));
+        Call::collective_of(group, collective, count, passed, result)
+    }
+
+    fn dtype(&mut self, name: Option<&str>) -> Dtype {
+        let dtype = name.map_or(Dtype::Float32, Dtype::from_torch_name);
+        if Dtype::COMPUTABLE.contains(&dtype) {
+            return dtype;
+        }
+        let name = name.unwrap_or("unknown");
+        self.assumed.insert(format!("elements of type {name} are bytes"));
+        Dtype::Uint8
+    }
+
+    fn tensor(&mut self, dtype: Dtype, numel: u64) -> TensorId {
+        let plan = &mut self.plan;
+        *self.tensors.entry((dtype, numel)).or_insert_with(|| {
+            plan.tensor(format!("{}[{numel}]", dtype.name()), dtype, numel, Fill::Unknown)
+        })
+    }
+
+    fn line(&mut self, place: Option<&Place>) -> Option<SourceLine> {
+        let (file, line) = place?;
+        let (plan, texts) = (&mut self.plan, self.texts);
+        let source = *self.sources.entry(file.clone()).or_insert_with(|| {
+            plan.source(file.clone(), texts.get(file).cloned().unwrap_or_default())
+        });
+        Some(SourceLine { source, line: *line })
+    }
+}
+
+fn hold(op: &mut Op) {
+    if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } = &mut op.action {
+        *async_op = false;
+    }
+}
+
+fn sum(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |sum: u64, number| sum.saturating_add(*number))
+}
