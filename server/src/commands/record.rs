@@ -85,6 +85,7 @@ struct RecorderOptions<'a> {
     cuda: bool,
     card: Option<CardRates>,
     module: bool,
+    code: Option<&'a str>,
     script: &'a str,
     arguments: &'a [String],
 }
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let launch = Launch::parse(&arguments.script)?;
     let (world_size, ranks_per_node) = sizes(&arguments, &launch)?;
-    if !launch.module && !Path::new(&launch.script).is_file() {
+    if launch.folder().is_some() && !Path::new(&launch.script).is_file() {
         bail!("cannot read {}: there is no such file", launch.script);
     }
     let output = arguments.output.clone().unwrap_or_else(|| default_output(&launch));
@@ -193,7 +194,10 @@ fn sizes(arguments: &Arguments, launch: &Launch) -> Result<(u32, u32)> {
 
 fn default_output(launch: &Launch) -> PathBuf {
     let name = file_name(&launch.script);
-    let stem = name.strip_suffix(".py").unwrap_or(&name);
+    let stem = match launch.code {
+        Some(_) => "program",
+        None => name.strip_suffix(".py").unwrap_or(&name),
+    };
     PathBuf::from(format!("{stem}.plan.json"))
 }
 
@@ -229,6 +233,7 @@ fn record(
             launch_ns: card.launch_us * 1e3,
         }),
         module: launch.module,
+        code: launch.code.as_deref(),
         script: &launch.script,
         arguments: &launch.arguments,
     };
@@ -318,8 +323,7 @@ fn texts_of(events: &[Vec<ScriptEvent>], launch: &Launch) -> BTreeMap<String, St
             _ => None,
         })
         .collect();
-    let folder = Path::new(&launch.script).parent().filter(|_| !launch.module);
-    let roots = [folder.unwrap_or(Path::new("")).to_path_buf(), PathBuf::new()];
+    let roots = [launch.folder().unwrap_or(Path::new("")).to_path_buf(), PathBuf::new()];
     let text = |name: &str| {
         let path = roots.iter().map(|root| root.join(name)).find(|path| path.is_file())?;
         let small = std::fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_TEXT_BYTES);

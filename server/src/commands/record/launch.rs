@@ -1,14 +1,17 @@
 //! The command line that starts a script: `train.py --epochs 1`, `-m package.train`, `torchrun … train.py`.
 
 use anyhow::{Result, bail};
+use std::path::Path;
 
 /// What is to be run, and on how many ranks if the command line says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Launch {
-    /// The script's path, or a module's name.
+    /// The script's path, a module's name, or `-c`.
     pub(super) script: String,
     /// True for `-m module`.
     pub(super) module: bool,
+    /// What `python -c` executes.
+    pub(super) code: Option<String>,
     /// What the script is passed.
     pub(super) arguments: Vec<String>,
     /// torchrun's `--nnodes`.
@@ -25,6 +28,12 @@ const FLAGS: [&str; 6] =
     ["standalone", "no-python", "use-env", "run-path", "dry-run", "signals-to-handle"];
 
 impl Launch {
+    /// The folder of the script, if it is a file.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        let is_file = !self.module && self.code.is_none();
+        Path::new(&self.script).parent().filter(|_| is_file)
+    }
+
     /// Reads a command line as its user would type it.
     ///
     /// # Errors
@@ -56,6 +65,12 @@ impl Launch {
                     ..Launch::default()
                 })
             }
+            [flag, code, rest @ ..] if flag == "-c" => Ok(Launch {
+                script: flag.clone(),
+                code: Some(code.clone()),
+                arguments: rest.to_vec(),
+                ..Launch::default()
+            }),
             [script, rest @ ..] if !script.starts_with('-') => {
                 Ok(Launch { script: script.clone(), arguments: rest.to_vec(), ..Launch::default() })
             }
@@ -133,6 +148,8 @@ mod tests {
         let module = parse("python -m torch.distributed.run --nproc-per-node 4 -m pack.train x");
         assert!(module.module);
         assert_eq!((module.script.as_str(), module.ranks_per_node), ("pack.train", Some(4)));
+        let words = ["python", "-c", "import train; train.main()"].map(str::to_owned);
+        assert_eq!(Launch::parse(&words).unwrap().code.as_deref(), Some("import train; train.main()"));
         let elastic = parse("torchrun --nnodes 1:4 --rdzv-backend c10d --nproc-per-node 8 t.py");
         assert_eq!(elastic.nodes, Some(4));
     }

@@ -45,6 +45,8 @@ OWN_FILE = os.path.abspath(__file__) if "__file__" in globals() else "<recorder>
 
 # Float tensors up to this size are exchanged for real; larger ones are filled.
 EXCHANGED_FLOAT_BYTES = 64 << 10
+# A rank that sleeps more often between two calls waits for something; it sleeps for real.
+SLEEPS_WITHOUT_A_CALL = 100
 # Integer and byte tensors up to this size are exchanged for real.
 EXCHANGED_BYTES = 64 << 20
 
@@ -61,6 +63,7 @@ class Options:
         self.cuda = options.get("cuda", True)  # whether torch.cuda answers as if there were GPUs
         self.card = options.get("card")  # {"flops": {dtype: per second}, "bytes_per_s", "launch_ns"} or None
         self.module = options.get("module", False)  # `-m package.module`
+        self.code = options.get("code")  # `-c CODE`, or None
         self.script = options["script"]
         self.arguments = options["arguments"]
         self.master_port = options.get("master_port", 29500)
@@ -115,12 +118,21 @@ class Tape:
         self.hub = hub
         self.meter = None
         self.calls = 0
-        self.root = os.path.dirname(os.path.abspath(options.script)) if not options.module else os.getcwd()
+        is_file = not options.module and options.code is None
+        self.root = os.path.dirname(os.path.abspath(options.script)) if is_file else os.getcwd()
         self.kinds = {}
         self.unwaited = {}  # id of a call -> whether it was made in a backward pass
         self.backward_depth = 0
+        self.sleeps = 0  # since the last call
+        self.process = os.getpid()
+
+    def is_own_process(self):
+        """False in what a rank has forked: a worker of a data loader is no rank."""
+        return os.getpid() == self.process
 
     def note(self, event):
+        if not self.is_own_process():
+            return
         if self.meter is not None:
             self.meter.flush()
         self.hub.tell(event)
@@ -174,6 +186,7 @@ class Tape:
         """Notes a call; returns its id."""
         number = self.calls
         self.calls += 1
+        self.sleeps = 0
         at, via = self.place()
         tensors = inputs or outputs
         event = {
@@ -202,6 +215,17 @@ class Tape:
     def assumed(self, what):
         at, _ = self.place()
         self.note({"t": "assumed", "what": what, **({"at": at} if at else {})})
+
+    def sleep(self, seconds):
+        """Notes that the script sleeps instead of sleeping; False where a loop may wait for something outside."""
+        kind = self._kind(sys._getframe(2).f_code.co_filename)
+        self.sleeps += 1
+        is_rank = threading.current_thread() is threading.main_thread() and self.is_own_process()
+        if kind != "own" or not is_rank or self.sleeps > SLEEPS_WITHOUT_A_CALL:
+            return False
+        at, _ = self.place()
+        self.note({"t": "sleep", "ns": max(int(seconds * 1e9), 0), **({"at": at} if at else {})})
+        return True
 
     def backward_ends(self):
         """DDP waits for its buckets' futures in C++, which no Python sees: at the end of the backward pass."""
@@ -1415,6 +1439,9 @@ def run_rank(options, rank):
     torch.multiprocessing.spawn.spawn = run_spawned
     follow_training(tape, options)
 
+    sleep = time.sleep
+    time.sleep = lambda seconds: None if tape.sleep(seconds) else sleep(seconds)
+
     leave = os._exit
 
     def leave_at_once(status):
@@ -1425,7 +1452,12 @@ def run_rank(options, rank):
     how, status, text = None, 0, ""
     try:
         sys.argv = [options.script, *options.arguments]
-        if options.module:
+        if options.code is not None:
+            sys.path[0] = ""
+            main_module = types.ModuleType("__main__")
+            sys.modules["__main__"] = main_module
+            exec(compile(options.code, "<string>", "exec"), main_module.__dict__)
+        elif options.module:
             runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(options.script))

@@ -93,6 +93,14 @@ pub enum ScriptEvent {
         /// How long it took where it was recorded, in nanoseconds.
         wall_ns: u64,
     },
+    /// It called `time.sleep`.
+    Sleep {
+        /// For how long, in nanoseconds.
+        ns: u64,
+        /// The script's line.
+        #[serde(default)]
+        at: Option<Place>,
+    },
     /// `torch.cuda.synchronize()`.
     Synchronize,
     /// Its optimizer stepped.

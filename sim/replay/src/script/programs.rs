@@ -221,6 +221,11 @@ impl Writer<'_> {
                         }
                     }
                 }
+                ScriptEvent::Sleep { ns, at } => {
+                    let (name, duration_ns) = ("time.sleep".to_owned(), *ns);
+                    let at = self.line(at.as_ref());
+                    ops.push(Op { action: Action::Sleep { name, duration_ns }, at, via: None });
+                }
                 ScriptEvent::Synchronize => {
                     ops.push(Op { action: Action::Synchronize, at: None, via: None });
                 }
