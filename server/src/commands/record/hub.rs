@@ -273,7 +273,8 @@ impl Board {
                 let own = self.events.entry(rank).or_default();
                 if !own.iter().any(|event| matches!(event, ScriptEvent::End { .. })) {
                     let how = Some("its process was killed".to_owned());
-                    own.push(ScriptEvent::End { how, status: 1, traceback: String::new() });
+                    let traceback = String::new();
+                    own.push(ScriptEvent::End { how, status: 1, traceback, at: None });
                 }
                 self.unended.remove(&rank);
                 self.waiting.remove(&rank);

@@ -170,6 +170,16 @@ class Tape:
             frame = frame.f_back
         return library or (None, None)
 
+    def place_of(self, error):
+        """The innermost line of the script from which an exception came, or the one that caused it."""
+        while error.__cause__ is not None:
+            error = error.__cause__
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if self._kind(frame.f_code.co_filename) == "own":
+                found = (self._relative(frame.f_code.co_filename), line)
+        return found
+
     def _relative(self, path):
         full = os.path.abspath(path)
         for root in (self.root, os.getcwd()):
@@ -820,7 +830,8 @@ class RecordedGroup(ProcessGroup):
         return self._work(number, [])
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        number = self._tape.call(self, "monitored_barrier", [], [])
+        limit = int(timeout.total_seconds() * 1000) if timeout is not None else None
+        number = self._tape.call(self, "monitored_barrier", [], [], timeout_ms=limit if limit and limit > 0 else None)
         self._meet("monitored_barrier")
         self._tape.wait(number)
 
@@ -1449,7 +1460,7 @@ def run_rank(options, rank):
         leave(status)
 
     os._exit = leave_at_once
-    how, status, text = None, 0, ""
+    how, status, text, at = None, 0, "", None
     try:
         sys.argv = [options.script, *options.arguments]
         if options.code is not None:
@@ -1471,12 +1482,22 @@ def run_rank(options, rank):
             how = f"SystemExit: {code}"
     except BaseException as error:
         status = 1
-        how = "".join(traceback.format_exception_only(type(error), error)).strip()
+        how, at = last_words(error), tape.place_of(error)
         text = script_traceback(error)
-    tape.note({"t": "end", "how": how, "status": status, "traceback": text})
+    tape.note({"t": "end", "how": how, "status": status, "traceback": text, **({"at": at} if at else {})})
     sys.stdout.flush()
     sys.stderr.flush()
     leave(status)
+
+
+def last_words(error):
+    """The exception in a line, with the one that caused it: `RuntimeError: …, caused by ValueError: …`."""
+    lines = []
+    while error is not None and len(lines) < 3:
+        line = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
+        lines.append(line if len(line) <= 300 else line[:300] + " …")
+        error = error.__cause__
+    return ", caused by ".join(lines)
 
 
 def script_traceback(error):

@@ -61,6 +61,9 @@ pub enum ScriptEvent {
         /// Elements from each member.
         #[serde(default)]
         out_splits: Option<Vec<u64>>,
+        /// The call's own timeout in milliseconds, for a `monitored_barrier`.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
         /// The script's line.
         #[serde(default)]
         at: Option<Place>,
@@ -124,5 +127,8 @@ pub enum ScriptEvent {
         /// The traceback as Python prints it.
         #[serde(default)]
         traceback: String,
+        /// The innermost line of the script from which the exception came.
+        #[serde(default)]
+        at: Option<Place>,
     },
 }

@@ -160,9 +160,12 @@ impl Writer<'_> {
         // Which operation made the call of an id.
         let mut made: BTreeMap<u64, u32> = BTreeMap::new();
         let mut batch: Option<Batch> = None;
+        // Calls that may take no longer than this.
+        let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
         for event in events {
             match event {
-                ScriptEvent::Call { id, .. } => {
+                ScriptEvent::Call { id, timeout_ms, .. } => {
+                    limits.extend(timeout_ms.map(|limit| (ops.len() as u32, limit)));
                     let Some((call, at, via)) = self.call(event) else { continue };
                     match &mut batch {
                         Some(batch) => {
@@ -192,13 +195,14 @@ impl Writer<'_> {
                     let Some(op) = made.get(id).copied() else { continue };
                     // Of the calls of a batch the first wait is for all.
                     made.retain(|_, known| *known != op);
-                    let holds = ops.len() == op as usize + 1;
+                    let timeout_ms = limits.remove(&op);
+                    let holds = ops.len() == op as usize + 1 && timeout_ms.is_none();
                     match ops.last_mut().filter(|_| holds) {
                         Some(last) => hold(last),
                         None => {
                             let at = self.line(at.as_ref());
                             ops.push(Op {
-                                action: Action::Wait { op, timeout_ms: None },
+                                action: Action::Wait { op, timeout_ms },
                                 at,
                                 via: None,
                             });
@@ -234,9 +238,9 @@ impl Writer<'_> {
                     let at = self.line(at.as_ref());
                     ops.push(Remark::Assumed { what: what.clone() }.to_op(at));
                 }
-                ScriptEvent::End { how: Some(how), .. } => {
-                    let how = how.clone();
-                    ops.push(Op { action: Action::Die { how }, at: None, via: None });
+                ScriptEvent::End { how: Some(how), at, .. } => {
+                    let (how, at) = (how.clone(), self.line(at.as_ref()));
+                    ops.push(Op { action: Action::Die { how }, at, via: None });
                 }
                 ScriptEvent::End { .. } | ScriptEvent::Group { .. } | ScriptEvent::Step => {}
             }
