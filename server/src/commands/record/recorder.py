@@ -1068,9 +1068,13 @@ class CudaOnCpu(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is torch.device:
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name in ("cuda", "pin_memory") and args:
             return args[0]
+        if name == "scaled_dot_product_attention" and args and hasattr(args[0], "to_local"):
+            return self.sharded_attention(func, args, kwargs)
         if name == "record_stream":
             return None
         if name == "to" and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
@@ -1084,6 +1088,16 @@ class CudaOnCpu(torch.overrides.TorchFunctionMode):
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         return func(*args, **kwargs)
+
+
+    @staticmethod
+    def sharded_attention(func, args, kwargs):
+        """Attention over the heads that this rank has: what CUDA's fused attention does with sharded tensors, and
+        the CPU's has no rule for."""
+        query = args[0]
+        args = [value.to_local() if hasattr(value, "to_local") else value for value in args]
+        out = func(*args, **kwargs)
+        return type(query).from_local(out, query.device_mesh, query.placements, run_check=False)
 
 
 class Stream:

@@ -61,7 +61,7 @@ pub fn plan_of_script(
             true => GroupId::WORLD,
             false => plan.group(group.to_group()?),
         };
-        ids.insert(group.id.clone(), (id, group.ranks.len() as u64));
+        ids.insert(group.id.clone(), (id, group.ranks.clone()));
     }
     let mut writer = Writer {
         plan,
@@ -72,7 +72,9 @@ pub fn plan_of_script(
         time,
         assumed: BTreeSet::new(),
     };
-    let programs: Vec<Program> = events.iter().map(|own| writer.program(own)).collect();
+    let ranks = (0..).map(GlobalRank);
+    let programs: Vec<Program> =
+        events.iter().zip(ranks).map(|(own, rank)| writer.program(rank, own)).collect();
     let mut programs = programs.into_iter();
     let plan = writer.plan.every_rank(|_, program| {
         for op in programs.next().unwrap_or_default().ops {
@@ -136,8 +138,8 @@ fn groups_of(events: &[Vec<ScriptEvent>]) -> Vec<NotedGroup> {
 /// Writes programs of one plan.
 struct Writer<'a> {
     plan: PlanBuilder,
-    /// By the recorder's id: the plan's group and its size.
-    groups: BTreeMap<String, (GroupId, u64)>,
+    /// By the recorder's id: the plan's group and its members by group rank.
+    groups: BTreeMap<String, (GroupId, Vec<u32>)>,
     tensors: BTreeMap<(Dtype, u64), TensorId>,
     sources: BTreeMap<String, u32>,
     texts: &'a BTreeMap<String, String>,
@@ -155,7 +157,7 @@ struct Batch {
 }
 
 impl Writer<'_> {
-    fn program(&mut self, events: &[ScriptEvent]) -> Program {
+    fn program(&mut self, rank: GlobalRank, events: &[ScriptEvent]) -> Program {
         let mut ops: Vec<Op> = Vec::new();
         // Which operation made the call of an id.
         let mut made: BTreeMap<u64, u32> = BTreeMap::new();
@@ -166,7 +168,7 @@ impl Writer<'_> {
             match event {
                 ScriptEvent::Call { id, timeout_ms, .. } => {
                     limits.extend(timeout_ms.map(|limit| (ops.len() as u32, limit)));
-                    let Some((call, at, via)) = self.call(event) else { continue };
+                    let Some((call, at, via)) = self.call(rank, event) else { continue };
                     match &mut batch {
                         Some(batch) => {
                             batch.calls.push(call);
@@ -248,13 +250,23 @@ impl Writer<'_> {
         Program { ops }
     }
 
-    /// The call of the plan with its line and the user's name for it; `None` in a group that nobody has noted.
-    fn call(&mut self, event: &ScriptEvent) -> Option<(Call, Option<SourceLine>, Option<String>)> {
+    /// The call of the plan with its line and the user's name for it; `None` in a group that nobody has noted, and of
+    /// what a rank sends to itself.
+    fn call(
+        &mut self,
+        rank: GlobalRank,
+        event: &ScriptEvent,
+    ) -> Option<(Call, Option<SourceLine>, Option<String>)> {
         let ScriptEvent::Call { op, group, dtype, inputs, outputs, peer, tag, at, via, .. } = event
         else {
             return None;
         };
-        let (group, size) = *self.groups.get(group)?;
+        let (group, members) = self.groups.get(group)?;
+        let (group, size) = (*group, members.len() as u64);
+        if peer.is_some_and(|peer| members.get(peer as usize) == Some(&rank.0)) {
+            self.assumed.insert("what a rank sends to itself is no message".to_owned());
+            return None;
+        }
         let dtype = self.dtype(dtype.as_deref());
         let at = self.line(at.as_ref());
         let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect());
