@@ -1267,41 +1267,47 @@ def give_cuda(tape, options):
 
     torch.load = load_on_cpu
 
-    change_argument(torch.amp.autocast_mode.autocast, "device_type", lambda device: "cpu" if is_cuda(device) else device)
-    change_argument(torch.nn.parallel.DistributedDataParallel, "device_ids", lambda _: None)
-    change_argument(torch.nn.parallel.DistributedDataParallel, "output_device", lambda _: None)
-    from torch.distributed.device_mesh import DeviceMesh
+    def cpu_type(device):
+        return "cpu" if is_cuda(device) else device
 
-    change_argument(DeviceMesh, "device_type", lambda device: "cpu" if is_cuda(device) else device)
-    with contextlib.suppress(ImportError):
-        from torch.distributed.fsdp import FullyShardedDataParallel
+    def nothing(_):
+        return None
 
-        change_argument(FullyShardedDataParallel, "device_id", lambda _: None)
+    ddp = torch.nn.parallel.DistributedDataParallel
+    change_argument(torch.amp.autocast_mode.autocast, "__init__", "device_type", cpu_type)
+    change_argument(ddp, "__init__", "device_ids", nothing)
+    change_argument(ddp, "__init__", "output_device", nothing)
+    change_argument(torch.distributed.device_mesh.DeviceMesh, "__init__", "device_type", cpu_type)
+    change_argument(torch.distributed.fsdp.FullyShardedDataParallel, "__init__", "device_id", nothing)
+    for module in (c10d, dist):
+        for function in ("init_process_group", "new_group", "barrier"):
+            for name in ("device_id", "device_ids"):
+                change_argument(module, function, name, nothing)
 
     CudaOnCpu().__enter__()
 
 
-def change_argument(owner, name, change):
-    """The constructor of `owner` gets another value for one of its arguments."""
-    constructor = owner.__init__
+def change_argument(owner, function, name, change):
+    """A function or constructor of `owner` gets another value for one of its arguments."""
+    original = getattr(owner, function)
     try:
-        signature = inspect.signature(constructor)
+        signature = inspect.signature(original)
     except (TypeError, ValueError):
         return
     if name not in signature.parameters:
         return
 
-    @functools.wraps(constructor)
-    def changed(self, *args, **kwargs):
+    @functools.wraps(original)
+    def changed(*args, **kwargs):
         try:
-            bound = signature.bind(self, *args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
-            return constructor(self, *args, **kwargs)
-        if name in bound.arguments:
+            return original(*args, **kwargs)
+        if bound.arguments.get(name) is not None:
             bound.arguments[name] = change(bound.arguments[name])
-        return constructor(*bound.args, **bound.kwargs)
+        return original(*bound.args, **bound.kwargs)
 
-    owner.__init__ = changed
+    setattr(owner, function, changed)
 
 
 # ---------------------------------------------------------------------------------------------------------------
