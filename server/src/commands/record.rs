@@ -67,6 +67,9 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
+    /// Keep what the recorder noted as well: a line `{"rank", "event"}` an event, rank by rank
+    #[arg(long, value_name = "FILE", hide = true)]
+    notes: Option<PathBuf>,
     /// Print JSON: the schema lockstep.record/1
     #[arg(long)]
     json: bool,
@@ -143,6 +146,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         _ => WorkTime::OnCard,
     };
     let name = file_name(&launch.script);
+    if let Some(path) = &arguments.notes {
+        write_notes(path, &noted)?;
+    }
     let events: Vec<Vec<ScriptEvent>> = noted.events.values().cloned().collect();
     if !events.iter().flatten().any(|event| matches!(event, ScriptEvent::Call { .. })) {
         bail!("{}", without_calls(&launch.script, &events));
@@ -170,6 +176,19 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => terminal::text(&summary(&launch, &noted, &recorded, &ranks, &output))?,
     }
     Ok(ExitCode::from(u8::from(raised || noted.cut.is_some())))
+}
+
+fn write_notes(path: &Path, noted: &Noted) -> Result<()> {
+    let mut text = String::new();
+    for (rank, own) in &noted.events {
+        for event in own {
+            text.push_str(&serde_json::to_string(
+                &serde_json::json!({"rank": rank, "event": event}),
+            )?);
+            text.push('\n');
+        }
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// World size and ranks a node.

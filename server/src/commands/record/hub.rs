@@ -454,3 +454,162 @@ impl Board {
         let _ = stream.write_all(&bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A rank of a recorder, without Python.
+    struct Rank {
+        stream: UnixStream,
+    }
+
+    impl Rank {
+        fn connect(path: &Path, rank: u32) -> Rank {
+            let mut own = Rank { stream: UnixStream::connect(path).unwrap() };
+            own.tell(&json!({"t": "hello", "rank": rank}), b"");
+            own
+        }
+
+        fn tell(&mut self, message: &Value, payload: &[u8]) {
+            let text = message.to_string();
+            self.stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
+            self.stream.write_all(&(payload.len() as u64).to_le_bytes()).unwrap();
+            self.stream.write_all(text.as_bytes()).unwrap();
+            self.stream.write_all(payload).unwrap();
+        }
+
+        fn ask(&mut self, message: &Value, payload: &[u8]) -> (Value, Vec<u8>) {
+            self.tell(message, payload);
+            let (text, payload) = read_message(&mut self.stream).unwrap().unwrap();
+            (serde_json::from_slice(&text).unwrap(), payload)
+        }
+
+        fn post(&mut self, key: &str, from: u32, readers: u32, data: &[u8]) {
+            self.tell(&json!({"t": "post", "key": key, "from": from, "readers": readers}), data);
+        }
+
+        fn take(&mut self, key: &str, from: &[u32]) -> Option<Vec<u8>> {
+            let (answer, payload) = self.ask(&json!({"t": "take", "key": key, "from": from}), b"");
+            answer.get("lengths").map(|_| payload)
+        }
+
+        fn end(mut self) {
+            self.tell(&json!({"t": "end", "how": null, "status": 0}), b"");
+        }
+    }
+
+    /// Runs every rank in a thread of its own.
+    fn served(ranks: Vec<fn(&mut Rank)>) -> Noted {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub");
+        let hub = Hub::listen(&path, ranks.len()).unwrap();
+        let numbers: Vec<u32> = (0..ranks.len() as u32).collect();
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .zip(0..)
+            .map(|(own, rank)| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    let mut connected = Rank::connect(&path, rank);
+                    own(&mut connected);
+                    connected.end();
+                })
+            })
+            .collect();
+        let noted = hub.serve(&numbers, Duration::from_secs(60), || Ok(true)).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        noted
+    }
+
+    #[test]
+    fn ranks_get_what_the_others_post() {
+        let noted = served(vec![
+            |rank| {
+                rank.post("k", 0, 1, b"zero");
+                assert_eq!(rank.take("k", &[1]).unwrap(), b"one");
+            },
+            |rank| {
+                assert_eq!(rank.take("k", &[0]).unwrap(), b"zero");
+                rank.post("k", 1, 1, b"one");
+            },
+        ]);
+        assert_eq!(noted.cut, None);
+        assert!(
+            noted
+                .events
+                .values()
+                .all(|own| matches!(own[..], [ScriptEvent::End { how: None, .. }]))
+        );
+    }
+
+    #[test]
+    fn whoever_waits_for_nothing_is_told_so() {
+        served(vec![
+            |rank| {
+                assert_eq!(rank.take("a", &[1]), None);
+                rank.post("late", 0, 1, b"now");
+            },
+            |rank| {
+                assert_eq!(rank.take("b", &[0]), None);
+                assert_eq!(rank.take("late", &[0]).unwrap(), b"now");
+            },
+            // Waits for one that ends without a word.
+            |rank| assert_eq!(rank.take("c", &[3]), None),
+            |_| {},
+        ]);
+    }
+
+    #[test]
+    fn a_store_is_shared() {
+        served(vec![
+            |rank| {
+                let store = |op: &str, key: &str| json!({"t": "store", "op": op, "key": key});
+                let (answer, value) = rank.ask(&store("get", "greeting"), b"");
+                assert_eq!((&answer["found"], &value[..]), (&json!(true), &b"hello"[..]));
+                let set = json!({"t": "store", "op": "compare_set", "key": "c", "expected": 0});
+                assert_eq!(rank.ask(&set, b"first").1, b"first");
+                let set = json!({"t": "store", "op": "compare_set", "key": "c", "expected": 1});
+                assert_eq!(rank.ask(&set, b"xsecond").1, b"first");
+                assert_eq!(rank.ask(&store("get", "never"), b"").0["found"], json!(false));
+            },
+            |rank| {
+                let add = json!({"t": "store", "op": "add", "key": "n", "amount": 3});
+                assert_eq!(rank.ask(&add, b"").0["value"], json!(3));
+                assert_eq!(rank.ask(&add, b"").0["value"], json!(6));
+                rank.ask(&json!({"t": "store", "op": "set", "key": "greeting"}), b"hello");
+            },
+        ]);
+    }
+
+    #[test]
+    fn a_rank_that_hangs_up_was_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub");
+        let hub = Hub::listen(&path, 1).unwrap();
+        drop(Rank::connect(&path, 0));
+        let noted = hub.serve(&[0], Duration::from_secs(60), || Ok(true)).unwrap();
+        let [ScriptEvent::End { how: Some(how), .. }] = &noted.events[&0][..] else { panic!() };
+        assert!(how.contains("killed"), "{how}");
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        for (text, why) in
+            [("{}", "did not begin"), ("{\"t\":\"hello\",\"rank\":9}", "not recorded")]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("hub");
+            let hub = Hub::listen(&path, 1).unwrap();
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
+            stream.write_all(&0u64.to_le_bytes()).unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
+            let error = hub.serve(&[0], Duration::from_secs(60), || Ok(true)).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}

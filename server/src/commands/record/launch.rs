@@ -149,7 +149,10 @@ mod tests {
         assert!(module.module);
         assert_eq!((module.script.as_str(), module.ranks_per_node), ("pack.train", Some(4)));
         let words = ["python", "-c", "import train; train.main()"].map(str::to_owned);
-        assert_eq!(Launch::parse(&words).unwrap().code.as_deref(), Some("import train; train.main()"));
+        assert_eq!(
+            Launch::parse(&words).unwrap().code.as_deref(),
+            Some("import train; train.main()")
+        );
         let elastic = parse("torchrun --nnodes 1:4 --rdzv-backend c10d --nproc-per-node 8 t.py");
         assert_eq!(elastic.nodes, Some(4));
     }

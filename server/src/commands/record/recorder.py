@@ -166,7 +166,8 @@ class Tape:
                 return (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
             if kind == "library" and library is None:
                 library = (self._relative(frame.f_code.co_filename), frame.f_lineno), inside
-            inside = called_name(frame) or inside
+            if frame.f_code.co_filename != OWN_FILE:
+                inside = called_name(frame) or inside
             frame = frame.f_back
         return library or (None, None)
 
@@ -416,7 +417,8 @@ def unmetered(method):
             return method(self, *args, **kwargs)
         finally:
             meter.paused -= 1
-            meter.since = time.monotonic_ns()
+            if meter.started:
+                meter.since = time.monotonic_ns()
 
     return call
 
@@ -1323,12 +1325,12 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
 
         self.tape, self.card, self.registry = tape, card, flop_registry
         self.views = {}
-        self.phase, self.paused = None, 0
+        self.phase, self.paused, self.started = None, 0, False
         self.reset()
 
     def reset(self):
         self.flops, self.bytes, self.card_ns, self.operators = 0, 0, 0.0, 0
-        self.since = time.monotonic_ns()
+        self.since = time.monotonic_ns() if self.started else None
 
     def enter(self, phase):
         """What follows is a part of this phase; returns the one before."""
@@ -1374,6 +1376,8 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         if formula is not None:
             with contextlib.suppress(Exception):
                 flops = int(formula(*args, **kwargs, out_val=out))
+        if self.since is None:  # what came before the first operator is the script's start
+            self.started, self.since = True, time.monotonic_ns()
         self.operators += 1
         self.flops += flops
         self.bytes += moved

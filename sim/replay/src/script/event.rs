@@ -23,7 +23,7 @@ pub enum ScriptEvent {
         #[serde(default)]
         desc: String,
         /// The group's timeout in milliseconds, if the script gave one.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
     /// It made a call.
@@ -35,7 +35,7 @@ pub enum ScriptEvent {
         /// The group's `id`.
         group: String,
         /// The element type, without `torch.`; none for a barrier.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         dtype: Option<String>,
         /// Elements of each tensor that was passed in.
         #[serde(default, rename = "in")]
@@ -44,31 +44,31 @@ pub enum ScriptEvent {
         #[serde(default, rename = "out")]
         outputs: Vec<u64>,
         /// The reduction in lower case: `sum`.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         reduce: Option<String>,
         /// The root's group rank.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         root: Option<u32>,
         /// The other side of a send or receive, as a group rank; none for a receive from anyone.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<u32>,
         /// The tag of a send or receive.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         tag: Option<u32>,
         /// Elements for each member, for an `all_to_all` with parts of its own sizes.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         in_splits: Option<Vec<u64>>,
         /// Elements from each member.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         out_splits: Option<Vec<u64>>,
         /// The call's own timeout in milliseconds, for a `monitored_barrier`.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
         /// The script's line.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
         /// What the script called there, if it has another name: `all_gather_object`, `backward`.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<String>,
     },
     /// It waited for a call.
@@ -76,7 +76,7 @@ pub enum ScriptEvent {
         /// The call's `id`.
         id: u64,
         /// The script's line.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
     },
     /// The calls up to [`ScriptEvent::BatchEnd`] are started together.
@@ -101,7 +101,7 @@ pub enum ScriptEvent {
         /// For how long, in nanoseconds.
         ns: u64,
         /// The script's line.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
     },
     /// `torch.cuda.synchronize()`.
@@ -113,13 +113,13 @@ pub enum ScriptEvent {
         /// What, as a clause.
         what: String,
         /// The script's line.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
     },
     /// Its process ended.
     End {
         /// The exception's last line if it raised: `ValueError: …`; `os._exit(1)`.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         how: Option<String>,
         /// The process's exit status.
         #[serde(default)]
@@ -128,7 +128,7 @@ pub enum ScriptEvent {
         #[serde(default)]
         traceback: String,
         /// The innermost line of the script from which the exception came.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
     },
 }

@@ -203,11 +203,7 @@ impl Writer<'_> {
                         Some(last) => hold(last),
                         None => {
                             let at = self.line(at.as_ref());
-                            ops.push(Op {
-                                action: Action::Wait { op, timeout_ms },
-                                at,
-                                via: None,
-                            });
+                            ops.push(Op { action: Action::Wait { op, timeout_ms }, at, via: None });
                         }
                     }
                 }
@@ -391,4 +387,86 @@ fn hold(op: &mut Op) {
 
 fn sum(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |sum: u64, number| sum.saturating_add(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn events(noted: serde_json::Value) -> Vec<ScriptEvent> {
+        let group =
+            json!({"t": "group", "id": "w", "name": "0", "ranks": [0, 1], "backend": "nccl"});
+        let group = serde_json::from_value(group).unwrap();
+        let noted: Vec<ScriptEvent> = serde_json::from_value(noted).unwrap();
+        [vec![group], noted].concat()
+    }
+
+    fn call(id: u64, op: &str) -> serde_json::Value {
+        json!({"t": "call", "id": id, "op": op, "group": "w", "dtype": "float32", "in": [4], "out": [4],
+               "at": ["train.py", 3], "peer": 1})
+    }
+
+    /// What rank 0 does, with a rank 1 that makes one barrier.
+    fn first_rank(noted: serde_json::Value) -> (Vec<Op>, Vec<String>) {
+        let ranks =
+            [events(noted), events(json!([{"t": "call", "id": 0, "op": "barrier", "group": "w"}]))];
+        let recorded = plan_of_script("t", 2, &ranks, &BTreeMap::new(), WorkTime::OnCard).unwrap();
+        (recorded.plan.programs[0].ops.clone(), recorded.assumed)
+    }
+
+    #[test]
+    fn a_call_that_is_waited_for_at_once_holds() {
+        let work = json!({"t": "work", "phase": "forward", "flops": 1.0, "bytes": 1.0, "card_ns": 5, "wall_ns": 9});
+        let (ops, _) = first_rank(json!([
+            call(0, "all_reduce"), {"t": "wait", "id": 0},
+            call(1, "all_reduce"), work, work, {"t": "wait", "id": 1}, {"t": "wait", "id": 1},
+        ]));
+        let shown: Vec<(&str, bool)> =
+            ops.iter().map(|op| (op.action.name(), op.action.is_async())).collect();
+        assert_eq!(
+            shown,
+            [("all_reduce", false), ("all_reduce", true), ("forward", false), ("wait", false)]
+        );
+        assert!(matches!(ops[2].action, Action::Compute { duration_ns: 10, .. }));
+        assert!(matches!(ops[3].action, Action::Wait { op: 1, timeout_ms: None }));
+    }
+
+    #[test]
+    fn a_batch_is_one_operation() {
+        let (ops, _) = first_rank(json!([
+            {"t": "batch"}, call(0, "send"), call(1, "recv"), {"t": "batch_end"},
+            {"t": "wait", "id": 0}, {"t": "wait", "id": 1},
+        ]));
+        assert_eq!(ops.len(), 1);
+        assert!(
+            matches!(&ops[0].action, Action::Coalesced { calls, async_op: false } if calls.len() == 2)
+        );
+    }
+
+    #[test]
+    fn what_a_plan_cannot_carry_is_told() {
+        let mut own = call(0, "send");
+        own["peer"] = json!(0);
+        let mut complex = call(1, "all_reduce");
+        complex["dtype"] = json!("complex64");
+        let (ops, assumed) = first_rank(json!([
+            own, complex, {"t": "wait", "id": 1},
+            {"t": "end", "how": "ValueError: no", "status": 1, "at": ["train.py", 9]},
+        ]));
+        assert_eq!(
+            assumed,
+            ["elements of type complex64 are bytes", "what a rank sends to itself is no message"]
+        );
+        assert_eq!(ops[1].at, Some(SourceLine { source: 0, line: 9 }));
+        assert_eq!(ops[1].action.ends_by(), Some("ValueError: no"));
+    }
+
+    #[test]
+    fn a_monitored_barrier_keeps_its_own_timeout() {
+        let barrier = json!({"t": "call", "id": 0, "op": "monitored_barrier", "group": "w", "timeout_ms": 10});
+        let (ops, _) = first_rank(json!([barrier, {"t": "wait", "id": 0}]));
+        assert!(ops[0].action.is_async());
+        assert!(matches!(ops[1].action, Action::Wait { op: 0, timeout_ms: Some(10) }));
+    }
 }

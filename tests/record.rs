@@ -1,0 +1,180 @@
+//! Recorded scripts against the same scripts on real gloo: every rank makes the same calls in the same order, with
+//! the same group, element type, sizes, reduction, root or peer, and line.
+//!
+//! `tests/data/record` holds the scripts, what each really called (`truth.json`, torch 2.15), and what
+//! `lockstep record` noted of them (`notes.jsonl`). With `LOCKSTEP_PYTHON` set to a Python that has torch 2.15 the
+//! scripts are also recorded anew.
+
+use lockstep_core::collective::Collective;
+use lockstep_core::group::ProcessGroup;
+use lockstep_core::plan::{Call, Plan};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_diagnosis::{Verdict, diagnose_trace};
+use lockstep_replay::script::{ScriptEvent, WorkTime, plan_of_script};
+use lockstep_sim::{SimConfig, simulate};
+use lockstep_tests::lockstep;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const SCRIPTS: [&str; 5] = ["ddp_mlp", "fsdp_tp", "funcol", "objects", "pipe_1f1b"];
+
+fn folder(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/record").join(script)
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn notes(script: &str) -> Vec<Vec<ScriptEvent>> {
+    let text = std::fs::read_to_string(folder(script).join("notes.jsonl")).unwrap();
+    let mut ranks: BTreeMap<u64, Vec<ScriptEvent>> = BTreeMap::new();
+    for line in text.lines() {
+        let mut noted: Value = serde_json::from_str(line).unwrap();
+        let event = serde_json::from_value(noted["event"].take()).unwrap();
+        ranks.entry(noted["rank"].as_u64().unwrap()).or_default().push(event);
+    }
+    ranks.into_values().collect()
+}
+
+/// A call in words that a plan and a truth can both be put into.
+fn planned(plan: &Plan, call: &Call, at: &str) -> String {
+    let group: &ProcessGroup = plan.group(call.group()).unwrap();
+    let ranks: Vec<u32> = group.ranks().iter().map(|rank| rank.0).collect();
+    let global = |rank: GroupRank| group.global_rank(rank).unwrap().0;
+    let tensor = |id| plan.tensor(id).unwrap();
+    match call {
+        Call::Send { peer, tensor: sent, tag, .. } => {
+            let sent = tensor(*sent);
+            format!(
+                "send {}[{}] to {} tag {tag} in {ranks:?} at {at}",
+                sent.dtype,
+                sent.numel,
+                global(*peer)
+            )
+        }
+        Call::Recv { peer, tensor: got, tag, .. } => {
+            let got = tensor(*got);
+            let peer = global(peer.unwrap());
+            format!("recv {}[{}] from {peer} tag {tag} in {ranks:?} at {at}", got.dtype, got.numel)
+        }
+        Call::Collective { collective, count, output, splits, .. } => {
+            let dtype = output.map_or(String::new(), |id| tensor(id).dtype.to_string());
+            let count = match splits {
+                Some(splits) => format!("{:?} to {:?}", splits.input, splits.output),
+                None => count.to_string(),
+            };
+            let op =
+                collective.reduce_op().map_or(String::new(), |op| op.to_string().to_lowercase());
+            let root = collective.root().map_or(String::new(), |root| global(root).to_string());
+            let name = match collective {
+                Collective::MonitoredBarrier { .. } => "barrier",
+                collective => collective.name(),
+            };
+            format!("{name} {dtype}[{count}] op {op} root {root} in {ranks:?} at {at}")
+        }
+    }
+}
+
+fn real(call: &Value) -> String {
+    let text = |name: &str| call[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| call[name].as_u64().unwrap_or_default();
+    let ranks: Vec<u64> =
+        call["group"].as_array().unwrap().iter().map(|rank| rank.as_u64().unwrap()).collect();
+    let (op, dtype, at) = (text("op"), text("dtype"), text("at"));
+    match op.as_str() {
+        "send" | "recv" => {
+            let (numel, to) =
+                (number("in").max(number("out")), if op == "send" { "to" } else { "from" });
+            let (peer, tag) = (number("peer"), number("tag"));
+            format!("{op} {dtype}[{numel}] {to} {peer} tag {tag} in {ranks:?} at {at}")
+        }
+        _ => {
+            let count = match op.as_str() {
+                "scatter" | "reduce_scatter" => number("out").to_string(),
+                "all_to_all" => {
+                    let splits = |name: &str, scale: u64| -> Vec<u64> {
+                        let parts = call[name].as_array().unwrap().iter();
+                        parts.map(|part| part.as_u64().unwrap() * scale).collect()
+                    };
+                    // Rows in the truth, elements in a plan.
+                    let rows: u64 = splits("in_splits", 1).iter().sum();
+                    let row = number("in") / rows.max(1);
+                    format!("{:?} to {:?}", splits("in_splits", row), splits("out_splits", row))
+                }
+                _ => number("in").to_string(),
+            };
+            let root = call["root"].as_u64().map_or(String::new(), |root| root.to_string());
+            let reduce = text("reduce_op");
+            let name = op.replace("monitored_barrier", "barrier");
+            format!("{name} {dtype}[{count}] op {reduce} root {root} in {ranks:?} at {at}")
+        }
+    }
+}
+
+fn same_calls(script: &str, plan: &Plan) {
+    let truth = json(&folder(script).join("truth.json"));
+    for (rank, calls) in truth["ranks"].as_object().unwrap() {
+        let program = plan.program(GlobalRank(rank.parse().unwrap())).unwrap();
+        let mine: Vec<String> = program
+            .ops
+            .iter()
+            .flat_map(|op| op.action.calls().iter().map(move |call| (op.at, call)))
+            .map(|(at, call)| {
+                planned(plan, call, &at.map_or(String::new(), |at| plan.describe_line(at)))
+            })
+            .collect();
+        let theirs: Vec<String> = calls.as_array().unwrap().iter().map(real).collect();
+        for (at, (mine, theirs)) in mine.iter().zip(&theirs).enumerate() {
+            assert_eq!(mine, theirs, "{script}, call {at} of rank {rank}");
+        }
+        assert_eq!(mine.len(), theirs.len(), "{script}, calls of rank {rank}");
+    }
+}
+
+#[test]
+fn what_was_noted_is_what_gloo_carried_out() {
+    for script in SCRIPTS {
+        let texts = BTreeMap::new();
+        let recorded = plan_of_script(script, 8, &notes(script), &texts, WorkTime::OnCard).unwrap();
+        assert_eq!(recorded.assumed, [] as [String; 0], "{script}");
+        same_calls(script, &recorded.plan);
+        let trace = simulate(&recorded.plan, &SimConfig::default()).unwrap();
+        let report = diagnose_trace(&trace);
+        assert_eq!(report.verdict, Verdict::Healthy, "{script}: {:?}", report.findings);
+    }
+}
+
+#[test]
+fn scripts_record_anew_where_there_is_torch() {
+    if std::env::var_os("LOCKSTEP_PYTHON").is_none() {
+        eprintln!("skipped: LOCKSTEP_PYTHON names no Python with torch");
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    for script in SCRIPTS {
+        let truth = json(&folder(script).join("truth.json"));
+        let plan = out.path().join(format!("{script}.json"));
+        let own = folder(script).display().to_string();
+        let command =
+            truth["command"].as_str().unwrap().replace("train.py", &format!("{own}/train.py"));
+        let recorded = lockstep(
+            ["record", "-o", plan.to_str().unwrap(), "--"].into_iter().chain(command.split(' ')),
+        );
+        assert_eq!(recorded.code, 0, "{script}: {}{}", recorded.out, recorded.err);
+        same_calls(script, &Plan::from_json(&std::fs::read_to_string(&plan).unwrap()).unwrap());
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_says_why() {
+    let ranks = lockstep(["record", "--", "train.py"]);
+    assert_eq!(ranks.code, 2);
+    assert!(ranks.err.contains("--world-size"), "{}", ranks.err);
+    let missing = lockstep(["record", "-n", "2", "--", "no-such-script.py"]);
+    assert!(missing.err.contains("no such file"), "{}", missing.err);
+    let recorder = lockstep(["record", "--print-recorder"]);
+    assert_eq!(recorder.code, 0);
+    assert!(recorder.out.contains("class RecordedGroup(ProcessGroup)"));
+}
