@@ -154,6 +154,20 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         (run(json!({ "plan": { "schema": "lockstep.plan/9" } })), 400, "lockstep.plan/9"),
         (run(json!({ "collective": "barrier", "backend": "nccl" })), 409, "nccl"),
         (run(json!({ "collective": "barrier", "backend": "x" })), 400, "x"),
+        (
+            run(json!({ "collective": "barrier", "world_size": 4.0 })),
+            400,
+            "world_size cannot be 4.0",
+        ),
+        (
+            run(json!({ "collective": "barrier", "record_messages": 1 })),
+            400,
+            "record_messages cannot",
+        ),
+        (run(json!({ "plan": { "schema": "lockstep.plan/2", "name": 7 } })), 400, "plan: "),
+        (service.post_bytes("api/runs", "text/plain", b"{}".to_vec()), 415, "application/json"),
+        (service.get("api/runs/1/dumps/x"), 400, "x"),
+        (service.get("api/runs/1/events"), 400, "pgrade"),
         (text(b"{\"collective"), 400, "JSON"),
         (text(&[b'['; 100_000]), 400, "JSON"),
         (service.get("api/runs/1"), 404, "no run 1"),
@@ -172,6 +186,39 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         assert!(answer.error().contains(about), "{about:?} is not in {:?}", answer.error());
     }
     assert_eq!(service.get("api/runs").json(), json!([]), "nothing refused is listed");
+}
+
+/// The most memory that a process has had, in bytes.
+fn peak_memory(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Four plans of 12 MiB at once, each of which is refused: they are parsed one after the other, and never
+/// held twice.
+#[test]
+fn large_plans_take_memory_one_at_a_time() {
+    let service = Service::start();
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2"]).out;
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    let operation = plan["programs"][0]["ops"][0].clone();
+    let copies = (12 << 20) / operation.to_string().len();
+    // Every rank of a group has one program: what is wrong is found at the end.
+    plan["programs"][0]["ops"] = Value::from(vec![operation; copies]);
+    plan["program_of"] = json!([0, 9]);
+    let body = json!({ "plan": plan }).to_string().into_bytes();
+    let before = peak_memory(service.pid());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let answer = service.post_bytes("api/runs", "application/json", body.clone());
+                assert_eq!(answer.status, 400, "{}", answer.error());
+            });
+        }
+    });
+    let taken = peak_memory(service.pid()) - before;
+    assert!(taken < 10 * body.len(), "{taken} bytes for four bodies of {}", body.len());
 }
 
 #[test]

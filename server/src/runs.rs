@@ -106,6 +106,18 @@ impl Runs {
         self.shared.launcher.clone()
     }
 
+    /// Whether another run could be started now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_room(&self) -> Result<(), StartError> {
+        match (self.shared.places.is_closed(), self.shared.places.available_permits()) {
+            (true, _) => Err(StartError::ShuttingDown),
+            (false, 0) => Err(StartError::TooMany),
+            (false, _) => Ok(()),
+        }
+    }
+
     /// Starts a run and returns its place in the list once its ranks have joined. Blocks until
     /// then.
     ///

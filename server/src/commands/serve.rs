@@ -2,8 +2,9 @@
 
 use super::version::Version;
 use super::{rank_launcher, signals};
+use crate::admission::{Admission, Pace};
 use crate::api::guard::Guard;
-use crate::connections::Bounded;
+use crate::connections::{self, Limits};
 use crate::findings::Findings;
 use crate::router::{Service, router};
 use crate::runs::Runs;
@@ -18,10 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 
 /// Requests in progress get this long once the service was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// Bodies of all requests together: an upload of the largest size, and some plans.
+const MAX_BODIES_BYTES: u64 = 640 << 20;
 
 /// Serve the page and the API on this machine (the default)
 #[derive(clap::Args)]
@@ -73,7 +76,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
         runs: runs.clone(),
         findings: Findings::default(),
         version: Arc::new(Version::here()?),
-        reading: Arc::new(Semaphore::new(1)),
+        admission: Admission::new(MAX_BODIES_BYTES, Pace::default()),
     };
     let app = router(service, Guard::new(&arguments.host, arguments.allow_host));
     let url = url_of(&arguments.host, listener.local_addr()?);
@@ -83,11 +86,10 @@ async fn serve(arguments: Arguments) -> Result<()> {
     }
     let stop = Arc::new(tokio::sync::Notify::new());
     let stopped = stop.clone();
-    let serving = axum::serve(Bounded::new(listener), app)
-        .with_graceful_shutdown(async move { stopped.notified().await });
-    let mut serving = tokio::spawn(serving.into_future());
+    let serving = connections::serve(listener, app, Limits::default(), stopped);
+    let mut serving = tokio::spawn(serving);
     tokio::select! {
-        ended = &mut serving => return Ok(ended??),
+        ended = &mut serving => return Ok(ended?),
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
         _ = signals::received(&mut hung_up) => {}
