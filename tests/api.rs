@@ -222,6 +222,45 @@ fn large_plans_take_memory_one_at_a_time() {
 }
 
 #[test]
+fn nothing_of_the_api_is_told_without_the_token() {
+    let service = Service::start();
+    let id = started(&service, &json!({ "collective": "barrier" }));
+    ended(&service, id);
+    let paths =
+        ["version", "scenarios", "runs", "runs/1", "runs/1/trace", "runs/9", "traces", "nothing"];
+    for path in paths {
+        let url = format!("{}api/{path}", service.url());
+        for token in [None, Some(""), Some("Bearer "), Some("Bearer 00"), Some(service.token())] {
+            let mut request = Request::get(&url);
+            if let Some(token) = token {
+                request = request.header("authorization", token);
+            }
+            let answer = service.send_as_it_is(request.body(()).unwrap());
+            assert_eq!(answer.status, 401, "{path} {token:?}");
+            assert!(answer.error().contains("lockstep data token"), "{}", answer.error());
+        }
+    }
+    let cancel = Request::post(format!("{}api/runs/{id}/cancel", service.url()));
+    assert_eq!(service.send_as_it_is(cancel.body("{}").unwrap()).status, 401);
+    // The page itself is no secret.
+    let page = Request::get(service.url()).body(()).unwrap();
+    assert_eq!(service.send_as_it_is(page).status, 200);
+    // A WebSocket hears nothing before it has said it.
+    for word in ["wrong", ""] {
+        let url = format!("ws://{}/api/runs/{id}/events", service.address());
+        let stream = std::net::TcpStream::connect(service.address()).unwrap();
+        let (mut socket, _) = tungstenite::client(url, stream).unwrap();
+        socket.send(tungstenite::Message::text(word)).unwrap();
+        let tungstenite::Message::Close(Some(close)) = socket.read().unwrap() else { panic!() };
+        assert_eq!(u16::from(close.code), 1008);
+    }
+    let folder = service.folder().unwrap().to_str().unwrap();
+    assert_eq!(lockstep(["data", "token", "--data-dir", folder]).out.trim(), service.token());
+    let open = lockstep(["serve", "--port", "0", "--host", "0.0.0.0", "--no-token"]);
+    assert!(open.code == 2 && open.err.contains("loopback alone"), "{open:?}");
+}
+
+#[test]
 fn other_names_and_other_sites_are_refused() {
     let service = Service::start();
     let url = format!("{}api/runs", service.url());
@@ -301,6 +340,29 @@ fn after_a_crash_runs_are_interrupted_and_can_be_read() {
     assert_eq!(service.events(cut).concat(), bytes);
     let trace = Trace::from_bytes(&bytes).unwrap();
     assert!(trace.end.is_none() && !trace.events.is_empty());
+}
+
+/// The trace's file takes only so much: the run ends and says why, and what was written stays readable.
+#[test]
+fn a_run_on_a_full_disk_ends_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start_on_full_disk(folder.path(), 160);
+    let body = json!({ "collective": "all_reduce", "world_size": 8, "count": 64, "channels": 8, "segments": 8 });
+    let id = Patience::until("a run that writes too much", || {
+        let id = started(&service, &body);
+        (ended(&service, id)["outcome"] != "completed").then_some(id)
+    });
+    let run = service.get(&format!("api/runs/{id}")).json();
+    let why = run["outcome"]["failed"]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("could not be written"), "{run:#}");
+    assert_eq!(run["ending"], "failed");
+    let bytes = service.get(&format!("api/runs/{id}/trace")).body;
+    let trace = Trace::from_bytes(&bytes).unwrap();
+    assert!(!trace.events.is_empty());
+    service.crash();
+    // With room again it is as it was told.
+    let service = Service::start_in(folder.path());
+    assert_eq!(service.get(&format!("api/runs/{id}")).json()["outcome"], run["outcome"]);
 }
 
 #[test]

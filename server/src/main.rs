@@ -20,6 +20,7 @@ mod router;
 mod runs;
 mod store;
 mod terminal;
+mod token;
 mod topology_file;
 mod trace_file;
 mod written_report;

@@ -37,6 +37,11 @@ impl ApiError {
         ApiError::new(StatusCode::FORBIDDEN, message)
     }
 
+    /// Nobody knows who the sender is.
+    pub(crate) fn unauthorized(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNAUTHORIZED, message)
+    }
+
     /// There is no such thing.
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, message)

@@ -1,5 +1,6 @@
 //! `/api/runs`: real runs, in progress and done.
 
+use super::guard::{NO_TOKEN, Unproven};
 use super::{ApiError, blocking, file, not_found, parse_id};
 use crate::admission::Held;
 use crate::commands::nccl::NcclArguments;
@@ -34,6 +35,15 @@ use tokio::sync::watch;
 
 /// The most that one message of a live trace carries.
 const MESSAGE_BYTES: usize = 256 << 10;
+
+/// The token has to come within this.
+const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+
+/// A message of a watcher that has more is none of ours.
+const MAX_WORD_BYTES: usize = 4 << 10;
+
+/// The reason of a WebSocket's end has at most 123 bytes.
+const MAX_REASON: usize = 40;
 
 /// A watcher that takes nothing for this long is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -341,9 +351,37 @@ pub(crate) async fn findings(
 pub(crate) async fn events(
     State(service): State<Service>,
     Path(id): Path<String>,
+    unproven: Option<Extension<Unproven>>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
-    let run = find(&service, &id).await?;
+    let Some(Extension(unproven)) = unproven else {
+        let (file, progress) = trace_so_far(&service, &id).await?;
+        return Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)));
+    };
+    // Before it is proved, nobody hears even whether there is such a run.
+    Ok(upgrade.max_message_size(MAX_WORD_BYTES).on_upgrade(async move |mut socket| {
+        let first = tokio::time::timeout(FIRST_MESSAGE, socket.recv()).await;
+        let proved =
+            matches!(first, Ok(Some(Ok(Message::Text(word)))) if unproven.is(word.as_bytes()));
+        let refused = match proved {
+            true => match trace_so_far(&service, &id).await {
+                Ok((file, progress)) => return follow(socket, file, progress).await,
+                Err(error) => error.to_string(),
+            },
+            false => NO_TOKEN.to_owned(),
+        };
+        let reason: String = refused.chars().take(MAX_REASON).collect();
+        let close = CloseFrame { code: close_code::POLICY, reason: reason.into() };
+        let _ = socket.send(Message::Close(Some(close))).await;
+    }))
+}
+
+/// A run's trace file, and how far it has come.
+async fn trace_so_far(
+    service: &Service,
+    id: &str,
+) -> Result<(tokio::fs::File, watch::Receiver<Progress>), ApiError> {
+    let run = find(service, id).await?;
     let path = service.store.run_file(run.id);
     let progress = match service.runs.progress(run.id) {
         Some(progress) => progress,
@@ -352,8 +390,7 @@ pub(crate) async fn events(
             watch::channel(Progress { bytes, done: true }).1
         }
     };
-    let file = file::open(&path).await?;
-    Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)))
+    Ok((file::open(&path).await?, progress))
 }
 
 async fn follow(

@@ -10,7 +10,8 @@ use crate::router::{Service, router};
 use crate::runs::Runs;
 use crate::store::Store;
 use crate::terminal;
-use anyhow::{Context, Result, anyhow};
+use crate::token::Token;
+use anyhow::{Context, Result, anyhow, bail};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// Another name that this machine may be asked by
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Answer everybody who reaches the port, other users of this machine too; only on loopback
+    #[arg(long)]
+    no_token: bool,
     /// Open the page in a browser, if there is one
     #[arg(long, overrides_with = "no_open")]
     open: bool,
@@ -63,6 +67,13 @@ async fn serve(arguments: Arguments) -> Result<()> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hung_up = signals::hangup()?;
     let listener = listen(&arguments.host, arguments.port).await?;
+    if arguments.no_token && !listener.local_addr()?.ip().to_canonical().is_loopback() {
+        bail!(
+            "--no-token is for loopback alone: on {} everybody who reaches this machine could start processes \
+             on it; leave --no-token out, or --host",
+            arguments.host
+        );
+    }
     let folder = data_folder(arguments.data_dir)?;
     // Other users of a login node have no business with somebody's runs.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
@@ -78,8 +89,20 @@ async fn serve(arguments: Arguments) -> Result<()> {
         version: Arc::new(Version::here()?),
         admission: Admission::new(MAX_BODIES_BYTES, Pace::default()),
     };
-    let app = router(service, Guard::new(&arguments.host, arguments.allow_host));
-    let url = url_of(&arguments.host, listener.local_addr()?);
+    let token = match arguments.no_token {
+        true => None,
+        false => Some(Token::of_folder(&folder)?),
+    };
+    let address = listener.local_addr()?;
+    let mut url = url_of(&arguments.host, address);
+    if let Some(token) = &token {
+        // A fragment is never sent, and so stands in no log of a proxy.
+        url.push_str(&format!("#token={}", token.text()));
+    }
+    if !address.ip().to_canonical().is_loopback() {
+        terminal::note(&open_to_others(address));
+    }
+    let app = router(service, Guard::new(&arguments.host, arguments.allow_host, token));
     terminal::print(format!("Lockstep is at {url}\n").as_bytes())?;
     if arguments.open && !arguments.no_open {
         open_in_browser(url);
@@ -141,6 +164,17 @@ fn url_of(host: &str, address: SocketAddr) -> String {
         std::net::IpAddr::V6(ip) => format!("http://[{ip}]:{port}/"),
         _ => format!("http://{host}:{port}/"),
     }
+}
+
+/// What a service opens that listens on more than loopback.
+fn open_to_others(address: SocketAddr) -> String {
+    format!(
+        "lockstep: port {} of {} can be reached from other machines: whoever has the token can start processes \
+         here as you, and read runs and uploads. What is sent is not encrypted, the token included; on a network \
+         that is not yours, listen on loopback and use an SSH tunnel",
+        address.port(),
+        address.ip()
+    )
 }
 
 /// Opens the page where there is a screen. Without one, the system's opener would start a browser
