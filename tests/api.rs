@@ -346,13 +346,13 @@ fn after_a_crash_runs_are_interrupted_and_can_be_read() {
 #[test]
 fn a_run_on_a_full_disk_ends_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::start_on_full_disk(folder.path(), 160);
-    let body = json!({ "collective": "all_reduce", "world_size": 8, "count": 64, "channels": 8, "segments": 8 });
-    let id = Patience::until("a run that writes too much", || {
-        let id = started(&service, &body);
-        (ended(&service, id)["outcome"] != "completed").then_some(id)
-    });
-    let run = service.get(&format!("api/runs/{id}")).json();
+    let service = Service::start_on_full_disk(folder.path(), 512);
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2"]).out;
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    let operation = plan["programs"][0]["ops"][0].clone();
+    plan["programs"][0]["ops"] = Value::from(vec![operation; 10_000]);
+    let id = started(&service, &json!({ "plan": plan }));
+    let run = ended(&service, id);
     let why = run["outcome"]["failed"]["why"].as_str().unwrap_or_default();
     assert!(why.contains("could not be written"), "{run:#}");
     assert_eq!(run["ending"], "failed");
