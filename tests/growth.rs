@@ -180,6 +180,41 @@ fn stacks() {
     });
 }
 
+/// The most memory that children of a process have, in bytes, until it ends.
+fn peak_of_children(mut parent: std::process::Child) -> usize {
+    let (pid, mut peak) = (parent.id(), 0);
+    while parent.try_wait().unwrap().is_none() {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else { continue };
+            let field =
+                |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            if field("PPid:") == Some(&pid.to_string()) {
+                let kib =
+                    field("VmHWM:").and_then(|text| text.trim_end_matches(" kB").parse().ok());
+                peak = peak.max(kib.unwrap_or(0usize) << 10);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    peak
+}
+
+/// A list that doubles passes from half of the bound to twice of it in one step.
+#[test]
+fn a_program_holds_its_memory_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.py");
+    let program = "def main():\n    x = [0]\n    for i in range(40):\n        x = x + x\nrun(main, world_size=2)\n";
+    std::fs::write(&path, program).unwrap();
+    let mut sim = std::process::Command::new(lockstep_tests::binary());
+    sim.arg("sim")
+        .arg(&path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let peak = peak_of_children(sim.spawn().unwrap());
+    assert!(peak > 50 << 20 && peak < (1 << 30) / 10 * 11, "{} MiB", peak >> 20);
+}
+
 #[test]
 fn json() {
     check("trace.json", 500, |size| {

@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::terminal;
 use crate::token::Token;
 use anyhow::{Context, Result, anyhow, bail};
+use lockstep_gpu_exec::MemoryGroup;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,11 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Bodies of all requests together: an upload of the largest size, and some plans.
 const MAX_BODIES_BYTES: u64 = 640 << 20;
+
+/// What bodies may take: no more than a quarter of what a cgroup leaves.
+fn bodies_bytes(limit_bytes: Option<u64>) -> u64 {
+    MAX_BODIES_BYTES.min(limit_bytes.map_or(u64::MAX, |limit| limit / 4))
+}
 
 /// Serve the page and the API on this machine (the default)
 #[derive(clap::Args)]
@@ -87,7 +93,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
         runs: runs.clone(),
         findings: Findings::default(),
         version: Arc::new(Version::here()?),
-        admission: Admission::new(MAX_BODIES_BYTES, Pace::default()),
+        admission: Admission::new(bodies_bytes(MemoryGroup::now().limit_bytes), Pace::default()),
     };
     let token = match arguments.no_token {
         true => None,
