@@ -125,7 +125,20 @@ pub(crate) async fn admit(
     let held = Held::default();
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(held.clone());
-    let incoming = Incoming { body, bodies, held, began: Instant::now(), bytes: 0 };
+    let small = body.size_hint().upper().is_some_and(|most| most <= FREE_BYTES);
+    let mut incoming = Incoming { body, bodies, held, began: Instant::now(), bytes: 0 };
+    if small {
+        // Read for handlers that do not: a connection whose request was not read to its end is closed.
+        let mut all = Vec::new();
+        loop {
+            match incoming.next().await {
+                Ok(Some(chunk)) => all.extend_from_slice(&chunk),
+                Ok(None) => break,
+                Err(error) => return error.into_response(),
+            }
+        }
+        return next.run(Request::from_parts(parts, Body::from(all))).await;
+    }
     let told = refusal.clone();
     let admitted = stream::try_unfold(incoming, move |mut incoming| {
         let told = told.clone();
