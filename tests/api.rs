@@ -154,6 +154,20 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         (run(json!({ "plan": { "schema": "lockstep.plan/9" } })), 400, "lockstep.plan/9"),
         (run(json!({ "collective": "barrier", "backend": "nccl" })), 409, "nccl"),
         (run(json!({ "collective": "barrier", "backend": "x" })), 400, "x"),
+        (
+            run(json!({ "collective": "barrier", "world_size": 4.0 })),
+            400,
+            "world_size cannot be 4.0",
+        ),
+        (
+            run(json!({ "collective": "barrier", "record_messages": 1 })),
+            400,
+            "record_messages cannot",
+        ),
+        (run(json!({ "plan": { "schema": "lockstep.plan/2", "name": 7 } })), 400, "plan: "),
+        (service.post_bytes("api/runs", "text/plain", b"{}".to_vec()), 415, "application/json"),
+        (service.get("api/runs/1/dumps/x"), 400, "x"),
+        (service.get("api/runs/1/events"), 400, "pgrade"),
         (text(b"{\"collective"), 400, "JSON"),
         (text(&[b'['; 100_000]), 400, "JSON"),
         (service.get("api/runs/1"), 404, "no run 1"),
@@ -172,6 +186,78 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         assert!(answer.error().contains(about), "{about:?} is not in {:?}", answer.error());
     }
     assert_eq!(service.get("api/runs").json(), json!([]), "nothing refused is listed");
+}
+
+/// The most memory that a process has had, in bytes.
+fn peak_memory(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Four plans of 12 MiB at once, each of which is refused: they are parsed one after the other, and never
+/// held twice.
+#[test]
+fn large_plans_take_memory_one_at_a_time() {
+    let service = Service::start();
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2"]).out;
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    let operation = plan["programs"][0]["ops"][0].clone();
+    let copies = (12 << 20) / operation.to_string().len();
+    // Every rank of a group has one program: what is wrong is found at the end.
+    plan["programs"][0]["ops"] = Value::from(vec![operation; copies]);
+    plan["program_of"] = json!([0, 9]);
+    let body = json!({ "plan": plan }).to_string().into_bytes();
+    let before = peak_memory(service.pid());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let answer = service.post_bytes("api/runs", "application/json", body.clone());
+                assert_eq!(answer.status, 400, "{}", answer.error());
+            });
+        }
+    });
+    let taken = peak_memory(service.pid()) - before;
+    assert!(taken < 10 * body.len(), "{taken} bytes for four bodies of {}", body.len());
+}
+
+#[test]
+fn nothing_of_the_api_is_told_without_the_token() {
+    let service = Service::start();
+    let id = started(&service, &json!({ "collective": "barrier" }));
+    ended(&service, id);
+    let paths =
+        ["version", "scenarios", "runs", "runs/1", "runs/1/trace", "runs/9", "traces", "nothing"];
+    for path in paths {
+        let url = format!("{}api/{path}", service.url());
+        for token in [None, Some(""), Some("Bearer "), Some("Bearer 00"), Some(service.token())] {
+            let mut request = Request::get(&url);
+            if let Some(token) = token {
+                request = request.header("authorization", token);
+            }
+            let answer = service.send_as_it_is(request.body(()).unwrap());
+            assert_eq!(answer.status, 401, "{path} {token:?}");
+            assert!(answer.error().contains("lockstep data token"), "{}", answer.error());
+        }
+    }
+    let cancel = Request::post(format!("{}api/runs/{id}/cancel", service.url()));
+    assert_eq!(service.send_as_it_is(cancel.body("{}").unwrap()).status, 401);
+    // The page itself is no secret.
+    let page = Request::get(service.url()).body(()).unwrap();
+    assert_eq!(service.send_as_it_is(page).status, 200);
+    // A WebSocket hears nothing before it has said it.
+    for word in ["wrong", ""] {
+        let url = format!("ws://{}/api/runs/{id}/events", service.address());
+        let stream = std::net::TcpStream::connect(service.address()).unwrap();
+        let (mut socket, _) = tungstenite::client(url, stream).unwrap();
+        socket.send(tungstenite::Message::text(word)).unwrap();
+        let tungstenite::Message::Close(Some(close)) = socket.read().unwrap() else { panic!() };
+        assert_eq!(u16::from(close.code), 1008);
+    }
+    let folder = service.folder().unwrap().to_str().unwrap();
+    assert_eq!(lockstep(["data", "token", "--data-dir", folder]).out.trim(), service.token());
+    let open = lockstep(["serve", "--port", "0", "--host", "0.0.0.0", "--no-token"]);
+    assert!(open.code == 2 && open.err.contains("loopback alone"), "{open:?}");
 }
 
 #[test]
@@ -254,6 +340,29 @@ fn after_a_crash_runs_are_interrupted_and_can_be_read() {
     assert_eq!(service.events(cut).concat(), bytes);
     let trace = Trace::from_bytes(&bytes).unwrap();
     assert!(trace.end.is_none() && !trace.events.is_empty());
+}
+
+/// The trace's file takes only so much: the run ends and says why, and what was written stays readable.
+#[test]
+fn a_run_on_a_full_disk_ends_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start_on_full_disk(folder.path(), 512);
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2"]).out;
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    let operation = plan["programs"][0]["ops"][0].clone();
+    plan["programs"][0]["ops"] = Value::from(vec![operation; 10_000]);
+    let id = started(&service, &json!({ "plan": plan }));
+    let run = ended(&service, id);
+    let why = run["outcome"]["failed"]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("could not be written"), "{run:#}");
+    assert_eq!(run["ending"], "failed");
+    let bytes = service.get(&format!("api/runs/{id}/trace")).body;
+    let trace = Trace::from_bytes(&bytes).unwrap();
+    assert!(!trace.events.is_empty());
+    service.crash();
+    // With room again it is as it was told.
+    let service = Service::start_in(folder.path());
+    assert_eq!(service.get(&format!("api/runs/{id}")).json()["outcome"], run["outcome"]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ async fn until_drawn(service: &Service) -> Result<f64> {
     for _ in 0..ROUNDS {
         chromium.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&format!("{}#/step?world=8", service.url())).await?;
+        chromium.client.goto(&service.page(&format!("#/step?world=8"))).await?;
         let drawn =
             "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
         chromium.until("the first step", drawn).await?;
@@ -82,7 +82,7 @@ async fn until_compared(service: &Service) -> Result<f64> {
     for _ in 0..ROUNDS {
         chromium.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&format!("{}#/algorithms?world=64", service.url())).await?;
+        chromium.client.goto(&service.page(&format!("#/algorithms?world=64"))).await?;
         let ready =
             "return document.querySelector('[data-test=algorithms]')?.dataset.ready === 'true'";
         chromium.until("every algorithm", ready).await?;
@@ -95,7 +95,7 @@ async fn until_compared(service: &Service) -> Result<f64> {
 /// Milliseconds between frames while the page plays, sorted.
 async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
     let chromium = Chromium::start().await?;
-    chromium.client.goto(&format!("{}{address}", service.url())).await?;
+    chromium.client.goto(&service.page(address)).await?;
     let drawn = "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
     chromium.until("the first step", drawn).await?;
     chromium
@@ -131,7 +131,7 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
         .collect();
     files.sort();
     let chromium = Chromium::start().await?;
-    chromium.client.goto(&format!("{}#/recording", service.url())).await?;
+    chromium.client.goto(&service.page(&format!("#/recording"))).await?;
     let place = fantoccini::Locator::Css("[data-test=pick-files]");
     let input = chromium.client.wait().for_element(place).await?;
     chromium
@@ -167,7 +167,7 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
 /// The DDP lab: GPT-2 XL on 1,024 ranks, in closed form and simulated; a sweep; frames.
 async fn ddp(service: &Service) -> Result<()> {
     let chromium = Chromium::start().await?;
-    chromium.client.goto(&format!("{}#/ddp?model=gpt2-xl&world=512", service.url())).await?;
+    chromium.client.goto(&service.page(&format!("#/ddp?model=gpt2-xl&world=512"))).await?;
     let ready = "return document.querySelector('[data-test=ddp]')?.dataset.ready === 'true'";
     chromium.until("the lab", ready).await?;
     let mut times = Vec::new();
@@ -206,7 +206,7 @@ async fn ddp(service: &Service) -> Result<()> {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             chromium.client.goto("about:blank").await?;
-            let address = format!("{}#/ddp?model={model}&world=64&tab=sweep", service.url());
+            let address = service.page(&format!("#/ddp?model={model}&world=64&tab=sweep"));
             chromium.client.goto(&address).await?;
             let swept = "const sweep = document.querySelector('[data-test=sweep]');
                 return sweep?.dataset.ready === 'true' && sweep.dataset.ms !== '0' ? sweep.dataset.ms : null";
@@ -240,7 +240,7 @@ fn timed_plan() -> Result<lockstep_core::plan::Plan> {
 /// Median seconds that the page's worker takes for the plan's trace.
 async fn in_wasm(service: &Service) -> Result<f64> {
     let chromium = Chromium::start().await?;
-    chromium.client.goto(service.url()).await?;
+    chromium.client.goto(&service.page("")).await?;
     chromium.until("the page", "return !!window.lockstep_trace_of").await?;
     let plan = serde_json::to_string(&timed_plan()?.to_json())?;
     let mut times = Vec::new();

@@ -31,7 +31,7 @@ impl Page {
     /// # Errors
     /// When the page does not come up.
     pub async fn go(&self, hash: &str) -> Result<()> {
-        let url = format!("{}{hash}", self.service.url());
+        let url = self.service.page(hash);
         self.chromium.client.goto(&url).await?;
         let has_page = "return !document.querySelector('#page .boot')";
         self.chromium.until("the page", has_page).await?;

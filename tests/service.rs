@@ -15,6 +15,7 @@ use ureq::http::{Request, Response};
 pub struct Service {
     process: Killed,
     url: String,
+    token: String,
     agent: Agent,
     folder: Option<tempfile::TempDir>,
 }
@@ -70,10 +71,30 @@ impl Service {
     /// # Panics
     /// When it does not start.
     pub fn start_marked(folder: &Path, variables: &[(&str, &str)]) -> Service {
+        Service::start_as(command(), folder, variables)
+    }
+
+    /// The same where no file can have more than so many KiB, as on a disk that is full.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_on_full_disk(folder: &Path, kib: u32) -> Service {
+        let binary = command().get_program().to_owned();
+        let mut shell = std::process::Command::new("bash");
+        // Ignored, the signal becomes an error of the write.
+        let limited = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" \"$@\"");
+        shell.arg("-c").arg(limited).arg(binary);
+        Service::start_as(shell, folder, &[])
+    }
+
+    fn start_as(
+        mut serve: std::process::Command,
+        folder: &Path,
+        variables: &[(&str, &str)],
+    ) -> Service {
         let own = folder.as_os_str().is_empty();
         let own = own.then(|| tempfile::tempdir().expect("a temporary folder"));
         let folder = own.as_ref().map_or(folder, tempfile::TempDir::path);
-        let mut serve = command();
         serve.args(["serve", "--port", "0", "--data-dir"]).arg(folder);
         serve.envs(variables.iter().copied());
         serve.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -82,19 +103,38 @@ impl Service {
         let process = Killed(process);
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line).expect("it says where it is");
-        let url = line.trim().trim_start_matches("Lockstep is at ").to_owned();
+        let url = line.trim().trim_start_matches("Lockstep is at ");
+        let (url, token) = url.split_once("#token=").expect("a token");
+        let (url, token) = (url.to_owned(), token.to_owned());
         assert!(url.starts_with("http://127.0.0.1:"), "{line:?}");
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Patience::LIMIT))
             .build()
             .into();
-        Service { process, url, agent, folder: own }
+        Service { process, url, token, agent, folder: own }
     }
 
     /// Where it is: `http://127.0.0.1:12345/`.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What every request of the API has to say.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The page's address with the token and, behind it, a fragment of the page's: `#/step`.
+    pub fn page(&self, hash: &str) -> String {
+        let hash = hash.trim_start_matches('#');
+        let and = if hash.is_empty() { "" } else { "&" };
+        format!("{}#token={}{and}{hash}", self.url, self.token)
+    }
+
+    /// The header that says the token.
+    fn authorization(&self) -> String {
+        format!("Bearer {}", self.token)
     }
 
     /// The folder it keeps runs in, unless the test gave one.
@@ -134,7 +174,8 @@ impl Service {
         let (address, body) = (self.address(), body.to_string());
         let head = format!(
             "POST /{path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n",
+             Authorization: {}\r\nContent-Length: {}\r\n\r\n",
+            self.authorization(),
             body.len()
         );
         std::io::Write::write_all(&mut stream, (head + &body).as_bytes()).expect("a request");
@@ -151,11 +192,21 @@ impl Service {
         self.send(request.body(body).expect("a request"))
     }
 
+    /// Sends any request, with the token.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub fn send(&self, mut request: Request<impl ureq::AsSendBody>) -> Answer {
+        let token = self.authorization().parse().expect("a header");
+        request.headers_mut().insert("authorization", token);
+        self.send_as_it_is(request)
+    }
+
     /// Sends any request.
     ///
     /// # Panics
     /// When there is no answer.
-    pub fn send(&self, request: Request<impl ureq::AsSendBody>) -> Answer {
+    pub fn send_as_it_is(&self, request: Request<impl ureq::AsSendBody>) -> Answer {
         let response: Response<ureq::Body> = self.agent.run(request).expect("an answer");
         let status = response.status().as_u16();
         let content_type = response.headers().get("content-type");
@@ -176,6 +227,7 @@ impl Service {
         let stream = std::net::TcpStream::connect(self.address()).expect("a connection");
         stream.set_read_timeout(Some(Patience::LIMIT)).expect("a timeout");
         let (mut socket, _) = tungstenite::client(url, stream).expect("a WebSocket");
+        socket.send(Message::text(self.token.as_str())).expect("its first message");
         let mut messages = Vec::new();
         loop {
             match socket.read() {

@@ -14,6 +14,7 @@
 mod backend;
 mod clock;
 mod error;
+mod memory_group;
 mod options;
 mod run;
 mod shm;
@@ -27,6 +28,7 @@ pub mod store;
 pub use backend::{Backend, backend};
 pub use error::RunError;
 pub use host::{HostBackend, RankLauncher, rank_main};
+pub use memory_group::MemoryGroup;
 pub use nccl::{Collectives, NcclBackend, NcclOptions, Sharing};
 pub use options::{RunOptions, SharingStrategy, Transport};
 pub use run::{Command, RankDump, RunControl, RunEvent, RunHandle, run_to_trace};

@@ -4,6 +4,7 @@
 //! `commands` holds a file a subcommand; `router` lists every route of the service and `api` holds
 //! a file a noun. Nothing here is logic that a browser could need: that is in core and sim.
 
+mod admission;
 mod api;
 mod commands;
 mod connections;
@@ -19,6 +20,7 @@ mod router;
 mod runs;
 mod store;
 mod terminal;
+mod token;
 mod topology_file;
 mod trace_file;
 mod written_report;

@@ -2,6 +2,7 @@
 //! stack is gone, ends there.
 
 use anyhow::{Context, Result, bail};
+use lockstep_gpu_exec::MemoryGroup;
 use lockstep_program::compile;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
@@ -11,8 +12,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program may take.
-const MEMORY_BYTES: u64 = 4 << 30;
+/// What a program may take: the values of a rank, the plan that it becomes, and what both take on their way.
+const MEMORY_BYTES: u64 = 1 << 30;
 const STACK_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(120);
 
@@ -39,6 +40,7 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
         timeout_ms: options.timeout_ms,
     };
     let question = serde_json::to_vec(&question)?;
+    let oom_kills = MemoryGroup::now().oom_kills;
     let itself = std::env::current_exe().context("cannot find the lockstep binary itself")?;
     let mut child = Command::new(itself)
         .arg("compile-program")
@@ -63,7 +65,13 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
     };
     let answer: Result<Compiled, ProgramError> = match serde_json::from_slice(&answer) {
         Ok(answer) => answer,
-        Err(_) => bail!("{path}: {}", without_answer(status, options.limits.heap_bytes)),
+        Err(_) => {
+            match MemoryGroup::now().killed_since(oom_kills).filter(|_| status.signal() == Some(9))
+            {
+                Some(why) => bail!("{path}: the process that executes it was killed: {why}"),
+                None => bail!("{path}: {}", without_answer(status, options.limits.heap_bytes)),
+            }
+        }
     };
     answer.with_context(|| format!("cannot use {path}"))
 }
@@ -123,8 +131,11 @@ fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
 /// # Errors
 /// When it is asked nothing.
 pub(crate) fn answer() -> Result<ExitCode> {
-    let limit = Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
-    setrlimit(Resource::As, limit).context("cannot limit the memory of a program")?;
+    // Of what is written to, and not of addresses that are set aside and stay empty.
+    let bytes =
+        MEMORY_BYTES.min(MemoryGroup::now().limit_bytes.map_or(u64::MAX, |limit| limit / 2));
+    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    setrlimit(Resource::Data, limit).context("cannot limit the memory of a program")?;
     // Whoever asked may be killed, and cannot end this process then.
     let seconds = Some(TIME.as_secs() + 10);
     setrlimit(Resource::Cpu, Rlimit { current: seconds, maximum: seconds })

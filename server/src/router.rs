@@ -1,6 +1,7 @@
 //! Every route of the service.
 
-use crate::api::{guard, page, runs, scenarios, traces, version};
+use crate::admission::{Admission, admit};
+use crate::api::{errors_as_json, guard, page, runs, scenarios, traces, version};
 use crate::commands::version::Version;
 use crate::findings::Findings;
 use crate::runs::Runs;
@@ -10,13 +11,12 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// Bodies of everything but uploads: a plan of a million operations fits.
-const MAX_BODY_BYTES: usize = 64 << 20;
+const MAX_BODY_BYTES: u64 = 64 << 20;
 
 /// All files of one upload together.
-pub(crate) const MAX_UPLOAD_BYTES: usize = 512 << 20;
+const MAX_UPLOAD_BYTES: u64 = 512 << 20;
 
 /// What every handler can use.
 #[derive(Clone, Debug)]
@@ -25,15 +25,16 @@ pub(crate) struct Service {
     pub(crate) runs: Runs,
     pub(crate) findings: Findings,
     pub(crate) version: Arc<Version>,
-    /// Uploads are read one at a time, so that their size bounds the memory they take.
-    pub(crate) reading: Arc<Semaphore>,
+    /// Bounds what bodies take.
+    pub(crate) admission: Admission,
 }
 
 /// The service behind its guard.
 pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
+    let bodies = |most_bytes| from_fn_with_state(service.admission.bodies(most_bytes), admit);
     let uploads = Router::new()
         .route("/api/traces", get(traces::list).post(traces::upload))
-        .layer(DefaultBodyLimit::max(MAX_UPLOAD_BYTES));
+        .layer(bodies(MAX_UPLOAD_BYTES));
     Router::new()
         .route("/api/version", get(version::get))
         .route("/api/scenarios", get(scenarios::list))
@@ -51,10 +52,13 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/traces/{id}", get(traces::get))
         .route("/api/traces/{id}/trace", get(traces::trace))
         .route("/api/traces/{id}/findings", get(traces::findings))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(bodies(MAX_BODY_BYTES))
         .merge(uploads)
+        // Admission bounds them.
+        .layer(DefaultBodyLimit::disable())
         .fallback(page::serve)
         .method_not_allowed_fallback(crate::api::method_not_allowed)
+        .layer(from_fn(errors_as_json))
         .layer(from_fn_with_state(Arc::new(guard), guard::check))
         .with_state(service)
 }

@@ -14,7 +14,7 @@ use lockstep_gpu_exec::{
 };
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -104,6 +104,18 @@ impl Runs {
     /// What starts the ranks of runs.
     pub(crate) fn launcher(&self) -> RankLauncher {
         self.shared.launcher.clone()
+    }
+
+    /// Whether another run could be started now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_room(&self) -> Result<(), StartError> {
+        match (self.shared.places.is_closed(), self.shared.places.available_permits()) {
+            (true, _) => Err(StartError::ShuttingDown),
+            (false, 0) => Err(StartError::TooMany),
+            (false, _) => Ok(()),
+        }
     }
 
     /// Starts a run and returns its place in the list once its ranks have joined. Blocks until
@@ -201,6 +213,11 @@ impl Runs {
         if tokio::time::timeout(SHUTDOWN, ended).await.is_err() {
             terminal::note("lockstep: a run did not end in time and was left");
         }
+        for id in self.shared.store.write_ends() {
+            terminal::note(&format!(
+                "lockstep: the end of run {id} could not be written into the list; its trace is kept"
+            ));
+        }
     }
 }
 
@@ -291,8 +308,12 @@ impl Keeper {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let written = self.file.write_all(bytes);
-        written.map_err(|error| format!("its trace could not be written: {error}"))?;
+        if let Err(error) = self.file.write_all(bytes) {
+            // Half a frame would make what follows unreadable.
+            let whole = self.progress.borrow().bytes;
+            let _ = self.file.set_len(whole).and_then(|()| self.file.seek(SeekFrom::Start(whole)));
+            return Err(format!("its trace could not be written: {error}"));
+        }
         self.progress.send_modify(|progress| progress.bytes += bytes.len() as u64);
         Ok(())
     }

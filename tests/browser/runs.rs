@@ -113,7 +113,7 @@ async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
     page.click("run-pause").await?;
     let stands = "return document.querySelector('[data-test=run-pause]')?.innerText === 'Go on'";
     page.chromium.until("a run that stands", stands).await?;
-    let told = "return fetch('api/runs').then(runs => runs.json()).then(runs => runs[0].paused)";
+    let told = "return fetch('api/runs', { headers: { authorization: 'Bearer ' + sessionStorage.getItem('lockstep.token') } }).then(runs => runs.json()).then(runs => runs[0].paused)";
     page.chromium.until("the server to know", told).await?;
     page.chromium.client.refresh().await?;
     page.chromium.until("the same after a reload", stands).await?;

@@ -45,6 +45,7 @@ impl Nav {
 }
 
 fn address() -> Route {
+    crate::server::take_token();
     Route::parse(&dom::window().location().hash().unwrap_or_default())
 }
 

@@ -12,6 +12,31 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{BinaryType, CloseEvent, MessageEvent, RequestInit, Response, WebSocket};
 
+/// Where the server's token is kept: for this tab, and gone with it.
+const TOKEN: &str = "lockstep.token";
+
+/// How an address begins that `lockstep serve` has printed. What stands behind a `&` is the page's own.
+const TOKEN_HASH: &str = "#token=";
+
+/// Takes the token out of the address, so that it stands neither there nor in the history.
+pub(crate) fn take_token() {
+    let hash = dom::window().location().hash().unwrap_or_default();
+    let Some(said) = hash.strip_prefix(TOKEN_HASH) else { return };
+    let (token, rest) = said.split_once('&').unwrap_or((said, ""));
+    if let Ok(Some(storage)) = dom::window().session_storage() {
+        let _ = storage.set_item(TOKEN, token);
+    }
+    let rest = if rest.is_empty() { "./".to_owned() } else { format!("#{rest}") };
+    if let Ok(history) = dom::window().history() {
+        let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&rest));
+    }
+}
+
+/// The token, if this tab was opened with one.
+fn token() -> Option<String> {
+    dom::window().session_storage().ok()??.get_item(TOKEN).ok()?
+}
+
 /// The server's version.
 ///
 /// # Errors
@@ -162,15 +187,28 @@ pub(crate) async fn dumps(id: &str) -> Result<Vec<u64>, String> {
     Ok(found.as_array().into_iter().flatten().filter_map(Value::as_u64).collect())
 }
 
+/// The Flight Recorder dump of a rank, a pickle.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn dump(id: &str, rank: u64) -> Result<Vec<u8>, String> {
+    let buffer = bytes(&format!("api/runs/{id}/dumps/{rank}")).await?;
+    Ok(js_sys::Uint8Array::new(&buffer).to_vec())
+}
+
 /// The binary trace of a run.
 ///
 /// # Errors
 /// What the server, or the way to it, said.
 pub(crate) async fn trace(id: &str) -> Result<js_sys::ArrayBuffer, String> {
-    let response = request("GET", &format!("api/runs/{id}/trace"), None).await?;
+    bytes(&format!("api/runs/{id}/trace")).await
+}
+
+async fn bytes(path: &str) -> Result<js_sys::ArrayBuffer, String> {
+    let response = request("GET", path, None).await?;
     let buffer = response.array_buffer().map_err(|error| dom::words_of(&error))?;
     let buffer = JsFuture::from(buffer).await.map_err(|error| dom::words_of(&error))?;
-    buffer.dyn_into().map_err(|_| "the trace did not arrive".to_owned())
+    buffer.dyn_into().map_err(|_| "the file did not arrive".to_owned())
 }
 
 async fn json(method: &str, path: &str, body: Option<&str>) -> Result<Value, String> {
@@ -188,12 +226,15 @@ async fn text_of(response: &Response) -> String {
 async fn request(method: &str, path: &str, body: Option<&str>) -> Result<Response, String> {
     let options = RequestInit::new();
     options.set_method(method);
+    let headers = web_sys::Headers::new().map_err(|error| dom::words_of(&error))?;
     if let Some(body) = body {
         options.set_body(&JsValue::from_str(body));
-        let headers = web_sys::Headers::new().map_err(|error| dom::words_of(&error))?;
         let _ = headers.set("content-type", "application/json");
-        options.set_headers(&headers);
     }
+    if let Some(token) = token() {
+        let _ = headers.set("authorization", &format!("Bearer {token}"));
+    }
+    options.set_headers(&headers);
     let fetched = JsFuture::from(dom::window().fetch_with_str_and_init(path, &options)).await;
     let response: Response = fetched
         .and_then(JsCast::dyn_into)
@@ -245,6 +286,7 @@ struct Stream {
 
 struct Connection {
     socket: WebSocket,
+    _open: Heard<web_sys::Event>,
     _message: Heard<MessageEvent>,
     _close: Heard<CloseEvent>,
 }
@@ -277,6 +319,13 @@ impl Stream {
     fn connect(self: &Rc<Stream>) -> Result<(), String> {
         let socket = WebSocket::new(&self.url).map_err(|error| dom::words_of(&error))?;
         socket.set_binary_type(BinaryType::Arraybuffer);
+        // A browser's WebSocket sends no headers of ours.
+        let opened = socket.clone();
+        let open = Heard::<web_sys::Event>::new(move |_: web_sys::Event| {
+            if let Some(token) = token() {
+                let _ = opened.send_with_str(&token);
+            }
+        });
         let (weak, seen) = (Rc::downgrade(self), Cell::new(0u32));
         let message = Heard::<MessageEvent>::new(move |event: MessageEvent| {
             let Some(stream) = weak.upgrade() else { return };
@@ -297,9 +346,10 @@ impl Stream {
                 _ => stream.lose(),
             }
         });
+        socket.set_onopen(Some(open.as_ref().unchecked_ref()));
         socket.set_onmessage(Some(message.as_ref().unchecked_ref()));
         socket.set_onclose(Some(close.as_ref().unchecked_ref()));
-        let connection = Connection { socket, _message: message, _close: close };
+        let connection = Connection { socket, _open: open, _message: message, _close: close };
         *self.connection.borrow_mut() = Some(connection);
         Ok(())
     }
@@ -327,6 +377,7 @@ impl Stream {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.socket.set_onopen(None);
         self.socket.set_onmessage(None);
         self.socket.set_onclose(None);
         let _ = self.socket.close();

@@ -10,6 +10,12 @@ use std::io::{self, Cursor, Read};
 /// Past this many files an archive is refused.
 const MAX_FILES: usize = 100_000;
 
+/// Deflate packs 1,032 bytes into one at the very most, and recordings about twenty.
+const MAX_RATIO: u64 = 500;
+
+/// Less than this is no harm, however well it was packed.
+const HARMLESS_BYTES: u64 = 16 << 20;
+
 /// How much an archive may unpack to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -45,6 +51,17 @@ pub enum ArchiveError {
         file: String,
         /// The limit.
         limit: u64,
+    },
+    /// Its files lie over one another, or claim to hold more than compression can have packed: it was made to
+    /// unpack without an end.
+    #[error(
+        "{archive} was made to fill a memory ({why}), and nothing of it was read; name the files that are recordings"
+    )]
+    Bomb {
+        /// The archive's name.
+        archive: String,
+        /// What shows it.
+        why: String,
     },
     /// It has too many files.
     #[error("{archive} holds more than {MAX_FILES} files; name those that are recordings")]
@@ -108,6 +125,32 @@ pub fn for_each_file(
     unpacking.passed_over.map_or(Ok(()), Err)
 }
 
+/// What gzip holds, up to where it unpacks to more than compression explains.
+struct Bounded<'a> {
+    decoder: MultiGzDecoder<&'a [u8]>,
+    packed: usize,
+    unpacked: u64,
+}
+
+impl<'a> Bounded<'a> {
+    fn new(bytes: &'a [u8]) -> Bounded<'a> {
+        Bounded { decoder: MultiGzDecoder::new(bytes), packed: bytes.len(), unpacked: 0 }
+    }
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(into)?;
+        self.unpacked += read as u64;
+        let taken = (self.packed - self.decoder.get_ref().len()) as u64;
+        if self.unpacked > HARMLESS_BYTES && self.unpacked / taken.max(1) > MAX_RATIO {
+            let why = format!("{taken} bytes unpack to more than {}", self.unpacked);
+            return Err(io::Error::other(why));
+        }
+        Ok(read)
+    }
+}
+
 struct Unpacking<'a> {
     archive: &'a str,
     limits: Limits,
@@ -121,7 +164,7 @@ struct Unpacking<'a> {
 impl Unpacking<'_> {
     fn gzip(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
         let mut start = Vec::new();
-        let mut unpacked = MultiGzDecoder::new(bytes);
+        let mut unpacked = Bounded::new(bytes);
         unpacked
             .by_ref()
             .take(512)
@@ -161,6 +204,7 @@ impl Unpacking<'_> {
     fn zip(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
         let opened = zip::ZipArchive::new(Cursor::new(bytes));
         let mut archive = opened.map_err(|error| self.damaged(&error.to_string()))?;
+        self.check_zip(&mut archive)?;
         for at in 0..archive.len() {
             let file = archive.by_index(at).map_err(|error| self.damaged(&error.to_string()))?;
             if file.is_file() {
@@ -176,6 +220,37 @@ impl Unpacking<'_> {
                     other => other?,
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses a zip for what its directory says, before anything is unpacked: files that share their bytes, and
+    /// sizes that no compression explains.
+    fn check_zip(&self, archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<(), ArchiveError> {
+        let bomb = |why| ArchiveError::Bomb { archive: self.archive.to_owned(), why };
+        if archive.len() > MAX_FILES {
+            return Err(ArchiveError::TooMany { archive: self.archive.to_owned() });
+        }
+        let mut places = Vec::with_capacity(archive.len());
+        let (mut packed, mut unpacked) = (0u64, 0u64);
+        for at in 0..archive.len() {
+            let file =
+                archive.by_index_raw(at).map_err(|error| self.damaged(&error.to_string()))?;
+            let end = file.data_start().saturating_add(file.compressed_size());
+            places.push((file.header_start(), end, file.name().to_owned()));
+            packed = packed.saturating_add(file.compressed_size());
+            unpacked = unpacked.saturating_add(file.size());
+        }
+        places.sort_unstable();
+        for pair in places.windows(2) {
+            if let [(_, end, first), (start, _, second)] = pair
+                && start < end
+            {
+                return Err(bomb(format!("{first} and {second} lie over one another")));
+            }
+        }
+        if unpacked > HARMLESS_BYTES && unpacked / packed.max(1) > MAX_RATIO {
+            return Err(bomb(format!("{packed} bytes claim to unpack to {unpacked}")));
         }
         Ok(())
     }
@@ -271,6 +346,31 @@ mod tests {
         let one = gzip(b"zero");
         assert_eq!(unpack("rank_0.gz", &one).unwrap(), [("rank_0".to_owned(), b"zero".to_vec())]);
         assert!(!is_archive(b"\x80\x02}.") && !is_archive(b""));
+    }
+
+    /// A zip whose directory names one file's bytes a thousand times is refused before it is unpacked, and so is
+    /// one that was packed better than anything can be.
+    #[test]
+    fn bombs_are_refused_by_what_their_directory_says() {
+        let large = Limits { file_bytes: 1 << 40, total_bytes: 1 << 40 };
+        let refused = |bytes: &[u8]| {
+            let mut taken = 0;
+            let mut take = |_: &str, _: &[u8]| taken += 1;
+            let error = for_each_file("z", bytes, large, &mut take).unwrap_err();
+            assert_eq!(taken, 0, "{error}");
+            error.to_string()
+        };
+        let mut overlapping = zip(&[("a", &[7; 600]), ("b", &[7; 600])]);
+        // The directory's second entry points at the first file.
+        let second = overlapping.windows(4).rposition(|it| it == b"PK\x01\x02").unwrap();
+        overlapping[second + 42..second + 46].fill(0);
+        let error = refused(&overlapping);
+        assert!(error.contains("lie over one another"), "{error}");
+        let zeros = vec![0; 32 << 20];
+        let error = refused(&zip(&[("a", &zeros)]));
+        assert!(error.contains("claim to unpack to 33554432"), "{error}");
+        let error = refused(&gzip(&zeros));
+        assert!(error.contains("bytes unpack to more than"), "{error}");
     }
 
     /// Kilobytes that unpack to a gigabyte stop at the limit.

@@ -4,6 +4,7 @@ use super::Carrier;
 use super::arena::Arena;
 use super::control::{MAX_FRAME_BYTES, bytes_frame};
 use super::landings::Landings;
+use crate::MemoryGroup;
 use crate::nccl::Collectives;
 use crate::{RunError, RunOptions};
 use lockstep_core::plan::{Action, Plan, Signal, SignalKind};
@@ -41,12 +42,18 @@ pub(crate) fn fits(bytes: u64, options: &RunOptions) -> Result<(), RunError> {
     if bytes > limit { Err(RunError::TooMuchMemory { bytes, limit }) } else { Ok(()) }
 }
 
-/// Three quarters of what the machine has available, or `None` if it does not say.
+/// Three quarters of what the machine has available, and of what our cgroup leaves; `None` if neither says.
 fn comfortable_bytes() -> Option<u64> {
+    let group = MemoryGroup::now().free_bytes;
+    let least = [machine_bytes(), group].into_iter().flatten().min()?;
+    Some(least / 4 * 3)
+}
+
+fn machine_bytes() -> Option<u64> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib.saturating_mul(1024) / 4 * 3)
+    Some(kib.saturating_mul(1024))
 }
 
 /// The plan as ranks are sent it.

@@ -3,6 +3,7 @@
 use super::RankLauncher;
 use super::control::{self, Report};
 use super::launched::Guest;
+use crate::MemoryGroup;
 use lockstep_core::plan::Deadly;
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -63,6 +64,8 @@ pub(super) struct RankProcess {
     pub(super) killed: bool,
     /// What a fault of the run ends it by.
     pub(super) killed_by: Option<Deadly>,
+    /// How many processes the kernel had killed here for want of memory when it was started.
+    pub(super) oom_kills: Option<u64>,
     /// What it reported about why it cannot go on.
     pub(super) failure: Option<String>,
     /// When it said so, on its machine's clock; `None` if it ended without a word.
@@ -129,6 +132,7 @@ impl RankProcess {
             held: false,
             killed: false,
             killed_by: None,
+            oom_kills: MemoryGroup::now().oom_kills,
             failure: None,
             failed_ns: None,
         }

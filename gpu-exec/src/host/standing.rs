@@ -1,9 +1,13 @@
 //! How a rank stands that does not go on, and how it ended, in words.
 
 use super::process::{Body, RankProcess};
+use crate::MemoryGroup;
 use lockstep_core::plan::{Deadly, Plan, STOPPED, exit_status};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+
+/// SIGKILL.
+const KILL: i32 = 9;
 
 /// How a rank on another machine stands that a fault of the run has stopped for ever.
 pub(super) const HELD: &str = "its program is held where a fault would stop it (SIGSTOP)";
@@ -88,6 +92,14 @@ impl RankProcess {
             (None, Some(0)) => "exited before its program ended".to_owned(),
             (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
         };
+        if status.signal() == Some(KILL)
+            && self.killed_by.is_none()
+            && !self.is_elsewhere()
+            && let Some(why) = MemoryGroup::now().killed_since(self.oom_kills)
+        {
+            how.push_str(": ");
+            how.push_str(&why);
+        }
         if let Some(failure) = &self.failure {
             how.push_str(": ");
             how.push_str(failure);

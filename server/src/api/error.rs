@@ -4,14 +4,14 @@ use crate::runs::StartError;
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::multipart::MultipartError;
-use axum::extract::rejection::{BytesRejection, JsonRejection};
+use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use lockstep_gpu_exec::RunError;
 use serde::Serialize;
 
 /// A refusal or a failure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
@@ -35,6 +35,11 @@ impl ApiError {
     /// The sender may not.
     pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// Nobody knows who the sender is.
+    pub(crate) fn unauthorized(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNAUTHORIZED, message)
     }
 
     /// There is no such thing.
@@ -72,6 +77,21 @@ impl ApiError {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     }
 
+    /// Not in a form that is read.
+    pub(crate) fn unsupported(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
+    }
+
+    /// Not now.
+    pub(crate) fn busy(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// What somebody else has answered.
+    pub(super) fn other(status: StatusCode, message: impl Into<String>) -> ApiError {
+        ApiError::new(status, message)
+    }
+
     /// Our fault.
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -81,6 +101,12 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         (self.status, Json(Body { error: self.message })).into_response()
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
     }
 }
 
@@ -112,12 +138,6 @@ impl From<StartError> for ApiError {
             },
         };
         ApiError::new(status, error.to_string())
-    }
-}
-
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> ApiError {
-        ApiError::new(rejection.status(), rejection.body_text())
     }
 }
 

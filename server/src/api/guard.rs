@@ -1,12 +1,15 @@
-//! Who may ask. The service starts processes and has no passwords, so a page of somebody else that
-//! is open in the same browser must not reach it.
+//! Who may ask. The service starts processes, so neither another user of this machine nor a page of somebody
+//! else that is open in the same browser may reach it.
 //!
+//! - Every request of the API has to say the token (`token.rs`) in a header, which no page of another origin can
+//!   know. A browser's WebSocket has no headers of its own: it says the token in its first message.
 //! - DNS rebinding: a foreign name that resolves to this machine arrives as a `Host` that is not
 //!   ours. Names must be known; an address is as good as what the service listens on.
 //! - Cross-site requests: what changes something, a WebSocket, and what costs more than reading must
 //!   come from our own origin, or from something that is no browser and sends none.
 
 use super::ApiError;
+use crate::token::Token;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
@@ -17,7 +20,8 @@ use std::sync::Arc;
 /// Where the page may load from, and that nobody may frame it.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; \
     script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; \
-    img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'";
+    img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; \
+    form-action 'none'";
 
 /// The names under which the service may be asked.
 #[derive(Clone, Debug)]
@@ -26,12 +30,52 @@ pub(crate) struct Guard {
     listens_on: String,
     /// Further names, given by the user.
     allowed: Vec<String>,
+    /// What a request has to say; `None` if everybody may ask.
+    token: Option<Token>,
 }
 
+/// What a WebSocket has to say in its first message, which its request did not.
+#[derive(Clone, Debug)]
+pub(crate) struct Unproven(Token);
+
+impl Unproven {
+    /// Whether the first message proves it.
+    pub(crate) fn is(&self, word: &[u8]) -> bool {
+        self.0.is(word)
+    }
+}
+
+/// How the service is asked for when its token was not said.
+pub(crate) const NO_TOKEN: &str = "this service answers only with its token: open the address that `lockstep serve` printed, \
+    or send the header `authorization: Bearer TOKEN` with what `lockstep data token` prints";
+
 impl Guard {
-    /// For a service that listens on a host and is also known by other names.
-    pub(crate) fn new(listens_on: &str, allowed: Vec<String>) -> Guard {
-        Guard { listens_on: listens_on.to_owned(), allowed }
+    /// For a service that listens on a host, is also known by other names, and answers to a token.
+    pub(crate) fn new(listens_on: &str, allowed: Vec<String>, token: Option<Token>) -> Guard {
+        Guard { listens_on: listens_on.to_owned(), allowed, token }
+    }
+
+    /// What a request still has to prove: nothing, or by a WebSocket's first message.
+    fn unproven(&self, request: &Request) -> Result<Option<Unproven>, ApiError> {
+        let path = request.uri().path();
+        let Some(token) =
+            self.token.as_ref().filter(|_| path == "/api" || path.starts_with("/api/"))
+        else {
+            return Ok(None);
+        };
+        let said = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        match said {
+            Some(said) => match said.strip_prefix(b"Bearer ").is_some_and(|word| token.is(word)) {
+                true => Ok(None),
+                false => Err(ApiError::unauthorized(NO_TOKEN)),
+            },
+            None if request.headers().contains_key(header::UPGRADE)
+                && path.ends_with("/events") =>
+            {
+                Ok(Some(Unproven(token.clone())))
+            }
+            None => Err(ApiError::unauthorized(NO_TOKEN)),
+        }
     }
 
     fn refusal(&self, method: &Method, headers: &HeaderMap) -> Option<ApiError> {
@@ -116,18 +160,25 @@ fn name_of(host: &str) -> &str {
 /// Refuses who may not ask, and tells browsers what the page may do.
 pub(crate) async fn check(
     State(guard): State<Arc<Guard>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match guard.refusal(request.method(), request.headers()) {
-        Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
+    let refusal = guard.refusal(request.method(), request.headers());
+    let mut response = match refusal.map_or_else(|| guard.unproven(&request), Err) {
+        Err(refusal) => refusal.into_response(),
+        Ok(unproven) => {
+            if let Some(unproven) = unproven {
+                request.extensions_mut().insert(unproven);
+            }
+            next.run(request).await
+        }
     };
     let headers = response.headers_mut();
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
@@ -139,7 +190,7 @@ mod tests {
     use super::*;
 
     fn status(listens_on: &str, method: Method, headers: &[(&'static str, &str)]) -> u16 {
-        let guard = Guard::new(listens_on, vec!["box.lan".into()]);
+        let guard = Guard::new(listens_on, vec!["box.lan".into()], None);
         let headers = headers.iter().map(|(name, value)| {
             (header::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         });

@@ -1,6 +1,8 @@
 //! `/api/runs`: real runs, in progress and done.
 
+use super::guard::{NO_TOKEN, Unproven};
 use super::{ApiError, blocking, file, not_found, parse_id};
+use crate::admission::Held;
 use crate::commands::nccl::NcclArguments;
 use crate::commands::run::{SharingChoice, strategy};
 use crate::findings::Unanswered;
@@ -9,10 +11,11 @@ use crate::router::Service;
 use crate::runs::{Progress, StartError};
 use crate::store::{RunRecord, RunState, StoreError};
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use clap::Args;
 use lockstep_core::group::BackendName;
@@ -23,7 +26,6 @@ use lockstep_core::words::nearest;
 use lockstep_diagnosis::{Report, diagnose_trace, diagnose_whole_trace};
 use lockstep_gpu_exec::{Command, RankDump, RunOptions};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -33,6 +35,15 @@ use tokio::sync::watch;
 
 /// The most that one message of a live trace carries.
 const MESSAGE_BYTES: usize = 256 << 10;
+
+/// The token has to come within this.
+const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+
+/// A message of a watcher that has more is none of ours.
+const MAX_WORD_BYTES: usize = 4 << 10;
+
+/// The reason of a WebSocket's end has at most 123 bytes.
+const MAX_REASON: usize = 40;
 
 /// A watcher that takes nothing for this long is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,13 +73,6 @@ struct Create {
     nccl: NcclArguments,
 }
 
-/// A plan in its JSON form, left as text: the plan's own reader checks its version. Apart from
-/// [`Create`], because a flattened struct would take the text apart.
-#[derive(Deserialize)]
-struct WithPlan {
-    plan: Option<Box<RawValue>>,
-}
-
 fn host() -> BackendName {
     BackendName::Host
 }
@@ -77,18 +81,30 @@ fn yes() -> bool {
     true
 }
 
+/// Everything but the plan together: names and numbers.
+const MAX_OPTIONS_BYTES: usize = 1 << 20;
+
 impl Create {
-    /// Reads the body of a request: itself and its plan.
-    fn read(body: &str) -> Result<(Create, Plan), ApiError> {
+    /// Reads the body of a request: itself and its plan. The plan is read where it stands, and never held in
+    /// another form.
+    fn read(body: &[u8]) -> Result<(Create, Plan), ApiError> {
         let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
-        known_only(body)?;
-        let sent: WithPlan = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
-        let create: Create = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
+        let mut sent: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(body).map_err(|error| match error.classify() {
+                serde_json::error::Category::Data => ApiError::bad_request(
+                    "the body of a run is a JSON object: {\"plan\": …, \"backend\": \"host\"}",
+                ),
+                _ => ApiError::bad_request(format!("the body of a run is no JSON: {error}")),
+            })?;
+        known_only(sent.keys())?;
+        let plan = sent.remove("plan").filter(|plan| plan.get() != "null");
+        let create = Create::of_fields(&sent)?;
         create.options.check().map_err(wrong)?;
-        let plan = match (sent.plan, &create.scenario, &create.collective) {
+        let plan = match (plan, &create.scenario, &create.collective) {
             (Some(plan), None, None) => {
                 create.options.only_for_names("plan").map_err(wrong)?;
-                let plan = Plan::from_json(plan.get()).map_err(|error| wrong(error.into()))?;
+                let plan = Plan::from_json(plan.get())
+                    .map_err(|error| ApiError::bad_request(format!("plan: {error}")))?;
                 let plan = create.options.on_nodes(plan);
                 match create.options.timeout_ms {
                     Some(timeout_ms) => with_timeout(plan, timeout_ms),
@@ -102,19 +118,48 @@ impl Create {
         };
         Ok((create, plan))
     }
+
+    /// Reads the fields other than the plan; an error names the field.
+    fn of_fields(sent: &BTreeMap<String, &RawValue>) -> Result<Create, ApiError> {
+        let bytes: usize = sent.values().map(|value| value.get().len()).sum();
+        if bytes > MAX_OPTIONS_BYTES {
+            return Err(ApiError::bad_request(format!(
+                "the fields of a run besides its plan have {bytes} bytes; they may have {MAX_OPTIONS_BYTES}"
+            )));
+        }
+        let unreadable = |name: &str, value: &RawValue, error: serde_json::Error| {
+            let shown: String = value.get().chars().take(40).collect();
+            ApiError::bad_request(format!("{name} cannot be {shown}: {error}"))
+        };
+        let mut fields = serde_json::Map::new();
+        for (name, value) in sent {
+            let read = serde_json::from_str(value.get());
+            fields.insert(name.clone(), read.map_err(|error| unreadable(name, value, error))?);
+        }
+        let all = match Create::deserialize(&fields) {
+            Ok(create) => return Ok(create),
+            Err(error) => error,
+        };
+        // Each field is optional: the one that is wrong is wrong alone.
+        for (name, value) in sent {
+            let alone = fields.get(name).map(|field| (name.clone(), field.clone()));
+            let alone: serde_json::Map<_, _> = alone.into_iter().collect();
+            if let Err(error) = Create::deserialize(&alone) {
+                return Err(unreadable(name, value, error));
+            }
+        }
+        Err(ApiError::bad_request(all.to_string()))
+    }
 }
 
 /// Refuses what nothing reads: a slip in a name would else run something that nobody asked for.
-fn known_only(body: &str) -> Result<(), ApiError> {
-    let Ok(sent) = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(body) else {
-        return Err(ApiError::bad_request("the body of a run is an object: {\"plan\": …}"));
-    };
+fn known_only<'a>(mut sent: impl Iterator<Item = &'a String>) -> Result<(), ApiError> {
     let options = PlanOptions::augment_args(clap::Command::new("run"));
     let options = options.get_arguments().map(|option| option.get_id().as_str().to_owned());
     let own = ["plan", "scenario", "collective", "backend", "record_messages", "faults", "sharing"];
     let own = own.into_iter().chain(NcclArguments::IN_A_REQUEST);
     let known: Vec<String> = own.map(str::to_owned).chain(options).collect();
-    let Some(other) = sent.keys().find(|name| !known.contains(name)) else { return Ok(()) };
+    let Some(other) = sent.find(|name| !known.contains(name)) else { return Ok(()) };
     let meant = match nearest(other, known.iter().map(String::as_str), 1).first() {
         Some(name) => format!("; did you mean {name}?"),
         None => format!("; it may have {}", known.join(", ")),
@@ -138,11 +183,23 @@ pub(crate) async fn list(State(service): State<Service>) -> Result<Json<Vec<RunR
 /// Starts a run; answers once its ranks have joined.
 pub(crate) async fn create(
     State(service): State<Service>,
-    body: Result<Json<Box<RawValue>>, JsonRejection>,
+    Extension(held): Extension<Held>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
-    let Json(body) = body?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.trim_start().starts_with("application/json")) {
+        return Err(ApiError::unsupported("a run is sent with content-type: application/json"));
+    }
+    let body = body?;
+    let turn = service.admission.turn(body.len()).await?;
     let start = move || {
-        let (create, plan) = Create::read(body.get())?;
+        // Also when the client has hung up.
+        let _until_started = (held, turn);
+        // Before a large plan is read for nothing.
+        service.runs.check_room()?;
+        let (create, plan) = Create::read(&body)?;
+        drop(body);
         let faults = create.faults.iter().map(|text| text.parse());
         let faults = faults.collect::<Result<Vec<Fault>, FaultError>>();
         let faults = faults.map_err(|error| ApiError::bad_request(error.to_string()))?;
@@ -294,9 +351,37 @@ pub(crate) async fn findings(
 pub(crate) async fn events(
     State(service): State<Service>,
     Path(id): Path<String>,
+    unproven: Option<Extension<Unproven>>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
-    let run = find(&service, &id).await?;
+    let Some(Extension(unproven)) = unproven else {
+        let (file, progress) = trace_so_far(&service, &id).await?;
+        return Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)));
+    };
+    // Before it is proved, nobody hears even whether there is such a run.
+    Ok(upgrade.max_message_size(MAX_WORD_BYTES).on_upgrade(async move |mut socket| {
+        let first = tokio::time::timeout(FIRST_MESSAGE, socket.recv()).await;
+        let proved =
+            matches!(first, Ok(Some(Ok(Message::Text(word)))) if unproven.is(word.as_bytes()));
+        let refused = match proved {
+            true => match trace_so_far(&service, &id).await {
+                Ok((file, progress)) => return follow(socket, file, progress).await,
+                Err(error) => error.to_string(),
+            },
+            false => NO_TOKEN.to_owned(),
+        };
+        let reason: String = refused.chars().take(MAX_REASON).collect();
+        let close = CloseFrame { code: close_code::POLICY, reason: reason.into() };
+        let _ = socket.send(Message::Close(Some(close))).await;
+    }))
+}
+
+/// A run's trace file, and how far it has come.
+async fn trace_so_far(
+    service: &Service,
+    id: &str,
+) -> Result<(tokio::fs::File, watch::Receiver<Progress>), ApiError> {
+    let run = find(service, id).await?;
     let path = service.store.run_file(run.id);
     let progress = match service.runs.progress(run.id) {
         Some(progress) => progress,
@@ -305,8 +390,7 @@ pub(crate) async fn events(
             watch::channel(Progress { bytes, done: true }).1
         }
     };
-    let file = file::open(&path).await?;
-    Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)))
+    Ok((file::open(&path).await?, progress))
 }
 
 async fn follow(

@@ -1,24 +1,19 @@
 //! `/api/traces`: recordings that were uploaded.
 
 use super::{ApiError, blocking, file, not_found, parse_id};
+use crate::admission::Held;
 use crate::recording::Recording;
-use crate::router::{MAX_UPLOAD_BYTES, Service};
+use crate::router::Service;
 use crate::store::TraceRecord;
 use axum::Json;
-use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{FromRequest, Multipart, Path, Request, State};
+use axum::body::Bytes;
+use axum::extract::{Extension, FromRequest, Multipart, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use lockstep_diagnosis::Report;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::time::Duration;
 
 /// Files of one upload.
 const MAX_FILES: usize = 10_000;
-
-/// An upload of which nothing comes for this long is given up on.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// Every uploaded trace, newest first.
 pub(crate) async fn list(
@@ -31,13 +26,14 @@ pub(crate) async fn list(
 /// the body itself.
 pub(crate) async fn upload(
     State(service): State<Service>,
+    Extension(held): Extension<Held>,
     request: Request,
 ) -> Result<(StatusCode, Json<TraceRecord>), ApiError> {
-    let Ok(_turn) = service.reading.clone().acquire_owned().await else {
-        return Err(ApiError::internal("the service is shutting down"));
-    };
-    let files = files_of(request, IDLE).await?;
+    let files = files_of(request).await?;
+    let turn = service.admission.turn(files.iter().map(|(_, bytes)| bytes.len()).sum()).await?;
     let keep = move || {
+        // Also when the client has hung up.
+        let _until_read = (held, turn);
         let name = match files.as_slice() {
             [] => return Err(ApiError::bad_request("the upload has no files")),
             [(name, _)] => name.clone(),
@@ -89,90 +85,26 @@ async fn find(service: Service, id: &str) -> Result<TraceRecord, ApiError> {
     blocking(move || service.store.trace(id)).await?.ok_or_else(|| not_found("trace", id))
 }
 
-/// Receives the files of an upload. Whoever sends nothing for `idle` is refused: uploads wait for
-/// one another, and one that has stalled would keep the others waiting for good.
-async fn files_of(request: Request, idle: Duration) -> Result<Vec<(String, Bytes)>, ApiError> {
+/// The files of an upload.
+async fn files_of(request: Request) -> Result<Vec<(String, Bytes)>, ApiError> {
     let kind = request.headers().get(header::CONTENT_TYPE);
     let is_form = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/form-data"));
     if !is_form {
-        return Ok(vec![("trace".to_owned(), body_of(request.into_body(), idle).await?)]);
+        return Ok(vec![("trace".to_owned(), Bytes::from_request(request, &()).await?)]);
     }
     let form = Multipart::from_request(request, &()).await;
     let mut form = form.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
     let mut files = Vec::new();
-    while let Some(mut field) = in_time(idle, form.next_field()).await?? {
-        let name = field.file_name().map(str::to_owned);
-        let mut bytes = Vec::new();
-        while let Some(chunk) = in_time(idle, field.chunk()).await?? {
-            if name.is_some() {
-                bytes.extend_from_slice(&chunk);
-            }
-        }
-        let Some(name) = name else { continue };
+    while let Some(field) = form.next_field().await? {
+        let Some(name) = field.file_name().map(str::to_owned) else { continue };
         if files.len() == MAX_FILES {
             return Err(ApiError::bad_request(format!("more than {MAX_FILES} files at once")));
         }
-        files.push((name, bytes.into()));
+        files.push((name, field.bytes().await?));
     }
     Ok(files)
 }
 
-/// A whole body.
-async fn body_of(mut body: Body, idle: Duration) -> Result<Bytes, ApiError> {
-    let mut bytes = Vec::new();
-    while let Some(frame) =
-        in_time(idle, poll_fn(|context| Pin::new(&mut body).poll_frame(context))).await?
-    {
-        let frame = frame.map_err(|error| ApiError::bad_request(error.to_string()))?;
-        let Ok(chunk) = frame.into_data() else { continue };
-        if chunk.len() > MAX_UPLOAD_BYTES - bytes.len() {
-            let most = MAX_UPLOAD_BYTES >> 20;
-            return Err(ApiError::too_large(format!("an upload has at most {most} MiB")));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes.into())
-}
-
-/// What comes within `idle`.
-async fn in_time<T>(idle: Duration, coming: impl Future<Output = T>) -> Result<T, ApiError> {
-    tokio::time::timeout(idle, coming).await.map_err(|_| {
-        let seconds = idle.as_secs_f32();
-        ApiError::stalled(format!("nothing more of the upload came within {seconds} s"))
-    })
-}
-
 fn unusable(error: anyhow::Error) -> ApiError {
     ApiError::unusable(format!("{error:#}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::response::IntoResponse;
-    use tokio_util::io::ReaderStream;
-
-    /// The status of an upload that begins with `start` and then says nothing more, nor ends.
-    fn stalled(kind: &str, start: &'static str) -> u16 {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let (mut sender, receiver) = tokio::io::duplex(1 << 10);
-            tokio::io::AsyncWriteExt::write_all(&mut sender, start.as_bytes()).await.unwrap();
-            let request = Request::post("/api/traces").header("content-type", kind);
-            let request = request.body(Body::from_stream(ReaderStream::new(receiver))).unwrap();
-            let refused = files_of(request, Duration::from_millis(1)).await.unwrap_err();
-            drop(sender);
-            refused.into_response().status().as_u16()
-        })
-    }
-
-    #[test]
-    fn a_stalled_upload_is_given_up_on() {
-        let kind = "multipart/form-data; boundary=b";
-        let begun = "--b\r\ncontent-disposition: form-data; name=\"a\"; filename=\"a\"\r\n\r\nhalf";
-        assert_eq!(stalled("application/octet-stream", "half"), 408);
-        assert_eq!(stalled(kind, ""), 408);
-        assert_eq!(stalled(kind, begun), 408);
-        assert_eq!(stalled(kind, &begun.replace("; filename=\"a\"", "").leak()[..]), 408);
-    }
 }

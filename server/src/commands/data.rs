@@ -3,6 +3,7 @@
 use super::serve::data_folder;
 use crate::store::Store;
 use crate::terminal;
+use crate::token::Token;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Take files into the list that are not in it, and say what cannot be read
     Check(Folder),
+    /// Print the token that every request of the API has to send: `authorization: Bearer TOKEN`
+    Token(Folder),
     /// Put the list aside, under another name, and make it anew from the files
     Rebuild(Folder),
 }
@@ -33,6 +36,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let (folder, anew) = match arguments.what {
         What::Check(folder) => (folder, false),
         What::Rebuild(folder) => (folder, true),
+        What::Token(folder) => {
+            let token = Token::read_in(&data_folder(folder.data_dir)?)?;
+            terminal::text(&format!("{}\n", token.text()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     let folder = data_folder(folder.data_dir)?;
     if anew {

@@ -2,14 +2,17 @@
 
 use super::version::Version;
 use super::{rank_launcher, signals};
+use crate::admission::{Admission, Pace};
 use crate::api::guard::Guard;
-use crate::connections::Bounded;
+use crate::connections::{self, Limits};
 use crate::findings::Findings;
 use crate::router::{Service, router};
 use crate::runs::Runs;
 use crate::store::Store;
 use crate::terminal;
-use anyhow::{Context, Result, anyhow};
+use crate::token::Token;
+use anyhow::{Context, Result, anyhow, bail};
+use lockstep_gpu_exec::MemoryGroup;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,10 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 
 /// Requests in progress get this long once the service was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// Bodies of all requests together: an upload of the largest size, and some plans.
+const MAX_BODIES_BYTES: u64 = 640 << 20;
+
+/// What bodies may take: no more than a quarter of what a cgroup leaves.
+fn bodies_bytes(limit_bytes: Option<u64>) -> u64 {
+    MAX_BODIES_BYTES.min(limit_bytes.map_or(u64::MAX, |limit| limit / 4))
+}
 
 /// Serve the page and the API on this machine (the default)
 #[derive(clap::Args)]
@@ -38,6 +48,9 @@ pub(crate) struct Arguments {
     /// Another name that this machine may be asked by
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Answer everybody who reaches the port, other users of this machine too; only on loopback
+    #[arg(long)]
+    no_token: bool,
     /// Open the page in a browser, if there is one
     #[arg(long, overrides_with = "no_open")]
     open: bool,
@@ -60,6 +73,13 @@ async fn serve(arguments: Arguments) -> Result<()> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hung_up = signals::hangup()?;
     let listener = listen(&arguments.host, arguments.port).await?;
+    if arguments.no_token && !listener.local_addr()?.ip().to_canonical().is_loopback() {
+        bail!(
+            "--no-token is for loopback alone: on {} everybody who reaches this machine could start processes \
+             on it; leave --no-token out, or --host",
+            arguments.host
+        );
+    }
     let folder = data_folder(arguments.data_dir)?;
     // Other users of a login node have no business with somebody's runs.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
@@ -73,21 +93,32 @@ async fn serve(arguments: Arguments) -> Result<()> {
         runs: runs.clone(),
         findings: Findings::default(),
         version: Arc::new(Version::here()?),
-        reading: Arc::new(Semaphore::new(1)),
+        admission: Admission::new(bodies_bytes(MemoryGroup::now().limit_bytes), Pace::default()),
     };
-    let app = router(service, Guard::new(&arguments.host, arguments.allow_host));
-    let url = url_of(&arguments.host, listener.local_addr()?);
+    let token = match arguments.no_token {
+        true => None,
+        false => Some(Token::of_folder(&folder)?),
+    };
+    let address = listener.local_addr()?;
+    let mut url = url_of(&arguments.host, address);
+    if let Some(token) = &token {
+        // A fragment is never sent, and so stands in no log of a proxy.
+        url.push_str(&format!("#token={}", token.text()));
+    }
+    if !address.ip().to_canonical().is_loopback() {
+        terminal::note(&open_to_others(address));
+    }
+    let app = router(service, Guard::new(&arguments.host, arguments.allow_host, token));
     terminal::print(format!("Lockstep is at {url}\n").as_bytes())?;
     if arguments.open && !arguments.no_open {
         open_in_browser(url);
     }
     let stop = Arc::new(tokio::sync::Notify::new());
     let stopped = stop.clone();
-    let serving = axum::serve(Bounded::new(listener), app)
-        .with_graceful_shutdown(async move { stopped.notified().await });
-    let mut serving = tokio::spawn(serving.into_future());
+    let serving = connections::serve(listener, app, Limits::default(), stopped);
+    let mut serving = tokio::spawn(serving);
     tokio::select! {
-        ended = &mut serving => return Ok(ended??),
+        ended = &mut serving => return Ok(ended?),
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
         _ = signals::received(&mut hung_up) => {}
@@ -139,6 +170,17 @@ fn url_of(host: &str, address: SocketAddr) -> String {
         std::net::IpAddr::V6(ip) => format!("http://[{ip}]:{port}/"),
         _ => format!("http://{host}:{port}/"),
     }
+}
+
+/// What a service opens that listens on more than loopback.
+fn open_to_others(address: SocketAddr) -> String {
+    format!(
+        "lockstep: port {} of {} can be reached from other machines: whoever has the token can start processes \
+         here as you, and read runs and uploads. What is sent is not encrypted, the token included; on a network \
+         that is not yours, listen on loopback and use an SSH tunnel",
+        address.port(),
+        address.ip()
+    )
 }
 
 /// Opens the page where there is a screen. Without one, the system's opener would start a browser

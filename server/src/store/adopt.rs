@@ -142,6 +142,33 @@ pub(super) fn adopt(
     Ok(())
 }
 
+/// Of the runs that a service left running when it ended: those whose trace has an end have ended so, the others
+/// were interrupted.
+///
+/// # Errors
+/// When the list cannot be read or written.
+pub(super) fn settle_running(list: &Connection, folder: &Path) -> Result<(), StoreError> {
+    let mut statement = list.prepare("SELECT id FROM runs WHERE state = 'running'")?;
+    let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;
+    for id in ids.collect::<Result<Vec<_>, _>>()? {
+        let read = fs::read(folder.join(format!("{id}.lks"))).ok();
+        let trace = read.and_then(|bytes| Trace::read(&bytes).ok());
+        let Some(trace) = trace else { continue };
+        let Some(end) = &trace.end else { continue };
+        list.execute(
+            "UPDATE runs SET state = 'ended', ended_ms = created_ms + ?2, outcome = ?3, report = ?4 WHERE id = ?1",
+            params![
+                id,
+                (end.time_ps / 1_000_000_000) as i64,
+                to_json(Some(&end.outcome))?,
+                to_json(Some(&diagnose_whole_trace(&trace)))?
+            ],
+        )?;
+    }
+    list.execute("UPDATE runs SET state = 'interrupted' WHERE state = 'running'", [])?;
+    Ok(())
+}
+
 /// Adds the row of a trace that was found.
 fn add_row(
     list: &Connection,

@@ -2,8 +2,8 @@
 //! it.
 //!
 //! A run's row is written when it starts and again when it ends. One that still says `running`
-//! when the store is opened belonged to a service that crashed: it is marked `interrupted`, and its
-//! trace can be read up to where it was cut off. An uploaded trace is in the list and in its file,
+//! when the store is opened belonged to a service that crashed: it has ended as its trace says, or is marked
+//! `interrupted`, and its trace can be read up to where it was cut off. An uploaded trace is in the list and in its file,
 //! or in neither. A file that the list does not have is taken into it again (`adopt`), never removed.
 
 mod adopt;
@@ -18,6 +18,7 @@ use lockstep_core::trace::rank_of_file_name;
 use lockstep_diagnosis::Report;
 use record::{SELECT_RUN, SELECT_TRACE, run_of, to_json, trace_of};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -103,6 +104,9 @@ pub(crate) enum StoreError {
 pub(crate) struct Store {
     folder: PathBuf,
     list: Mutex<Connection>,
+    /// Runs whose end the list did not take, on a full disk for example, with the time of their end. It is
+    /// tried again whenever somebody asks for runs.
+    unwritten: Mutex<BTreeMap<u64, (RunEnd, i64)>>,
     /// Numbers for files that are being written.
     incoming: AtomicU64,
     /// See [`Store::notes`].
@@ -124,7 +128,7 @@ impl Store {
         let lock = locked(folder)?;
         let mut notes = Vec::new();
         let list = adopt::open_list(folder, &mut notes)?;
-        list.execute("UPDATE runs SET state = 'interrupted' WHERE state = 'running'", [])?;
+        adopt::settle_running(&list, &folder.join("runs"))?;
         for table in TABLE_NAMES {
             adopt::adopt(&list, table, &folder.join(table), &mut notes)?;
         }
@@ -137,6 +141,7 @@ impl Store {
         Ok(Store {
             folder: folder.into(),
             list: Mutex::new(list),
+            unwritten: Mutex::default(),
             incoming: AtomicU64::new(0),
             notes,
             _lock: lock,
@@ -223,14 +228,46 @@ impl Store {
         Ok(id as u64)
     }
 
-    /// Writes down how a run ended.
+    /// Writes down how a run ended. What cannot be written is told all the same, as long as the service runs,
+    /// and written as soon as it can be.
+    ///
+    /// # Errors
+    /// When it could not be written.
     pub(crate) fn end_run(&self, id: u64, end: &RunEnd) -> Result<(), StoreError> {
+        let ended_ms = now_ms();
+        let written = self.write_end(id, end, ended_ms);
+        if written.is_err() {
+            self.unwritten().insert(id, (end.clone(), ended_ms));
+        }
+        written
+    }
+
+    /// Tries again to write down the ends that could not be; the runs whose end still cannot.
+    pub(crate) fn write_ends(&self) -> Vec<u64> {
+        let mut unwritten = self.unwritten();
+        unwritten.retain(|id, (end, ended_ms)| self.write_end(*id, end, *ended_ms).is_err());
+        unwritten.keys().copied().collect()
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, BTreeMap<u64, (RunEnd, i64)>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run as it is, whatever the list has of it.
+    fn as_it_is(&self, run: RunRecord) -> RunRecord {
+        match self.unwritten().get(&run.id) {
+            Some((end, ended_ms)) => run.ended(end, *ended_ms as u64),
+            None => run,
+        }
+    }
+
+    fn write_end(&self, id: u64, end: &RunEnd, ended_ms: i64) -> Result<(), StoreError> {
         self.list().execute(
             "UPDATE runs SET state = 'ended', ended_ms = ?2, outcome = ?3, report = ?4,
              comparison = ?5 WHERE id = ?1",
             params![
                 id as i64,
-                now_ms(),
+                ended_ms,
                 serde_json::to_string(&end.outcome)?,
                 to_json(end.report.as_ref())?,
                 to_json(end.comparison.as_ref())?,
@@ -241,6 +278,7 @@ impl Store {
 
     /// Every run, newest first.
     pub(crate) fn runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+        self.write_ends();
         let list = self.list();
         let mut statement = list.prepare(&format!("{SELECT_RUN} ORDER BY id DESC"))?;
         let mut rows = statement.query([])?;
@@ -249,16 +287,20 @@ impl Store {
             // A row that holds something else altogether takes no other away.
             runs.extend(run_of(row).ok());
         }
-        Ok(runs)
+        drop(rows);
+        drop(statement);
+        drop(list);
+        Ok(runs.into_iter().map(|run| self.as_it_is(run)).collect())
     }
 
     /// One run, if there is such a one.
     pub(crate) fn run(&self, id: u64) -> Result<Option<RunRecord>, StoreError> {
+        self.write_ends();
         let found = self
             .list()
             .query_row(&format!("{SELECT_RUN} WHERE id = ?1"), [id as i64], |row| Ok(run_of(row)))
             .optional()?;
-        found.transpose()
+        Ok(found.transpose()?.map(|run| self.as_it_is(run)))
     }
 
     /// Keeps an uploaded trace, and returns how it is listed.
@@ -413,6 +455,51 @@ mod tests {
         assert_eq!(runs[0].state, RunState::Interrupted);
         assert_eq!(runs[1].state, RunState::Ended);
         assert_eq!(runs[1].outcome, Some(Outcome::Completed));
+    }
+
+    /// The list takes nothing more: what has ended is told as ended, and written once there is room.
+    #[test]
+    fn the_end_of_a_run_on_a_full_disk_is_told_and_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = store.add_run("a", "host", 2).unwrap();
+        let pages = |most: u32| {
+            let set =
+                store.list().pragma_update_and_check(None, "max_page_count", most, |_| Ok(()));
+            set.unwrap();
+        };
+        pages(1);
+        let outcome = Outcome::Failed { why: "no space left ".repeat(10_000) };
+        let end = RunEnd { outcome: outcome.clone(), report: None, comparison: None };
+        assert!(store.end_run(id, &end).is_err());
+        let of_list = || {
+            store
+                .list()
+                .query_row("SELECT state FROM runs", [], |row| row.get::<_, String>(0))
+                .unwrap()
+        };
+        assert_eq!(of_list(), "running");
+        for run in [store.run(id).unwrap().unwrap(), store.runs().unwrap().remove(0)] {
+            assert_eq!((run.state, run.outcome), (RunState::Ended, Some(outcome.clone())));
+            assert!(run.ending.is_some() && run.ended_ms.is_some());
+        }
+        assert_eq!(store.write_ends(), [id]);
+        pages(1 << 20);
+        assert_eq!(store.run(id).unwrap().unwrap().state, RunState::Ended);
+        assert_eq!(of_list(), "ended");
+    }
+
+    /// The list was never told of its end, its trace was.
+    #[test]
+    fn a_run_whose_trace_ends_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = store.add_run("a", "host", 2).unwrap();
+        fs::write(store.run_file(id), trace().to_bytes()).unwrap();
+        drop(store);
+        let run = Store::open(folder.path()).unwrap().run(id).unwrap().unwrap();
+        assert_eq!((run.state, run.outcome), (RunState::Ended, Some(Outcome::Completed)));
+        assert!(run.report.is_some());
     }
 
     #[test]

@@ -88,11 +88,27 @@ impl Ending {
 }
 
 /// How a run ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunEnd {
     pub(crate) outcome: Outcome,
     pub(crate) report: Option<Report>,
     pub(crate) comparison: Option<Comparison>,
+}
+
+impl RunRecord {
+    /// The same run after its end, which the list does not have yet.
+    pub(super) fn ended(self, end: &RunEnd, ended_ms: u64) -> RunRecord {
+        let verdict = end.report.as_ref().map(|report| report.verdict);
+        RunRecord {
+            state: RunState::Ended,
+            ended_ms: Some(ended_ms),
+            outcome: Some(end.outcome.clone()),
+            report: end.report.clone(),
+            comparison: end.comparison.clone(),
+            ending: Some(Ending::of(&end.outcome, end.comparison.as_ref(), verdict)),
+            ..self
+        }
+    }
 }
 
 /// An uploaded trace as the list has it, and as the API sends it.

@@ -2,6 +2,7 @@
 
 use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
+use crate::dom;
 use crate::explain;
 use crate::live::{Stage, use_real_run};
 use crate::protocol::SessionId;
@@ -205,8 +206,17 @@ fn dumps(props: &DumpsProps) -> Html {
         return html! {};
     }
     let link = |rank: &u64| {
-        let to = format!("api/runs/{}/dumps/{rank}", props.run);
-        html! { <li><a href={to} data-test="run-dump-file">{ format!("rank {rank}") }</a></li> }
+        // Fetched by the page: a link would not send the token.
+        let (run, rank) = (props.run.clone(), *rank);
+        let save = Callback::from(move |_: MouseEvent| {
+            let run = run.clone();
+            wasm_bindgen_futures::spawn_local(async move {
+                if let Ok(pickle) = server::dump(&run, rank).await {
+                    dom::download(&format!("nccl_trace_rank_{rank}"), &pickle);
+                }
+            });
+        });
+        html! { <li><button class="link" onclick={save} data-test="run-dump-file">{ format!("rank {rank}") }</button></li> }
     };
     html! {
         <details data-test="run-dumps">

@@ -116,6 +116,11 @@ fn read_of_job(text: &[u8], job: Option<&str>) -> JobLog {
     log
 }
 
+/// True of a call's line in NCCL's own log, which `nccl_log` reads.
+fn is_nccl_call(line: &str) -> bool {
+    line.contains(" NCCL INFO ") && line.contains(": opCount ")
+}
+
 fn last_words(text: &[u8]) -> String {
     let mut lines = text.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
     let last = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
@@ -159,6 +164,12 @@ impl Reader {
             let own = self.wrote.entry(rank).or_default();
             own.clear();
             own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
+        }
+        // NCCL's own log has millions of calls, and none of them is a message of PyTorch's.
+        let announced = self.summary.about().or(self.spawned.about());
+        if self.report.is_none() && announced.is_none() && is_nccl_call(taken.text) {
+            self.tracebacks.take(taken.writer(), taken.text, number);
+            return;
         }
         self.world_size = self.world_size.max(world::size(taken.text));
         self.hidden = self.hidden.max(writer::repeated(line));

@@ -115,8 +115,17 @@ pub fn calls_of(logs: &[NcclLog]) -> Option<Calls> {
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);
+    // Looked up from the members' side: groups times members is a square where each rank has groups of its own.
+    let mut lists: BTreeMap<GroupId, Vec<Vec<&Call>>> = BTreeMap::new();
+    for member in &members {
+        for key in member.by_key.keys() {
+            if let (Some(group), Some(calls)) = (ids.get(key), member.calls(key)) {
+                lists.entry(*group).or_default().push(calls);
+            }
+        }
+    }
     let rows: BTreeMap<GroupId, Rows> =
-        ids.iter().map(|(key, group)| (*group, Rows::of(&members, key))).collect();
+        lists.into_iter().map(|(group, lists)| (group, Rows::of(&lists))).collect();
     let mut known = BTreeSet::new();
     for (member, rank) in members.iter().zip(&ranks) {
         let own = rank_log(member, &ids, &rows, &mut known);
@@ -309,9 +318,8 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(members: &[Member<'_>], key: &Arc<Key>) -> Rows {
-        let lists: Vec<Vec<&Call>> =
-            members.iter().filter_map(|member| member.calls(key)).collect();
+    /// Of the calls of each member.
+    fn of(lists: &[Vec<&Call>]) -> Rows {
         let one_by_one = |calls: &Vec<&Call>| {
             calls.iter().all(|call| !call.what.is_p2p())
                 && calls.windows(2).all(|pair| match pair {
@@ -322,7 +330,7 @@ impl Rows {
         let by_op_count = lists.iter().all(one_by_one);
         let mut first: BTreeMap<u64, &Call> = BTreeMap::new();
         let mut done = u64::MAX;
-        for list in &lists {
+        for list in lists {
             let mut last = 0;
             for (seq, call) in numbered(list.iter().copied(), by_op_count) {
                 let Some(seq) = seq else { continue };
