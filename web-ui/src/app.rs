@@ -89,7 +89,10 @@ pub(crate) fn app() -> Html {
     };
     use_trace_of(&client);
     let view = nav.route.view();
-    use_effect_with(view, |_| show_current_link());
+    use_effect_with(view, |view| {
+        show_current_link();
+        dom::document().set_title(&format!("{} · Lockstep", view.title()));
+    });
     let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark, handed };
     let open_help = {
         let help = help.clone();
@@ -116,6 +119,11 @@ pub(crate) fn app() -> Html {
             </header>
             if let Some(why) = &*broken {
                 <p class="banner bad" role="alert" data-test="worker-broken">{ cannot_start(why) }</p>
+            }
+            if let Some(unknown) = nav.route.unknown_view() {
+                <p class="banner bad" role="alert" data-test="unknown-address">
+                    { format!("This page has no view {unknown:?}. This is {}.", view.title()) }
+                </p>
             }
             <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
                 { match view {

@@ -104,6 +104,13 @@ impl Route {
         View::ALL.into_iter().find(|view| Some(view.word()) == word).unwrap_or(View::Step)
     }
 
+    /// The start of the first word of the address, if no view has that word.
+    pub(crate) fn unknown_view(&self) -> Option<String> {
+        let word = self.path.first()?;
+        let known = View::ALL.into_iter().any(|view| view.word() == word);
+        (!known).then(|| word.chars().take(60).collect())
+    }
+
     /// The name below the view, if there is one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.path.get(1).map(String::as_str)
@@ -190,6 +197,16 @@ mod tests {
         assert_eq!(route.to_hash(), "#/hangs/two%20groups%20%26%20more?moment=7");
         assert_eq!(Route::parse(&route.to_hash()), route);
         assert_eq!(route.number::<u32>("moment"), Some(7));
+    }
+
+    #[test]
+    fn an_address_of_no_view_is_unknown() {
+        for known in
+            View::ALL.map(|view| Route::to(view).to_hash()).iter().chain([&"#/".to_owned()])
+        {
+            assert_eq!(Route::parse(known).unknown_view(), None, "{known}");
+        }
+        assert_eq!(Route::parse("#/nowhere?x=1").unknown_view().as_deref(), Some("nowhere"));
     }
 
     #[test]
