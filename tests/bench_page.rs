@@ -65,7 +65,7 @@ async fn until_drawn(service: &Service) -> Result<f64> {
     for _ in 0..ROUNDS {
         chromium.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&service.page(&format!("#/step?world=8"))).await?;
+        chromium.client.goto(&service.page("#/step?world=8")).await?;
         let drawn =
             "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
         chromium.until("the first step", drawn).await?;
@@ -82,7 +82,7 @@ async fn until_compared(service: &Service) -> Result<f64> {
     for _ in 0..ROUNDS {
         chromium.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&service.page(&format!("#/algorithms?world=64"))).await?;
+        chromium.client.goto(&service.page("#/algorithms?world=64")).await?;
         let ready =
             "return document.querySelector('[data-test=algorithms]')?.dataset.ready === 'true'";
         chromium.until("every algorithm", ready).await?;
@@ -131,7 +131,7 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
         .collect();
     files.sort();
     let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page(&format!("#/recording"))).await?;
+    chromium.client.goto(&service.page("#/recording")).await?;
     let place = fantoccini::Locator::Css("[data-test=pick-files]");
     let input = chromium.client.wait().for_element(place).await?;
     chromium
@@ -167,7 +167,7 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
 /// The DDP lab: GPT-2 XL on 1,024 ranks, in closed form and simulated; a sweep; frames.
 async fn ddp(service: &Service) -> Result<()> {
     let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page(&format!("#/ddp?model=gpt2-xl&world=512"))).await?;
+    chromium.client.goto(&service.page("#/ddp?model=gpt2-xl&world=512")).await?;
     let ready = "return document.querySelector('[data-test=ddp]')?.dataset.ready === 'true'";
     chromium.until("the lab", ready).await?;
     let mut times = Vec::new();
