@@ -270,7 +270,7 @@ fn claim(
         seq: None,
         op: None,
         certainty: Certainty::Certain,
-        message,
+        message: message.into(),
         fix: fix.to_owned(),
         evidence,
     }
