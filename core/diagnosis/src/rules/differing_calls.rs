@@ -6,7 +6,7 @@ use crate::claim::deed_text::{
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
 use crate::facts::call_sites::{
-    OR_LEFT, in_one_statement, nobody_else, nobody_else_through, or_else,
+    OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
 };
 use crate::facts::ddp_pass::of_pass;
 use crate::facts::deed::Reason;
@@ -217,10 +217,15 @@ fn minority(
             let only = nobody_else(facts, row, &side.ranks, deed.line.as_deref());
             let or = or_else(facts, row, own, theirs, &deed);
             let of_pass = of_pass(own.record, theirs.record, false);
-            let (only, or) = if of_pass.is_empty() { (only, or) } else { (String::new(), of_pass) };
-            claim.message.said = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
+            let or_text = or.map(OtherReading::text).unwrap_or_default().to_owned();
+            let (only, or_text): (String, String) = match of_pass.is_empty() {
+                true => (only, or_text),
+                false => (String::new(), of_pass.to_owned()),
+            };
+            claim.message.said =
+                format!("{}{only} {here}{waits}.{or_text}", extra(&who, &deed, &group));
             claim.fix = match of_pass.is_empty() {
-                true if or == OR_LEFT => {
+                true if or.is_some_and(|or| or == OtherReading::LeftLoop) => {
                     let ddp = is_ddp(&theirs.record.call.stack) && !is_ddp(&own.record.call.stack);
                     format!("{FIX_EXTRA} If it left the loop: {}", words::uncapital(fix_loop(ddp)))
                 }
@@ -275,7 +280,7 @@ fn minority(
         }
     }
     let told_as = claim.kind != kind_of(side.difference);
-    if told_as && !claim.message.said.ends_with(history) {
+    if told_as {
         // What tells it is shown, whatever it is told as.
         claim.message.said += history;
     }
