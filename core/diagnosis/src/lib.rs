@@ -23,7 +23,6 @@ mod waits;
 mod words;
 
 pub use kinds::{Explanation, Kind, findings_page};
-pub use logs::add_log;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
 pub use report::{
     Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Ladder, LadderCall, LadderSide,
@@ -32,28 +31,67 @@ pub use report::{
 pub use unseen::not_followed;
 pub use waits::who_waits;
 
+use decide::Decided;
+use facts::other_sources::{OtherSources, UnreadableDump};
 use lockstep_core::group::BackendName;
 use lockstep_core::trace::{CallLog, CallState, Origin, Trace};
 use lockstep_core::trace::{job_folder_of, rank_of_file_name};
 use lockstep_formats::flight_recorder::Recording;
+use lockstep_formats::job_calls::Shows;
+use lockstep_formats::job_log::Heard;
 use lockstep_formats::problem::{FileProblem, ProblemKind};
+use model::index::Job;
 use std::collections::BTreeSet;
 
 /// What is wrong in the calls of a job, most important first.
 pub fn diagnose(log: &CallLog) -> Report {
-    if log.recorded && log.logs().all(|(_, log)| log.calls.is_empty()) {
-        let why = "The recording holds no calls: nothing can be judged. Either these ranks had made none \
-                   yet, or the recorder was off. Record again when the job hangs, with \
-                   TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.";
-        return Report::unusable(log.world_size, why);
+    diagnose_with(log, &OtherSources::default())
+}
+
+/// The same of a job of which other sources tell as well.
+pub(crate) fn diagnose_with(log: &CallLog, sources: &OtherSources<'_>) -> Report {
+    if let Some(why) = no_calls(log, sources.shows) {
+        return diagnose_logs(Report::unusable(log.world_size, why), sources);
     }
-    let (findings, notes) = decide::findings(&model::index::Job::of(log));
-    let unseen = unseen::reasons(log);
-    let mut report = Report { findings, unseen, notes, ..Report::healthy(log.world_size) };
+    let Decided { findings, notes, world_size } = decide::of_calls(&Job::of(log), sources);
+    let unseen = match sources.shows {
+        Some(Shows::CallOrder) => {
+            vec!["NCCL's log tells which calls were made, and not which of them ended.".to_owned()]
+        }
+        _ => unseen::reasons(log),
+    };
+    let mut report = Report { findings, unseen, notes, ..Report::healthy(world_size) };
     if !log.recorded && !log.simulated {
         run_end::tell(&mut report, log);
     }
     report.judged()
+}
+
+/// Adds to a report of no calls what the logs say.
+pub(crate) fn diagnose_logs(mut report: Report, sources: &OtherSources<'_>) -> Report {
+    let decided = decide::of_logs(sources, report.world_size);
+    (report.findings, report.world_size) = (decided.findings, decided.world_size);
+    report.notes.extend(decided.notes);
+    report.judged()
+}
+
+/// Why a recording cannot be judged that holds no calls.
+fn no_calls(log: &CallLog, shows: Option<Shows>) -> Option<&'static str> {
+    if !log.logs().all(|(_, own)| own.calls.is_empty()) {
+        return None;
+    }
+    match shows {
+        Some(Shows::CallOrder) => Some(
+            "NCCL's log names no calls: nothing can be judged. Set NCCL_DEBUG_SUBSYS=INIT,COLL beside \
+             NCCL_DEBUG=INFO.",
+        ),
+        _ if !log.recorded => None,
+        _ => Some(
+            "The recording holds no calls: nothing can be judged. Either these ranks had made none yet, or the \
+             recorder was off. Record again when the job hangs, with TORCH_FR_BUFFER_SIZE (or \
+             TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.",
+        ),
+    }
 }
 
 /// What is wrong in a trace: [`diagnose`] of its calls.
@@ -84,18 +122,38 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
 /// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
-    let mut report = diagnose(&recording.merged.log);
+    diagnose_dumps(recording, Heard::default(), None)
+}
+
+/// The same of dumps with the job's logs, and with the calls in NCCL's log.
+pub(crate) fn diagnose_dumps(
+    recording: &Recording,
+    heard: Heard,
+    nccl_calls: Option<&CallLog>,
+) -> Report {
     // What lies in another job's folder is that job's.
     let left_out = recording
         .problems
         .iter()
         .filter(|problem| problem.kind == ProblemKind::OtherSet && !problem.file_name.is_empty());
     let left_out: BTreeSet<&str> = left_out.map(|problem| problem.file_name.as_str()).collect();
-    for problem in &recording.problems {
-        if !left_out.contains(job_folder_of(&problem.file_name)) {
-            tell_unreadable(&mut report, problem);
-        }
-    }
+    // A rank's log carries its number as well; files that were left out could be read.
+    let unreadable = recording.problems.iter().filter(|problem| {
+        problem.kind == ProblemKind::Unreadable
+            && !left_out.contains(job_folder_of(&problem.file_name))
+    });
+    let unreadable = unreadable.filter_map(|problem| {
+        let rank = rank_of_file_name(&problem.file_name).ok()?;
+        let (file_name, error) = (problem.file_name.clone(), problem.why.clone());
+        Some(UnreadableDump { rank, file_name, error })
+    });
+    let sources = OtherSources {
+        unreadable: unreadable.collect(),
+        shows: Some(Shows::LastCalls),
+        heard,
+        nccl_calls,
+    };
+    let mut report = diagnose_with(&recording.merged.log, &sources);
     if report.verdict == Verdict::Healthy && idle_on_gloo(&recording.merged.log) {
         report.notes.push(
             "No call is under way in these dumps. gloo records neither sends and receives nor \
@@ -140,69 +198,26 @@ fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
 /// What is wrong in the calls that NCCL's log tells of: [`diagnose`], as sure as a log can be that
 /// does not tell which calls ended. `notes` are what else is to be said of them.
 pub fn diagnose_nccl(log: &CallLog, notes: Vec<String>) -> Report {
-    let mut report = diagnose(log);
-    if log.logs().all(|(_, log)| log.calls.is_empty()) {
-        let why = "NCCL's log names no calls: nothing can be judged. Set \
-                   NCCL_DEBUG_SUBSYS=INIT,COLL beside NCCL_DEBUG=INFO.";
-        report = Report::unusable(log.world_size, why);
-    }
-    for finding in &mut report.findings {
-        // Two calls that differ, differ; who has not come may only not have come yet.
-        let differs = matches!(
-            finding.kind,
-            Kind::CollectiveMismatch
-                | Kind::SizeMismatch
-                | Kind::DtypeMismatch
-                | Kind::ReduceOpMismatch
-                | Kind::RootMismatch
-        );
-        if !differs {
-            finding.certainty = finding.certainty.max(Certainty::Likely);
-        }
-    }
-    report.unseen =
-        vec!["NCCL's log tells which calls were made, and not which of them ended.".to_owned()];
-    report.notes.extend(notes);
-    report.judged()
+    diagnose_other(log, Shows::CallOrder, notes, Heard::default())
 }
 
 /// What is wrong in the calls that profiles tell of: [`diagnose`]. A rank without a profile was not
 /// profiled, which is nothing wrong; `notes` are what else is to be said of them.
 pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
-    let mut report = diagnose(log);
-    report.findings.retain(|finding| finding.kind != Kind::RankMissing);
-    report.unseen = unseen::reasons(log);
-    report.notes.extend(notes);
-    report.judged()
+    diagnose_other(log, Shows::EndedCalls, notes, Heard::default())
 }
 
-/// A rank whose dump is there but cannot be read is not known to have crashed, nor to be missed where
-/// others wait: its finding says so instead.
-fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
-    // A rank's log carries its number as well; files that were left out could be read.
-    if problem.kind != ProblemKind::Unreadable {
-        return;
-    }
-    let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };
-    let missing = report.findings.iter_mut().filter(|finding| finding.kind == Kind::RankMissing);
-    for finding in missing.filter(|finding| finding.culprits.contains(&rank)) {
-        let (name, error) = (&problem.file_name, &problem.why);
-        // What is most likely of a rank that left nothing is not of one that left a file.
-        let ends = [" Most likely ", " Either ", " But "];
-        let cut = ends.iter().filter_map(|end| finding.message.find(end)).min();
-        let known = cut.and_then(|cut| finding.message.get(..cut)).unwrap_or(&finding.message);
-        finding.message = format!(
-            "The dump of rank {rank} ({name}) cannot be read. {known} What is wrong with a file says nothing \
-             of its rank: it may have been in that call as well."
-        );
-        finding.certainty = Certainty::Undecidable;
-        "Copy the dump again from where the rank wrote it, as a whole. If there is no more of it, look at \
-         the end of the rank's own log."
-            .clone_into(&mut finding.fix);
-        for evidence in finding.evidence.iter_mut().filter(|evidence| evidence.rank == rank) {
-            evidence.note = format!("left a dump that cannot be read: {error}");
-        }
-    }
+/// What is wrong in calls that come from no dumps, with the job's logs.
+pub(crate) fn diagnose_other(
+    log: &CallLog,
+    shows: Shows,
+    notes: Vec<String>,
+    heard: Heard,
+) -> Report {
+    let sources = OtherSources { heard, shows: Some(shows), ..OtherSources::default() };
+    let mut report = diagnose_with(log, &sources);
+    report.notes.extend(notes);
+    report
 }
 
 #[cfg(test)]

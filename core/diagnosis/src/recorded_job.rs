@@ -1,7 +1,7 @@
 //! The diagnosis of a job's files: of the calls that they tell of, and of what its logs say.
 
-use crate::{Kind, Report, add_log, diagnose_nccl, diagnose_profiles, diagnose_recording};
-use lockstep_core::trace::CallLog;
+use crate::facts::other_sources::OtherSources;
+use crate::{Report, diagnose_dumps, diagnose_logs, diagnose_other};
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
 use lockstep_formats::job_log::Heard;
@@ -40,21 +40,18 @@ pub fn diagnose_files(sources: Sources) -> Result<DiagnosedJob, JoinError> {
 /// What is wrong with a job.
 pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
     let RecordedJob { calls, others, heard, stacks, notes, unread, problems } = job;
+    let errors: Vec<String> = error_lines(&heard).collect();
     let (calls, mut report) = match calls {
         Some(JobCalls { shows: Shows::LastCalls, merged, .. }) => {
             let recording = Recording { merged, problems: unread };
-            let mut report = diagnose_recording(&recording);
-            if let Some(order) = others.iter().find(|other| other.shows == Shows::CallOrder) {
-                add_last_calls(&mut report, &order.merged.log);
-            }
+            let order = others.iter().find(|other| other.shows == Shows::CallOrder);
+            let nccl_calls = order.map(|order| &order.merged.log);
+            let report = diagnose_dumps(&recording, heard, nccl_calls);
             (Some(recording.merged), report)
         }
-        Some(JobCalls { shows, merged, notes }) => {
-            let mut report = match shows {
-                Shows::CallOrder => diagnose_nccl(&merged.log, notes),
-                _ => diagnose_profiles(&merged.log, notes),
-            };
-            report.notes.extend(unread.into_iter().map(|problem| problem.why));
+        Some(JobCalls { shows, merged, mut notes }) => {
+            notes.extend(unread.into_iter().map(|problem| problem.why));
+            let report = diagnose_other(&merged.log, shows, notes, heard);
             (Some(merged), report)
         }
         None => {
@@ -65,14 +62,13 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
             let unseen = from_stacks.into_iter().chain(from_logs).map(str::to_owned).collect();
             let mut report = Report { unseen, ..Report::healthy(0) };
             report.notes.extend(unread.into_iter().map(|problem| problem.why));
+            let sources = OtherSources { heard, ..OtherSources::default() };
+            let mut report = diagnose_logs(report, &sources);
+            report.world_size = report.world_size.max(stacks_world(&stacks));
             (None, report)
         }
     };
-    add_log(&mut report, &heard);
-    report.unseen.extend(error_lines(&heard));
-    if calls.is_none() {
-        report.world_size = report.world_size.max(stacks_world(&stacks));
-    }
+    report.unseen.extend(errors);
     report.notes.extend(notes);
     DiagnosedJob { calls, report: report.judged(), problems }
 }
@@ -90,22 +86,4 @@ fn error_lines(heard: &Heard) -> impl Iterator<Item = String> {
 fn stacks_world(stacks: &[ProcessStacks]) -> u32 {
     let ranks = stacks.iter().filter_map(|process| process.rank);
     ranks.map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0)
-}
-
-/// Adds the last calls in NCCL's log of ranks without a dump.
-fn add_last_calls(report: &mut Report, log: &CallLog) {
-    for finding in report.findings.iter_mut().filter(|it| it.kind == Kind::RankMissing) {
-        for rank in finding.culprits.iter().take(8) {
-            let own = log.ranks.get(rank.index()).and_then(Option::as_ref);
-            let Some(last) = own.and_then(|own| own.calls.last()) else { continue };
-            let group = log.groups.get(last.call.group.index());
-            let label = group.map_or("?", |group| group.label());
-            let number = last.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
-            finding.message +=
-                &format!(" Rank {rank}'s NCCL log ends with {}{number} of {label}.", last.call.op);
-            for seen in finding.evidence.iter_mut().filter(|seen| seen.rank == *rank) {
-                seen.note += &format!("; its NCCL log ends with {}{number}", last.call.op);
-            }
-        }
-    }
 }

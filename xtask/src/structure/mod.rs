@@ -66,8 +66,8 @@ const TOLERATED: &str = include_str!("circles.txt");
 const STAGES: &[(&str, &[&str])] = &[(
     "lockstep-diagnosis",
     &[
-        "folded", "kinds", "report", "model", "words", "facts", "claim", "rules", "ladder",
-        "decide", "logs",
+        "folded", "kinds", "report", "model", "words", "facts", "claim", "rules", "logs", "ladder",
+        "decide",
     ],
 )];
 

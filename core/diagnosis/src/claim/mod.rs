@@ -2,7 +2,9 @@
 
 pub(crate) mod deed_text;
 pub(crate) mod difference_text;
+pub(crate) mod message;
 
+use crate::claim::message::{Doubt, Message};
 use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::model::index::Made;
@@ -21,10 +23,23 @@ pub(crate) struct Claim {
     pub(crate) group: Option<GroupId>,
     pub(crate) seq: Option<u64>,
     pub(crate) op: Option<String>,
+    /// How sure the rule itself is. [`Claim::sure`] counts the doubts as well.
     pub(crate) certainty: Certainty,
-    pub(crate) message: String,
+    pub(crate) message: Message,
     pub(crate) fix: String,
     pub(crate) evidence: Vec<Evidence>,
+}
+
+impl Claim {
+    /// How sure the claim is: certain only without any doubt.
+    pub(crate) fn sure(&self) -> Certainty {
+        self.message.doubts.iter().map(|doubt| doubt.most).fold(self.certainty, Certainty::max)
+    }
+
+    /// Adds a doubt.
+    pub(crate) fn doubt(&mut self, doubt: Doubt) {
+        self.message.doubts.push(doubt);
+    }
 }
 
 /// A call as evidence.

@@ -3,6 +3,7 @@
 //! gaps.
 
 use crate::claim::Claim;
+use crate::claim::message::{Doubt, Reason};
 use crate::decide::moments;
 use crate::facts::{Facts, full_rows};
 use crate::kinds::Kind;
@@ -38,9 +39,8 @@ pub(crate) fn soften(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         if gaps && ((is_of_order(claim.kind) && is_undone(job, claim)) || p2p) {
             claim.certainty = claim.certainty.max(Certainty::Likely);
         }
-        if let Some((most, why)) = astray_before(job, claim) {
-            claim.certainty = claim.certainty.max(most);
-            claim.message = format!("{} {why}", claim.message);
+        if let Some(doubt) = astray_before(job, claim) {
+            claim.doubt(doubt);
         }
         if claim.kind != Kind::RankNeverJoined {
             moments::soften(job, claim);
@@ -52,13 +52,12 @@ pub(crate) fn soften(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
             blind(job, &claim.culprits),
             failed(job, &claim.culprits),
             at_odds(job, claim),
-            running.clone().map(|why| (Certainty::Likely, why)),
+            running.clone(),
             also_missing(job, claim, &missing),
         ];
-        for (most, why) in doubts.into_iter().flatten() {
-            if claim.certainty < most {
-                claim.certainty = most;
-                claim.message = format!("{} {why}", claim.message);
+        for doubt in doubts.into_iter().flatten() {
+            if claim.sure() < doubt.most {
+                claim.doubt(doubt);
             }
         }
         moments::soften(job, claim);
@@ -106,7 +105,7 @@ fn also_missing(job: &Job<'_>, claim: &Claim, missing: &[GlobalRank]) -> Option<
         "Others wait for {} as well, of which nothing was recorded: a job that runs looks like this.",
         ranks(missing)
     );
-    Some((Certainty::Undecidable, why))
+    Some(Doubt::not_seen(Certainty::Undecidable, why))
 }
 
 /// A circle of sends and receives whose ranks' rings have dropped what came before: a stage of a pipeline
@@ -126,16 +125,13 @@ fn astray_before(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
          on top, others end in such a circle as well, and whether one did is not seen.",
         ranks(&cut)
     );
-    (!cut.is_empty()).then_some((Certainty::Undecidable, why))
+    (!cut.is_empty()).then(|| Doubt::not_seen(Certainty::Undecidable, why))
 }
 
 /// True if a rank left no dump, or one that does not begin with its first call.
 fn has_gaps(job: &Job<'_>) -> bool {
     job.log.ranks.iter().any(|log| log.as_ref().is_none_or(RankLog::is_cut))
 }
-
-/// A doubt, and how sure a finding can be at most.
-type Doubt = (Certainty, String);
 
 /// Ranks whose dumps may be older than those of others. Where NCCL's calls have ended that need them
 /// they are; gloo's may have failed instead, which is what all stop at.
@@ -147,7 +143,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let gloo = job.group(last.call.group).map(|group| group.backend()) == Some(BackendName::Gloo);
     let dumps = if early.len() == 1 { "The dump" } else { "The dumps" };
     if early.iter().any(|rank| how(rank) == MaybeEarly::OutrunBySome) {
-        return Some((
+        return Some(Doubt::not_seen(
             Certainty::Undecidable,
             format!(
                 "Or {} of {} was made before the others', and the job went on: some have come out of that \
@@ -158,7 +154,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         ));
     }
     Some(match gloo {
-        true => (
+        true => Doubt::not_seen(
             Certainty::Likely,
             format!(
                 "Or {} of {} was made before the others': their rings hold too little to tell whether they \
@@ -167,7 +163,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
                 ranks(&early)
             ),
         ),
-        false => (
+        false => Doubt::not_seen(
             Certainty::Undecidable,
             format!(
                 "{dumps} of {} {} made before the others', which have come out of a later call that needs \
@@ -197,7 +193,7 @@ fn in_message(facts: &Facts<'_, '_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         made.rank,
         words::call(job.log, made)
     );
-    Some((Certainty::Undecidable, why))
+    Some(Doubt::not_seen(Certainty::Undecidable, why))
 }
 
 /// Ranks that are in calls, and whose rings have dropped what came before: they are not stuck in code of
@@ -226,7 +222,7 @@ fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         if blind.len() == 1 { "its" } else { "their" },
         if blind.len() == 1 { "it" } else { "them" },
     );
-    Some((most, why))
+    Some(Doubt::not_seen(most, why))
 }
 
 /// Ranks on gloo whose last call ended, and behind which none of those who made it went on: it may have
@@ -263,7 +259,7 @@ fn failed(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
             words::call(job.log, failed)
         ),
     };
-    Some((most, why))
+    Some(Doubt::not_seen(most, why))
 }
 
 /// A call under whose number those who came did not call the same: what the others have to come to is not
@@ -275,14 +271,17 @@ fn at_odds(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
     let row = rows.get(rows.binary_search_by_key(&seq, |row| row.seq).ok()?)?;
     let mut signatures = row.made.iter().map(|made| CallSignature::of(&made.record.call));
     let first = signatures.next().filter(|_| !p2p)?;
-    signatures
-        .any(|other| first.difference(&other).is_some())
-        .then(|| (Certainty::Likely, "Those that came there did not call the same.".to_owned()))
+    signatures.any(|other| first.difference(&other).is_some()).then(|| {
+        Doubt::not_seen(
+            Certainty::Likely,
+            "Those that came there did not call the same.".to_owned(),
+        )
+    })
 }
 
 /// What shows that the job may have been running when it was recorded: ranks that wait for nobody stand
 /// in several places, or a call is under way that everybody made and nothing holds up.
-fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<String> {
+fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Doubt> {
     let job = facts.job;
     let never = || claims.iter().filter(|claim| claim.kind == Kind::RankNeverJoined);
     let idle: BTreeSet<GlobalRank> =
@@ -296,11 +295,11 @@ fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<String> {
     let places: BTreeSet<_> = idle.iter().map(place).collect();
     if places.len() > 1 || never().count() > 1 {
         let idle: Vec<GlobalRank> = idle.into_iter().collect();
-        return Some(format!(
+        return Some(still_running(format!(
             "{} stand in several places and wait for nobody: if the job was still running when it was \
              recorded, they were on their way.",
             words::cap_ranks(&idle)
-        ));
+        )));
     }
     let recorded = job.log.logs().map(|(rank, _)| rank).take(ASKED);
     let full = recorded.filter(|_| !idle.is_empty()).find_map(|rank| {
@@ -309,11 +308,15 @@ fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<String> {
         let first = signatures.next()?;
         signatures.all(|other| first.difference(&other).is_none()).then(|| row.of(rank)).flatten()
     })?;
-    Some(format!(
+    Some(still_running(format!(
         "All of its ranks made {}, and nothing seen holds it up: if it was on its way, the job was still \
          running when it was recorded.",
         words::call(job.log, full)
-    ))
+    )))
+}
+
+fn still_running(text: String) -> Doubt {
+    Doubt { reason: Reason::StillRunning, most: Certainty::Likely, text }
 }
 
 /// The note that dumps are of different moments, where the calls show it.

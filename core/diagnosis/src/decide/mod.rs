@@ -6,11 +6,14 @@
 //! 2. In the graph of who waits for whom, every wait leads somewhere: to one of those, to a rank
 //!    that waits for nobody (it never made the call), or into a circle.
 //! 3. What is left waits in a call that everybody made.
+//! 4. Logs and other sources say more of the ranks that are blamed, or something else.
 
 pub(crate) mod gaps;
 pub(crate) mod moments;
+mod with_logs;
 
 use crate::claim::Claim;
+use crate::facts::other_sources::OtherSources;
 use crate::facts::row_mismatch::{Mismatch, first_mismatches};
 use crate::facts::{Facts, stuck_in};
 use crate::kinds::Kind;
@@ -28,6 +31,7 @@ use crate::rules::group_mismatch;
 use crate::rules::group_name_clash;
 use crate::rules::late_rank;
 use crate::rules::lone_branch;
+use crate::rules::missing_dumps;
 use crate::rules::never_completed;
 use crate::rules::never_joined;
 use crate::rules::on_gloo;
@@ -45,16 +49,37 @@ use crate::rules::unfinished_collective;
 use crate::rules::unlisted_group;
 use crate::rules::work_dropped;
 use crate::words;
-use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{MaybeEarly, Outcome, RankLog, RankState};
+use lockstep_formats::job_calls::Shows;
 use std::collections::BTreeSet;
 
 /// So many findings show the ranks' calls side by side; others follow from them.
 const LADDERS: usize = 4;
 
-/// The findings of a job, most important first, and notes.
-pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
+/// What is wrong with a job.
+#[derive(Default)]
+pub(crate) struct Decided {
+    /// Most important first.
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) notes: Vec<String>,
+    /// How many ranks the job has, as the calls or the logs say.
+    pub(crate) world_size: u32,
+}
+
+/// What is wrong with a job of which there are calls.
+pub(crate) fn of_calls(job: &Job<'_>, sources: &OtherSources<'_>) -> Decided {
+    let (claims, notes) = claims(job, sources);
+    finish(Some(job), claims, notes, sources, job.log.world_size)
+}
+
+/// What is wrong with a job of which there are logs alone, or recordings without a call, of `world` ranks.
+pub(crate) fn of_logs(sources: &OtherSources<'_>, world: u32) -> Decided {
+    finish(None, Vec::new(), Vec::new(), sources, world)
+}
+
+/// The claims of the calls, most important first, and notes.
+fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>) {
     let mut p2p = messages::pending(job);
     let endless = store_wait::endless(job, &p2p);
     p2p.retain(|pending| !endless.contains(&pending.made.rank));
@@ -83,7 +108,7 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let namesakes = group_name_clash::find(job);
     culprits.extend(namesakes.iter().flat_map(|namesakes| namesakes.ranks(job)));
     let graph = Graph::of(job, &p2p, &blamed, &culprits, dead);
-    let facts = Facts { job, p2p: &p2p, graph: &graph };
+    let facts = Facts { job, p2p: &p2p, graph: &graph, other_sources: sources };
 
     let mut claims: Vec<Claim> =
         dead.and_then(|rank| rank_died::claim(&facts, rank)).into_iter().collect();
@@ -172,7 +197,7 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
                 // Others came out of the call that it seems to miss.
                 || (claim.kind == Kind::RankMissing && came_out(job, claim))
                 // Dumps of a running job are of different moments.
-                || (claim.kind == Kind::OpExtra && claim.certainty != Certainty::Certain)
+                || (claim.kind == Kind::OpExtra && claim.sure() != Certainty::Certain)
                 || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
@@ -182,6 +207,7 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }
     rank_missing::doubt(&mut claims);
     claims.extend(rank_missing::not_needed(&facts, &claims));
+    missing_dumps::explain(&facts, &mut claims);
     // Ranks that have not made equally many groups are told as that where they wait for each other.
     if claims.iter().all(|claim| claim.kind != Kind::GroupDeadlock) {
         let explained = !claims.is_empty();
@@ -197,7 +223,35 @@ pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         notes.extend(straggler::or_clock(job));
     }
     gaps::soften(&facts, &mut claims);
-    (finish(&facts, claims), notes)
+    limit(&mut claims, sources.shows);
+    (in_order(&facts, claims), notes)
+}
+
+/// Makes claims no surer than a source can be that does not show which calls ended, or which ranks there were.
+fn limit(claims: &mut Vec<Claim>, shows: Option<Shows>) {
+    match shows {
+        // Two calls that differ, differ; who has not come may only not have come yet.
+        Some(Shows::CallOrder) => {
+            for claim in claims.iter_mut().filter(|claim| !is_difference(claim.kind)) {
+                claim.certainty = claim.certainty.max(Certainty::Likely);
+            }
+        }
+        // A rank without a profile was not profiled, which is nothing wrong.
+        Some(Shows::EndedCalls) => claims.retain(|claim| claim.kind != Kind::RankMissing),
+        Some(Shows::LastCalls) | None => {}
+    }
+}
+
+/// True of a kind that says that calls under one number differ.
+fn is_difference(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::CollectiveMismatch
+            | Kind::SizeMismatch
+            | Kind::DtypeMismatch
+            | Kind::ReduceOpMismatch
+            | Kind::RootMismatch
+    )
 }
 
 /// The rank whose death ended the job. Ranks that an executor ended after that, or after a
@@ -229,47 +283,61 @@ fn came_out(job: &Job<'_>, claim: &Claim) -> bool {
     rows.any(|(_, row)| row.made.iter().any(|made| !made.pending()))
 }
 
-/// Adds the victims and puts the findings in order.
-fn finish(facts: &Facts<'_, '_>, claims: Vec<Claim>) -> Vec<Finding> {
+/// Adds the victims and puts the claims in order, most important first.
+fn in_order(facts: &Facts<'_, '_>, mut claims: Vec<Claim>) -> Vec<Claim> {
     let all_culprits: BTreeSet<GlobalRank> =
         claims.iter().flat_map(|claim| claim.culprits.iter().copied()).collect();
-    let mut findings: Vec<(Finding, Option<(GroupId, u64)>)> = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let mut victims: BTreeSet<GlobalRank> = claim.also_victims.into_iter().collect();
+    for claim in &mut claims {
+        let mut victims: BTreeSet<GlobalRank> = claim.also_victims.iter().copied().collect();
         victims.extend(facts.graph.waiting_for(&claim.culprits));
-        let mut evidence = claim.evidence;
+        claim.also_victims =
+            victims.into_iter().filter(|rank| !all_culprits.contains(rank)).collect();
         // Printers cut long lists: the culprits must be in what is left.
-        evidence.sort_by_key(|evidence| (!claim.culprits.contains(&evidence.rank), evidence.rank));
-        let call = claim.group.zip(claim.seq);
-        let finding = Finding {
-            kind: claim.kind,
-            culprits: claim.culprits,
-            victims: victims.into_iter().filter(|rank| !all_culprits.contains(rank)).collect(),
-            group: claim.group.map(|group| words::group_ref(facts.job.log, group)),
-            seq: claim.seq,
-            op: claim.op,
-            certainty: claim.certainty,
-            message: claim.message,
-            fix: claim.fix,
-            evidence,
-            ladder: None,
-        };
-        findings.push((finding, call));
+        let culprits = &claim.culprits;
+        claim.evidence.sort_by_key(|evidence| (!culprits.contains(&evidence.rank), evidence.rank));
     }
-    findings.sort_by(|(a, _), (b, _)| {
-        let order =
-            |f: &Finding| (!is_death(f.kind), f.certainty, std::cmp::Reverse(f.victims.len()));
+    claims.sort_by(|a, b| {
+        let order = |claim: &Claim| {
+            (!is_death(claim.kind), claim.sure(), std::cmp::Reverse(claim.also_victims.len()))
+        };
         order(a)
             .cmp(&order(b))
             .then_with(|| (a.kind, &a.culprits, a.seq).cmp(&(b.kind, &b.culprits, b.seq)))
     });
-    let (mut findings, calls): (Vec<Finding>, Vec<_>) = findings.into_iter().unzip();
-    held_up(facts, &all_culprits, &mut findings);
-    for (finding, call) in findings.iter_mut().zip(calls).take(LADDERS) {
-        let (culprits, victims) = (&finding.culprits, &finding.victims);
-        finding.ladder = ladder(facts.job, &About { culprits, victims, call });
+    held_up(facts, &all_culprits, &mut claims);
+    claims
+}
+
+/// Makes findings of the claims of the calls and of those of the other sources.
+fn finish(
+    job: Option<&Job<'_>>,
+    claims: Vec<Claim>,
+    mut notes: Vec<String>,
+    sources: &OtherSources<'_>,
+    world: u32,
+) -> Decided {
+    let claims = with_logs::decide(claims, sources, world, &mut notes);
+    let world_size = with_logs::world_size(world, &claims, &sources.heard);
+    let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let (culprits, victims) = (&claim.culprits, &claim.also_victims);
+        let about = About { culprits, victims, call: claim.group.zip(claim.seq) };
+        let shown = job.filter(|_| findings.len() < LADDERS);
+        findings.push(Finding {
+            kind: claim.kind,
+            ladder: shown.and_then(|job| ladder(job, &about)),
+            group: job.zip(claim.group).map(|(job, group)| words::group_ref(job.log, group)),
+            seq: claim.seq,
+            certainty: claim.sure(),
+            message: claim.message.text(),
+            op: claim.op,
+            culprits: claim.culprits,
+            victims: claim.also_victims,
+            fix: claim.fix,
+            evidence: claim.evidence,
+        });
     }
-    findings
+    Decided { findings, notes, world_size }
 }
 
 /// Whether a rank died: that comes first.
@@ -277,19 +345,19 @@ fn is_death(kind: Kind) -> bool {
     matches!(kind, Kind::RankDied | Kind::StoreWait | Kind::DdpModelMismatch)
 }
 
-/// Ranks that wait in calls which everybody made wait for a turn that the first finding holds up.
-fn held_up(facts: &Facts<'_, '_>, culprits: &BTreeSet<GlobalRank>, findings: &mut [Finding]) {
+/// Ranks that wait in calls which everybody made wait for a turn that the first claim holds up.
+fn held_up(facts: &Facts<'_, '_>, culprits: &BTreeSet<GlobalRank>, claims: &mut [Claim]) {
     let known: BTreeSet<GlobalRank> =
-        findings.iter().flat_map(|finding| finding.victims.iter().copied()).collect();
-    let Some(first) = findings.first_mut() else { return };
+        claims.iter().flat_map(|claim| claim.also_victims.iter().copied()).collect();
+    let Some(first) = claims.first_mut() else { return };
     let slow = first.kind == Kind::Straggler;
     for (rank, log) in facts.job.log.logs() {
         let waits = log.calls.iter().any(|record| Made { rank, record }.pending());
         if waits && !slow && !known.contains(&rank) && !culprits.contains(&rank) {
-            first.victims.push(rank);
+            first.also_victims.push(rank);
         }
     }
-    first.victims.sort_unstable();
+    first.also_victims.sort_unstable();
 }
 
 impl Mismatch {

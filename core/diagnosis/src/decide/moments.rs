@@ -5,15 +5,13 @@
 //! something was recorded long after their call, or where a log says that a call timed out.
 
 use crate::claim::Claim;
+use crate::claim::message::{Doubt, Reason};
 use crate::kinds::Kind;
 use crate::model::index::Job;
 use crate::report::Certainty;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, CallState, Outcome, RankLog, RankState};
-
-/// What is said of a job that may not hang.
-const RUNNING: &str = " Or the job was still running when this was recorded";
 
 /// A shorter wait is one that data, checkpoints or compilers cost a healthy job.
 const LONG_PS: u64 = 30_000_000_000_000;
@@ -25,17 +23,18 @@ const LONG_TIMES: u64 = 4;
 /// waited.
 pub(crate) fn soften(job: &Job<'_>, claim: &mut Claim) {
     // What is undecided for other reasons needs no more of them.
-    if job.log.outcome == Outcome::TimedOut || claim.certainty == Certainty::Undecidable {
+    if job.log.outcome == Outcome::TimedOut || claim.sure() == Certainty::Undecidable {
         return;
     }
     let Some(waiting) = waiting(job, claim) else { return };
     let Some((most, why)) = may_run(job, claim, &waiting) else { return };
-    claim.certainty = claim.certainty.max(most);
-    if claim.kind == Kind::RankMissing {
-        claim.message = claim.message.replace(" Most likely ", " Either ");
-    }
-    if !claim.message.contains("still running when") {
-        claim.message = format!("{}{RUNNING}: {why}.", claim.message);
+    let told = |doubt: &&mut Doubt| doubt.reason == Reason::StillRunning;
+    match claim.message.doubts.iter_mut().find(told) {
+        Some(doubt) => doubt.most = doubt.most.max(most),
+        None => {
+            let text = format!("Or the job was still running when this was recorded: {why}.");
+            claim.doubt(Doubt { reason: Reason::StillRunning, most, text });
+        }
     }
 }
 
@@ -87,22 +86,13 @@ pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
     }
     for claim in claims {
         let Some(waited_ps) = unsure(claim) else { continue };
-        claim.certainty = Certainty::Undecidable;
-        claim.message = format!(
-            "{} Or {} only had not come to it yet: {cut}, and the last that is seen of it is {} ms after that \
-             call.",
-            claim.message,
+        let text = format!(
+            "Or {} only had not come to it yet: {cut}, and the last that is seen of it is {} ms after that call.",
             ranks(&claim.culprits),
             waited_ps / 1_000_000_000
         );
+        claim.doubt(Doubt::not_seen(Certainty::Undecidable, text));
     }
-}
-
-/// A message without the doubt, where something else says that the job ended.
-pub(crate) fn without_doubt(message: &str) -> String {
-    let Some((before, rest)) = message.split_once(RUNNING) else { return message.to_owned() };
-    let behind = rest.split_once(". ").map(|(_, behind)| format!(" {behind}"));
-    format!("{before}{}", behind.unwrap_or_default())
 }
 
 /// Who waits in the call of a finding that somebody has not come to it; `None` for other findings.

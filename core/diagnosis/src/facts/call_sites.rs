@@ -49,9 +49,39 @@ pub(crate) fn others_call_from(
     })
 }
 
-/// Of a call on top, where it may as well come behind a loop.
-pub(crate) const OR_LEFT: &str = " Or it left a loop that the others are still in, or left out a round of \
-                                  it, and that call comes behind it.";
+/// What a call that seems to be made on top may be instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherReading {
+    /// In the rounds before, it came next on all ranks.
+    OthersLeftItOut,
+    /// It comes behind a loop in which the others still are.
+    LeftLoop,
+    /// All ranks make it, later.
+    TooEarly,
+    /// It stands for the others' call, in a branch of its own.
+    InPlace,
+}
+
+impl OtherReading {
+    /// It in a sentence, with a space before it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::OthersLeftItOut => {
+                " In the rounds before it came next for all of them: it may be the others that left it out."
+            }
+            Self::LeftLoop => {
+                " Or it left a loop that the others are still in, or left out a round of it, and that call comes \
+                 behind it."
+            }
+            Self::TooEarly => {
+                " Or it is a call that all of them make, made too early: before another, or without it."
+            }
+            Self::InPlace => {
+                " Or it is made in place of the others' call, in a branch that they do not take."
+            }
+        }
+    }
+}
 
 /// What a call that seems to be made on top may be instead, where a recording does not tell.
 pub(crate) fn or_else(
@@ -60,28 +90,22 @@ pub(crate) fn or_else(
     own: Made<'_>,
     theirs: Made<'_>,
     deed: &Deed,
-) -> &'static str {
+) -> Option<OtherReading> {
     let job = facts.job;
     if job.log.plan.is_some() || deed.certainty == Certainty::Certain || deed.seq != row.seq {
-        return "";
+        return None;
     }
     if theirs_to_blame(job, row, own, theirs) {
-        return " In the rounds before it came next for all of them: it may be the others that left it \
-                out.";
+        return Some(OtherReading::OthersLeftItOut);
     }
     if left_loop(job, row.group, row.seq, own.rank, own.record, theirs.record).is_some() {
-        return OR_LEFT;
+        return Some(OtherReading::LeftLoop);
     }
     let rows = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
     let known = |made: &Made<'_>| alike(made.record, own.record);
     match rows.flat_map(|row| &row.made).any(known) {
-        true => {
-            " Or it is a call that all of them make, made too early: before another, or without it."
-        }
-        false if own.record.call.op == theirs.record.call.op => {
-            " Or it is made in place of the others' call, in a branch that they do not take."
-        }
-        false => "",
+        true => Some(OtherReading::TooEarly),
+        false => (own.record.call.op == theirs.record.call.op).then_some(OtherReading::InPlace),
     }
 }
 

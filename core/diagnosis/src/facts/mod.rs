@@ -11,6 +11,7 @@ pub(crate) mod edit_distance;
 pub(crate) mod history;
 pub(crate) mod loops;
 pub(crate) mod other_readings;
+pub(crate) mod other_sources;
 pub(crate) mod pauses;
 pub(crate) mod plan_diff;
 pub(crate) mod plan_votes;
@@ -21,6 +22,7 @@ pub(crate) mod row_mismatch;
 pub(crate) mod skipped_line;
 pub(crate) mod tally;
 
+use crate::facts::other_sources::OtherSources;
 use crate::model::graph::Graph;
 use crate::model::index::{Job, Made, Row};
 use crate::model::messages::PendingP2p;
@@ -32,6 +34,7 @@ pub(crate) struct Facts<'a, 'j> {
     pub(crate) job: &'j Job<'a>,
     pub(crate) p2p: &'j [PendingP2p<'a>],
     pub(crate) graph: &'j Graph,
+    pub(crate) other_sources: &'j OtherSources<'a>,
 }
 
 /// Open rows that lack a rank, and who waits in them.

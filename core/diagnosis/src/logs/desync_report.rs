@@ -1,9 +1,10 @@
 //! PyTorch's desync report (`TORCH_NCCL_DESYNC_DEBUG=1`, `retrieveDesyncReport` in `TraceUtils.h`), where it names
 //! the ranks behind the others and the call that they never joined.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words::cap_ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -13,7 +14,7 @@ const FIX: &str =
     "Look at what the rank did instead: its own log, its stack, and its Flight Recorder dump.";
 
 /// The finding of the ranks that are furthest behind.
-pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
+pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
     let next = |it: &Statement| match it.said {
         Said::Lagging { next } => next,
         _ => None,
@@ -44,6 +45,6 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
     );
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
     (found.seq, found.certainty) = (Some(first), Certainty::Likely);
-    found.victims = victims.into_iter().collect();
+    found.also_victims = victims.into_iter().collect();
     Some(found)
 }

@@ -1,9 +1,10 @@
 //! What `TORCH_DISTRIBUTED_DEBUG=DETAIL` says: ranks whose calls differ under one number, or that are at
 //! different numbers (`ProcessGroupWrapper.cpp`).
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -16,7 +17,7 @@ type Print<'a> = (&'a str, &'a str, &'a str);
 const SHOWN: usize = 8;
 
 /// The finding of the first collective in which ranks differ.
-pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
+pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
     let mut numbers: BTreeMap<u64, BTreeMap<GlobalRank, (&Statement, Print<'_>)>> = BTreeMap::new();
     for it in statements {
         if let Said::Runs { seq, op, shape, dtype } = &it.said {
@@ -35,7 +36,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
 }
 
 /// Ranks whose calls differ under one number.
-fn differing(seq: u64, there: &BTreeMap<GlobalRank, (&Statement, Print<'_>)>) -> Option<Finding> {
+fn differing(seq: u64, there: &BTreeMap<GlobalRank, (&Statement, Print<'_>)>) -> Option<Claim> {
     let mut sides: BTreeMap<Print<'_>, Vec<GlobalRank>> = BTreeMap::new();
     for (rank, (_, print)) in there {
         sides.entry(*print).or_default().push(*rank);
@@ -72,9 +73,7 @@ fn differing(seq: u64, there: &BTreeMap<GlobalRank, (&Statement, Print<'_>)>) ->
 
 /// Ranks that make the same call under different numbers: those behind left a call out before, or the others
 /// made one more.
-fn apart(
-    numbers: &BTreeMap<u64, BTreeMap<GlobalRank, (&Statement, Print<'_>)>>,
-) -> Option<Finding> {
+fn apart(numbers: &BTreeMap<u64, BTreeMap<GlobalRank, (&Statement, Print<'_>)>>) -> Option<Claim> {
     const FIX: &str = "Find the branch that only some ranks take before that call, and make every rank of the \
                        group make the same calls. The Flight Recorder's dumps of all ranks show which call it is.";
     let most = numbers.values().map(BTreeMap::len).max()?;
@@ -122,7 +121,7 @@ fn apart(
     found.seq = numbers.keys().next().copied();
     found.certainty = if tie { Certainty::Undecidable } else { Certainty::Likely };
     if !tie {
-        found.victims = who(others);
+        found.also_victims = who(others);
     }
     Some(found)
 }
@@ -132,7 +131,7 @@ fn elsewhere(
     statements: &[Statement],
     seq: u64,
     there: &BTreeMap<GlobalRank, (&Statement, Print<'_>)>,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let others: Vec<&Statement> =
         statements.iter().filter(|it| it.said == Said::RunsElsewhere).collect();
     let away: BTreeSet<GlobalRank> =

@@ -1,9 +1,10 @@
 //! Ranks that ended, as a log says: by an exception that Python printed, or by a signal, which torchrun
 //! tells of.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{By, Heard, Said, Statement, Unmatched, Unnamed};
 use std::collections::BTreeSet;
@@ -44,7 +45,7 @@ fn raised(error: &str, frame: Option<&str>, source: Option<&str>) -> String {
 
 /// The finding of processes whose rank nothing tells: of exceptions of their own, or else of calls on which
 /// they gave up.
-pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
+pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Claim> {
     const FIX: &str = "Mend what raised there: the traceback stands above that line. Ranks that wait for one \
                        that ended wait until the watchdog fires. A log for each rank (torchrun --log-dir DIR \
                        -r 3) tells whose it is.";
@@ -64,18 +65,17 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
         (true, true) => (Kind::CallNeverCompleted, waited, FIX_WAITED),
     };
     let said: Vec<String> = told.into_iter().take(SHOWN).map(note).collect();
-    (!said.is_empty()).then(|| Finding {
+    (!said.is_empty()).then(|| Claim {
         kind,
         culprits: Vec::new(),
-        victims: Vec::new(),
+        also_victims: Vec::new(),
         group: None,
         seq: None,
         op: None,
         certainty: Certainty::Undecidable,
-        message: said.join(" "),
+        message: said.join(" ").into(),
         fix: fix.to_owned(),
         evidence: Vec::new(),
-        ladder: None,
     })
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn note(unnamed: &Unnamed) -> String {
 }
 
 /// The finding of the ranks that ended.
-pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
+pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
     let ended: Vec<&Statement> = statements.iter().filter(|it| is_end(&it.said)).collect();
     let said = ended.iter().take(SHOWN).filter_map(|it| match &it.said {
         Said::Raised { error, frame, source } => Some(format!(
@@ -184,7 +184,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
 
 /// The finding that ranks were in different calls, as gloo says when it ends one of them: the one that got
 /// a message which is too long for its call. Which of the two is out of step does not stand there.
-pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement]) -> Finding {
+pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement]) -> Claim {
     let Unmatched { line, came, expected } = unmatched;
     let ended: BTreeSet<GlobalRank> = statements
         .iter()
@@ -194,10 +194,10 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
     let receiver = statements.iter().find(|it| matches!(it.said, Said::Killed { signal: 6, .. }));
     let receiver =
         receiver.map(|it| format!(" Rank {} received it, and was ended by it.", it.rank));
-    Finding {
+    Claim {
         kind: Kind::CollectiveMismatch,
         culprits: Vec::new(),
-        victims: ended.into_iter().collect(),
+        also_victims: ended.into_iter().collect(),
         group: None,
         seq: None,
         op: None,
@@ -208,12 +208,11 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
              sizes or types. One of them may as well have left a call out, or made one on top.{} Which \
              rank is out of step, a log does not tell.",
             receiver.unwrap_or_default()
-        ),
+        ).into(),
         fix: "Run it again with TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the calls of the ranks that \
               differ, or drop the Flight Recorder's dumps of all ranks here."
             .to_owned(),
         evidence: Vec::new(),
-        ladder: None,
     }
 }
 

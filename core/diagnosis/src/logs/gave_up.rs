@@ -1,10 +1,11 @@
 //! Ranks that gave up: gloo raises where a call times out, and where a peer closes its connection. Who
 //! raises neither, and whose log is there, is the one that they waited for.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence, Finding};
+use crate::report::{Certainty, Evidence};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SHOWN: usize = 4;
 
 /// The finding of ranks that gave up, where some did.
-pub(crate) fn found(heard: &Heard, world: u32) -> Option<Finding> {
+pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
     let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
     let about: Vec<&Statement> = heard.statements.iter().filter(gave_up).collect();
     let victims: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
@@ -25,8 +26,8 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     let places = places(&about);
     let ends = ended_ranks::of_others(&heard.statements, &victims.iter().copied().collect());
     if let Some(mut found) = ended_ranks::found(&ends) {
-        found.message = format!("{} Others gave up: {places}.", found.message);
-        found.victims = victims;
+        found.message.said = format!("{} Others gave up: {places}.", found.message.said);
+        found.also_victims = victims;
         return Some(found);
     }
     // A connection that is closed says only that a process ended: it may be one that gave up before.
@@ -58,7 +59,7 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Finding> {
                    Set TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
         let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
         found.culprits = Vec::new();
-        (found.victims, found.certainty) = (victims, Certainty::Undecidable);
+        (found.also_victims, found.certainty) = (victims, Certainty::Undecidable);
         return Some(found);
     }
     let (logs, they) = match silent.as_slice() {
@@ -94,7 +95,7 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
     found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
-    (found.culprits, found.victims) = (silent, victims);
+    (found.culprits, found.also_victims) = (silent, victims);
     Some(found)
 }
 
@@ -108,7 +109,7 @@ fn call_of(it: &Statement) -> Option<&str> {
 
 /// The finding of a job all of whose ranks gave up in collectives, where a few stood in another one than most:
 /// nobody was left to come to theirs.
-fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Option<Finding> {
+fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Option<Claim> {
     let mut calls: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
     for it in about {
         let call = call_of(it).filter(|call| !matches!(*call, "recv" | "send"))?;
@@ -133,7 +134,7 @@ fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Op
     let fix = "Make the same calls on every rank, in the same order: look for a branch around the line, such as \
                `if rank == 0:` around logging or a checkpoint. The Flight Recorder's dumps would tell the rest.";
     let mut found = finding(Kind::CollectiveMismatch, about, message, fix)?;
-    found.victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
+    found.also_victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
     (found.op, found.certainty) = (Some((*most.0).to_owned()), Certainty::Likely);
     found.culprits = culprits;
     Some(found)
@@ -154,7 +155,7 @@ fn all_wait_for_messages(
     about: &[&Statement],
     ranks: Vec<GlobalRank>,
     places: &str,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let (answer, left) = match call {
         "recv" => ("sends", "a send was left out, or went to another rank or with another tag"),
         _ => ("receives", "a receive was left out, or waits for another rank or tag"),
@@ -167,7 +168,7 @@ fn all_wait_for_messages(
                both with isend/irecv or batch_isend_irecv and wait afterwards. If the line is right, look \
                for a message that one rank leaves out.";
     let mut found = finding(Kind::P2pDeadlock, about, message, fix)?;
-    (found.culprits, found.victims) = (ranks, Vec::new());
+    (found.culprits, found.also_victims) = (ranks, Vec::new());
     // From one line all of them ask for the same. From several, one may have answered another rank or tag before.
     let lines: BTreeSet<Option<&str>> = about.iter().map(|it| frame_of(it)).collect();
     let certainty = if lines.len() == 1 { Certainty::Likely } else { Certainty::Undecidable };
@@ -185,7 +186,7 @@ fn frame_of(it: &Statement) -> Option<&str> {
 
 /// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the
 /// recording does not hold: they waited for somebody, too.
-pub(crate) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
+pub(crate) fn clear(found: &mut Claim, heard: &Heard, world: u32) {
     let recorded = found.evidence.iter().any(|seen| seen.entry.is_some());
     if found.kind != Kind::RankNeverJoined || !recorded {
         return;
@@ -199,8 +200,11 @@ pub(crate) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
         Said::GaveUp { frame, .. } => frame.clone(),
         _ => None,
     };
-    let theirs: BTreeSet<Option<String>> =
-        gave_up.iter().filter(|it| found.victims.contains(&it.rank)).map(|it| at(it)).collect();
+    let theirs: BTreeSet<Option<String>> = gave_up
+        .iter()
+        .filter(|it| found.also_victims.contains(&it.rank))
+        .map(|it| at(it))
+        .collect();
     // Who gave up where the others wait only came to their call too late.
     let own = |it: &&&Statement| found.culprits.contains(&it.rank) && !theirs.contains(&at(it));
     let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
@@ -212,21 +216,21 @@ pub(crate) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
     }
     let places = places(&elsewhere);
     found.culprits.retain(|rank| !waited.contains(rank));
-    found.victims.extend(&waited);
-    found.victims.sort_unstable();
-    found.message = format!(
+    found.also_victims.extend(&waited);
+    found.also_victims.sort_unstable();
+    found.message.said = format!(
         "{} But the log has {places} give up, too, on what the recorder leaves out (a send, a receive, \
          new_group, a store).",
-        found.message
+        found.message.said
     );
-    let everybody = found.victims.len() == heard.world(world) as usize;
+    let everybody = found.also_victims.len() == heard.world(world) as usize;
     if let (true, Some(call)) = (everybody, only_messages(&elsewhere)) {
         return unanswered(found, waited, call);
     }
     if found.culprits.is_empty() {
         found.kind = Kind::CallNeverCompleted;
         found.certainty = Certainty::Undecidable;
-        found.message += " Who did not come there is not recorded.";
+        found.message.said += " Who did not come there is not recorded.";
         found.fix =
             "Look at that line for who was to answer it: a send that was left out, another tag or \
                      peer, a key of the store that nobody sets."
@@ -235,10 +239,10 @@ pub(crate) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
 }
 
 /// Makes it the finding of ranks that were not answered, where all others of the job wait in a collective.
-fn unanswered(found: &mut Finding, waited: BTreeSet<GlobalRank>, call: &str) {
+fn unanswered(found: &mut Claim, waited: BTreeSet<GlobalRank>, call: &str) {
     let answers = if call == "recv" { "sends" } else { "receives" };
     let who = cap_ranks(&waited.iter().copied().collect::<Vec<_>>());
-    found.victims.retain(|rank| !waited.contains(rank));
+    found.also_victims.retain(|rank| !waited.contains(rank));
     let (kind, certainty, why) = match waited.len() {
         1 => (
             Kind::P2pMismatch,
@@ -251,7 +255,7 @@ fn unanswered(found: &mut Finding, waited: BTreeSet<GlobalRank>, call: &str) {
             "either they wait for each other, or what answers them was left out before",
         ),
     };
-    found.message += &format!(
+    found.message.said += &format!(
         " {who} wait{} there in a {call}, and nobody {answers}, since all others stand in the other call: \
          {why}.",
         if waited.len() == 1 { "s" } else { "" }
@@ -317,16 +321,16 @@ mod tests {
         let log = [raises(0, 37, LATE), raises(1, 37, LATE), raises(3, 35, LATE)];
         let log = lockstep_formats::job_log::read(log.concat().as_bytes());
         let heard = Heard::of([("log", &log, None)]);
-        let of = |culprits: &[u32]| Finding {
+        let of = |culprits: &[u32]| Claim {
             culprits: culprits.iter().copied().map(GlobalRank).collect(),
-            victims: vec![GlobalRank(0), GlobalRank(1)],
+            also_victims: vec![GlobalRank(0), GlobalRank(1)],
             evidence: vec![Evidence {
                 rank: GlobalRank(0),
                 entry: Some(6),
                 frame: None,
                 note: String::new(),
             }],
-            ladder: None,
+
             ..finding(
                 Kind::RankNeverJoined,
                 &heard.statements.iter().collect::<Vec<_>>(),
@@ -341,14 +345,18 @@ mod tests {
             (alone.kind, alone.certainty),
             (Kind::CallNeverCompleted, Certainty::Undecidable)
         );
-        assert_eq!((alone.culprits.len(), alone.victims.len()), (0, 3));
-        assert!(alone.message.contains("rank 3 in all_reduce at job.py:35"), "{}", alone.message);
+        assert_eq!((alone.culprits.len(), alone.also_victims.len()), (0, 3));
+        assert!(
+            alone.message.text().contains("rank 3 in all_reduce at job.py:35"),
+            "{}",
+            alone.message.text()
+        );
         let mut both = of(&[2, 3]);
         clear(&mut both, &heard, 4);
         assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
         // One that came to the others' call too late is to blame all the same.
         let mut late = of(&[1]);
-        late.victims = vec![GlobalRank(0)];
+        late.also_victims = vec![GlobalRank(0)];
         clear(&mut late, &heard, 4);
         assert_eq!(late.culprits, [GlobalRank(1)]);
     }
@@ -416,21 +424,26 @@ mod tests {
             let about: Vec<&Statement> = heard.statements.iter().collect();
             let entry = Some(6);
             let seen = Evidence { rank: GlobalRank(0), entry, frame: None, note: String::new() };
-            let never = Finding {
+            let never = Claim {
                 culprits: culprits.iter().copied().map(GlobalRank).collect(),
-                victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
+                also_victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
                 evidence: vec![seen],
-                ladder: None,
+
                 ..finding(Kind::RankNeverJoined, &about, String::new(), "").unwrap()
             };
             let mut told = never.clone();
             clear(&mut told, &heard, 4);
-            assert_eq!((told.kind, &told.culprits), (kind, &never.culprits), "{}", told.message);
-            assert_eq!(told.victims, never.victims);
+            assert_eq!(
+                (told.kind, &told.culprits),
+                (kind, &never.culprits),
+                "{}",
+                told.message.text()
+            );
+            assert_eq!(told.also_victims, never.also_victims);
             // One more rank, of which nothing is known, may be the one that answers.
             let mut open = never;
             clear(&mut open, &heard, 5);
-            assert_eq!(open.kind, Kind::CallNeverCompleted, "{}", open.message);
+            assert_eq!(open.kind, Kind::CallNeverCompleted, "{}", open.message.text());
         }
     }
 

@@ -2,10 +2,11 @@
 //! timed out, and by what watchdogs say of the last call that a rank has made and of the last that had
 //! ended.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::fired::{Fired, Stood, furthest};
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement, is_world};
@@ -25,7 +26,7 @@ pub(crate) fn found(
     stood: &BTreeMap<GlobalRank, Stood>,
     elsewhere: &BTreeSet<GlobalRank>,
     label: &str,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let last = *all.last()?;
     let furthest = furthest(all);
     let mut called: BTreeMap<GlobalRank, u64> =
@@ -87,7 +88,7 @@ pub(crate) fn found(
     let about = about(statements, &who);
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
-    found.victims = others;
+    found.also_victims = others;
     Some(found)
 }
 
@@ -114,7 +115,7 @@ fn ahead(
     who: &[GlobalRank],
     ahead: &[GlobalRank],
     label: &str,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let last = *all.last()?;
     let tie = who.len() == ahead.len();
     let message = format!(
@@ -141,7 +142,7 @@ fn ahead(
     let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, FIX_EXTRA)?;
     (found.seq, found.certainty) =
         (Some(stuck.seq), if tie { Certainty::Undecidable } else { Certainty::Likely });
-    found.victims = who.iter().copied().filter(|_| !tie).collect();
+    found.also_victims = who.iter().copied().filter(|_| !tie).collect();
     Some(found)
 }
 
@@ -153,7 +154,7 @@ fn alone(
     others: &[GlobalRank],
     label: &str,
     none: bool,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let last = *all.last()?;
     let which = match none {
         true => {
@@ -190,7 +191,7 @@ pub(crate) fn idle(
     statements: &[Statement],
     stood: &BTreeMap<&str, BTreeMap<GlobalRank, Stood>>,
     spoken: &BTreeSet<GlobalRank>,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let (_, stood) = stood.iter().find(|(group, _)| is_world(group))?;
     let waits_in = |stood: &Stood| {
         let completed = stood.completed?;
@@ -224,7 +225,7 @@ pub(crate) fn idle(
     let about = about(statements, &who);
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
     (found.seq, found.certainty) = (Some(seq), Certainty::Likely);
-    found.victims = victims.into_iter().filter(|rank| !who.contains(rank)).collect();
+    found.also_victims = victims.into_iter().filter(|rank| !who.contains(rank)).collect();
     Some(found)
 }
 

@@ -1,7 +1,8 @@
 //! A finding made of what ranks say in a log.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence, Finding};
+use crate::report::{Certainty, Evidence};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::BTreeSet;
@@ -11,17 +12,17 @@ pub(crate) fn finding(
     about: &[&Statement],
     message: String,
     fix: &str,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let culprits: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
-    (!culprits.is_empty()).then(|| Finding {
+    (!culprits.is_empty()).then(|| Claim {
         kind,
         culprits: culprits.into_iter().collect(),
-        victims: Vec::new(),
+        also_victims: Vec::new(),
         group: None,
         seq: None,
         op: None,
         certainty: Certainty::Certain,
-        message,
+        message: message.into(),
         fix: fix.to_owned(),
         evidence: about
             .iter()
@@ -36,6 +37,5 @@ pub(crate) fn finding(
                 note: format!("line {} of the log", it.line),
             })
             .collect(),
-        ladder: None,
     })
 }

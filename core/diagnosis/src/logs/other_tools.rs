@@ -1,16 +1,17 @@
 //! What other tools found: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
 //! seen the job, so that what they say is a finding of its own.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The findings of all of them.
-pub(crate) fn found(statements: &[Statement]) -> Vec<Finding> {
+pub(crate) fn found(statements: &[Statement]) -> Vec<Claim> {
     let not_joined = not_joined(statements).into_iter();
     not_joined
         .chain(differing(statements))
@@ -34,7 +35,7 @@ fn ranks_of(about: &[&Statement]) -> Vec<GlobalRank> {
 }
 
 /// Ranks that did not join a collective, as torchfrtrace says; of several the first of each group.
-fn not_joined(statements: &[Statement]) -> Vec<Finding> {
+fn not_joined(statements: &[Statement]) -> Vec<Claim> {
     const FIX: &str = "Look at what those ranks did instead: drop the same dumps here, or look at their logs and \
                        stacks.";
     let mut calls: BTreeMap<(&str, Option<u64>, &str), Vec<&Statement>> = BTreeMap::new();
@@ -61,7 +62,7 @@ fn not_joined(statements: &[Statement]) -> Vec<Finding> {
 }
 
 /// Ranks whose call differs from the others', as torchfrtrace says.
-fn differing(statements: &[Statement]) -> Option<Finding> {
+fn differing(statements: &[Statement]) -> Option<Claim> {
     const FIX: &str = "Make every rank of the group call the same collective with the same shape and dtype there. \
                        torchfrtrace may name the majority: drop the same dumps here.";
     let first = statements.iter().find_map(|it| match &it.said {
@@ -89,7 +90,7 @@ fn differing(statements: &[Statement]) -> Option<Finding> {
 }
 
 /// NCCL's own line that collectives differ.
-fn mismatched_in_nccl(statements: &[Statement]) -> Option<Finding> {
+fn mismatched_in_nccl(statements: &[Statement]) -> Option<Claim> {
     const FIX: &str = "Make every rank of the group call the same collective there. NCCL_DEBUG=INFO with \
                        NCCL_DEBUG_SUBSYS=COLL writes every call of every rank: drop those logs here, or the Flight \
                        Recorder's dumps.";
@@ -107,7 +108,7 @@ fn mismatched_in_nccl(statements: &[Statement]) -> Option<Finding> {
 }
 
 /// Ranks that have launched another number of collectives than the others, as RAS counts.
-fn launched(statements: &[Statement]) -> Option<Finding> {
+fn launched(statements: &[Statement]) -> Option<Claim> {
     const FIX: &str = "Ask ncclras again: where the counts go on the job only runs. Where they stand still, look at \
                        what the ranks with fewer calls do (py-spy dump), and at what the others call more.";
     let about: Vec<&Statement> =

@@ -2,11 +2,12 @@
 //! silent. A rank whose log is there and tells of no timeout did not wait with the others; of one whose
 //! log is missing nothing is known.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, furthest, timed_out};
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence, Finding};
+use crate::report::{Certainty, Evidence};
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
@@ -33,7 +34,7 @@ pub(crate) fn found(
     call: &Call<'_>,
     ended: &[Statement],
     world: u32,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let last = *call.all.last()?;
     let mut waiting: BTreeSet<GlobalRank> = furthest(call.all).into_keys().collect();
     let spoken = timed_out(&heard.statements);
@@ -47,14 +48,14 @@ pub(crate) fn found(
     let waiting: Vec<GlobalRank> = waiting.into_iter().collect();
     let name = format!("{} #{}{}", last.op, last.seq, call.label);
     if let Some(mut found) = ended_ranks::found(ended) {
-        found.message = format!(
+        found.message.said = format!(
             "{} {} timed out in {name}, and nothing says that {} came to it.",
-            found.message,
+            found.message.said,
             cap_ranks(&waiting),
             ranks(&found.culprits)
         );
         let others = waiting.into_iter().filter(|rank| !found.culprits.contains(rank));
-        (found.seq, found.victims) = (Some(last.seq), others.collect());
+        (found.seq, found.also_victims) = (Some(last.seq), others.collect());
         return Some(found);
     }
     let is_silent = |rank: &GlobalRank| !spoken.contains(rank) && !waiting.contains(rank);
@@ -112,7 +113,7 @@ pub(crate) fn found(
                 NEVER,
             )?;
             found.culprits = silent;
-            (found.victims, found.seq) = (waiting, Some(last.seq));
+            (found.also_victims, found.seq) = (waiting, Some(last.seq));
             found.certainty = Certainty::Undecidable;
             return Some(found);
         }
@@ -148,7 +149,7 @@ pub(crate) fn found(
         )?,
     };
     found.culprits = Vec::new();
-    found.victims = waiting;
+    found.also_victims = waiting;
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
     Some(found)
 }
@@ -186,7 +187,7 @@ fn quiet(
     about: &[&Statement],
     (silent, waiting): (Vec<GlobalRank>, Vec<GlobalRank>),
     seq: u64,
-) -> Option<Finding> {
+) -> Option<Claim> {
     let ends = |rank: &GlobalRank| {
         heard.wrote.get(rank).filter(|last| !last.is_empty()).map(|last| (*rank, last))
     };
@@ -217,7 +218,7 @@ fn quiet(
     });
     found.evidence = own.chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
-    (found.culprits, found.victims) = (silent, waiting);
+    (found.culprits, found.also_victims) = (silent, waiting);
     (found.seq, found.certainty) = (Some(seq), Certainty::Likely);
     Some(found)
 }
@@ -226,15 +227,16 @@ fn quiet(
 pub(crate) fn of_few(
     groups: &BTreeMap<&str, Vec<Fired<'_>>>,
     ended: &[Statement],
-) -> Option<Finding> {
+) -> Option<Claim> {
     let all: Vec<&Fired<'_>> = groups.values().flatten().collect();
     let waits =
         |fired: &&Fired<'_>| format!("rank {} in {} #{}", fired.at.rank, fired.op, fired.seq);
     let said: Vec<String> = all.iter().copied().take(8).map(|fired| waits(&fired)).collect();
     let victims: BTreeSet<GlobalRank> = all.iter().map(|fired| fired.at.rank).collect();
     if let Some(mut found) = ended_ranks::found(ended).filter(|_| !all.is_empty()) {
-        found.message = format!("{} Others timed out: {}.", found.message, said.join(", "));
-        found.victims = victims.into_iter().collect();
+        found.message.said =
+            format!("{} Others timed out: {}.", found.message.said, said.join(", "));
+        found.also_victims = victims.into_iter().collect();
         return Some(found);
     }
     let about: Vec<&Statement> = all.iter().map(|fired| fired.at).collect();
@@ -247,12 +249,12 @@ pub(crate) fn of_few(
                who sends to whom.";
     let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
     found.culprits = Vec::new();
-    (found.victims, found.certainty) = (victims.into_iter().collect(), Certainty::Undecidable);
+    (found.also_victims, found.certainty) = (victims.into_iter().collect(), Certainty::Undecidable);
     Some(found)
 }
 
 /// A rank timed out, as only others say.
-pub(crate) fn signalled(statements: &[Statement]) -> Option<Finding> {
+pub(crate) fn signalled(statements: &[Statement]) -> Option<Claim> {
     let about: Vec<&Statement> =
         statements.iter().filter(|it| matches!(it.said, Said::Signalled)).collect();
     let who: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
@@ -265,7 +267,7 @@ pub(crate) fn signalled(statements: &[Statement]) -> Option<Finding> {
     let fix = "Give all ranks' logs, and their Flight Recorder dumps.";
     let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
     found.culprits = Vec::new();
-    (found.victims, found.certainty) = (who, Certainty::Undecidable);
+    (found.also_victims, found.certainty) = (who, Certainty::Undecidable);
     Some(found)
 }
 

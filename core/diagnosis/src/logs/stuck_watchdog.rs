@@ -1,9 +1,10 @@
 //! The heartbeat monitor ended ranks whose watchdog thread stood still (`ProcessGroupNCCL::heartbeatMonitor`): a
 //! call of CUDA or NCCL does not return, or another thread holds Python's lock.
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -14,7 +15,7 @@ const FIX: &str = "py-spy dump --native of a rank that hangs shows the call that
                    CUDA call. TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE write what each rank called.";
 
 /// The finding of those ranks: of one that had fewer works than the others, that it is behind.
-pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
+pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
     let stuck = |it: &&Statement| matches!(it.said, Said::StuckWatchdog { .. });
     let about: Vec<&Statement> = statements.iter().filter(stuck).collect();
     let who: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
@@ -49,12 +50,12 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Finding> {
             if behind.len() == 1 { "it is" } else { "they are" }
         );
         let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
-        found.victims = who.into_iter().filter(|rank| !behind.contains(rank)).collect();
+        found.also_victims = who.into_iter().filter(|rank| !behind.contains(rank)).collect();
         (found.culprits, found.certainty) = (behind, Certainty::Likely);
         return Some(found);
     }
     let mut found = finding(Kind::CallNeverCompleted, &about, stood, FIX)?;
-    (found.culprits, found.victims) = (Vec::new(), who);
+    (found.culprits, found.also_victims) = (Vec::new(), who);
     found.certainty = Certainty::Undecidable;
     Some(found)
 }

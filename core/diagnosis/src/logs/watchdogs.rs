@@ -3,13 +3,14 @@
 //! had not come as far as the others never came to theirs (`lagging_ranks`); and one that says nothing may
 //! have ended, or be stuck (`silent_ranks`).
 
+use crate::claim::Claim;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, fired, timed_out};
 use crate::logs::lagging_ranks;
 use crate::logs::log_finding::finding;
 use crate::logs::silent_ranks;
-use crate::report::{Certainty, Finding};
+use crate::report::Certainty;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_world};
@@ -42,7 +43,7 @@ pub(crate) fn of_group(group: &str, groups: usize) -> String {
 
 /// Ranks that timed out in different calls under one number of a group: the first such of every
 /// group. The job has `world` ranks, as far as is known.
-pub(crate) fn differing(statements: &[Statement], world: u32) -> Vec<Finding> {
+pub(crate) fn differing(statements: &[Statement], world: u32) -> Vec<Claim> {
     let groups = fired(statements, false);
     let found = groups.iter().filter_map(|(group, all)| {
         let label = of_group(group, groups.len());
@@ -54,7 +55,7 @@ pub(crate) fn differing(statements: &[Statement], world: u32) -> Vec<Finding> {
 
 /// The finding of one number under which calls differ, in a group of so many `members` if that is
 /// known.
-fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Finding> {
+fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Claim> {
     let mut sides: BTreeMap<(&str, Option<u64>), BTreeMap<GlobalRank, Fired<'_>>> = BTreeMap::new();
     for fired in same {
         sides.entry((fired.family(), fired.numel())).or_default().insert(fired.at.rank, *fired);
@@ -111,20 +112,20 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Fin
     };
     let mut found = finding(kind, &about, message, fix)?;
     let victims = sides.values().filter(|side| !odd(side)).flat_map(BTreeMap::keys);
-    found.victims = victims.copied().collect();
-    found.victims.sort_unstable();
+    found.also_victims = victims.copied().collect();
+    found.also_victims.sort_unstable();
     (found.seq, found.certainty) = (Some(seq), certainty);
     Some(found)
 }
 
 /// Who had called less than others timed out in, else whose watchdog says nothing, else that all
 /// wait in one call. `world` ranks are known of otherwise.
-pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Finding> {
+pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
     let (groups, stood) = (fired(statements, false), stood(statements));
     let spoken = timed_out(statements);
     let ended = ended_ranks::of_others(statements, &spoken);
-    let mut behind: Vec<Finding> = Vec::new();
+    let mut behind: Vec<Claim> = Vec::new();
     for (group, all) in &groups {
         let own: BTreeSet<GlobalRank> = all.iter().map(|fired| fired.at.rank).collect();
         let elsewhere: BTreeSet<GlobalRank> = spoken.difference(&own).copied().collect();
@@ -136,7 +137,7 @@ pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Finding> {
         behind.extend(lagging_ranks::idle(statements, &stood, &spoken));
     }
     // Who ended is behind because of it.
-    let ended_first = |found: &Finding| ended.iter().any(|it| found.culprits.contains(&it.rank));
+    let ended_first = |found: &Claim| ended.iter().any(|it| found.culprits.contains(&it.rank));
     if !behind.is_empty() && (ended.is_empty() || !behind.iter().any(ended_first)) {
         return behind;
     }

@@ -70,7 +70,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, taken: &Taken<'_>) -> Claim {
              from any source, {}, took it, since it came first. Or rank {peer} makes one send too few.",
             words::call(log, taken.waits),
             words::call(log, taken.took),
-        ),
+        ).into(),
         fix: "Name the source of each receive, or give messages that a receive from any source must not \
               take another tag."
             .to_owned(),

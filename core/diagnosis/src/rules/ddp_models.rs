@@ -111,7 +111,7 @@ pub(crate) fn of_raised(facts: &Facts<'_, '_>, row: &Row<'_>, claim: Claim) -> C
     Claim {
         also_victims: victims.collect(),
         certainty: if sides.tie { Certainty::Undecidable } else { claim.certainty },
-        message: format!("{} So {}.", claim.message, sides.said),
+        message: format!("{} So {}.", claim.message.said, sides.said).into(),
         culprits: sides.culprits,
         ..claim
     }

@@ -183,7 +183,7 @@ fn is_bucket(op: &Op) -> bool {
 /// The cause with what is told of its passes.
 pub(crate) fn with(mut claim: Claim, told: Option<Told>) -> Claim {
     if let Some(told) = told {
-        claim.message += &told.said;
+        claim.message.said += &told.said;
         claim.fix = told.fix.to_owned();
     }
     claim

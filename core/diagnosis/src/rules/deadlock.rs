@@ -253,7 +253,8 @@ fn circle<'a>(
             "{} wait for each other in a circle: {}. {why}{astray}{note}",
             cap_ranks(&sink.ranks),
             said.join("; "),
-        ),
+        )
+        .into(),
         fix: fix.to_owned(),
         also_victims: sink
             .ranks
@@ -427,7 +428,7 @@ fn p2p_circle(facts: &Facts<'_, '_>, circle: &[GlobalRank]) -> Option<Claim> {
             "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.{on_devices}",
             rank_list(&circle),
             said.join("; "),
-        ),
+        ).into(),
         fix: match queued {
             true => {
                 "Make both calls with batch_isend_irecv, which begins them together; or let one side send \

@@ -6,7 +6,7 @@ use crate::claim::deed_text::{
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
 use crate::facts::call_sites::{
-    OR_LEFT, in_one_statement, nobody_else, nobody_else_through, or_else,
+    OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
 };
 use crate::facts::ddp_pass::of_pass;
 use crate::facts::deed::Reason;
@@ -75,7 +75,7 @@ pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
         also_victims,
         evidence,
         certainty: left_out.certainty.max(Certainty::Likely),
-        message: left_out.message + &apart.unwrap_or_default(),
+        message: (left_out.message.said + &apart.unwrap_or_default()).into(),
         ..left_out
     }
 }
@@ -167,7 +167,7 @@ fn minority(
             Decided::ByMajority if doubt.is_none() => Certainty::Certain,
             _ => Certainty::Likely,
         },
-        message: format!("{here}{waits}.{history}{}", doubt.unwrap_or_default()),
+        message: format!("{here}{waits}.{history}{}", doubt.unwrap_or_default()).into(),
         fix: fix_of(side.difference).to_owned(),
         evidence: sides_seen(facts, row, majority, &side.ranks),
     };
@@ -175,7 +175,7 @@ fn minority(
         && let Some(mut wrong) =
             wrong_group::differing(facts, row, mismatch.decided, *rank, &why, &claim)
     {
-        wrong.message += &format!(" {here}{waits}.");
+        wrong.message.said += &format!(" {here}{waits}.");
         return Some(wrong);
     }
     match why {
@@ -195,7 +195,7 @@ fn minority(
             claim.seq = Some(deed.told_seq());
             claim.op = Some(deed.op.clone());
             claim.certainty = deed.certainty;
-            claim.message = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
+            claim.message.said = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
             claim.fix = match many && of_pass.is_empty() {
                 true => fix_loop(deed.ddp).to_owned(),
                 false => fix_skipped(deed.ddp),
@@ -206,7 +206,7 @@ fn minority(
             claim.seq = Some(deed.seq);
             claim.op = Some(deed.op.clone());
             claim.certainty = deed.certainty;
-            claim.message = format!("{} {here}{waits}.", unused(&who, &deed, &group));
+            claim.message.said = format!("{} {here}{waits}.", unused(&who, &deed, &group));
             claim.fix = FIX_UNUSED.to_owned();
         }
         Reason::Extra(deed) => {
@@ -217,10 +217,15 @@ fn minority(
             let only = nobody_else(facts, row, &side.ranks, deed.line.as_deref());
             let or = or_else(facts, row, own, theirs, &deed);
             let of_pass = of_pass(own.record, theirs.record, false);
-            let (only, or) = if of_pass.is_empty() { (only, or) } else { (String::new(), of_pass) };
-            claim.message = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
+            let or_text = or.map(OtherReading::text).unwrap_or_default().to_owned();
+            let (only, or_text): (String, String) = match of_pass.is_empty() {
+                true => (only, or_text),
+                false => (String::new(), of_pass.to_owned()),
+            };
+            claim.message.said =
+                format!("{}{only} {here}{waits}.{or_text}", extra(&who, &deed, &group));
             claim.fix = match of_pass.is_empty() {
-                true if or == OR_LEFT => {
+                true if or.is_some_and(|or| or == OtherReading::LeftLoop) => {
                     let ddp = is_ddp(&theirs.record.call.stack) && !is_ddp(&own.record.call.stack);
                     format!("{FIX_EXTRA} If it left the loop: {}", words::uncapital(fix_loop(ddp)))
                 }
@@ -241,7 +246,7 @@ fn minority(
                     "{only} It may as well have made that call besides, or left the other out."
                 ),
             };
-            claim.message = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
+            claim.message.said = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
             claim.fix = FIX_SWAPPED.to_owned();
         }
         Reason::StayedInLoop { ddp } => {
@@ -250,7 +255,7 @@ fn minority(
             claim.certainty = Certainty::Likely;
             // A plan tells which of them it is.
             let told = log.plan.is_some();
-            claim.message = format!("{} {here}{waits}.", loops::stayed(&who, ddp, told));
+            claim.message.said = format!("{} {here}{waits}.", loops::stayed(&who, ddp, told));
             claim.fix = fix_loop(ddp).to_owned();
         }
         Reason::LeftLoop { ddp, rounds, short_by } => {
@@ -258,15 +263,15 @@ fn minority(
             claim.certainty = Certainty::Likely;
             let who = (who.as_str(), side.ranks.as_slice());
             let left = loops::left(who, ddp, rounds, short_by, passes.is_some());
-            claim.message = format!("{left} {here}{waits}.");
+            claim.message.said = format!("{left} {here}{waits}.");
             claim.fix = fix_loop(ddp).to_owned();
             let line = words::line_of(log, culprit, own.record);
             if short_by.is_none() && log.plan.is_none() {
                 let only = nobody_else_through(facts, row, &side.ranks, own);
-                claim.message += &only;
+                claim.message.said += &only;
                 // Nothing tells what stands behind the loop.
                 if !only.is_empty() || line.is_none() {
-                    claim.message +=
+                    claim.message.said +=
                         " If that is no call behind the loop, it is one call too many.";
                     claim.fix +=
                         &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
@@ -275,18 +280,18 @@ fn minority(
         }
     }
     let told_as = claim.kind != kind_of(side.difference);
-    if told_as && !claim.message.ends_with(history) {
+    if told_as {
         // What tells it is shown, whatever it is told as.
-        claim.message += history;
+        claim.message.said += history;
     }
     claim.certainty = mismatch.decided.at_most(claim.certainty);
     if told_as && mismatch.decided == Decided::ByHistory {
-        claim.message += &format!(" {} may be astray instead.", cap_ranks(majority));
+        claim.message.said += &format!(" {} may be astray instead.", cap_ranks(majority));
     }
     let further = further(facts.job, row.group, row.seq, culprit, peer);
     if !further.is_empty() {
         let it = if side.ranks.len() == 1 { "it" } else { "they" };
-        claim.message += &format!(" Further on {it} {}.", further.join("; "));
+        claim.message.said += &format!(" Further on {it} {}.", further.join("; "));
     }
     Some(ddp_passes::with(claim, passes))
 }

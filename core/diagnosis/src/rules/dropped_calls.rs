@@ -79,7 +79,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
              dropped the call: it holds what was called behind it only.{said}",
             cap_ranks(waiting),
             s(waiting),
-        ),
+        ).into(),
         fix: match kind {
             Kind::OpExtra => FIX_EXTRA.to_owned(),
             Kind::OpSkipped => fix_skipped(false),

@@ -85,7 +85,8 @@ fn alone_in_it(
             message: format!(
                 "{} Since then its calls were matched one too late, and it waits alone in {call}.",
                 extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
-            ),
+            )
+            .into(),
             fix: FIX_EXTRA.to_owned(),
             evidence: shown.to_vec(),
             ..base.clone()
@@ -123,7 +124,8 @@ fn alone_in_it(
             ranks(if row.absent.is_empty() { absent } else { &row.absent }),
             if absent.len() == 1 { "waits" } else { "wait" },
             if planned { "" } else { unsure },
-        ),
+        )
+        .into(),
         fix: FIX_EXTRA.to_owned(),
         evidence: shown.to_vec(),
         ..base.clone()
@@ -220,7 +222,7 @@ fn either(
             ranks(&waiting),
             if waiting.len() == 1 { "waits alone" } else { "wait alone" },
             if absent.len() == 1 { "waits" } else { "wait" },
-        ),
+        ).into(),
         fix: format!(
             "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
              logs{fix}"
@@ -258,7 +260,7 @@ fn odd_by_plan(
     if let [rank] = waiting.as_slice()
         && let Some(wrong) = wrong_group::of(facts, *rank, row).filter(|it| it.group == row.group)
     {
-        claim.message = format!("{} {}", wrong.said, claim.message);
+        claim.message.said = format!("{} {}", wrong.said, claim.message.said);
         claim.fix = wrong.fix;
     }
     Some(claim)
@@ -297,7 +299,8 @@ fn odd_by_others(
                 "{said} {} in {}.",
                 capital(&waits(&waiting)),
                 words::call(job.log, made),
-            ),
+            )
+            .into(),
             fix,
             evidence: shown.to_vec(),
             ..base.clone()
@@ -343,7 +346,7 @@ pub(crate) fn by_count(
                 odd.said,
                 waits(&waiting),
                 words::call(job.log, made),
-            ),
+            ).into(),
             fix: fix_skipped(is_ddp(&made.record.call.stack)),
             evidence: shown.to_vec(),
             ..base.clone()
@@ -381,7 +384,7 @@ pub(crate) fn by_count(
             words::call(job.log, made),
             ranks(absent),
             ranks(absent),
-        ),
+        ).into(),
         fix: FIX_EXTRA.to_owned(),
         evidence: shown.to_vec(),
         ..base.clone()
@@ -406,7 +409,8 @@ fn on_top(
             extra(&cap_ranks(&waiting), &deed, &label),
             capital(&waits(&waiting)),
             words::call(facts.job.log, made),
-        ),
+        )
+        .into(),
         culprits: waiting,
         seq: Some(deed.seq),
         op: Some(deed.op),

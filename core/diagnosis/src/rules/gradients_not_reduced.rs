@@ -52,7 +52,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
             s(&ranks),
             at_line(first.line.clone()),
             at_line(first.pass_line.clone()),
-        ),
+        ).into(),
         fix: fix.to_owned(),
         evidence: evidence.collect(),
         culprits: ranks,

@@ -134,7 +134,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, explained: bool) -> Option<Claim> {
         seq: None,
         op: Some("new_group".to_owned()),
         certainty: Certainty::Certain,
-        message: format!("{message} {rule} {}", outcome(clash.as_ref())),
+        message: format!("{message} {rule} {}", outcome(clash.as_ref())).into(),
         fix: "Call new_group for every group on every rank, in the same order, and keep the one that \
               the rank is in; or pass use_local_synchronization=True where only members call it, and have made \
               equally many groups before."

@@ -102,7 +102,8 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, namesakes: &Namesakes) -> Option<Clai
             ranks(&waiting),
             s(&waiting),
             words::short_call(log, other),
-        ),
+        )
+        .into(),
         fix: "Call new_group on every rank of the job, members or not, in the same order; or pass \
               use_local_synchronization=True where only members call it, and have made \
               equally many groups before."

@@ -47,7 +47,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
                 cap_ranks(&culprits),
                 words::call(log, first),
                 words::duration(by),
-            ),
+            ).into(),
             fix: "Look at what the rank did before the call: an evaluation, a checkpoint or a data loader \
                   that takes longer on it than a call may wait. Do it on all ranks, or in the background, or \
                   give init_process_group(timeout=…) more."

@@ -59,15 +59,9 @@ fn blame(facts: &Facts<'_, '_>, first: &Claim, rank: GlobalRank, seen: Vec<Made<
     victims.extend(&first.culprits);
     victims.retain(|victim| *victim != rank && facts.job.rank(*victim).is_some());
     let shown = seen.into_iter().map(|made| evidence(facts, made, "called"));
-    // What is likely of the missing is not any more.
-    let known =
-        [" Most likely ", " Either "].iter().filter_map(|guess| first.message.find(guess)).min();
-    let known = known.and_then(|end| first.message.get(..end)).unwrap_or(&first.message);
     Claim {
-        message: match first.kind {
-            Kind::RankMissing => known.to_owned(),
-            _ => first.message.clone(),
-        },
+        // What is likely of the missing is not any more.
+        message: first.message.said.clone().into(),
         culprits: vec![rank],
         also_victims: victims,
         certainty: Certainty::Likely,
@@ -106,7 +100,7 @@ fn by_calls(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Option<
             group: Some(mine.group),
             seq: own.record.seq,
             op: Some(mine.op.clone()),
-            message: since(&instead(job, &[*rank], own, theirs), &claim.message),
+            message: since(&instead(job, &[*rank], own, theirs), &claim.message.said).into(),
             fix: match differ.filter(|_| job.roles().same(mine.group, other.group)) {
                 Some(difference) => fix_of(difference).to_owned(),
                 None => fix_skipped(false),
@@ -130,7 +124,8 @@ fn by_line(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Option<C
         group: Some(own.record.call.group),
         seq: own.record.seq,
         op: Some(own.record.call.op.clone()),
-        message: format!("{} {}", instead(job, &[own.rank], own, theirs), claim.message),
+        message: format!("{} {}", instead(job, &[own.rank], own, theirs), claim.message.said)
+            .into(),
         fix: FIX_GROUP.to_owned(),
         ..claim
     })
@@ -196,8 +191,9 @@ fn by_numbers(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Optio
         kind,
         message: format!(
             "{} So most likely it {did}; which ones is not seen. {}",
-            one.said, claim.message
-        ),
+            one.said, claim.message.said
+        )
+        .into(),
         fix,
         ..claim
     })

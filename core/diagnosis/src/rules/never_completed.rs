@@ -83,7 +83,7 @@ pub(crate) fn never_completed(
             "{} all made {call}, {with} either the network or a device stalled, or the job was still \
              running when this was recorded.",
             words::cap_ranks(&waiting)
-        ),
+        ).into(),
         fix:
             "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
               in dmesg, link counters. If it was running, record again when it hangs."
@@ -126,7 +126,7 @@ fn alone(facts: &Facts<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Claim {
             made.rank,
             words::call(facts.job.log, made),
             made.rank,
-        ),
+        ).into(),
         fix: "Look up which ranks are in the group, and where each of them waits: let them all make this \
               call, in the same order as their calls of other groups. Every rank of the job calls \
               new_group, in the same order, also for groups that it is not in."
@@ -206,7 +206,7 @@ fn ended_on_some(
             ranks(&ended),
             ranks(&waiting),
             s(&waiting),
-        ),
+        ).into(),
         fix: format!("If the job was hung: {fix}. If it was running, record again when it hangs."),
         evidence: row.made.iter().take(8).map(|made| evidence(facts, *made, "called")).collect(),
         also_victims: waiting,

@@ -2,6 +2,7 @@
 //! else.
 
 use crate::claim::deed_text::{FIX_UNUSED, fix_skipped, skipped, unused};
+use crate::claim::message::{Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::deed::Reason;
 use crate::facts::loops::{alike_since, fix_loop, left_out};
@@ -69,7 +70,7 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, alone: &[GlobalRank]) -> Vec<Claim> 
         match row {
             Some(row) => found.extend(never_joined(facts, &ranks, row).map(|mut claim| {
                 if let Some(said) = monitored_barrier::said(facts, row, &claim.culprits) {
-                    claim.message = format!("{} In the log: \"{said}\".", claim.message);
+                    claim.message.added.push(format!("In the log: \"{said}\"."));
                 }
                 claim
             })),
@@ -141,7 +142,7 @@ pub(crate) fn never_joined(
         } else {
             Certainty::Certain
         },
-        message: String::new(),
+        message: String::new().into(),
         fix: String::new(),
         evidence: Vec::new(),
     };
@@ -186,11 +187,15 @@ pub(crate) fn never_joined(
                 true => Certainty::Likely,
                 false => Certainty::Undecidable,
             },
-            message: format!(
-                "Nothing was recorded of {}, and {} in {call}. {either}",
-                ranks(culprits),
-                waits(&waiting),
-            ),
+            message: Message {
+                said: format!(
+                    "Nothing was recorded of {}, and {} in {call}.",
+                    ranks(culprits),
+                    waits(&waiting)
+                ),
+                guess: Some(Guess::Several(either)),
+                ..Message::default()
+            },
             fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
                   device error, a preemption; ps shows a stopped process as T). If its dump exists, add it."
                 .to_owned(),
@@ -212,7 +217,7 @@ pub(crate) fn never_joined(
         let claim = Claim {
             kind,
             certainty: Certainty::Likely,
-            message: format!("{who} never called {call}; {there}. {why}"),
+            message: format!("{who} never called {call}; {there}. {why}").into(),
             fix: fix.to_owned(),
             evidence: shown,
             ..base
@@ -278,7 +283,8 @@ pub(crate) fn never_joined(
                         format!("{} {} {then}", wrong.said, skipped(&who, &deed, &group))
                     }
                     None => format!("{} {then}{or}", skipped(&who, &deed, &group)),
-                },
+                }
+                .into(),
                 fix: match wrong {
                     Some(wrong) => wrong.fix,
                     None => fix_skipped(deed.ddp),
@@ -294,7 +300,7 @@ pub(crate) fn never_joined(
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
                 certainty: deed.certainty,
-                message: format!("{} {there}.", unused(&who, &deed, &group)),
+                message: format!("{} {there}.", unused(&who, &deed, &group)).into(),
                 fix: FIX_UNUSED.to_owned(),
                 evidence: shown,
                 ..base
@@ -309,7 +315,8 @@ pub(crate) fn never_joined(
                     if ddp { "DDP training " } else { "" },
                     left_out(short_by),
                     waits(&waiting)
-                ),
+                )
+                .into(),
                 fix: fix_loop(ddp).to_owned(),
                 certainty: base.certainty.max(tie).max(Certainty::Likely),
                 evidence: shown,
@@ -360,7 +367,7 @@ pub(crate) fn never_joined(
         false => (tie, or),
     };
     Some(Claim {
-        message: format!("{who} never called {call}; {there}.{stands}{alike}{or}"),
+        message: format!("{who} never called {call}; {there}.{stands}{alike}{or}").into(),
         fix: fix_never_joined(facts, first, made),
         certainty: base.certainty.max(sure),
         evidence: shown,

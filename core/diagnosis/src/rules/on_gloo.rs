@@ -19,7 +19,7 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claim: &mut Claim) {
         claim.op.as_deref(),
         Some("broadcast" | "scatter" | "gather" | "send" | "recv" | "isend" | "irecv")
     );
-    claim.message += match (claim.kind, one_way) {
+    claim.message.said += match (claim.kind, one_way) {
         (Kind::SizeMismatch, true) => {
             " gloo itself does not compare sizes: what is smaller than the room for it leaves the \
              rest as it was, and the ranks go on with that; what is larger ends the receiver's \

@@ -102,7 +102,7 @@ fn recorded(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
         claim.certainty = claim.certainty.max(Certainty::Likely);
     }
     if may_come {
-        claim.message += queued_behind::MAY_COME;
+        claim.message.said += queued_behind::MAY_COME;
     }
     claim
 }
@@ -128,7 +128,7 @@ fn alone(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     claim.certainty = Certainty::Likely;
     claim.group = Some(row.group);
     (claim.seq, claim.op) = (Some(row.seq), Some(made.record.call.op.clone()));
-    claim.message = since(&said, &claim.message);
+    claim.message.said = since(&said, &claim.message.said);
     claim
 }
 
@@ -138,7 +138,7 @@ fn miscounted(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Option<Clai
     let odd = call_counts::odd_one(job, &facts.graph.tightest(sink).ranks)?;
     let mut claim = blame(circle.clone(), sink, &[odd.rank]);
     claim.certainty = Certainty::Likely;
-    claim.message = since(&odd.said, &circle.message);
+    claim.message.said = since(&odd.said, &circle.message.said);
     let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     // It has gone on without a call in which others wait.
     let left_out = rows.filter(|row| odd.fewer && row.lacks(odd.rank)).min_by_key(|row| row.seq);
@@ -171,8 +171,8 @@ fn either(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
               that left a call out before: the recording cannot tell."
         }
     };
-    let message = circle.message + said;
-    Claim { certainty: Certainty::Likely, message, ..circle }
+    let message = circle.message.said + said;
+    Claim { certainty: Certainty::Likely, message: message.into(), ..circle }
 }
 
 /// `Rank 2 called all_reduce #1 of default_pg (train.py:9) where rank 0 called all_reduce #2 of tp
@@ -291,9 +291,9 @@ fn tied(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     let message = format!(
         "{} The programs make different calls of {label} ({calls}): one side leaves some out, or the \
          other makes some too many, and nothing tells which.",
-        circle.message
+        circle.message.said
     );
-    Claim { certainty: Certainty::Undecidable, message, ..circle }
+    Claim { certainty: Certainty::Undecidable, message: message.into(), ..circle }
 }
 
 /// Where a rank never came to a call since it left out one of that group before, as its calls in all its groups
@@ -328,7 +328,7 @@ fn as_never(
 ) -> Claim {
     let job = facts.job;
     let circle = blame(circle, sink, &[broken.rank]);
-    let message = circle.message.clone() + &broken.said;
+    let message = circle.message.said.clone() + &broken.said;
     let order = circle.fix.clone();
     let mut rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     let due = rows.find(|row| row.group == broken.due && row.lacks(broken.rank));
@@ -336,10 +336,10 @@ fn as_never(
     let Some(made) = made else {
         let left_out = words::uncapital(&fix_skipped(false));
         let fix = format!("{order} If it left a call out: {left_out}");
-        return Claim { certainty: Certainty::Likely, message, fix, ..circle };
+        return Claim { certainty: Certainty::Likely, message: message.into(), fix, ..circle };
     };
     let deed = Deed::of(job, made.record, made.rank);
-    let circle = Claim { certainty: Certainty::Likely, message, ..circle };
+    let circle = Claim { certainty: Certainty::Likely, message: message.into(), ..circle };
     let mut claim = tell(facts, circle, &[broken.rank], broken.due, Reason::Skipped(deed));
     claim.fix += &format!(" If it makes the two in the other order: {}", words::uncapital(&order));
     claim
@@ -356,7 +356,7 @@ fn other_group(circle: Claim, group: GroupId, said: &str) -> Claim {
     Claim {
         kind: Kind::OpExtra,
         group: Some(group),
-        message: since(said, &circle.message),
+        message: since(said, &circle.message.said).into(),
         fix: FIX_GROUP.to_owned(),
         ..circle
     }
@@ -400,7 +400,7 @@ pub(crate) fn tell(
         (claim.seq, claim.certainty) = (Some(deed.told_seq()), deed.certainty);
         claim.op = Some(deed.op);
     }
-    claim.message = since(&said, &claim.message);
+    claim.message.said = since(&said, &claim.message.said);
     claim.fix = fix;
     claim
 }

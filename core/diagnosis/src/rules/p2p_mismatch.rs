@@ -47,7 +47,8 @@ pub(crate) fn p2p_sizes(facts: &Facts<'_, '_>) -> Vec<Claim> {
                 words::call(log, send),
                 words::call(log, pending.made),
                 on_gloo::of_message(facts, got, sent),
-            ),
+            )
+            .into(),
             fix:
                 "Give both sides a tensor of the same shape and dtype; if the size varies, send it \
                   first."
@@ -85,7 +86,8 @@ pub(crate) fn tags(facts: &Facts<'_, '_>, send: Made<'_>, receive: Made<'_>) -> 
             receive.rank,
             receives.tag,
             words::short_call(log, receive),
-        ),
+        )
+        .into(),
         fix: "Give both sides the same tag, and make the calls of one tag in the same order."
             .to_owned(),
         evidence: vec![evidence(facts, send, "sends"), evidence(facts, receive, "receives")],

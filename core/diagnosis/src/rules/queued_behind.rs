@@ -66,7 +66,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Optio
             seq: Some(first.seq),
             op: Some(op.clone()),
             certainty: Certainty::Undecidable,
-            message: since(&said, &circle.message),
+            message: since(&said, &circle.message.said).into(),
             ..circle.clone()
         });
     }
@@ -96,7 +96,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Optio
         seq: Some(deed.told_seq()),
         op: Some(op.clone()),
         certainty: Certainty::Likely,
-        message: since(&said, &circle.message) + MAY_COME,
+        message: (since(&said, &circle.message.said) + MAY_COME).into(),
         fix: fix_skipped(deed.ddp),
         ..circle.clone()
     })

@@ -104,7 +104,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
     if let Some(lost) = store_wait::of_death(facts, rank) {
         return Some(Claim {
             group: call.map(|made| made.record.call.group).filter(|_| row.is_some()),
-            message: format!("{}{waiting}", lost.message),
+            message: format!("{}{waiting}", lost.message.said).into(),
             ..lost
         });
     }
@@ -137,7 +137,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!("{who} died{at}: {}{stood}{waiting}{others}", sentence(&how)),
+        message: format!("{who} died{at}: {}{stood}{waiting}{others}", sentence(&how)).into(),
         fix: fix.to_owned(),
         evidence: shown,
     })
@@ -176,7 +176,8 @@ fn models_differ(
             "The ranks gave DDP different models: {}.{tie} Its constructor ended the job: \"{}\"",
             sides.said,
             said.trim()
-        ),
+        )
+        .into(),
         fix: fix.to_owned(),
         evidence: sides.culprits.iter().take(16).map(seen).collect(),
     }

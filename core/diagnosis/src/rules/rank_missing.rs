@@ -1,5 +1,6 @@
 //! Findings of ranks of which nothing was recorded, where no call waits for them alone.
 
+use crate::claim::message::{Doubt, Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
@@ -40,8 +41,8 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
         .copied()
         .filter(|rank| rows_without(facts, *rank).next().is_some())
         .collect();
-    let most_likely = match all {
-        _ if !missed.is_empty() => format!(
+    let guess = match all {
+        _ if !missed.is_empty() => Guess::Several(format!(
             "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does not tell \
              from its end; or it ended well, and {} {} stuck behind it, in code of {} own: others wait \
              for {} as well.",
@@ -49,12 +50,12 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             if missed.len() == 1 { "is" } else { "are" },
             if missed.len() == 1 { "its" } else { "their" },
             if missed.len() == 1 { "it" } else { "them" },
-        ),
-        true => format!(
+        )),
+        true => Guess::Several(format!(
             "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does \
              not tell from its end; or the job ended well, and a dump is left out."
-        ),
-        false => format!("Most likely {it} crashed or {was} killed, and that call failed."),
+        )),
+        false => Guess::Likely(format!("{it} crashed or {was} killed, and that call failed.")),
     };
     // Either side of what cannot be decided. That several are stuck by themselves behind one call is no
     // match for one that is gone.
@@ -73,13 +74,16 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             true => Certainty::Undecidable,
             false => Certainty::Likely,
         },
-        message: format!(
-            "Nothing was recorded of {}, and the last call of {} was one with {with}: {}. \
-             {most_likely}",
-            ranks(lost),
-            ranks(&partners),
-            words::call(job.log, made),
-        ),
+        message: Message {
+            said: format!(
+                "Nothing was recorded of {}, and the last call of {} was one with {with}: {}.",
+                ranks(lost),
+                ranks(&partners),
+                words::call(job.log, made),
+            ),
+            guess: Some(guess),
+            ..Message::default()
+        },
         fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
               device error, a preemption). If its dump exists, add it."
             .to_owned(),
@@ -104,21 +108,20 @@ pub(crate) fn doubt(claims: &mut [Claim]) {
                 | Kind::CallNeverCompleted
                 | Kind::RunFailed
         );
-        !none && claim.certainty != Certainty::Undecidable
+        !none && claim.sure() != Certainty::Undecidable
     };
     if !claims.iter().any(reason) {
         return;
     }
     let sure = |claim: &&mut Claim| {
-        claim.kind == Kind::RankMissing && claim.certainty != Certainty::Undecidable
+        claim.kind == Kind::RankMissing && claim.sure() != Certainty::Undecidable
     };
     for claim in claims.iter_mut().filter(sure) {
-        claim.certainty = Certainty::Undecidable;
-        claim.message = format!(
-            "{} But what else is told is reason enough for a hang: whether {} came cannot be told.",
-            claim.message,
+        let text = format!(
+            "But what else is told is reason enough for a hang: whether {} came cannot be told.",
             ranks(&claim.culprits)
         );
+        claim.doubt(Doubt::not_seen(Certainty::Undecidable, text));
     }
 }
 
@@ -161,7 +164,7 @@ pub(crate) fn not_needed(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Clai
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Undecidable,
-        message,
+        message: message.into(),
         fix: "Add the missing dumps if they exist; a rank without one may have crashed before it \
               could write: look at the end of its log."
             .to_owned(),

@@ -25,11 +25,12 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         let hangs = |claim: &&mut Claim| claim.culprits == [rank] && !passes(claim.kind);
         match claims.iter_mut().find(hangs) {
             Some(claim) => {
-                // Where it stands may say so already.
-                if !claim.message.contains("SIGSTOP") {
+                // Where it stands says so already.
+                let told = claim.kind == Kind::RankNeverJoined && signalled(facts, rank);
+                if !told {
                     let line = stands(facts, rank).1.frame.filter(|_| signalled(facts, rank));
                     let at = line.map(|line| format!(", at {line}")).unwrap_or_default();
-                    claim.message = format!("{} At the end {how}{at}.", claim.message);
+                    claim.message.added.push(format!("At the end {how}{at}."));
                 }
                 if claim.kind == Kind::RankNeverJoined {
                     claim.fix = FIX.to_owned();
@@ -90,7 +91,7 @@ fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
         seq: made.and_then(|made| made.record.seq),
         op: made.map(|made| made.record.call.op.clone()),
         certainty: if how == STOPPED { Certainty::Certain } else { Certainty::Likely },
-        message,
+        message: message.into(),
         fix: FIX.to_owned(),
         evidence: vec![seen],
     }

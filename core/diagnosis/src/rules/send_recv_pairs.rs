@@ -84,7 +84,7 @@ pub(crate) fn never_completed(facts: &Facts<'_, '_>) -> Option<Claim> {
             words::call(log, send),
             receive.rank,
             words::call(log, receive),
-        ),
+        ).into(),
         fix: "If the job was hung, compare the tag= of the two calls, then look at the network and the \
               devices. If it was running, record again when it hangs."
             .to_owned(),

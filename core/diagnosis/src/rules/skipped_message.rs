@@ -81,7 +81,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink) -> Option<Claim> {
                      tell"
                 }
             },
-        ),
+        ).into(),
         fix:
             "Make the same number of sends and receives on both sides: look for a microbatch that \
               one stage leaves out, and for counts that each rank works out for itself."

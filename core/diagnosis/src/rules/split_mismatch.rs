@@ -48,7 +48,7 @@ pub(crate) fn ended_unequal(facts: &Facts<'_, '_>) -> Option<Claim> {
     let found = unequal.filter(|(row, _)| fitted_before(facts, row).is_some());
     let found = found.map(|(row, claim)| (row.first_ps(), row.group, claim));
     let (_, _, mut claim) = found.min_by_key(|(first_ps, group, _)| (*first_ps, *group))?;
-    claim.message +=
+    claim.message.said +=
         " All came out of it: gloo lets that pass, with wrong data, or raises an error.";
     Some(claim)
 }
@@ -108,7 +108,8 @@ fn claim(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
             first.sends,
             first.to.rank,
             first.expects,
-        ),
+        )
+        .into(),
         fix: match even {
             true => FIX_EVEN,
             false => FIX,

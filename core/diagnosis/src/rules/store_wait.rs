@@ -133,7 +133,7 @@ pub(crate) fn of_death(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim>
             let message = format!(
                 "{} {makes} {what} only {late} after the timeout of {}, which waited for {} in {}{} \
                  and raised {raised}.",
-                at_line(plan, *sets, lost.at, *line),
+                at_line(plan, "Rank", *sets, lost.at, *line),
                 words::ranks(&readers),
                 if clients { "its clients" } else { "it" },
                 lost.wait.call,
@@ -183,7 +183,7 @@ fn behind(
                 lost.wait.call,
                 lost.wait.awaited,
                 place(plan, lost.at),
-                lower(at_line(plan, *sets, lost.at, *line)),
+                at_line(plan, "rank", *sets, lost.at, *line),
             ))
         })
         .collect();
@@ -270,7 +270,7 @@ fn claim(
         seq: None,
         op: None,
         certainty: Certainty::Certain,
-        message,
+        message: message.into(),
         fix: fix.to_owned(),
         evidence,
     }
@@ -294,13 +294,15 @@ fn place(plan: &Plan, at: Option<SourceLine>) -> String {
 }
 
 /// `Rank 1 (train.py:7)`, in the source that the other one stands in.
-fn at_line(plan: &Plan, rank: GlobalRank, other: Option<SourceLine>, line: u32) -> String {
+fn at_line(
+    plan: &Plan,
+    noun: &str,
+    rank: GlobalRank,
+    other: Option<SourceLine>,
+    line: u32,
+) -> String {
     let at = other.map(|other| SourceLine { line, ..other });
-    format!("Rank {rank}{}", place(plan, at))
-}
-
-fn lower(text: String) -> String {
-    text.replacen("Rank", "rank", 1)
+    format!("{noun} {rank}{}", place(plan, at))
 }
 
 fn sorted(ranks: &[GlobalRank]) -> Vec<GlobalRank> {

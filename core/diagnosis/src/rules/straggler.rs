@@ -343,7 +343,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, slow: &Straggler) -> Claim {
             words::count(slow.calls, "call"),
             ranks(&others),
             words::duration(slow.median_ps),
-        ),
+        ).into(),
         fix: match slow.ranks.len() {
             1 => "Compare this rank's time between the calls with the others': its data loader, its \
                   machine's load, its device's clocks and temperature.",

@@ -83,7 +83,7 @@ fn other_roots(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
                 cap_ranks(&culprits),
                 words::call(job.log, *made),
             ),
-        },
+        }.into(),
         fix: "Pass the same src= or dst= on every rank; it must not depend on the rank. \
               NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=COLL logs the root of every call."
             .to_owned(),
@@ -119,7 +119,7 @@ fn other_splits(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
             cap_ranks(&row.waiting()),
             words::call(job.log, *made),
             words::ranks(&culprits),
-        ),
+        ).into(),
         fix: FIX_SPLITS.to_owned(),
         evidence: row.made.iter().take(8).map(|made| evidence(facts, *made, "called")).collect(),
         culprits,
@@ -177,7 +177,7 @@ pub(crate) fn odd_sizes(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
             sides(&own).1,
             sides(other).0,
             sides(other).1,
-        ),
+        ).into(),
         fix: FIX_SPLITS.to_owned(),
         evidence: row.made.iter().take(8).map(|made| evidence(facts, *made, "called")).collect(),
         culprits: odd,
@@ -277,7 +277,8 @@ pub(crate) fn unequal_totals(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Cla
             words::call(facts.job.log, *made),
             total.0,
             total.1,
-        ),
+        )
+        .into(),
         fix: FIX_SPLITS.to_owned(),
         evidence: row.made.iter().take(8).map(|made| evidence(facts, *made, "called")).collect(),
     })

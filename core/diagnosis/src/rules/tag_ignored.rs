@@ -46,7 +46,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
         seq: None,
         op: Some("recv".to_owned()),
         certainty: Certainty::Certain,
-        message: first?,
+        message: first?.into(),
         fix: "Make the sends and receives of the two ranks in the same order on both sides. gloo and MPI match by \
               tag, NCCL does not."
             .to_owned(),

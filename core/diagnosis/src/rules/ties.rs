@@ -85,7 +85,7 @@ pub(crate) fn tie(facts: &Facts<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
         certainty: Certainty::Undecidable,
-        message: String::new(),
+        message: String::new().into(),
         fix: fix_of(difference).to_owned(),
         evidence: shown,
     };
@@ -107,7 +107,7 @@ pub(crate) fn tie(facts: &Facts<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
                 words::group_label(log, row.group),
                 ranks(&uneven.stayed),
                 said.join("; "),
-            ),
+            ).into(),
             fix: fix.to_owned(),
             ..base
         });
@@ -137,7 +137,8 @@ pub(crate) fn tie(facts: &Facts<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
             words::group_label(log, row.group),
             said.join("; "),
             or.unwrap_or_default(),
-        ),
+        )
+        .into(),
         fix,
         ..base
     })

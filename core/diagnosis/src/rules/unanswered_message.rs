@@ -44,7 +44,8 @@ pub(crate) fn silent(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
             "Rank {rank} waits in {}, and rank {} has no {answer} left that would meet it.",
             words::call(log, first.made),
             first.peer,
-        ),
+        )
+        .into(),
         fix: format!(
             "Make one {answer} on rank {} for every {} on rank {rank}, with the same tag and group.",
             first.peer, call.op
@@ -90,7 +91,7 @@ fn crossed(facts: &Facts<'_, '_>, rank: GlobalRank, expected: &PendingP2p<'_>) -
             words::call(log, expected.made),
             mine.op,
             own.peer,
-        ),
+        ).into(),
         fix: format!(
             "Name the rank there that the other side is: {} {word} rank {their}. If rank {} is meant, it \
              has to make one {answer} more, and rank {rank} one call more that meets rank {their}'s.",
@@ -125,7 +126,7 @@ fn both_wait(facts: &Facts<'_, '_>, own: &PendingP2p<'_>, other: &PendingP2p<'_>
             words::call(log, one),
             two.rank,
             words::call(log, two),
-        ),
+        ).into(),
         fix: "Let one of the two make the other kind of call there: a send for a recv, with the same \
               tag and group."
             .to_owned(),
@@ -201,7 +202,7 @@ pub(crate) fn unanswered(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Clai
             Some(_) if !either => Certainty::Certain,
             _ => Certainty::Likely,
         },
-        message: format!("{what} rank {} waits in {call}.{ended}{or}", made.rank),
+        message: format!("{what} rank {} waits in {call}.{ended}{or}", made.rank).into(),
         fix: if in_store {
             format!("Look at where rank {rank} stands: it does not get as far as the store.")
         } else {
@@ -273,7 +274,7 @@ fn too_many(facts: &Facts<'_, '_>, pending: &PendingP2p<'_>) -> Claim {
              groups of the kind have ended with as many calls as rank {peer} made: most likely rank \
              {rank} made one too many.",
             words::call(facts.job.log, pending.made),
-        ),
+        ).into(),
         fix: "Make the same number of sends and receives on both sides: look for a microbatch too many, \
               and for counts that each rank works out for itself."
             .to_owned(),

@@ -54,7 +54,7 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, known: &[Claim]) -> Vec<Claim> {
                  other left it out.",
                 cap_ranks(&came),
                 ranks(&others)
-            ),
+            ).into(),
             fix: FIX_EXTRA.to_owned(),
             evidence: row.made.iter().take(8).map(|made| evidence(facts, *made, "called")).collect(),
         });

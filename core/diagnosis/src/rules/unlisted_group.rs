@@ -67,7 +67,7 @@ pub(crate) fn alone_in_groups(facts: &Facts<'_, '_>, explained: bool) -> Option<
                     ": if the one that is waited for in vain is another, that one left the call out",
                 _ => "",
             },
-        ),
+        ).into(),
         culprits,
         also_victims: Vec::new(),
         group: Some(first.record.call.group),

@@ -122,7 +122,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         seq: None,
         op: Some(op.clone()),
         certainty,
-        message,
+        message: message.into(),
         fix,
         evidence: shown.collect(),
     })

@@ -72,7 +72,7 @@ pub(crate) fn differing(
             true => wrong.certainty,
             false => decided.at_most(wrong.certainty.min(sure)),
         },
-        message: wrong.said,
+        message: wrong.said.into(),
         fix: wrong.fix,
         ..claim.clone()
     })
@@ -106,7 +106,7 @@ pub(crate) fn by_count(
             words::group_label(job.log, moved.fewer),
             words::capital(&waits(&waiting)),
             words::call(job.log, row.of(*rank)?),
-        ),
+        ).into(),
         fix: FIX_GROUP.to_owned(),
         evidence: shown.to_vec(),
         ..base.clone()

@@ -2,7 +2,8 @@
 //! slow: what `tests/data/flight-recorder-jobs/jobs.py` did, and what can be known of it.
 
 use super::{cases, files, found, report};
-use crate::{Certainty, Kind, Report, add_log, diagnose_recording};
+use crate::facts::other_sources::OtherSources;
+use crate::{Certainty, Kind, Report, diagnose_recording};
 use lockstep_formats::flight_recorder::read_files;
 use lockstep_formats::job_log::{Heard, read};
 use std::sync::Arc;
@@ -166,11 +167,13 @@ fn no_job_is_forgotten() {
 /// What seems to be a call on top is one behind a barrier that the rank left out, where gloo says so.
 #[test]
 fn a_log_tells_of_the_barrier_that_no_recorder_holds() {
-    let mut report = of_case("monitored");
+    let case = files(&cases().with_file_name("flight-recorder-jobs").join("monitored"));
+    let case = case.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
     let log = read(
         b"[rank0]: RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 3000 ms\n",
     );
-    add_log(&mut report, &Heard::of([("log", &log, None)]));
+    let heard = Heard::of([("log", &log, None)]);
+    let report = crate::diagnose_dumps(&read_files(case).unwrap(), heard, None);
     assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![3])], "{}", report.to_text());
     let finding = &report.findings[0];
     assert_eq!(finding.certainty, Certain);
@@ -189,8 +192,9 @@ fn a_log_of_raised_shapes_tells_of_the_odd_model() {
     let judged = |ranks: &[u32], world: u32| {
         let text = ranks.iter().map(|rank| says(*rank)).collect::<String>();
         let log = read(text.as_bytes());
-        let mut report = Report::healthy(world);
-        add_log(&mut report, &Heard::of([("log", &log, None)]));
+        let heard = Heard::of([("log", &log, None)]);
+        let sources = OtherSources { heard, ..OtherSources::default() };
+        let report = crate::diagnose_logs(Report::healthy(world), &sources);
         (found(&report), report.findings[0].certainty)
     };
     let odd = |ranks: &[u32]| vec![(Kind::DdpModelMismatch, ranks.to_vec())];

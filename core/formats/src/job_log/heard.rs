@@ -103,6 +103,8 @@ impl Heard {
         heard
             .statements
             .retain(|it| !matches!(it.said, Said::Exited { .. }) || !raised.contains(&it.rank));
+        // The same message may stand in the logs of several ranks.
+        heard.statements.dedup_by(|b, a| (a.rank, &a.said) == (b.rank, &b.said));
         heard
     }
 

@@ -1,0 +1,163 @@
+//! Decides between what the calls show and what the logs say.
+
+use crate::claim::Claim;
+use crate::claim::message::Message;
+use crate::facts::other_sources::OtherSources;
+use crate::kinds::Kind;
+use crate::logs;
+use crate::logs::{ended_ranks, gave_up, watchdogs};
+use crate::report::Certainty;
+use lockstep_core::rank::GlobalRank;
+use lockstep_formats::job_log::{Heard, Said};
+use std::collections::BTreeSet;
+
+/// Whom `torch.multiprocessing` means is not said by a rank.
+const SPAWNED: &str = "torch.multiprocessing numbers the processes that it starts, and what it says of \
+                       process N is told of rank N, as spawn() has it by default: where a job counts its \
+                       ranks otherwise, or has several machines, it is another rank.";
+
+/// So many errors of processes whose rank nothing tells are notes.
+const UNNAMED: usize = 4;
+
+/// The claims of the calls, most important first, together with those of the logs: a claim of the same ranks takes
+/// the log's word for the kind, anything else stands beside it. `world` ranks are known of, 0 where there are no
+/// calls.
+pub(crate) fn decide(
+    of_calls: Vec<Claim>,
+    sources: &OtherSources<'_>,
+    world: u32,
+    notes: &mut Vec<String>,
+) -> Vec<Claim> {
+    let heard = &sources.heard;
+    let mut claims = of_calls;
+    let from_calls = !claims.is_empty();
+    for (job, own) in &heard.jobs {
+        let own = OtherSources { heard: own.clone(), ..OtherSources::default() };
+        let apart = decide(Vec::new(), &own, 0, notes);
+        claims.extend(apart.into_iter().map(|mut claim| {
+            let said = &claim.message.said;
+            claim.message.said = format!("Of the job whose lines begin with ({job} pid=…): {said}");
+            claim
+        }));
+    }
+    if heard.jobs.len() > 1 {
+        let names: Vec<&str> = heard.jobs.keys().map(String::as_str).collect();
+        notes.push(format!(
+            "One log holds the lines of several jobs ({}): the ranks of each were compared with each other only.",
+            names.join(", ")
+        ));
+    }
+    for claim in &mut claims {
+        gave_up::clear(claim, heard, world);
+    }
+    for logged in logs::claims(heard, world) {
+        add(&mut claims, logged, heard, from_calls);
+    }
+    // Calls tell more of a disagreement than the one line that each watchdog writes.
+    let alone = claims.is_empty();
+    for logged in watchdogs::differing(&heard.statements, heard.world(world)) {
+        match claims.iter_mut().find(|known| known.culprits == logged.culprits) {
+            Some(known) => known.evidence.extend(logged.evidence),
+            None if alone => claims.push(logged),
+            None => {}
+        }
+    }
+    // Who waits in what no recorder holds is told by the log: that all of them wait for nothing is not so.
+    let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.sure() == sure;
+    let named = claims.iter().filter(|it| never(it, Certainty::Certain));
+    let named: Vec<GlobalRank> = named.flat_map(|it| it.culprits.clone()).collect();
+    claims.retain(|claim| {
+        !never(&claim, Certainty::Undecidable)
+            || !named.iter().any(|rank| claim.culprits.contains(rank))
+    });
+    if claims.is_empty() {
+        claims.extend(ended_ranks::unnamed(&heard.unnamed));
+    } else {
+        // That others gave up is no news beside what they gave up on.
+        let raised = heard.unnamed.iter().filter(|it| !matches!(it.said, Said::GaveUp { .. }));
+        notes.extend(raised.take(UNNAMED).map(ended_ranks::note));
+    }
+    if heard.spawned && !claims.is_empty() {
+        notes.push(SPAWNED.to_owned());
+    }
+    claims
+}
+
+/// Adds a claim of the logs to those that are known, or to the one that it explains. Some are `from_calls`.
+fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) {
+    let same = |known: &Claim| known.culprits == logged.culprits;
+    let guess = logged.sure() != Certainty::Certain
+        && matches!(
+            logged.kind,
+            Kind::RankNeverJoined
+                | Kind::CallNeverCompleted
+                | Kind::OpExtra
+                | Kind::CollectiveMismatch
+        );
+    // That others timed out is no news beside what they timed out of.
+    let undecided = logged.sure() == Certainty::Undecidable && !claims.is_empty();
+    let among_calls = from_calls && !claims.iter().any(same);
+    // A connection that is closed says that a process ended, and not why: where calls tell of a hang, it
+    // may be one that was ended because of that.
+    let closed = logged.kind == Kind::RankDied && !ended_ranks::says_of(heard, &logged.culprits);
+    if (guess || closed) && (undecided || among_calls) {
+        return;
+    }
+    // Who goes on without a barrier that no recorder holds seems to make a call on top.
+    let passed_by = |known: &Claim| {
+        let sure = logged.kind == Kind::RankNeverJoined && logged.sure() < known.sure();
+        sure && known.kind == Kind::OpExtra && same(known)
+    };
+    let explained = claims.iter_mut().find(|known| {
+        let among = known.culprits.iter().all(|rank| logged.culprits.contains(rank));
+        let told = known.kind == logged.kind || leaves_cause_open(known.kind) || passed_by(known);
+        // Nothing is known of who left no dump, but for what others' logs say.
+        let lost = known.kind == Kind::RankMissing && same(known);
+        among && told && (lost || known.sure() != Certainty::Undecidable)
+    });
+    match explained {
+        Some(known) => {
+            if logged.kind != Kind::RankNeverJoined || passed_by(known) {
+                // What was guessed or doubted is known now.
+                let said = format!("{} {}", logged.message.text(), known.message.said);
+                let added = std::mem::take(&mut known.message.added);
+                known.message = Message { said, added, ..Message::default() };
+                (known.kind, known.certainty, known.fix) =
+                    (logged.kind, logged.certainty, logged.fix);
+            }
+            known.evidence.extend(logged.evidence);
+        }
+        None if closed && from_calls => {}
+        None => claims.push(logged),
+    }
+}
+
+/// True of a kind that says what a rank did not do, and not why: a log may know.
+fn leaves_cause_open(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::RankNeverJoined
+            | Kind::DdpUnusedParameters
+            | Kind::DdpModelMismatch
+            | Kind::DdpUnevenInputs
+            | Kind::LoopShorter
+            | Kind::CallNeverCompleted
+            | Kind::RankMissing
+    )
+}
+
+/// How many ranks the job has: those that are known from calls, and whom the logs and the claims name.
+pub(crate) fn world_size(from_calls: u32, claims: &[Claim], heard: &Heard) -> u32 {
+    let of_jobs = heard.jobs.values().map(|own| world_size(0, &[], own));
+    let named = claims.iter().flat_map(|claim| claim.culprits.iter().copied());
+    let said = heard.statements.iter().map(|it| it.rank);
+    let ranks: BTreeSet<GlobalRank> = named.chain(said).collect();
+    let above = ranks.last().map_or(0, |rank| rank.0.saturating_add(1));
+    // A process whose rank nothing tells is one all the same.
+    let told = !heard.is_empty() || !heard.wrote.is_empty();
+    let above = match from_calls == 0 && told {
+        true => heard.world(above).max(1),
+        false => above,
+    };
+    of_jobs.fold(from_calls.max(above), u32::max)
+}
