@@ -8,7 +8,7 @@ use crate::output_file::{FileKind, Overwrite, write_plan};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use hub::{Hub, Noted};
-use launch::Launch;
+use launch::{Launch, Launcher};
 use lockstep_clusters::compute_card;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::words::rank_list;
@@ -89,6 +89,8 @@ struct RecorderOptions<'a> {
     card: Option<CardRates>,
     module: bool,
     code: Option<&'a str>,
+    launcher: Launcher,
+    local_rank_argument: Option<&'static str>,
     script: &'a str,
     arguments: &'a [String],
 }
@@ -196,7 +198,7 @@ fn sizes(arguments: &Arguments, launch: &Launch) -> Result<(u32, u32)> {
     let per_node = arguments.ranks_per_node.or(launch.ranks_per_node);
     let launched =
         launch.ranks_per_node.map(|ranks| ranks.saturating_mul(launch.nodes.unwrap_or(1)));
-    let Some(world_size) = arguments.world_size.or(launched) else {
+    let Some(world_size) = arguments.world_size.or(launch.world_size).or(launched) else {
         bail!("say how many ranks the job has: lockstep record --world-size 8 -- {}", launch.script)
     };
     if world_size == 0 || world_size > MAX_PROCESSES.min(MAX_WORLD_SIZE) {
@@ -222,6 +224,13 @@ fn default_output(launch: &Launch) -> PathBuf {
 
 fn file_name(script: &str) -> String {
     script.rsplit('/').next().unwrap_or(script).to_owned()
+}
+
+/// How `torch.distributed.launch` passes the local rank: as PyTorch 1 spelled it if the script knows only that.
+fn local_rank_argument(launch: &Launch) -> Option<&'static str> {
+    let text = std::fs::read_to_string(&launch.script).unwrap_or_default();
+    let old = text.contains("--local_rank") && !text.contains("--local-rank");
+    launch.local_rank_argument.then_some(if old { "--local_rank" } else { "--local-rank" })
 }
 
 /// Runs the script as all its ranks.
@@ -253,6 +262,8 @@ fn record(
         }),
         module: launch.module,
         code: launch.code.as_deref(),
+        launcher: launch.launcher,
+        local_rank_argument: local_rank_argument(launch),
         script: &launch.script,
         arguments: &launch.arguments,
     };

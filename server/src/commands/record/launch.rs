@@ -1,7 +1,21 @@
 //! The command line that starts a script: `train.py --epochs 1`, `-m package.train`, `torchrun … train.py`.
 
 use anyhow::{Result, bail};
+use serde::Serialize;
 use std::path::Path;
+
+/// Who starts the ranks, and so which variables they find in their environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Launcher {
+    /// `RANK`, `LOCAL_RANK`, `WORLD_SIZE`.
+    #[default]
+    Torchrun,
+    /// `SLURM_PROCID` and its like.
+    Slurm,
+    /// `OMPI_COMM_WORLD_RANK`, `PMI_RANK`.
+    Mpi,
+}
 
 /// What is to be run, and on how many ranks if the command line says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +32,12 @@ pub(super) struct Launch {
     pub(super) nodes: Option<u32>,
     /// torchrun's `--nproc-per-node`.
     pub(super) ranks_per_node: Option<u32>,
+    /// All ranks, as srun and mpirun say it.
+    pub(super) world_size: Option<u32>,
+    /// Who starts the ranks.
+    pub(super) launcher: Launcher,
+    /// True for `torch.distributed.launch`, which passes `--local-rank`.
+    pub(super) local_rank_argument: bool,
 }
 
 /// Modules that start a script on several ranks, as `python -m` names them.
@@ -43,8 +63,11 @@ impl Launch {
             bail!("name the script behind `--`: lockstep record --world-size 8 -- train.py")
         };
         let program = first.rsplit('/').next().unwrap_or(first);
-        if program == "torchrun" {
-            return Launch::of_torchrun(rest);
+        match program {
+            "torchrun" => return Launch::of_torchrun(rest),
+            "srun" => return Launch::of_srun(rest),
+            "mpirun" | "mpiexec" => return Launch::of_mpirun(rest),
+            _ => {}
         }
         let is_python = program.starts_with("python")
             && program.trim_start_matches("python").chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -56,7 +79,9 @@ impl Launch {
         match words {
             [flag, module, rest @ ..] if flag == "-m" => {
                 if LAUNCHERS.contains(&module.as_str()) {
-                    return Launch::of_torchrun(rest);
+                    let launch = Launch::of_torchrun(rest)?;
+                    let passes = module.ends_with(".launch") && !rest.iter().any(is_use_env);
+                    return Ok(Launch { local_rank_argument: passes, ..launch });
                 }
                 Ok(Launch {
                     script: module.clone(),
@@ -76,6 +101,54 @@ impl Launch {
             }
             [flag, ..] => bail!("{flag} stands where the script is expected"),
             [] => bail!("name the script behind {first}"),
+        }
+    }
+
+    fn of_srun(words: &[String]) -> Result<Launch> {
+        let mut sizes = Launch { launcher: Launcher::Slurm, ..Launch::default() };
+        let rest = options_of(
+            words,
+            &["-n", "-N", "-c", "-p", "-t", "-w", "-J", "-A", "-G"],
+            |name, value| {
+                match name {
+                    "n" | "ntasks" => sizes.world_size = Some(count(value, "--ntasks")?),
+                    "N" | "nodes" => sizes.nodes = Some(count(value, "--nodes")?),
+                    "ntasks-per-node" => {
+                        sizes.ranks_per_node = Some(count(value, "--ntasks-per-node")?);
+                    }
+                    _ => {}
+                }
+                Ok(())
+            },
+        )?;
+        Ok(sizes.starting(Launch::parse(rest)?))
+    }
+
+    fn of_mpirun(words: &[String]) -> Result<Launch> {
+        let mut sizes = Launch { launcher: Launcher::Mpi, ..Launch::default() };
+        let valued = ["-n", "-np", "-N", "-ppn", "-H", "-x", "-host", "-hostfile", "-npernode"];
+        let rest = options_of(words, &valued, |name, value| {
+            match name {
+                "n" | "np" => sizes.world_size = Some(count(value, "-np")?),
+                "N" | "ppn" | "npernode" => sizes.ranks_per_node = Some(count(value, "-N")?),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(sizes.starting(Launch::parse(rest)?))
+    }
+
+    /// The script of `started`, on the ranks that this launcher starts; torchrun under srun counts its own.
+    fn starting(self, started: Launch) -> Launch {
+        if started.ranks_per_node.is_some() {
+            return Launch { nodes: self.world_size.or(self.nodes), ..started };
+        }
+        Launch {
+            nodes: self.nodes,
+            ranks_per_node: self.ranks_per_node,
+            world_size: self.world_size,
+            launcher: self.launcher,
+            ..started
         }
     }
 
@@ -121,6 +194,36 @@ impl Launch {
     }
 }
 
+/// Goes through a launcher's options; what stands behind them. `valued` are short options whose value is the next
+/// word; a long option has its value behind `=`.
+fn options_of<'a>(
+    words: &'a [String],
+    valued: &[&str],
+    mut each: impl FnMut(&str, &str) -> Result<()>,
+) -> Result<&'a [String]> {
+    let mut rest = words;
+    while let Some((word, behind)) = rest.split_first() {
+        if !word.starts_with('-') {
+            return Ok(rest);
+        }
+        rest = behind;
+        let name = word.trim_start_matches('-');
+        match (name.split_once('='), rest.split_first()) {
+            (Some((name, value)), _) => each(name, value)?,
+            (None, Some((value, behind))) if valued.contains(&word.as_str()) => {
+                each(name, value)?;
+                rest = behind;
+            }
+            _ => {}
+        }
+    }
+    bail!("the launcher's command line names no script")
+}
+
+fn is_use_env(word: &String) -> bool {
+    word == "--use-env" || word == "--use_env"
+}
+
 fn count(value: &str, option: &str) -> Result<u32> {
     match value.parse() {
         Ok(count) if count > 0 => Ok(count),
@@ -155,6 +258,29 @@ mod tests {
         );
         let elastic = parse("torchrun --nnodes 1:4 --rdzv-backend c10d --nproc-per-node 8 t.py");
         assert_eq!(elastic.nodes, Some(4));
+    }
+
+    #[test]
+    fn other_launchers_have_their_own_variables() {
+        let slurm = parse("srun -N 2 --ntasks-per-node=8 --gpus=16 python -u train.py --lr 1");
+        assert_eq!(
+            (slurm.launcher, slurm.nodes, slurm.ranks_per_node),
+            (Launcher::Slurm, Some(2), Some(8))
+        );
+        assert_eq!((slurm.script.as_str(), slurm.arguments.len()), ("train.py", 2));
+        assert_eq!(parse("mpirun -np 4 -x NCCL_DEBUG=INFO python t.py").world_size, Some(4));
+        let agents = parse("srun -N 2 torchrun --nnodes 2 --nproc-per-node 4 t.py");
+        assert_eq!(
+            (agents.launcher, agents.nodes, agents.ranks_per_node),
+            (Launcher::Torchrun, Some(2), Some(4))
+        );
+        assert!(
+            parse("python -m torch.distributed.launch --nproc_per_node=2 t.py").local_rank_argument
+        );
+        assert!(
+            !parse("python -m torch.distributed.launch --use_env --nproc_per_node=2 t.py")
+                .local_rank_argument
+        );
     }
 
     #[test]

@@ -66,6 +66,8 @@ class Options:
         self.code = options.get("code")  # `-c CODE`, or None
         self.script = options["script"]
         self.arguments = options["arguments"]
+        self.launcher = options.get("launcher", "torchrun")  # whose environment the ranks get: slurm, mpi
+        self.local_rank_argument = options.get("local_rank_argument")  # torch.distributed.launch's, or None
         self.master_port = options.get("master_port", 29500)
 
 
@@ -114,8 +116,8 @@ class Hub:
 class Tape:
     """Writes what this rank does, in order."""
 
-    def __init__(self, hub, options):
-        self.hub = hub
+    def __init__(self, hub, options, rank):
+        self.hub, self.rank = hub, rank
         self.meter = None
         self.calls = 0
         is_file = not options.module and options.code is None
@@ -949,9 +951,17 @@ def record_groups(tape, exchange, hub):
     c10d.is_nccl_available = dist.is_nccl_available = lambda: True
 
     # The store of a rendezvous is the hub's.
+    def asked_for(given, name):
+        if given is not None and given >= 0:
+            return given
+        if name not in os.environ:
+            raise ValueError(
+                f"Error initializing torch.distributed using env:// rendezvous: environment variable {name} expected, but not set"
+            )
+        return int(os.environ[name])
+
     def rendezvous(url, rank=-1, world_size=-1, **_):
-        rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
-        size = int(os.environ["WORLD_SIZE"]) if world_size is None or world_size < 0 else world_size
+        rank, size = asked_for(rank, "RANK"), asked_for(world_size, "WORLD_SIZE")
         yield HubStore(hub, "rendezvous"), rank, size
 
     c10d.rendezvous = rendezvous
@@ -1161,7 +1171,8 @@ def asked_by_torch():
 def give_cuda(tape, options):
     """`torch.cuda` answers as on a machine with a GPU for each rank of a node."""
     cuda = torch.cuda
-    local_rank, count = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local_rank = tape.rank % options.ranks_per_node
+    count = min(options.ranks_per_node, options.world_size - tape.rank + local_rank)
     current = [local_rank]
     available = cuda.is_available
     counted = cuda.device_count
@@ -1286,7 +1297,98 @@ def give_cuda(tape, options):
             for name in ("device_id", "device_ids"):
                 change_argument(module, function, name, nothing)
 
+    torch.nn.SyncBatchNorm.forward = synchronised_batch_norm
+    ddp._passing_sync_batchnorm_handle = lambda self, module: None
+    give_fsdp_a_device()
     CudaOnCpu().__enter__()
+
+
+class CudaHandle:
+    """What FSDP1 uses as its device: CUDA's streams and events, with tensors on the CPU."""
+
+    def __getattr__(self, name):
+        return getattr(torch.cuda, name)
+
+    def current_device(self):
+        return torch.device("cpu")
+
+    def is_available(self):
+        return True
+
+
+def give_fsdp_a_device():
+    """FSDP1 refuses a machine without an accelerator before anybody can tell it of one."""
+
+    def init_device_handle(state, *_, **__):
+        state._device_handle = CudaHandle()
+        return state
+
+    for name in ("_init_utils", "fully_sharded_data_parallel"):
+        module = importlib.import_module(f"torch.distributed.fsdp.{name}")
+        if hasattr(module, "_init_device_handle"):
+            module._init_device_handle = init_device_handle
+
+
+class SyncedBatchNorm(torch.autograd.Function):
+    """SyncBatchNorm's calls, with plain operators instead of CUDA's: gathers mean, deviation and count of every
+    rank, and reduces two sums per channel in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, values, weight, bias, module, group, size):
+        dims = [dim for dim in range(values.dim()) if dim != 1]
+        shape = [1, -1] + [1] * (values.dim() - 2)
+        mean, variance = values.float().mean(dims), values.float().var(dims, unbiased=False)
+        count = mean.new_full((1,), values.numel() // values.shape[1])
+        own = torch.cat([mean, torch.rsqrt(variance + module.eps), count])
+        everybodys = own.new_empty(size * own.numel())
+        dist.all_gather_into_tensor(everybodys, own, group)
+        means, deviations, counts = everybodys.view(size, -1).split([mean.numel(), mean.numel(), 1], dim=1)
+        share = counts / counts.sum()
+        mean = (means * share).sum(0)
+        variance = ((1 / deviations**2 - module.eps + (means - mean) ** 2) * share).sum(0)
+        if module.track_running_stats and module.running_mean is not None:
+            rate = module.momentum if module.momentum is not None else 0.1
+            module.running_mean.lerp_(mean.to(module.running_mean.dtype), rate)
+            module.running_var.lerp_(variance.to(module.running_var.dtype), rate)
+        inverse = torch.rsqrt(variance + module.eps)
+        ctx.save_for_backward(values, weight, mean, inverse, counts.sum())
+        ctx.group, ctx.dims, ctx.shape = group, dims, shape
+        out = (values - mean.view(shape)) * inverse.view(shape)
+        if weight is not None:
+            out = out * weight.view(shape) + bias.view(shape)
+        return out.to(values.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        values, weight, mean, inverse, count = ctx.saved_tensors
+        dims, shape = ctx.dims, ctx.shape
+        centred = values - mean.view(shape)
+        sums = torch.cat([grad.float().sum(dims), (grad * centred).float().sum(dims)])
+        grad_weight = grad_bias = None
+        if weight is not None:
+            grad_weight, grad_bias = sums[mean.numel() :] * inverse, sums[: mean.numel()].clone()
+        dist.all_reduce(sums, group=ctx.group)
+        mean_grad, mean_centred = (sums / count).view(2, -1)
+        grad_values = grad - mean_grad.view(shape) - centred * (inverse**2 * mean_centred).view(shape)
+        grad_values = grad_values * (inverse * (1 if weight is None else weight)).view(shape)
+        return grad_values.to(values.dtype), grad_weight, grad_bias, None, None, None
+
+
+def synchronised_batch_norm(self, values):
+    """`SyncBatchNorm.forward`."""
+    self._check_input_dim(values)
+    trains = self.training or (self.running_mean is None and self.running_var is None)
+    group = self.process_group or (c10d._get_default_group() if dist.is_initialized() else None)
+    size = dist.get_world_size(group) if group is not None else 1
+    if self.training and self.num_batches_tracked is not None:
+        self.num_batches_tracked.add_(1)
+    if trains and self.training and size > 1:
+        return SyncedBatchNorm.apply(values, self.weight, self.bias, self, group, size)
+    use_running = not self.training or self.track_running_stats
+    return torch.nn.functional.batch_norm(
+        values, self.running_mean if use_running else None, self.running_var if use_running else None,
+        self.weight, self.bias, trains, self.momentum if self.momentum is not None else 0.0, self.eps,
+    )
 
 
 def change_argument(owner, function, name, change):
@@ -1435,13 +1537,38 @@ def follow_training(tape, options):
 # A rank
 
 
-def run_spawned(function, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+def spawn_of(local_rank):
     """`torch.multiprocessing.spawn`: this process is one of those that it would start."""
-    function(int(os.environ["LOCAL_RANK"]), *args)
+
+    def run_spawned(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        fn(local_rank, *args)
+
+    return run_spawned
 
 
 def set_environment(options, rank):
     per_node = options.ranks_per_node
+    if options.launcher == "slurm":
+        nodes = -(-options.world_size // per_node)
+        os.environ.update({
+            "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % per_node), "SLURM_NODEID": str(rank // per_node),
+            "SLURM_NTASKS": str(options.world_size), "SLURM_NPROCS": str(options.world_size),
+            "SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NTASKS_PER_NODE": str(per_node),
+            "SLURM_TASKS_PER_NODE": str(per_node), "SLURM_JOB_ID": "1", "SLURM_JOBID": "1", "SLURM_JOB_NAME": "lockstep",
+            "SLURM_NODELIST": "127.0.0.1", "SLURM_JOB_NODELIST": "127.0.0.1", "SLURM_STEP_NODELIST": "127.0.0.1",
+            "SLURMD_NODENAME": "127.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(options.master_port),
+        })
+        return
+    if options.launcher == "mpi":
+        local = str(rank % per_node)
+        os.environ.update({
+            "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(options.world_size),
+            "OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": str(per_node),
+            "PMI_RANK": str(rank), "PMI_SIZE": str(options.world_size), "MPI_LOCALRANKID": local,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(options.master_port),
+        })
+        return
     os.environ.update({
         "RANK": str(rank),
         "WORLD_SIZE": str(options.world_size),
@@ -1466,12 +1593,11 @@ def run_rank(options, rank):
     set_environment(options, rank)
     hub = Hub(os.environ.pop("LOCKSTEP_HUB"), rank)
     os.environ.pop("LOCKSTEP_RECORD", None)
-    tape = Tape(hub, options)
+    tape = Tape(hub, options, rank)
     record_groups(tape, Exchange(hub), hub)
     if options.cuda:
         give_cuda(tape, options)
-    torch.multiprocessing.spawn = run_spawned
-    torch.multiprocessing.spawn.spawn = run_spawned
+    torch.multiprocessing.spawn = spawn_of(rank % options.ranks_per_node)
     follow_training(tape, options)
 
     sleep = time.sleep
@@ -1486,7 +1612,9 @@ def run_rank(options, rank):
     os._exit = leave_at_once
     how, status, text, at = None, 0, "", None
     try:
-        sys.argv = [options.script, *options.arguments]
+        name = options.local_rank_argument
+        local = [f"{name}={rank % options.ranks_per_node}"] if name else []
+        sys.argv = [options.script, *local, *options.arguments]
         if options.code is not None:
             sys.path[0] = ""
             main_module = types.ModuleType("__main__")
