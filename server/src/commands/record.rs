@@ -4,10 +4,11 @@
 mod hub;
 mod launch;
 
+use super::signals;
 use crate::output_file::{FileKind, Overwrite, write_plan};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
-use hub::{Hub, Noted};
+use hub::{Cut, Hub, Noted};
 use launch::{Launch, Launcher};
 use lockstep_clusters::compute_card;
 use lockstep_core::rank::MAX_WORLD_SIZE;
@@ -114,7 +115,7 @@ struct Printed<'a> {
     /// What the recorder assumed, a clause each.
     assumed: &'a [String],
     /// Why the recording stopped before the script's end.
-    cut: Option<&'a str>,
+    cut: Option<String>,
     ranks: Vec<RecordedRank>,
 }
 
@@ -170,14 +171,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 world_size,
                 plan: &output,
                 assumed: &recorded.assumed,
-                cut: noted.cut.as_deref(),
+                cut: noted.cut.map(|cut| cut.to_string()),
                 ranks,
             };
             terminal::text(&(serde_json::to_string_pretty(&printed)? + "\n"))?;
         }
         false => terminal::text(&summary(&launch, &noted, &recorded, &ranks, &output))?,
     }
-    Ok(ExitCode::from(u8::from(raised || noted.cut.is_some())))
+    Ok(ExitCode::from(match noted.cut {
+        Some(Cut::Cancelled) => 130,
+        cut => u8::from(raised || cut.is_some()),
+    }))
 }
 
 fn write_notes(path: &Path, noted: &Noted) -> Result<()> {
@@ -271,6 +275,7 @@ fn record(
     let recorder = folder.path().join("lockstep_recorder.py");
     std::fs::write(&recorder, RECORDER).context("cannot write the recorder")?;
     let socket = folder.path().join("hub");
+    let cancelled = signals::cancelled()?;
     let hub = Hub::listen(&socket, ranks.len())?;
     let python = arguments
         .python
@@ -293,9 +298,8 @@ fn record(
             format!("cannot start {}: name a Python with torch by --python", python.display())
         })?;
     let mut recorder = Recorder { child };
-    hub.serve(&ranks, Duration::from_secs(arguments.patience.max(1)), || {
-        Ok(recorder.child.try_wait()?.is_none())
-    })
+    let patience = Duration::from_secs(arguments.patience.max(1));
+    hub.serve(&ranks, patience, &cancelled, || Ok(recorder.child.try_wait()?.is_none()))
 }
 
 /// The recorder's processes; none of them outlives it.

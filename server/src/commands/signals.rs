@@ -4,6 +4,8 @@ use crate::terminal;
 use anyhow::{Context, Result};
 use lockstep_gpu_exec::{Command, RunControl};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Listens for signals on a thread of its own, which lives as long as the process.
@@ -99,6 +101,29 @@ pub(crate) fn steer(control: RunControl, dumps: Option<PathBuf>) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Becomes true by Ctrl-C, SIGTERM or SIGHUP (unless that is ignored, as under `nohup`), which then no longer end this
+/// process.
+///
+/// # Errors
+/// When the kernel takes no handler.
+pub(crate) fn cancelled() -> Result<Arc<AtomicBool>> {
+    let listener = Listener::new()?;
+    let mut interrupt = listener.of(SignalKind::interrupt())?;
+    let mut terminate = listener.of(SignalKind::terminate())?;
+    let mut hung_up = listener.hangup()?;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&cancelled);
+    listener.listen(move || async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = received(&mut hung_up) => {}
+        }
+        told.store(true, Ordering::Relaxed);
+    });
+    Ok(cancelled)
 }
 
 /// Keeps a launched rank that steers nothing from ending by what is meant for rank 0, and says so.

@@ -8,10 +8,12 @@
 use anyhow::{Context, Result, bail};
 use lockstep_replay::script::ScriptEvent;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -114,13 +116,36 @@ struct Posted {
     readers: u32,
 }
 
+/// Why a recording stops before the script's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// By Ctrl-C or a signal.
+    Cancelled,
+    /// No rank made a call for so long.
+    Quiet(Duration),
+    /// A plan could not hold more.
+    Full,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cut::Cancelled => f.write_str("by a signal"),
+            Cut::Quiet(patience) => {
+                write!(f, "since no rank made a call for {} s", patience.as_secs())
+            }
+            Cut::Full => write!(f, "after {MAX_EVENTS} events of all ranks"),
+        }
+    }
+}
+
 /// What the ranks of a script did.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     /// By rank, its events; none of a rank that was not recorded.
     pub(super) events: BTreeMap<u32, Vec<ScriptEvent>>,
     /// Why the recording stopped before the script's end, if it did.
-    pub(super) cut: Option<String>,
+    pub(super) cut: Option<Cut>,
 }
 
 /// The socket on which the hub listens.
@@ -148,7 +173,7 @@ impl Hub {
     }
 
     /// Serves the ranks until all have ended. `runs` says whether the script's processes still run; `patience` is how
-    /// long ranks may go without a message before the recording is cut.
+    /// long ranks may go without a message before the recording is cut; `cancelled` cuts it at once.
     ///
     /// # Errors
     /// When a rank sends what no recorder sends.
@@ -156,6 +181,7 @@ impl Hub {
         self,
         ranks: &[u32],
         patience: Duration,
+        cancelled: &AtomicBool,
         mut runs: impl FnMut() -> Result<bool>,
     ) -> Result<Noted> {
         let mut board = Board {
@@ -171,12 +197,16 @@ impl Hub {
         let mut quiet = Duration::ZERO;
         let mut cut = None;
         while !board.unended.is_empty() {
+            if cancelled.load(Ordering::Relaxed) {
+                cut = Some(Cut::Cancelled);
+                break;
+            }
             match self.arrivals.recv_timeout(LOOKS) {
                 Ok(arrival) => {
                     quiet = Duration::ZERO;
                     board.arrived(arrival)?;
                     if board.count > MAX_EVENTS {
-                        cut = Some(format!("after {MAX_EVENTS} events of all ranks"));
+                        cut = Some(Cut::Full);
                         break;
                     }
                 }
@@ -187,8 +217,7 @@ impl Hub {
                         break;
                     }
                     if quiet >= patience {
-                        let secs = patience.as_secs();
-                        cut = Some(format!("since no rank made a call for {secs} s"));
+                        cut = Some(Cut::Quiet(patience));
                         break;
                     }
                 }
@@ -251,7 +280,7 @@ fn read_message(stream: &mut UnixStream) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
 /// The state of all ranks.
 struct Board {
     streams: BTreeMap<u32, UnixStream>,
-    unended: std::collections::BTreeSet<u32>,
+    unended: BTreeSet<u32>,
     waiting: BTreeMap<u32, Waiting>,
     posted: BTreeMap<(String, u32), Posted>,
     posted_bytes: usize,
@@ -518,7 +547,9 @@ mod tests {
                 })
             })
             .collect();
-        let noted = hub.serve(&numbers, Duration::from_secs(60), || Ok(true)).unwrap();
+        let noted = hub
+            .serve(&numbers, Duration::from_secs(60), &AtomicBool::new(false), || Ok(true))
+            .unwrap();
         for thread in threads {
             thread.join().unwrap();
         }
@@ -591,9 +622,28 @@ mod tests {
         let path = folder.path().join("hub");
         let hub = Hub::listen(&path, 1).unwrap();
         drop(Rank::connect(&path, 0));
-        let noted = hub.serve(&[0], Duration::from_secs(60), || Ok(true)).unwrap();
+        let noted =
+            hub.serve(&[0], Duration::from_secs(60), &AtomicBool::new(false), || Ok(true)).unwrap();
         let [ScriptEvent::End { how: Some(how), .. }] = &noted.events[&0][..] else { panic!() };
         assert!(how.contains("killed"), "{how}");
+    }
+
+    #[test]
+    fn a_cancelled_recording_keeps_what_was_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub");
+        let hub = Hub::listen(&path, 1).unwrap();
+        let mut rank = Rank::connect(&path, 0);
+        rank.tell(&json!({"t": "synchronize"}), b"");
+        let cancelled = AtomicBool::new(false);
+        // Cancelled when the hub finds the ranks quiet, and so has read what they sent.
+        let looks = || {
+            cancelled.store(true, Ordering::Relaxed);
+            Ok(true)
+        };
+        let noted = hub.serve(&[0], Duration::from_secs(60), &cancelled, looks).unwrap();
+        assert_eq!(noted.cut, Some(Cut::Cancelled));
+        assert_eq!(noted.events[&0], [ScriptEvent::Synchronize]);
     }
 
     #[test]
@@ -608,7 +658,9 @@ mod tests {
             stream.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
             stream.write_all(&0u64.to_le_bytes()).unwrap();
             stream.write_all(text.as_bytes()).unwrap();
-            let error = hub.serve(&[0], Duration::from_secs(60), || Ok(true)).unwrap_err();
+            let error = hub
+                .serve(&[0], Duration::from_secs(60), &AtomicBool::new(false), || Ok(true))
+                .unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         }
     }

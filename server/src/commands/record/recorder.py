@@ -31,9 +31,12 @@ import time
 import traceback
 import types
 
-import torch
-import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.distributed_c10d as c10d
+except ImportError as error:
+    sys.exit(f"{sys.executable} cannot import torch ({error}): name a Python that has it by --python or LOCKSTEP_PYTHON")
 
 ProcessGroup = torch._C._distributed_c10d.ProcessGroup
 Work = torch._C._distributed_c10d.Work
@@ -1664,7 +1667,16 @@ def script_traceback(error):
     return "".join(shown.format())
 
 
+def end_with(parent):
+    """This process is killed when its parent ends, so that none outlives `lockstep`. Linux only."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+        if os.getppid() != parent:
+            os._exit(1)
+
+
 def main():
+    end_with(os.getppid())
     options = Options(os.environ["LOCKSTEP_RECORD"])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
@@ -1673,10 +1685,11 @@ def main():
     for module in ("torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.utils.flop_counter"):
         importlib.import_module(module)
 
-    children = {}
+    children, own = {}, os.getpid()
     for rank in options.ranks:
         child = os.fork()
         if child == 0:
+            end_with(own)
             if rank != options.ranks[0]:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, 1)
