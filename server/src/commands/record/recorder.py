@@ -902,25 +902,19 @@ class RecordedGroup(ProcessGroup):
                              group_name or f"{self._name}:split:{members[0]}", self.lockstep_backend, group_desc, None)
 
 
-for _name in (
+RECORDED_CALLS = (
     "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced", "_allgather_base",
     "all_gather_single", "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced",
     "reduce_scatter_single_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "send", "recv",
-    "recv_anysource",
-):
+    "recv_anysource", "barrier", "monitored_barrier",
+)
+for _name in RECORDED_CALLS:
     setattr(RecordedGroup, _name, unmetered(getattr(RecordedGroup, _name)))
 
 
-def record_groups(tape, exchange, hub):
-    """Every process group that the script makes is a `RecordedGroup`."""
-    making = {}
-
-    def create(store, group_rank, group_size, timeout):
-        ranks = list(making["ranks"]) or list(range(group_size))
-        return RecordedGroup(tape, exchange, group_rank, ranks, str(making["name"]), making["backend"],
-                             making["desc"], int(timeout.total_seconds() * 1000) if timeout else None)
-
+def stand_for_backends(create, making):
+    """Every process group that the script makes is made by `create`, which finds in `making` what it is."""
     dist.Backend.register_backend("lockstep", create, devices=["cpu", "cuda"])
     helper = c10d._new_process_group_helper
     signature = inspect.signature(helper)
@@ -951,6 +945,18 @@ def record_groups(tape, exchange, hub):
     c10d._new_process_group_helper = new_process_group
     if hasattr(c10d, "_maybe_attach_flight_recorder"):
         c10d._maybe_attach_flight_recorder = lambda *_, **__: None
+
+
+def record_groups(tape, exchange, hub):
+    """Every process group that the script makes is a `RecordedGroup`."""
+    making = {}
+
+    def create(store, group_rank, group_size, timeout):
+        ranks = list(making["ranks"]) or list(range(group_size))
+        return RecordedGroup(tape, exchange, group_rank, ranks, str(making["name"]), making["backend"],
+                             making["desc"], int(timeout.total_seconds() * 1000) if timeout else None)
+
+    stand_for_backends(create, making)
     c10d.is_nccl_available = dist.is_nccl_available = lambda: True
 
     # The store of a rendezvous is the hub's.
