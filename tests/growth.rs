@@ -1,5 +1,7 @@
 //! Reading takes time in proportion to the size: a file sixteen times as large takes about sixteen times as
 //! long, whatever stands in it.
+//!
+//! `cargo test --release -p lockstep-tests --test growth -- --ignored --nocapture`
 
 use lockstep_formats::recording::{Piece, Sources};
 use std::fmt::Write;
@@ -56,6 +58,7 @@ fn init(text: &mut String, host: usize, rank: usize, nranks: usize, comm: usize,
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn nccl_calls_of_one_communicator() {
     check("nccl_one", 1000, |size| {
         let mut text = String::new();
@@ -70,6 +73,7 @@ fn nccl_calls_of_one_communicator() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn nccl_communicators_without_an_end() {
     check("nccl_inits", 500, |size| {
         let mut text = String::new();
@@ -90,6 +94,7 @@ fn nccl_communicators_without_an_end() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn nccl_processes_without_an_end() {
     check("nccl_processes", 500, |size| {
         let mut text = String::new();
@@ -123,6 +128,7 @@ fn nccl_processes_without_an_end() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn lines_without_an_end() {
     check("long_line", 20_000, |size| "NCCL INFO : opCount ".repeat(size));
     check("no_letters", 200_000, |size| " ".repeat(size));
@@ -131,6 +137,7 @@ fn lines_without_an_end() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn logs_of_a_job() {
     check("job.log", 500, |size| {
         let mut text = String::new();
@@ -159,6 +166,7 @@ fn logs_of_a_job() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn stacks() {
     check("stacks.txt", 300, |size| {
         let mut text = String::new();
@@ -216,6 +224,7 @@ fn a_program_holds_its_memory_bound() {
 }
 
 #[test]
+#[ignore = "measures time: run it by itself, on a quiet machine"]
 fn json() {
     check("trace.json", 500, |size| {
         let event = |at: usize| {
