@@ -12,10 +12,11 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_diagnosis::{Verdict, diagnose_trace};
 use lockstep_replay::script::{ScriptEvent, WorkTime, plan_of_script};
 use lockstep_sim::{SimConfig, simulate};
-use lockstep_tests::lockstep;
+use lockstep_tests::{binary, lockstep};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const SCRIPTS: [&str; 5] = ["ddp_mlp", "fsdp_tp", "funcol", "objects", "pipe_1f1b"];
 
@@ -159,10 +160,15 @@ fn scripts_record_anew_where_there_is_torch() {
         let own = folder(script).display().to_string();
         let command =
             truth["command"].as_str().unwrap().replace("train.py", &format!("{own}/train.py"));
-        let recorded = lockstep(
-            ["record", "-o", plan.to_str().unwrap(), "--"].into_iter().chain(command.split(' ')),
-        );
-        assert_eq!(recorded.code, 0, "{script}: {}{}", recorded.out, recorded.err);
+        // In a folder of its own: scripts save models beside themselves.
+        let recorded = Command::new(binary())
+            .current_dir(out.path())
+            .args(["record", "-o", plan.to_str().unwrap(), "--"])
+            .args(command.split(' '))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&recorded.stderr);
+        assert_eq!(recorded.status.code(), Some(0), "{script}: {said}");
         same_calls(script, &Plan::from_json(&std::fs::read_to_string(&plan).unwrap()).unwrap());
     }
 }

@@ -213,7 +213,7 @@ fn sizes(arguments: &Arguments, launch: &Launch) -> Result<(u32, u32)> {
     match per_node {
         Some(0) => bail!("--ranks-per-node 0: a node has at least one rank"),
         Some(ranks) => Ok((world_size, ranks.min(world_size))),
-        None => Ok((world_size, world_size)),
+        None => Ok((world_size, world_size.div_ceil(launch.nodes.unwrap_or(1).max(1)))),
     }
 }
 

@@ -43,9 +43,23 @@ pub(super) struct Launch {
 /// Modules that start a script on several ranks, as `python -m` names them.
 const LAUNCHERS: [&str; 2] = ["torch.distributed.run", "torch.distributed.launch"];
 
-/// torchrun's options that take no value.
-const FLAGS: [&str; 6] =
-    ["standalone", "no-python", "use-env", "run-path", "dry-run", "signals-to-handle"];
+/// Options of torchrun, accelerate and deepspeed that take no value.
+const FLAGS: [&str; 14] = [
+    "standalone",
+    "no-python",
+    "use-env",
+    "run-path",
+    "dry-run",
+    "multi-gpu",
+    "cpu",
+    "tpu",
+    "use-fsdp",
+    "use-deepspeed",
+    "use-megatron-lm",
+    "debug",
+    "quiet",
+    "no-local-rank",
+];
 
 impl Launch {
     /// The folder of the script, if it is a file.
@@ -65,6 +79,14 @@ impl Launch {
         let program = first.rsplit('/').next().unwrap_or(first);
         match program {
             "torchrun" => return Launch::of_torchrun(rest),
+            "accelerate" if rest.first().is_some_and(|word| word == "launch") => {
+                return Launch::of_torchrun(&rest[1..]);
+            }
+            "deepspeed" => {
+                let launch = Launch::of_torchrun(rest)?;
+                let passes = !rest.iter().any(|word| word == "--no_local_rank");
+                return Ok(Launch { local_rank_argument: passes, ..launch });
+            }
             "srun" => return Launch::of_srun(rest),
             "mpirun" | "mpiexec" => return Launch::of_mpirun(rest),
             _ => {}
@@ -179,11 +201,13 @@ impl Launch {
                 None => words.next().cloned().unwrap_or_default(),
             };
             match name.as_str() {
-                "nproc-per-node" => {
-                    launch.ranks_per_node = Some(count(&value, "--nproc-per-node")?)
+                "nproc-per-node" | "num-gpus" => {
+                    launch.ranks_per_node = Some(count(&value, &format!("--{name}"))?);
                 }
+                // accelerate counts all ranks.
+                "num-processes" => launch.world_size = Some(count(&value, "--num_processes")?),
                 // `1:4` is an elastic job: it is recorded at its largest.
-                "nnodes" => {
+                "nnodes" | "num-nodes" | "num-machines" => {
                     let most = value.rsplit(':').next().unwrap_or(&value);
                     launch.nodes = Some(count(most, "--nnodes")?);
                 }
@@ -269,6 +293,12 @@ mod tests {
         );
         assert_eq!((slurm.script.as_str(), slurm.arguments.len()), ("train.py", 2));
         assert_eq!(parse("mpirun -np 4 -x NCCL_DEBUG=INFO python t.py").world_size, Some(4));
+        let accelerate =
+            parse("accelerate launch --multi_gpu --num_processes 8 --num_machines 2 t.py --x 1");
+        assert_eq!((accelerate.world_size, accelerate.nodes), (Some(8), Some(2)));
+        assert_eq!((accelerate.script.as_str(), accelerate.arguments.len()), ("t.py", 2));
+        let deepspeed = parse("deepspeed --num_gpus=4 t.py --deepspeed ds.json");
+        assert_eq!((deepspeed.ranks_per_node, deepspeed.local_rank_argument), (Some(4), true));
         let agents = parse("srun -N 2 torchrun --nnodes 2 --nproc-per-node 4 t.py");
         assert_eq!(
             (agents.launcher, agents.nodes, agents.ranks_per_node),
