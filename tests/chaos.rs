@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Some ten seconds of test.
 const DEFAULT_ROUNDS: u64 = 60;
 
-/// What the service has said that it keeps.
+/// The runs and uploads that the service has acknowledged.
 #[derive(Default)]
 struct Acknowledged {
     /// Runs, each with its outcome once that was told.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How much larger the large file is.
 const TIMES: usize = 16;
 
-/// What the time per byte may grow by. Caches and trees make for two or so; a square makes for sixteen.
+/// The largest growth of the time per byte. Caches and trees make for two or so; a square makes for sixteen.
 const MOST_GROWTH: f64 = 4.0;
 
 /// Reads a file and joins what it holds; the least of three times.

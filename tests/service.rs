@@ -120,7 +120,7 @@ impl Service {
         &self.url
     }
 
-    /// What every request of the API has to say.
+    /// The token that every request of the API carries.
     pub fn token(&self) -> &str {
         &self.token
     }

@@ -10,12 +10,12 @@ const NO_LIMIT: u64 = 1 << 60;
 /// Where cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// What bounds this process.
+/// The memory limit of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryGroup {
     /// The smallest limit of its group and the groups around it, in bytes.
     pub limit_bytes: Option<u64>,
-    /// What is left below that limit, in bytes, files that the kernel can drop counted as free.
+    /// The bytes left below that limit; files that the kernel can drop count as free.
     pub free_bytes: Option<u64>,
     /// How many processes the kernel has killed in its group for want of memory.
     pub oom_kills: Option<u64>,
@@ -74,7 +74,7 @@ impl MemoryGroup {
         }
     }
 
-    /// That the kernel has killed somebody here since `before` for want of memory, in words that go on a sentence
+    /// Words that continue a sentence if the kernel has killed a process here since `before` for want of memory
     /// about a process that was killed; `None` if it has not, or nobody knows.
     pub fn killed_since(&self, before: Option<u64>) -> Option<String> {
         let (now, before) = (self.oom_kills?, before?);

@@ -26,7 +26,7 @@ const STEP_BYTES: u64 = 256 << 10;
 /// A body past this is parsed alone.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// How slowly a body may come.
+/// The lowest rate at which a body may arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// The longest pause.
@@ -62,7 +62,7 @@ pub(crate) struct Admission {
     pace: Pace,
 }
 
-/// What a body has reserved. Given back when the last clone is dropped.
+/// The bytes that a body has reserved. Returned when the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     steps: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,

@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program may take: the values of a rank, the plan that it becomes, and what both take on their way.
+/// The memory of a program: the values of a rank, its plan, and the temporaries of both.
 const MEMORY_BYTES: u64 = 1 << 30;
 const STACK_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(120);

@@ -26,7 +26,7 @@ pub(crate) enum TokenError {
     /// The file cannot be read or made.
     #[error("cannot {doing} {path}, which holds the service's token: {cause}")]
     File {
-        /// What was tried.
+        /// The attempted action.
         doing: &'static str,
         /// Where.
         path: PathBuf,

@@ -80,7 +80,7 @@ impl Run {
 /// The runs, as the server orders them.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn runs() -> Result<Vec<Run>, String> {
     let found = json("GET", "api/runs", None).await?;
     let list = found.get("runs").unwrap_or(&found).as_array().cloned().unwrap_or_default();
@@ -143,7 +143,7 @@ pub(crate) struct RunAsked {
 /// Starts a run of `plan` on real processes.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn start(plan: &Plan, asked: &RunAsked) -> Result<Run, String> {
     let faults: Vec<String> = asked.faults.iter().map(|fault| format!("\"{fault}\"")).collect();
     let faults = faults.join(",");
@@ -156,7 +156,7 @@ pub(crate) async fn start(plan: &Plan, asked: &RunAsked) -> Result<Run, String> 
 /// One run.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn run(id: &str) -> Result<Run, String> {
     let found = json("GET", &format!("api/runs/{id}"), None).await?;
     Run::of(found).ok_or_else(|| format!("the server knows nothing of run {id}"))
@@ -165,7 +165,7 @@ pub(crate) async fn run(id: &str) -> Result<Run, String> {
 /// Ends a run.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn cancel(id: &str) -> Result<(), String> {
     request("POST", &format!("api/runs/{id}/cancel"), None).await.map(drop)
 }
@@ -173,7 +173,7 @@ pub(crate) async fn cancel(id: &str) -> Result<(), String> {
 /// Tells a run in progress something: `pause`, `resume` or `dump`.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn tell(id: &str, what: &str) -> Result<(), String> {
     request("POST", &format!("api/runs/{id}/{what}"), None).await.map(drop)
 }
@@ -181,7 +181,7 @@ pub(crate) async fn tell(id: &str, what: &str) -> Result<(), String> {
 /// The ranks of a run of which there is a Flight Recorder dump.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn dumps(id: &str) -> Result<Vec<u64>, String> {
     let found = json("GET", &format!("api/runs/{id}/dumps"), None).await?;
     Ok(found.as_array().into_iter().flatten().filter_map(Value::as_u64).collect())
@@ -190,7 +190,7 @@ pub(crate) async fn dumps(id: &str) -> Result<Vec<u64>, String> {
 /// The Flight Recorder dump of a rank, a pickle.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn dump(id: &str, rank: u64) -> Result<Vec<u8>, String> {
     let buffer = bytes(&format!("api/runs/{id}/dumps/{rank}")).await?;
     Ok(js_sys::Uint8Array::new(&buffer).to_vec())
@@ -199,7 +199,7 @@ pub(crate) async fn dump(id: &str, rank: u64) -> Result<Vec<u8>, String> {
 /// The binary trace of a run.
 ///
 /// # Errors
-/// What the server, or the way to it, said.
+/// The error of the server, or of the connection to it.
 pub(crate) async fn trace(id: &str) -> Result<js_sys::ArrayBuffer, String> {
     bytes(&format!("api/runs/{id}/trace")).await
 }

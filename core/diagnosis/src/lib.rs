@@ -207,7 +207,7 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
     diagnose_other(log, Shows::EndedCalls, notes, Heard::default())
 }
 
-/// What is wrong in calls that come from no dumps, with the job's logs.
+/// The findings of calls from another source than dumps, with the job's logs.
 pub(crate) fn diagnose_other(
     log: &CallLog,
     shows: Shows,

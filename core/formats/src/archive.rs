@@ -60,7 +60,7 @@ pub enum ArchiveError {
     Bomb {
         /// The archive's name.
         archive: String,
-        /// What shows it.
+        /// The evidence.
         why: String,
     },
     /// It has too many files.
@@ -125,7 +125,7 @@ pub fn for_each_file(
     unpacking.passed_over.map_or(Ok(()), Err)
 }
 
-/// What gzip holds, up to where it unpacks to more than compression explains.
+/// Unpacks gzip, up to a ratio that compression can explain.
 struct Bounded<'a> {
     decoder: MultiGzDecoder<&'a [u8]>,
     packed: usize,

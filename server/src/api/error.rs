@@ -87,7 +87,7 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
-    /// What somebody else has answered.
+    /// An error of any other status, such as a library answers.
     pub(super) fn other(status: StatusCode, message: impl Into<String>) -> ApiError {
         ApiError::new(status, message)
     }

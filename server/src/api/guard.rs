@@ -1,4 +1,4 @@
-//! Who may ask. The service starts processes, so neither another user of this machine nor a page of somebody
+//! Access to the service. It starts processes, so neither another user of this machine nor a page of somebody
 //! else that is open in the same browser may reach it.
 //!
 //! - Every request of the API has to say the token (`token.rs`) in a header, which no page of another origin can
@@ -30,11 +30,11 @@ pub(crate) struct Guard {
     listens_on: String,
     /// Further names, given by the user.
     allowed: Vec<String>,
-    /// What a request has to say; `None` if everybody may ask.
+    /// The token that a request must carry; `None` if everybody may ask.
     token: Option<Token>,
 }
 
-/// What a WebSocket has to say in its first message, which its request did not.
+/// The token that a WebSocket sends in its first message, because its request carried none.
 #[derive(Clone, Debug)]
 pub(crate) struct Unproven(Token);
 
@@ -45,7 +45,7 @@ impl Unproven {
     }
 }
 
-/// How the service is asked for when its token was not said.
+/// The answer to a request without a token.
 pub(crate) const NO_TOKEN: &str = "this service answers only with its token: open the address that `lockstep serve` printed, \
     or send the header `authorization: Bearer TOKEN` with what `lockstep data token` prints";
 
@@ -55,7 +55,7 @@ impl Guard {
         Guard { listens_on: listens_on.to_owned(), allowed, token }
     }
 
-    /// What a request still has to prove: nothing, or by a WebSocket's first message.
+    /// The proof that a request still owes: none, or a WebSocket's first message.
     fn unproven(&self, request: &Request) -> Result<Option<Unproven>, ApiError> {
         let path = request.uri().path();
         let Some(token) =

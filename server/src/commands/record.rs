@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     print_recorder: bool,
 }
 
-/// What the recorder is told; its class `Options` reads it.
+/// The recorder's options; its class `Options` reads them.
 #[derive(Serialize)]
 struct RecorderOptions<'a> {
     ranks: &'a [u32],
@@ -112,7 +112,7 @@ struct Printed<'a> {
     script: &'a str,
     world_size: u32,
     plan: &'a Path,
-    /// What the recorder assumed, a clause each.
+    /// The recorder's assumptions, a clause each.
     assumed: &'a [String],
     /// Why the recording stopped before the script's end.
     cut: Option<String>,
@@ -380,7 +380,7 @@ fn in_numbers(rank: u32, events: &[ScriptEvent]) -> RecordedRank {
     RecordedRank { rank, calls: calls as u64, steps: steps as u64, raised }
 }
 
-/// What is printed for people.
+/// The summary for people.
 fn summary(
     launch: &Launch,
     noted: &Noted,

@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Bodies of all requests together: an upload of the largest size, and some plans.
 const MAX_BODIES_BYTES: u64 = 640 << 20;
 
-/// What bodies may take: no more than a quarter of what a cgroup leaves.
+/// The bytes that all bodies may take: at most a quarter of what a cgroup leaves.
 fn bodies_bytes(limit_bytes: Option<u64>) -> u64 {
     MAX_BODIES_BYTES.min(limit_bytes.map_or(u64::MAX, |limit| limit / 4))
 }
@@ -172,7 +172,7 @@ fn url_of(host: &str, address: SocketAddr) -> String {
     }
 }
 
-/// What a service opens that listens on more than loopback.
+/// The warning for a service that listens on more than loopback.
 fn open_to_others(address: SocketAddr) -> String {
     format!(
         "lockstep: port {} of {} can be reached from other machines: whoever has the token can start processes \

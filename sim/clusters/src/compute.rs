@@ -1,4 +1,4 @@
-//! What cards compute: rates of their data sheets and the part of them that training reaches.
+//! Rates of cards: those of their data sheets, and the part of them that training reaches.
 
 use crate::catalog::CatalogError;
 use lockstep_core::words::nearest;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The table that ships.
 const TABLE: &str = include_str!("../data/compute.toml");
 
-/// What a card computes and how fast it reads its memory.
+/// The rates of a card: arithmetic and memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
@@ -26,7 +26,7 @@ pub struct Compute {
     pub matmul_fraction: f64,
     /// The part of the peak bandwidth that operators reach.
     pub memory_fraction: f64,
-    /// What an operator takes at least, microseconds.
+    /// The shortest time of an operator, microseconds.
     pub launch_us: f64,
 }
 

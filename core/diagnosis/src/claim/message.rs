@@ -2,20 +2,20 @@
 
 use crate::report::Certainty;
 
-/// What a claim says, in parts. Later stages add doubts or drop guesses; none of them reads a sentence.
+/// A claim's message in parts. Later stages add doubts or drop guesses; none of them reads a sentence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message {
-    /// What is seen and what it means, in sentences.
+    /// The sentences about the evidence and its meaning.
     pub(crate) said: String,
-    /// What may be behind it.
+    /// A guess at the cause.
     pub(crate) guess: Option<Guess>,
     /// Why it may be otherwise.
     pub(crate) doubts: Vec<Doubt>,
-    /// What else is known, told last.
+    /// Further facts, printed last.
     pub(crate) added: Vec<String>,
 }
 
-/// What may have become of ranks of which nothing was recorded.
+/// A guess at the fate of ranks that left no recording.
 #[derive(Clone, Debug)]
 pub(crate) enum Guess {
     /// One explanation: `it crashed.`
@@ -28,13 +28,13 @@ pub(crate) enum Guess {
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     pub(crate) reason: Reason,
-    /// How sure the claim can be at most.
+    /// The highest certainty that this doubt allows.
     pub(crate) most: Certainty,
     /// In a sentence.
     pub(crate) text: String,
 }
 
-/// What kind of reason it is.
+/// The kind of reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The job may have been running when it was recorded.
@@ -44,7 +44,7 @@ pub(crate) enum Reason {
 }
 
 impl Doubt {
-    /// That something which is not recorded may be behind it.
+    /// An unrecorded cause is possible.
     pub(crate) fn not_seen(most: Certainty, text: String) -> Doubt {
         Doubt { reason: Reason::NotSeen, most, text }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Claim {
     pub(crate) group: Option<GroupId>,
     pub(crate) seq: Option<u64>,
     pub(crate) op: Option<String>,
-    /// How sure the rule itself is. [`Claim::sure`] counts the doubts as well.
+    /// The rule's own certainty. [`Claim::sure`] counts the doubts as well.
     pub(crate) certainty: Certainty,
     pub(crate) message: Message,
     pub(crate) fix: String,
@@ -31,7 +31,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// How sure the claim is: certain only without any doubt.
+    /// The claim's certainty: certain only without any doubt.
     pub(crate) fn sure(&self) -> Certainty {
         self.message.doubts.iter().map(|doubt| doubt.most).fold(self.certainty, Certainty::max)
     }

@@ -57,23 +57,23 @@ use std::collections::BTreeSet;
 /// So many findings show the ranks' calls side by side; others follow from them.
 const LADDERS: usize = 4;
 
-/// What is wrong with a job.
+/// The findings of a job.
 #[derive(Default)]
 pub(crate) struct Decided {
     /// Most important first.
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,
-    /// How many ranks the job has, as the calls or the logs say.
+    /// The number of ranks that calls or logs name.
     pub(crate) world_size: u32,
 }
 
-/// What is wrong with a job of which there are calls.
+/// The findings of a job whose calls were recorded.
 pub(crate) fn of_calls(job: &Job<'_>, sources: &OtherSources<'_>) -> Decided {
     let (claims, notes) = claims(job, sources);
     finish(Some(job), claims, notes, sources, job.log.world_size)
 }
 
-/// What is wrong with a job of which there are logs alone, or recordings without a call, of `world` ranks.
+/// The findings of a job of `world` ranks that left only logs, or recordings without a call.
 pub(crate) fn of_logs(sources: &OtherSources<'_>, world: u32) -> Decided {
     finish(None, Vec::new(), Vec::new(), sources, world)
 }

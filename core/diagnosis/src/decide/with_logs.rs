@@ -146,7 +146,7 @@ fn leaves_cause_open(kind: Kind) -> bool {
     )
 }
 
-/// How many ranks the job has: those that are known from calls, and whom the logs and the claims name.
+/// The number of ranks: those of the calls, and those that logs and claims name.
 pub(crate) fn world_size(from_calls: u32, claims: &[Claim], heard: &Heard) -> u32 {
     let of_jobs = heard.jobs.values().map(|own| world_size(0, &[], own));
     let named = claims.iter().flat_map(|claim| claim.culprits.iter().copied());

@@ -49,7 +49,7 @@ pub(crate) fn others_call_from(
     })
 }
 
-/// What a call that seems to be made on top may be instead.
+/// Another reading of a call that seems to be extra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherReading {
     /// In the rounds before, it came next on all ranks.

@@ -1,4 +1,4 @@
-//! What is known of a job besides its calls: what its logs say, and what kind of recording the calls come from.
+//! Facts about a job besides its calls: statements of its logs, and the kind of recording of its calls.
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallLog;
@@ -8,9 +8,9 @@ use lockstep_formats::job_log::{Heard, Said};
 /// A job's other sources. The default is that of a job of which only the calls are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OtherSources<'a> {
-    /// What the logs say.
+    /// Statements of the logs.
     pub(crate) heard: Heard,
-    /// What the recording of the calls shows, if they are not a trace's of ours.
+    /// Facts about the recording of the calls; none for a trace of Lockstep.
     pub(crate) shows: Option<Shows>,
     /// Dumps that are there and cannot be read.
     pub(crate) unreadable: Vec<UnreadableDump>,

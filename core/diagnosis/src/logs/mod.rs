@@ -23,7 +23,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the logs say, whatever the calls show. The job has at least `world` ranks.
+/// The findings of the logs alone. The job has at least `world` ranks.
 pub(crate) fn claims(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
     let mut found = Vec::new();

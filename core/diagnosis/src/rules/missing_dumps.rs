@@ -1,4 +1,4 @@
-//! What other sources say of ranks that left no dump: a file that cannot be read, the last call in NCCL's log, an
+//! Other sources explain ranks that left no dump: a file that cannot be read, the last call in NCCL's log, an
 //! end by torchrun, a timeout in the call in which the others wait.
 
 use crate::claim::Claim;

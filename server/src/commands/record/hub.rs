@@ -1,4 +1,4 @@
-//! What the ranks of a recorded script talk to: it keeps what they note, and carries what they tell each other.
+//! The ranks of a recorded script talk to the hub. It keeps their notes and carries their messages to each other.
 //!
 //! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little endian),
 //! the length of its payload (8 bytes), the JSON and the payload. A rank that asks for what another has not yet
@@ -35,7 +35,7 @@ const QUEUED: usize = 1024;
 /// How often the hub looks whether the script's processes still run.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// What a rank sends that is no event.
+/// A rank's message to the hub that is no event.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 enum Request {
@@ -80,7 +80,7 @@ enum StoreOp {
     NumKeys,
 }
 
-/// What a rank is answered.
+/// The hub's answer to a rank.
 #[derive(Debug, Default, Serialize)]
 struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ struct Answer {
     value: Option<i64>,
 }
 
-/// What a connection's thread hands to the hub.
+/// A message from a connection's thread to the hub.
 enum Arrival {
     Connected(u32, UnixStream),
     Message { rank: u32, text: Vec<u8>, payload: Vec<u8> },
@@ -139,7 +139,7 @@ impl fmt::Display for Cut {
     }
 }
 
-/// What the ranks of a script did.
+/// The events of all ranks of a script.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     /// By rank, its events; none of a rank that was not recorded.

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use std::path::Path;
 
-/// Who starts the ranks, and so which variables they find in their environment.
+/// The launcher of the ranks. It decides which variables they find in their environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Launcher {
@@ -17,16 +17,16 @@ pub(super) enum Launcher {
     Mpi,
 }
 
-/// What is to be run, and on how many ranks if the command line says so.
+/// A script with its arguments, and the number of ranks if the command line gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Launch {
     /// The script's path, a module's name, or `-c`.
     pub(super) script: String,
     /// True for `-m module`.
     pub(super) module: bool,
-    /// What `python -c` executes.
+    /// The code of `python -c`.
     pub(super) code: Option<String>,
-    /// What the script is passed.
+    /// The script's arguments.
     pub(super) arguments: Vec<String>,
     /// torchrun's `--nnodes`.
     pub(super) nodes: Option<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Launch {
     pub(super) ranks_per_node: Option<u32>,
     /// All ranks, as srun and mpirun say it.
     pub(super) world_size: Option<u32>,
-    /// Who starts the ranks.
+    /// The launcher of the ranks.
     pub(super) launcher: Launcher,
     /// True for `torch.distributed.launch`, which passes `--local-rank`.
     pub(super) local_rank_argument: bool,

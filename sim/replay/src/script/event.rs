@@ -1,4 +1,4 @@
-//! What the recorder notes of a rank: one event a JSON object, in the order in which the rank did it.
+//! The recorder's notes of a rank: a JSON object an event, in the order in which the rank acted.
 
 use serde::{Deserialize, Serialize};
 

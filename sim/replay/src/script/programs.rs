@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The longest name of a user's call that is kept.
 const MAX_VIA: usize = 80;
 
-/// How long the work between calls takes in the plan.
+/// The source of the time of the work between calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkTime {
     /// As its operators take on the card that was asked for.
@@ -29,7 +29,7 @@ pub enum WorkTime {
 pub struct ScriptPlan {
     /// The plan.
     pub plan: Plan,
-    /// What the recorder assumed and what a plan cannot carry, a clause each, ascending.
+    /// The recorder's assumptions and the losses of the plan, a clause each, ascending.
     pub assumed: Vec<String>,
 }
 
@@ -407,7 +407,7 @@ mod tests {
                "at": ["train.py", 3], "peer": 1})
     }
 
-    /// What rank 0 does, with a rank 1 that makes one barrier.
+    /// The operations of rank 0, beside a rank 1 that makes one barrier.
     fn first_rank(noted: serde_json::Value) -> (Vec<Op>, Vec<String>) {
         let ranks =
             [events(noted), events(json!([{"t": "call", "id": 0, "op": "barrier", "group": "w"}]))];
