@@ -1,5 +1,5 @@
 //! The laws of one step on one participant: its slices are inside its buffers, and its actions do
-//! not touch each other's memory.
+//! not touch each other's memory; a message has a receiver.
 
 use super::ProofError;
 use crate::rank::GroupRank;
@@ -105,6 +105,23 @@ fn check_pairs(rank: GroupRank, step: u32, actions: &[Action]) -> Result<(), Pro
         }
     }
     Ok(())
+}
+
+/// Checks that there is such a receiver, and that it is not the sender.
+pub(super) fn check_peer(
+    schedule: &Schedule,
+    from: GroupRank,
+    to: GroupRank,
+    step: u32,
+) -> Result<(), ProofError> {
+    let why = if from == to {
+        "nobody sends messages to itself"
+    } else if to.0 >= schedule.participants() {
+        "there is no such receiver"
+    } else {
+        return Ok(());
+    };
+    Err(ProofError::BadMessage { from, to, step, why })
 }
 
 #[cfg(test)]

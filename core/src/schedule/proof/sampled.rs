@@ -1,8 +1,7 @@
 //! Proofs of parts of a world, for worlds whose every step is too much: exact about what they
 //! cover, and as cheap as what that depends on.
 
-use super::laws::{check_hazards, check_slices};
-use super::world::check_peer;
+use super::laws::{check_hazards, check_peer, check_slices};
 use super::{Actions, Content, Promise, ProofError};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};

@@ -1,9 +1,7 @@
 //! What every chunk holds at a step, in words: how a page shows where a schedule goes wrong.
 
-use super::ProofError;
-use super::world::World;
 use crate::rank::GroupRank;
-use crate::schedule::{Buffer, Schedule};
+use crate::schedule::Buffer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -53,29 +51,7 @@ impl fmt::Display for Loss {
     }
 }
 
-impl Loss {
-    /// The first write of `schedule` that loses what the wrong result of `error` lacks; `None` if
-    /// what it lacks was never lost (nobody sent it), or if the error is another.
-    pub(in crate::schedule) fn of(schedule: &Schedule, error: &ProofError) -> Option<Loss> {
-        let ProofError::WrongResult { rank, buffer, chunk, .. } = *error else { return None };
-        let actions = |rank: GroupRank, step: u32, actions: &mut Vec<_>| {
-            schedule.actions(rank, step, actions);
-        };
-        let missing = World::new(schedule, &actions).missing(rank, buffer, chunk)?;
-        World::new(schedule, &actions).first_loss(missing)
-    }
-}
-
 impl Standing {
     /// The order of a participant's buffers.
     pub const BUFFERS: [Buffer; 3] = [Buffer::Input, Buffer::Output, Buffer::Scratch];
-
-    /// What `schedule` has brought about before `step`, or before the first step that breaks a
-    /// law.
-    pub(in crate::schedule) fn before(schedule: &Schedule, step: u32) -> Standing {
-        let actions = |rank: GroupRank, step: u32, actions: &mut Vec<_>| {
-            schedule.actions(rank, step, actions);
-        };
-        World::new(schedule, &actions).stand(step)
-    }
 }

@@ -5,7 +5,7 @@
 //! received. A step in which each receive has its message and each message its receive cannot
 //! block, so a schedule that gets through here never waits for ever.
 
-use super::laws::{check_hazards, check_slices};
+use super::laws::{check_hazards, check_peer, check_slices};
 use super::sampled::last_written;
 use super::standing::{Holding, Loss, Standing};
 use super::{Actions, Content, Promise, Proof, ProofError};
@@ -331,19 +331,25 @@ fn nth(slice: Slice, chunk: u32) -> Slice {
     Slice::one(slice.buffer, slice.chunk.saturating_add(chunk))
 }
 
-/// Checks that there is such a receiver, and that it is not the sender.
-pub(super) fn check_peer(
-    schedule: &Schedule,
-    from: GroupRank,
-    to: GroupRank,
-    step: u32,
-) -> Result<(), ProofError> {
-    let why = if from == to {
-        "nobody sends messages to itself"
-    } else if to.0 >= schedule.participants() {
-        "there is no such receiver"
-    } else {
-        return Ok(());
-    };
-    Err(ProofError::BadMessage { from, to, step, why })
+impl Loss {
+    /// The first write of `schedule` that loses what the wrong result of `error` lacks; `None` if
+    /// what it lacks was never lost (nobody sent it), or if the error is another.
+    pub(in crate::schedule) fn of(schedule: &Schedule, error: &ProofError) -> Option<Loss> {
+        let ProofError::WrongResult { rank, buffer, chunk, .. } = *error else { return None };
+        let actions = |rank: GroupRank, step: u32, actions: &mut Vec<_>| {
+            schedule.actions(rank, step, actions);
+        };
+        let missing = World::new(schedule, &actions).missing(rank, buffer, chunk)?;
+        World::new(schedule, &actions).first_loss(missing)
+    }
+}
+
+impl Standing {
+    /// The contents of all buffers before `step` of `schedule`, or before the first step that breaks a law.
+    pub(in crate::schedule) fn before(schedule: &Schedule, step: u32) -> Standing {
+        let actions = |rank: GroupRank, step: u32, actions: &mut Vec<_>| {
+            schedule.actions(rank, step, actions);
+        };
+        World::new(schedule, &actions).stand(step)
+    }
 }
