@@ -1630,6 +1630,7 @@ def run_rank(options, rank):
             sys.modules["__main__"] = main_module
             exec(compile(options.code, "<string>", "exec"), main_module.__dict__)
         elif options.module:
+            sys.path[0] = os.getcwd()
             runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(options.script))
