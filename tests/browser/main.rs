@@ -9,3 +9,4 @@ mod gallery;
 mod runs;
 mod step;
 mod whole;
+mod workbench;

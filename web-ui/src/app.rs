@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
 use crate::nav::{Nav, use_nav};
-use crate::pages::{Ddp, Gallery, Hangs, Mesh, Program, Recording, Runs, Step};
+use crate::pages::{Ddp, Gallery, Hangs, Home, Mesh, Program, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -91,8 +91,15 @@ pub(crate) fn app() -> Html {
     let view = nav.route.view();
     use_effect_with(view, |view| {
         show_current_link();
-        dom::document().set_title(&format!("{} · Lockstep", view.title()));
+        dom::document().set_title(&match view {
+            View::Home => "Lockstep: see why a distributed job hangs".to_owned(),
+            view => format!("{} · Lockstep", view.title()),
+        });
     });
+    let recording_visited = use_mut_ref(|| false);
+    if view == View::Recording {
+        *recording_visited.borrow_mut() = true;
+    }
     let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark, handed };
     let open_help = {
         let help = help.clone();
@@ -103,11 +110,16 @@ pub(crate) fn app() -> Html {
     html! {
         <ContextProvider<Shared> context={shared}>
             <header class="top">
-                <a class="brand" href="#/step" data-test="home">
+                <a class="brand" href="#/" aria-label="Lockstep, home" aria-current={(view == View::Home).then_some("page")} data-test="home">
                     <img src="favicon.svg" alt="" width="22" height="22" />{ "Lockstep" }
                 </a>
                 <nav aria-label="Views">
-                    { for View::ALL.into_iter().map(|each| view_link(each, view)) }
+                    { for View::GROUPS.into_iter().map(|(name, views)| html! {
+                        <div class="group" role="group" aria-label={name}>
+                            <span class="label" aria-hidden="true">{ name }</span>
+                            { for views.iter().map(|each| view_link(*each, view)) }
+                        </div>
+                    }) }
                 </nav>
                 <span class="grow" />
                 <span class={classes!("server", server_class(&server))} data-test="server-state"
@@ -125,18 +137,27 @@ pub(crate) fn app() -> Html {
                     { format!("This page has no view {unknown:?}. This is {}.", view.title()) }
                 </p>
             }
-            <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
-                { match view {
-                    View::Step => html! { <Step /> },
-                    View::Gallery => html! { <Gallery /> },
-                    View::Mesh => html! { <Mesh /> },
-                    View::Ddp => html! { <Ddp /> },
-                    View::Hangs => html! { <Hangs /> },
-                    View::Program => html! { <Program /> },
-                    View::Recording => html! { <Recording /> },
-                    View::Runs => html! { <Runs /> },
-                } }
-            </main>
+            if view != View::Recording {
+                <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
+                    { match view {
+                        View::Home => html! { <Home /> },
+                        View::Step => html! { <Step /> },
+                        View::Gallery => html! { <Gallery /> },
+                        View::Mesh => html! { <Mesh /> },
+                        View::Ddp => html! { <Ddp /> },
+                        View::Hangs => html! { <Hangs /> },
+                        View::Program => html! { <Program /> },
+                        View::Recording => html! {},
+                        View::Runs => html! { <Runs /> },
+                    } }
+                </main>
+            }
+            // Kept when another view is shown: what was dropped, found and marked is there on the way back.
+            if *recording_visited.borrow() {
+                <main class="view recording" hidden={view != View::Recording} data-test={(view == View::Recording).then_some("view-recording")}>
+                    <Recording />
+                </main>
+            }
             if help_open {
                 <KeysHelp on_close={close_help} />
             }
@@ -150,7 +171,7 @@ fn show_current_link() {
     let Some(link) = found.and_then(|link| link.dyn_into::<web_sys::HtmlElement>().ok()) else {
         return;
     };
-    if let Some(links) = link.parent_element() {
+    if let Ok(Some(links)) = link.closest("nav") {
         links.set_scroll_left((link.offset_left() - links.client_width() / 2).max(0));
     }
 }

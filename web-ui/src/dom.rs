@@ -140,6 +140,17 @@ pub(crate) fn pixel_ratio() -> f64 {
     window().device_pixel_ratio().clamp(1.0, 3.0)
 }
 
+/// Puts a text on the clipboard; false if the browser does not let it.
+pub(crate) async fn copy(text: &str) -> bool {
+    // Absent where the page does not come over https or from this machine.
+    let clipboard = js_sys::Reflect::get(&window().navigator(), &"clipboard".into()).ok();
+    let Some(clipboard) = clipboard.and_then(|found| found.dyn_into::<web_sys::Clipboard>().ok())
+    else {
+        return false;
+    };
+    wasm_bindgen_futures::JsFuture::from(clipboard.write_text(text)).await.is_ok()
+}
+
 /// Hands `bytes` to the user as a file.
 pub(crate) fn download(name: &str, bytes: &[u8]) {
     let parts = js_sys::Array::of1(&js_sys::Uint8Array::from(bytes));

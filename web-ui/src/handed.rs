@@ -32,6 +32,7 @@ impl<F> OnTheirWay<F> {
 pub(crate) struct Handed {
     files: Rc<OnTheirWay<File>>,
     come: u32,
+    dispatch: UseReducerDispatcher<Come>,
 }
 
 impl PartialEq for Handed {
@@ -41,6 +42,11 @@ impl PartialEq for Handed {
 }
 
 impl Handed {
+    /// Brings files to the view that reads them.
+    pub(crate) fn bring(&self, files: Vec<File>) {
+        hand(&self.files, files, &self.dispatch);
+    }
+
     /// Takes the files that are meant for the view that asks, if there are any.
     pub(crate) fn take(&self, view: &Route) -> Vec<File> {
         self.files.take(view)
@@ -122,7 +128,7 @@ pub(crate) fn use_handed() -> Handed {
             std::mem::drop(drop);
         }
     });
-    Handed { files, come: come.0 }
+    Handed { files, come: come.0, dispatch: come.dispatcher() }
 }
 
 #[cfg(test)]

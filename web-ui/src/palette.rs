@@ -161,8 +161,9 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
             let odd = call % 2 == 1;
             let colour = KIND_RGB[(kind as usize).min(KIND_RGB.len() - 1)];
             match (stuck, queued) {
-                (true, _) if stripe => mix(ground, [214, 64, 42], 190),
-                (true, _) => mix(ground, [214, 64, 42], 80),
+                // A call that never ended keeps the colour of its kind under red lines.
+                (true, _) if (column + y) % 12 < 3 => mix(ground, [214, 64, 42], 230),
+                (true, _) => mix(ground, colour, 120),
                 (false, true) => mix(ground, colour, 90),
                 (false, false) if odd => mix(ground, colour, 205),
                 (false, false) => colour,

@@ -15,38 +15,41 @@ pub(crate) struct Route {
 /// The views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
+    Home,
+    Recording,
+    Program,
+    Hangs,
     Step,
     Gallery,
-    Mesh,
     Ddp,
-    Hangs,
-    Program,
-    Recording,
+    Mesh,
     Runs,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 8] = [
-        View::Step,
-        View::Gallery,
-        View::Mesh,
-        View::Ddp,
-        View::Hangs,
-        View::Program,
-        View::Recording,
-        View::Runs,
+    /// The views by what people come for. The home page is no member: the name of the page leads to it.
+    pub(crate) const GROUPS: [(&str, &[View]); 3] = [
+        ("Debug", &[View::Recording, View::Program, View::Hangs]),
+        ("Learn", &[View::Step, View::Gallery, View::Ddp, View::Mesh]),
+        ("Run", &[View::Runs]),
     ];
+
+    fn all() -> impl Iterator<Item = View> {
+        let grouped = View::GROUPS.into_iter().flat_map(|(_, views)| views.iter().copied());
+        std::iter::once(View::Home).chain(grouped)
+    }
 
     /// The word in the address.
     pub(crate) fn word(self) -> &'static str {
         match self {
+            View::Home => "home",
+            View::Recording => "recording",
+            View::Program => "program",
+            View::Hangs => "hangs",
             View::Step => "step",
             View::Gallery => "algorithms",
-            View::Mesh => "mesh",
             View::Ddp => "ddp",
-            View::Hangs => "hangs",
-            View::Program => "program",
-            View::Recording => "recording",
+            View::Mesh => "mesh",
             View::Runs => "runs",
         }
     }
@@ -62,13 +65,14 @@ impl View {
     /// The words in the header.
     pub(crate) fn title(self) -> &'static str {
         match self {
+            View::Home => "Home",
+            View::Recording => "Recording",
+            View::Program => "Program",
+            View::Hangs => "Hangs",
             View::Step => "Step through",
             View::Gallery => "Algorithms",
-            View::Mesh => "Meshes",
             View::Ddp => "DDP",
-            View::Hangs => "Hangs",
-            View::Program => "Program",
-            View::Recording => "Recording",
+            View::Mesh => "Meshes",
             View::Runs => "Runs",
         }
     }
@@ -77,7 +81,8 @@ impl View {
 impl Route {
     /// A view's own address, without parameters.
     pub(crate) fn to(view: View) -> Route {
-        Route { path: vec![view.word().to_owned()], query: BTreeMap::new() }
+        let word = (view != View::Home).then(|| view.word().to_owned());
+        Route { path: word.into_iter().collect(), query: BTreeMap::new() }
     }
 
     /// One level deeper: `#/hangs/skipped`.
@@ -85,7 +90,7 @@ impl Route {
         Route { path: vec![view.word().to_owned(), name.to_owned()], query: BTreeMap::new() }
     }
 
-    /// Reads `location.hash`. Anything that is no address of ours leads to the first view.
+    /// Reads `location.hash`. Anything that is no address of ours leads to the home page.
     pub(crate) fn parse(hash: &str) -> Route {
         let address = hash.trim_start_matches('#').trim_start_matches('/');
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
@@ -101,13 +106,13 @@ impl Route {
     /// The view it leads to.
     pub(crate) fn view(&self) -> View {
         let word = self.path.first().map(String::as_str);
-        View::ALL.into_iter().find(|view| Some(view.word()) == word).unwrap_or(View::Step)
+        View::all().find(|view| Some(view.word()) == word).unwrap_or(View::Home)
     }
 
     /// The start of the first word of the address, if no view has that word.
     pub(crate) fn unknown_view(&self) -> Option<String> {
         let word = self.path.first()?;
-        let known = View::ALL.into_iter().any(|view| view.word() == word);
+        let known = View::all().any(|view| view.word() == word);
         (!known).then(|| word.chars().take(60).collect())
     }
 
@@ -201,18 +206,18 @@ mod tests {
 
     #[test]
     fn an_address_of_no_view_is_unknown() {
-        for known in
-            View::ALL.map(|view| Route::to(view).to_hash()).iter().chain([&"#/".to_owned()])
-        {
-            assert_eq!(Route::parse(known).unknown_view(), None, "{known}");
+        for view in View::all() {
+            let route = Route::to(view);
+            assert_eq!(Route::parse(&route.to_hash()), route);
+            assert_eq!((route.unknown_view(), route.view()), (None, view));
         }
         assert_eq!(Route::parse("#/nowhere?x=1").unknown_view().as_deref(), Some("nowhere"));
     }
 
     #[test]
-    fn foreign_addresses_lead_to_the_first_view() {
+    fn foreign_addresses_lead_home() {
         for hash in ["", "#", "#/nowhere", "#%", "#/?=&&", "#/%zz%"] {
-            assert_eq!(Route::parse(hash).view(), View::Step);
+            assert_eq!(Route::parse(hash).view(), View::Home);
         }
     }
 }

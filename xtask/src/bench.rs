@@ -20,7 +20,7 @@ pub(crate) struct Options {
 type Measurement = (&'static str, fn() -> Result<()>);
 
 const MEASUREMENTS: &[Measurement] = &[
-    ("page: size", || web::build().map(drop)),
+    ("page: size", || web::build(web::Options::SHIPPED).map(drop)),
     ("page: from the command to the page, warm", command_to_page),
     ("page: in Chromium", in_chromium),
     ("simulator: messages per second", || {
@@ -61,7 +61,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 /// What `cargo xtask serve` does when everything is built: until the service says where the page
 /// is. Cargo's own start is in it twice, as for the user.
 fn command_to_page() -> Result<()> {
-    web::build()?;
+    web::build(web::Options::SHIPPED)?;
     build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-bench-{}", std::process::id()));
     let start = Instant::now();
@@ -86,7 +86,7 @@ fn command_to_page() -> Result<()> {
 /// A thousand ranks with two thousand calls each, from files: how long, and in how much memory.
 fn diagnose_large() -> Result<()> {
     packages::install(&browser::missing()?)?;
-    web::build()?;
+    web::build(web::Options::SHIPPED)?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-dumps-{}", std::process::id()));
     let example = ["run", "--release", "--package=lockstep-diagnosis"];
@@ -118,7 +118,7 @@ fn diagnose_large() -> Result<()> {
 /// The page in Chromium: what `tests/bench_page.rs` prints.
 fn in_chromium() -> Result<()> {
     packages::install(&browser::missing()?)?;
-    web::build()?;
+    web::build(web::Options::SHIPPED)?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);
     shell::run(bench.env("LOCKSTEP_BIN", binary))

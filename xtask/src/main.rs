@@ -8,6 +8,7 @@ mod serve;
 mod shell;
 mod structure;
 mod test;
+mod test_programs;
 mod web;
 
 use clap::{Parser, Subcommand};
@@ -27,7 +28,7 @@ enum Verb {
     /// Pass every test on a bare machine: installs the wasm target and Chromium if missing
     Test(test::Options),
     /// Build the page into dist/
-    Web,
+    Web(web::Options),
     /// Check that crates and files use each other one way
     Structure(structure::Options),
     /// Measure what docs/benchmarks.md lists
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     let done = match Xtask::parse().verb {
         Verb::Serve(options) => serve::serve(&options),
         Verb::Test(options) => test::test(&options),
-        Verb::Web => web::build().map(drop),
+        Verb::Web(options) => web::build(options).map(drop),
         Verb::Structure(options) => structure::structure(&options),
         Verb::Bench(options) => bench::bench(&options),
     };

@@ -20,7 +20,7 @@ pub(crate) struct Options {
 /// # Errors
 /// When something does not build, or the service does not start.
 pub(crate) fn serve(options: &Options) -> Result<()> {
-    web::build()?;
+    web::build(web::Options::SHIPPED)?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let mut lockstep = Command::new(binary);
     lockstep

@@ -4,7 +4,8 @@
 //! profile and one choice of packages for all tests and the binary that they drive.
 
 use crate::serve::build_server;
-use crate::{browser, mpi, packages, shell, structure, web};
+use crate::test_programs::Start;
+use crate::{browser, mpi, packages, shell, structure, test_programs, web};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::Command;
@@ -63,7 +64,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     // packed before the lint is done, since the server's lint reads `dist/`.
     std::thread::scope(|scope| {
         let install = scope.spawn(|| packages::install(&missing));
-        let page = drives.then(|| scope.spawn(web::compile));
+        let page = drives.then(|| scope.spawn(|| web::compile(web::Options::SHIPPED)));
         if wants(Part::Lint) {
             lint()?;
         }
@@ -96,19 +97,17 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],
     };
-    let mut tests = shell::cargo(["test", "--workspace", "--no-fail-fast"]);
-    tests.args(filter).arg("--").args(&options.rest);
+    // An error's message says enough; its backtrace through the runtime hides it.
+    let mut environment = vec![("RUST_LIB_BACKTRACE", "0".into())];
     // A change must not be refused for a case that the tests before it never met: new cases are for
     // who has the time to look at them (`--fresh`). A seed in the environment goes first.
     if !options.fresh && std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        tests.env("PROPTEST_RNG_SEED", "20260917");
+        environment.push(("PROPTEST_RNG_SEED", "20260917".into()));
     }
-    // An error's message says enough; its backtrace through the runtime hides it.
-    tests.env("RUST_LIB_BACKTRACE", "0");
     if drives {
-        tests.env("LOCKSTEP_BIN", build_tests()?);
+        environment.push(("LOCKSTEP_BIN", build_tests()?.into()));
     }
-    shell::run(&mut tests)?;
+    test_programs::run(filter, &Start { arguments: &options.rest, environment })?;
     done(start)
 }
 

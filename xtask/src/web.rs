@@ -25,6 +25,24 @@ const MODULES: [(&str, &str); 2] =
 /// Smaller files gain nothing worth a second copy.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
+/// How the page is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct Options {
+    /// Compile quickly instead of small: for looking at a change, not for shipping
+    #[arg(long)]
+    dev: bool,
+}
+
+impl Options {
+    /// The page that ships.
+    pub(crate) const SHIPPED: Options = Options { dev: false };
+
+    /// The profile in the workspace's `Cargo.toml`.
+    fn profile(self) -> &'static str {
+        if self.dev { "web-dev" } else { "web" }
+    }
+}
+
 /// A page that is compiled and not packed: `dist/` is as it was.
 #[must_use]
 pub(crate) struct Compiled {
@@ -35,15 +53,16 @@ pub(crate) struct Compiled {
 ///
 /// # Errors
 /// When the target cannot be installed, the page does not compile, or files cannot be written.
-pub(crate) fn build() -> Result<PathBuf> {
-    compile()?.pack()
+pub(crate) fn build(options: Options) -> Result<PathBuf> {
+    compile(options)?.pack()
 }
 
 /// Compiles the page's modules.
 ///
 /// # Errors
 /// When the target cannot be installed or the page does not compile.
-pub(crate) fn compile() -> Result<Compiled> {
+pub(crate) fn compile(options: Options) -> Result<Compiled> {
+    let profile = format!("--profile={}", options.profile());
     ensure_target()?;
     // Its own folder: the page's profile shares nothing with other builds, and a page that is
     // being built does not hold them up.
@@ -57,14 +76,14 @@ pub(crate) fn compile() -> Result<Compiled> {
             &package,
             "--lib",
             "--crate-type=cdylib",
-            "--profile=web",
+            &profile,
             "--target",
             TARGET,
             "--target-dir",
         ];
         shell::run(shell::cargo(arguments).arg(&target_dir))?;
     }
-    Ok(Compiled { modules: target_dir.join(TARGET).join("web") })
+    Ok(Compiled { modules: target_dir.join(TARGET).join(options.profile()) })
 }
 
 impl Compiled {
@@ -118,7 +137,11 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
     }
     // The stamp names every source and when it changed.
     let mut stamp = String::new();
-    for source in &sources {
+    let mut packed = vec![root.join(SAMPLES)];
+    for (_, folder) in sample_folders(root)? {
+        files_below(&folder, &mut packed)?;
+    }
+    for source in sources.iter().chain(&packed) {
         let modified = fs::metadata(source)
             .and_then(|metadata| metadata.modified())
             .with_context(|| format!("could not read {}", source.display()))?;
@@ -153,8 +176,46 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
         }
         fs::copy(source, &to).with_context(|| format!("could not write {}", to.display()))?;
     }
+    pack_samples(root, dist)?;
     compress(dist)?;
     fs::write(&stamp_file, stamp).context("could not write target/web/dist.stamp")
+}
+
+/// The recordings that ship with the page: a line each, with its id, its folder and its title.
+const SAMPLES: &str = "web-ui/samples.txt";
+
+/// The folder of each sample, by its id.
+fn sample_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let listed = fs::read_to_string(root.join(SAMPLES)).context(SAMPLES)?;
+    let fields = listed.lines().map(|line| {
+        let mut fields = line.split(" | ");
+        Some((fields.next()?.to_owned(), root.join(fields.next()?)))
+    });
+    fields
+        .collect::<Option<_>>()
+        .with_context(|| format!("{SAMPLES}: a line is `id | folder | title`"))
+}
+
+/// Writes each sample as an archive: its dumps and its log, not what explains them to us.
+fn pack_samples(root: &Path, dist: &Path) -> Result<()> {
+    fs::create_dir_all(dist.join("samples"))?;
+    for (id, folder) in sample_folders(root)? {
+        let archive = fs::File::create(dist.join("samples").join(format!("{id}.tar")))?;
+        let mut tar = tar::Builder::new(archive);
+        tar.mode(tar::HeaderMode::Deterministic);
+        let mut files = Vec::new();
+        files_below(&folder, &mut files).with_context(|| format!("{SAMPLES}: {id}"))?;
+        for file in files.iter().filter(|file| !is_about(file)) {
+            tar.append_path_with_name(file, file.strip_prefix(&folder)?)?;
+        }
+        tar.finish()?;
+    }
+    Ok(())
+}
+
+/// Whether a file explains a recording instead of being part of it.
+fn is_about(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "md" || ending == "py" || ending == "json")
 }
 
 /// Adds the files below `folder` in name order.

@@ -1,21 +1,22 @@
 //! Recording: dumps, logs, profiles and traces of ours, dropped on the page and read in the worker.
 
 pub(crate) mod files;
-mod repair;
-mod sources;
+pub(in crate::pages) mod samples;
 
+use super::workbench::{Workbench, sources};
 use crate::app::use_shared;
 use crate::explain;
+use crate::kept::{self, Kept};
 use crate::protocol::{CANCELLED, Opened, Reached, Request, Response, Unit};
 use crate::route::{Route, View};
 use crate::sessions::Session;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
-use crate::ui::{Findings, Timeline, WaitGraph};
-use files::{dropped, picked};
+use files::{dropped, path_of, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
-use sources::{Sources, is_source};
+use samples::Sample;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement};
@@ -46,12 +47,16 @@ pub(crate) fn recording() -> Html {
     let cancelled_turns = turns.clone();
     let texts = use_state(Texts::default);
     let opened = use_mut_ref(Vec::<File>::new);
+    // The programs among what was dropped: they are shown, and no part of the recording.
+    let programs = use_mut_ref(Vec::<File>::new);
     let read = {
         let (client, stage, asked) = (client.clone(), stage.setter(), asked.clone());
-        let (texts, opened) = (texts.clone(), opened.clone());
+        let (texts, opened, programs) = (texts.clone(), opened.clone(), programs.clone());
         Callback::from(move |files: Vec<File>| {
-            let (sources, files): (Vec<File>, Vec<File>) = files.into_iter().partition(is_source);
+            let (sources, files): (Vec<File>, Vec<File>) =
+                files.into_iter().partition(sources::is_source);
             if !sources.is_empty() {
+                programs.borrow_mut().extend(sources.iter().cloned());
                 let texts = texts.clone();
                 wasm_bindgen_futures::spawn_local(async move {
                     texts.set(sources::with((*texts).clone(), sources).await);
@@ -109,6 +114,16 @@ pub(crate) fn recording() -> Html {
             });
         })
     };
+    let sample = use_mut_ref(|| None::<String>);
+    let forget_sample = use_sample(&stage, &read, &sample);
+    use_kept(&stage, &read, &sample, &opened, &programs);
+    let read = {
+        let forget_sample = forget_sample.clone();
+        read.reform(move |files: Vec<File>| {
+            forget_sample.emit(());
+            files
+        })
+    };
     {
         let read = read.clone();
         let handed = use_shared().handed;
@@ -149,10 +164,13 @@ pub(crate) fn recording() -> Html {
         })
     };
     let close = {
-        let (stage, opened) = (stage.setter(), opened.clone());
+        let (stage, opened, forget_sample) = (stage.setter(), opened.clone(), forget_sample);
         Callback::from(move |_: MouseEvent| {
             opened.borrow_mut().clear();
+            programs.borrow_mut().clear();
+            forget_sample.emit(());
             stage.set(Stage::Empty);
+            wasm_bindgen_futures::spawn_local(kept::forget());
         })
     };
     let count = opened.borrow().len();
@@ -187,7 +205,7 @@ pub(crate) fn recording() -> Html {
                         true => "Drop more of what the job left here: dumps, logs, profiles, its sources. ",
                         false => "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. ",
                     } }
-                    <b>{ "They are read in this tab and go nowhere." }</b>
+                    if !small { <b>{ "They are read in this tab and go nowhere; until you close them, this browser keeps them for a reload." }</b> }
                 </p>
                 <div class="row">
                     <label class="button primary">{ "Choose files" }
@@ -223,10 +241,99 @@ pub(crate) fn recording() -> Html {
                         { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ line }</p> }) }
                     </section>
                 },
-                Stage::Open(opened, _) => html! { <OpenTrace opened={opened.clone()} texts={(*texts).clone()} /> },
+                Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*texts).clone()} /> },
             } }
         </div>
     }
+}
+
+/// Opens the sample that the address names, and keeps it in the address while it is open. What is
+/// returned takes it out, and what is looked at in it.
+#[hook]
+fn use_sample(
+    stage: &UseStateHandle<Stage>,
+    read: &Callback<Vec<File>>,
+    opened: &Rc<RefCell<Option<String>>>,
+) -> Callback<()> {
+    let opened = opened.clone();
+    let nav = use_shared().nav;
+    let shown = nav.route.view() == View::Recording;
+    let asked = nav.route.get(samples::PARAMETER).filter(|_| shown).map(str::to_owned);
+    let stage = stage.clone();
+    let open = matches!(&*stage, Stage::Open(..) | Stage::Reading(_));
+    let read = read.clone();
+    let forget = {
+        let (opened, nav) = (opened.clone(), nav.clone());
+        Callback::from(move |()| {
+            if opened.borrow_mut().take().is_some() {
+                nav.replace(Route::to(View::Recording));
+            }
+        })
+    };
+    use_effect_with((asked, shown, open), move |(asked, shown, open)| match asked {
+        Some(id) if opened.borrow().as_ref() != Some(id) => {
+            *opened.borrow_mut() = Some(id.clone());
+            let Some(sample) = Sample::named(id) else {
+                stage.set(Stage::Failed { why: format!("This page has no sample {id:?}.") });
+                return;
+            };
+            wasm_bindgen_futures::spawn_local(async move {
+                match sample.fetch().await {
+                    Ok(file) => read.emit(vec![file]),
+                    Err(why) => stage.set(Stage::Failed { why }),
+                }
+            });
+        }
+        Some(_) => {}
+        None if *shown && *open => {
+            if let Some(id) = opened.borrow().as_ref().filter(|_| !nav.is_stale()) {
+                nav.replace(nav.route.clone().with(samples::PARAMETER, id));
+            }
+        }
+        None => {}
+    });
+    forget
+}
+
+/// Keeps the files of what is open in the browser, and opens what was kept when the page is loaded
+/// again. Samples are not kept: their address opens them.
+#[hook]
+fn use_kept(
+    stage: &UseStateHandle<Stage>,
+    read: &Callback<Vec<File>>,
+    sample: &Rc<RefCell<Option<String>>>,
+    opened: &Rc<RefCell<Vec<File>>>,
+    programs: &Rc<RefCell<Vec<File>>>,
+) {
+    let shared = use_shared();
+    let session = match &**stage {
+        Stage::Open(opened, _) => Some(opened.session),
+        _ => None,
+    };
+    {
+        let (sample, opened, programs) = (sample.clone(), opened.clone(), programs.clone());
+        use_effect_with(session, move |session| {
+            if session.is_some() && sample.borrow().is_none() {
+                let files = [opened.borrow().clone(), programs.borrow().clone()].concat();
+                let pair = |file: File| Kept { path: path_of(&file), file };
+                let files = files.into_iter().map(pair).collect();
+                wasm_bindgen_futures::spawn_local(kept::keep(files));
+            }
+        });
+    }
+    let (read, opened) = (read.clone(), opened.clone());
+    use_effect_with((), move |()| {
+        let named = shared.nav.route.get(samples::PARAMETER).is_some();
+        if !named {
+            wasm_bindgen_futures::spawn_local(async move {
+                let kept = kept::kept().await;
+                // Something may have been dropped meanwhile.
+                if opened.borrow().is_empty() && !kept.is_empty() {
+                    read.emit(kept.into_iter().map(files::put_back).collect());
+                }
+            });
+        }
+    });
 }
 
 /// How far the reading has come.
@@ -244,15 +351,6 @@ fn how_far(Reached { done, total, unit, what }: &Reached) -> Html {
             <p>{ words }</p>
         </>
     }
-}
-
-/// Properties of [`OpenTrace`].
-#[derive(Properties, PartialEq)]
-pub(super) struct OpenTraceProps {
-    pub(super) opened: Rc<Opened>,
-    /// The job's own files, as far as they were dropped.
-    #[prop_or_default]
-    pub(super) texts: Texts,
 }
 
 fn is_recorded(opened: &Opened) -> bool {
@@ -277,50 +375,4 @@ fn identity(file: &File) -> String {
     let name = file.name();
     let says_rank = name.bytes().any(|byte| byte.is_ascii_digit());
     if name.ends_with(".py") || !says_rank { path_of(file) } else { name }
-}
-
-/// A file's place in the folder that was chosen or dropped, if one was, else its name.
-fn path_of(file: &File) -> String {
-    let said = |key: &str| js_sys::Reflect::get(file, &key.into()).ok()?.as_string();
-    let mut within = [files::DROPPED_AT, "webkitRelativePath"].into_iter().filter_map(said);
-    within.find(|path| !path.is_empty()).unwrap_or_else(|| file.name())
-}
-
-/// A trace that is open: what it is, its timeline, its findings.
-#[component(OpenTrace)]
-pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
-    let opened = &props.opened;
-    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
-    let recorded = is_recorded(opened);
-    let has_findings = !opened.report.findings.is_empty();
-    let origin = match &opened.header.origin {
-        Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
-        Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
-        Origin::Recorded { by, files } if files.is_empty() => format!("Recorded by {by}"),
-        Origin::Recorded { by, files } => {
-            format!("Recorded by {by}, {}", counted(files.len(), "file"))
-        }
-    };
-    html! {
-        <div class="trace-grid" data-test="open-trace" data-world={opened.header.world_size.to_string()} data-calls={opened.calls.to_string()}>
-            <p class="sentence" data-test="trace-summary">
-                { format!("{origin}. {}, {}, {} over {}. ", counted(opened.header.world_size, "rank"), counted(opened.header.groups.len(), "group"), counted(opened.calls, "call"), explain::time(if recorded { opened.last_ps } else { opened.end_ps })) }
-                if let Some(outcome) = &opened.outcome { { format!("The end: {}", explain::ending(outcome)) } }
-            </p>
-            <section class="panel lanes" aria-label="Timeline">
-                <ContextProvider<Texts> context={props.texts.clone()}>
-                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} {culprits} />
-                </ContextProvider<Texts>>
-                <crate::ui::Legend />
-            </section>
-            <section class="panel verdicts">
-                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
-                <Findings report={opened.report.clone()} />
-                if recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} world_size={opened.header.world_size} /> }
-                if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
-                <h3>{ "Who waits for whom, at the end" }</h3>
-                <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
-            </section>
-        </div>
-    }
 }

@@ -1,6 +1,6 @@
 //! Runs: what the server has run, and each of them opened.
 
-use super::recording::OpenTrace;
+use super::workbench::Workbench;
 use crate::app::{Server, use_shared};
 use crate::client::Client;
 use crate::explain;
@@ -236,7 +236,7 @@ fn one_run(props: &OneRunProps) -> Html {
                         Ok(Some(comparison)) => html! { <ComparisonCard comparison={comparison.clone()} /> },
                         Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
                     } }
-                    <OpenTrace opened={opened.clone()} />
+                    <Workbench opened={opened.clone()} />
                     </>
                 },
             } }

@@ -5,12 +5,14 @@
 //! chooses the numbers of questions and sessions.
 
 mod account;
+mod calls;
 mod ddp;
 mod mesh;
 mod schedule_file;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
+pub(crate) use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
@@ -95,6 +97,12 @@ pub(crate) enum Request {
     Draw { session: SessionId, window: Window },
     /// What lies under a point of the timeline.
     Pick { session: SessionId, rank: u32, lane: u32, time_ps: u64, slack_ps: u64 },
+    /// The calls that a query takes (`query.rs`).
+    FindCalls { session: SessionId, query: String },
+    /// A call of a rank.
+    Locate { session: SessionId, rank: u32, which: Which },
+    /// All that is known of a call.
+    AboutCall { session: SessionId, id: CallId },
     /// The trace, in the attachment.
     Export { session: SessionId, form: Form },
     /// The trace of a plan without holding it, in the attachment; on the network that the plan's
@@ -118,14 +126,14 @@ pub(crate) enum Form {
 }
 
 /// A stretch of a timeline to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) from_ps: u64,
     pub(crate) to_ps: u64,
     /// Pixels across.
     pub(crate) columns: u32,
-    pub(crate) first_rank: u32,
-    pub(crate) ranks: u32,
+    /// The ranks that are shown, top down.
+    pub(crate) ranks: Vec<u32>,
     /// Spans at least this many pixels wide get a text; 0 for none.
     pub(crate) label_columns: u32,
 }
@@ -155,6 +163,9 @@ pub(crate) enum Response {
     Elements { total: u64 },
     Drawn { rows: Vec<RowKind>, texts: Vec<SpanText> },
     Picked(Option<Picked>),
+    CallsFound(Box<FoundCalls>),
+    Located(Option<CallMark>),
+    CallTold(Option<Box<CallDetails>>),
     Exported,
     Compared(Comparison),
     Accounted(Box<Account>),
@@ -213,6 +224,10 @@ pub(crate) struct Opened {
     /// Rows a rank in the timeline.
     pub(crate) lanes: u32,
     pub(crate) calls: u64,
+    /// The kinds of calls in it, as the palette numbers them.
+    pub(crate) kinds: Vec<u8>,
+    /// Whether a call never ended.
+    pub(crate) unfinished: bool,
     /// The virtual time of every moment; empty for what was not simulated here.
     pub(crate) moments: Vec<u64>,
     pub(crate) report: Report,
@@ -310,6 +325,8 @@ pub(crate) struct Picked {
     pub(crate) facts: Vec<(String, String)>,
     /// The call's stack, innermost first.
     pub(crate) stack: Vec<String>,
+    /// The call's number on its rank, if it is one.
+    pub(crate) call: Option<u32>,
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use super::facts::Facts;
 use super::ladder::ladder;
 use crate::explain;
+use crate::palette::{rank_fill, rank_ink};
+use crate::protocol::Which;
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
@@ -12,6 +14,16 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(crate) struct FindingsProps {
     pub(crate) report: Report,
+    /// What names a rank or a call goes there.
+    #[prop_or_default]
+    pub(crate) on_go: Option<Callback<Go>>,
+}
+
+/// A call that somebody wants to see.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Go {
+    pub(crate) rank: u32,
+    pub(crate) which: Which,
 }
 
 /// Evidence shown before the reader asks for more.
@@ -43,17 +55,28 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
             crate::dom::download("lockstep-report.md", report.to_markdown().as_bytes());
         })
     };
+    let copied = use_state(|| false);
+    let copy = {
+        let (report, copied) = (report.clone(), copied.setter());
+        Callback::from(move |_: MouseEvent| {
+            let (text, copied) = (report.to_markdown(), copied.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                copied.set(crate::dom::copy(&text).await);
+            });
+        })
+    };
     let verdict_word = format!("{:?}", report.verdict).to_lowercase();
     html! {
         <section class="findings" aria-label="Findings" data-test="findings" data-verdict={verdict_word}>
             <div class="row head"><p class={classes!("verdict", class)}>{ verdict }</p>
+                <button onclick={copy} title="As Markdown, for an issue or a chat" data-test="copy-report">{ if *copied { "Copied" } else { "Copy report" } }</button>
                 <button onclick={save} data-test="save-report">{ "Save report" }</button></div>
             if report.verdict == Verdict::Inconclusive {
                 <ul class="unseen" data-test="unseen">
                     { for report.unseen.iter().map(|unseen| html! { <li>{ unseen }</li> }) }
                 </ul>
             }
-            { for report.findings.iter().map(card) }
+            { for report.findings.iter().map(|finding| card(finding, props.on_go.as_ref())) }
             { for report.notes.iter().map(|note| html! { <p class="note muted">{ note }</p> }) }
         </section>
     }
@@ -63,7 +86,7 @@ fn ranks(ranks: &[GlobalRank]) -> String {
     explain::ranks(ranks.iter().map(|rank| rank.0))
 }
 
-fn card(finding: &Finding) -> Html {
+fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
@@ -101,7 +124,7 @@ fn card(finding: &Finding) -> Html {
     let evidence = |from: usize, to: usize| {
         finding.evidence.iter().skip(from).take(to - from).map(|seen| html! {
         <li>
-            <b>{ format!("rank {}", seen.rank) }</b>
+            { goes(format!("rank {}", seen.rank), Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) }, on_go) }
             if let Some(frame) = &seen.frame { <code>{ frame }</code> }
             <span>{ &seen.note }</span>
             if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
@@ -114,12 +137,13 @@ fn card(finding: &Finding) -> Html {
                  data-culprits={list(&finding.culprits)} data-victims={list(&finding.victims)}
                  data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
             <h3>{ finding.kind.title() }</h3>
-            <p class="message">{ &finding.message }</p>
+            <p class="message">{ words(&finding.message) }</p>
+            if let Some(on_go) = on_go { { culprits(finding, on_go) } }
             <Facts {facts} />
             if !finding.fix.is_empty() {
-                <p class="fix"><b>{ "Fix " }</b>{ &finding.fix }</p>
+                <p class="fix"><b>{ "Fix " }</b>{ words(&finding.fix) }</p>
             }
-            if let Some(calls) = &finding.ladder { { ladder(calls) } }
+            if let Some(calls) = &finding.ladder { { ladder(calls, on_go) } }
             { what_is_this(finding.kind) }
             if count > 0 {
                 <h4>{ "Evidence" }</h4>
@@ -131,6 +155,34 @@ fn card(finding: &Finding) -> Html {
             }
         </article>
     }
+}
+
+/// A text that goes to a call, where it can be gone to.
+pub(super) fn goes(words: String, to: Go, on_go: Option<&Callback<Go>>) -> Html {
+    match on_go {
+        None => html! { <b>{ words }</b> },
+        Some(on_go) => {
+            let go = on_go.reform(move |_: MouseEvent| to.clone());
+            html! { <button class="goes" onclick={go} title="Show it in the timeline">{ words }</button> }
+        }
+    }
+}
+
+/// More culprits than this are named in the facts only.
+const MAX_CHIPS: usize = 32;
+
+/// The ranks that are blamed, each of which goes to where it is in the call that the finding names.
+fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
+    let chip = |rank: &GlobalRank| {
+        let rank = rank.0;
+        let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
+        let go = on_go.reform(move |_: MouseEvent| Go { rank, which: which.clone() });
+        html! {
+            <button class="chip culprit" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}
+                    onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="go-culprit">{ rank }</button>
+        }
+    };
+    html! { if !finding.culprits.is_empty() { <p class="culprits">{ for finding.culprits.iter().take(MAX_CHIPS).map(chip) }</p> } }
 }
 
 /// What there is to know of a kind of finding, for whoever asks, with a hang of the gallery that shows one.
@@ -153,9 +205,9 @@ fn what_is_this(kind: Kind) -> Html {
 }
 
 /// A text with what stands between backquotes as code.
-fn words(text: &'static str) -> Html {
-    let part = |(at, part): (usize, &'static str)| match at % 2 {
-        0 => html! { part },
+fn words(text: &str) -> Html {
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => html! { part.to_owned() },
         _ => html! { <code>{ part }</code> },
     };
     text.split('`').enumerate().map(part).collect()

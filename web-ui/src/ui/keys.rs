@@ -25,7 +25,7 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 16] = [
     ("Space", "play or pause"),
     ("→", "forward, to the next moment or step"),
     ("←", "back"),
@@ -36,7 +36,10 @@ const KEYS: [(&str, &str); 13] = [
     ("W S", "timeline: zoom in, out (also wheel, pinch)"),
     ("A D", "timeline: left, right (also drag)"),
     ("0", "timeline: show all of it"),
-    ("↑ ↓", "timeline with the focus: other ranks"),
+    ("/", "recording: find calls; Enter and Shift+Enter go to the next hit and the one before"),
+    ("← →", "recording, timeline with the focus: the rank's call before and after"),
+    ("↑ ↓", "timeline with the focus: other ranks; with a call selected, the same call there"),
+    ("Enter, Esc", "recording: into the selected call's details, and back"),
     ("Tab", "to the next control"),
     ("?", "this list"),
 ];

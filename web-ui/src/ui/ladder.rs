@@ -1,13 +1,16 @@
 //! The call ladder of a finding: the ranks' calls side by side around their first disagreement.
 
+use super::findings::{Go, goes};
+use crate::protocol::Which;
 use lockstep_diagnosis::{Ladder, LadderSide, LadderStep, Rung};
 use yew::prelude::*;
 
 /// The ladder as a table: a column a side, a row a call.
-pub(crate) fn ladder(ladder: &Ladder) -> Html {
+pub(crate) fn ladder(ladder: &Ladder, on_go: Option<&Callback<Go>>) -> Html {
     let head = |side: &LadderSide| {
         let class = side.culprits.then_some("culprit");
-        html! { <th scope="col" {class}>{ side.title() }</th> }
+        let first = side.ranks.first().map_or(0, |rank| rank.0);
+        html! { <th scope="col" {class}>{ goes(side.title(), Go { rank: first, which: Which::Last }, on_go) }</th> }
     };
     let left_out = |count: u64| {
         let colspan = ladder.sides.len().to_string();

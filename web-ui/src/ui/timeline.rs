@@ -5,6 +5,7 @@
 //! are stretched to fit.
 
 mod hover;
+mod order;
 mod paint;
 mod pointer;
 mod rows;
@@ -13,27 +14,29 @@ use super::canvas::use_size;
 use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
-use crate::protocol::{Request, Response, SessionId, Window};
+use crate::protocol::{CallId, CallMark, Request, Response, SessionId, Window};
+pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
-use paint::{Raster, image_of, paint};
+pub(crate) use order::{Order, Shown};
+use paint::{Marks, Raster, image_of, paint};
 use pointer::use_pointer;
 use rows::Rows;
 use std::rc::Rc;
 use yew::prelude::*;
 
-/// The stretch that is shown: picoseconds across, ranks down.
+/// The stretch that is shown: picoseconds across, rows down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stretch {
     from: f64,
     to: f64,
-    first_rank: f64,
+    first_row: f64,
 }
 
 impl Stretch {
     fn whole(fit: (u64, u64)) -> Stretch {
         let (from, to) = (fit.0 as f64, fit.1 as f64);
-        Stretch { from, to: to.max(from + least_span(from)), first_rank: 0.0 }
+        Stretch { from, to: to.max(from + least_span(from)), first_row: 0.0 }
     }
 
     /// Scaled by `factor` around a time, within what there is to see.
@@ -53,9 +56,47 @@ impl Stretch {
         Stretch { from, to: from + span, ..self }
     }
 
-    fn scrolled(self, by: f64, world_size: u32, visible: u32) -> Stretch {
-        let most = f64::from(world_size.saturating_sub(visible));
-        Stretch { first_rank: (self.first_rank + by).clamp(0.0, most), ..self }
+    fn scrolled(self, by: f64, rows: u32, visible: u32) -> Stretch {
+        let most = f64::from(rows.saturating_sub(visible));
+        Stretch { first_row: (self.first_row + by).clamp(0.0, most), ..self }
+    }
+
+    /// Moved and widened as little as shows a span in the middle third, and its row.
+    fn showing(
+        self,
+        from: u64,
+        to: u64,
+        row: Option<u32>,
+        rows: Rows,
+        height: f64,
+        end: f64,
+    ) -> Stretch {
+        let (from, to) = (from as f64, (to as f64).max(from as f64));
+        let long = self.to - self.from;
+        let seen = from >= self.from && to <= self.to && to - from >= long / 400.0;
+        let wide = (to - from).max(long / 60.0).max(least_span(to));
+        let there = match seen {
+            true => self,
+            // Its neighbours on both sides stay in sight.
+            false => {
+                Stretch { from: from - 4.0 * wide, to: to + 4.0 * wide, ..self }.moved(0.0, end)
+            }
+        };
+        let visible = rows.visible(height);
+        match row.map(f64::from) {
+            Some(row)
+                if row < there.first_row
+                    || row + 1.0 > there.first_row.floor() + f64::from(visible) =>
+            {
+                let first = row - f64::from(visible) / 2.0;
+                Stretch { first_row: 0.0, ..there }.scrolled(
+                    first.floor().max(0.0),
+                    rows.count,
+                    visible,
+                )
+            }
+            _ => there,
+        }
     }
 }
 
@@ -92,6 +133,45 @@ pub(crate) struct TimelineProps {
     /// Whether the end stays in sight as it moves.
     #[prop_or_default]
     pub(crate) follow: bool,
+    /// The rows; a row a rank if absent.
+    #[prop_or_default]
+    pub(crate) order: Option<Order>,
+    /// The call that is marked.
+    #[prop_or_default]
+    pub(crate) selected: Option<CallMark>,
+    /// Where to go; each is gone to once.
+    #[prop_or_default]
+    pub(crate) look: Option<Look>,
+    /// A click on a call selects it, and one beside all calls none.
+    #[prop_or_default]
+    pub(crate) on_select: Option<Callback<Option<CallId>>>,
+    /// Keys that move the selection.
+    #[prop_or_default]
+    pub(crate) on_step: Option<Callback<Step>>,
+}
+
+/// A place of a timeline that is to be brought into sight.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Look {
+    pub(crate) rank: u32,
+    pub(crate) from_ps: u64,
+    pub(crate) to_ps: u64,
+    /// Differs from one to the next, so that the same place can be gone to again.
+    pub(crate) number: u32,
+}
+
+/// Where a key moves the selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Previous,
+    Next,
+    /// To the rank in the row above, and below.
+    To {
+        rank: u32,
+    },
+    /// Shows all of it.
+    Open,
+    Leave,
 }
 
 /// A lane per rank over time.
@@ -108,13 +188,26 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         let again = (props.session, if props.follow { props.end_ps } else { fit.1 });
         use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
     }
-    let raster = use_raster(props, *stretch, width, height);
+    let order = props.order.clone().unwrap_or(Order::All(props.world_size));
+    {
+        let (stretch, order) = (stretch.clone(), order.clone());
+        let (rows, end) = (rows_of(props), props.end_ps as f64);
+        let ready = width > 0.0;
+        use_effect_with((props.look.clone(), ready), move |(look, ready)| {
+            if let Some(Look { rank, from_ps, to_ps, .. }) = look.as_ref().filter(|_| *ready) {
+                let row = order.row_of(*rank);
+                stretch.set(stretch.showing(*from_ps, *to_ps, row, rows, height, end));
+            }
+        });
+    }
+    let raster = use_raster(props, &order, *stretch, width, height);
     let hover = use_hover(props.session);
     let now = Rc::new(Geometry {
         stretch: *stretch,
         width,
         height,
         rows: rows_of(props),
+        order: order.clone(),
         end: props.end_ps as f64,
     });
     {
@@ -123,19 +216,62 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             raster.as_ref().and_then(|raster| image_of(raster, *dark))
         });
         let (canvas, raster, now) = (canvas.clone(), raster.clone(), now.clone());
-        let (culprits, playhead) = (props.culprits.clone(), props.playhead_ps);
-        let deps = (now.clone(), raster.clone(), playhead, culprits.clone(), shared.dark);
-        use_effect_with(deps, move |(_, _, _, _, dark)| {
+        let marks = Marks {
+            culprits: props.culprits.clone(),
+            playhead_ps: props.playhead_ps,
+            selected: props.selected.clone(),
+        };
+        let deps = (now.clone(), raster.clone(), marks, shared.dark);
+        use_effect_with(deps, move |(_, _, marks, dark)| {
             let drawn = raster.as_deref().zip((*image).as_ref());
-            paint(&canvas, &now, drawn, playhead, &culprits, *dark);
+            paint(&canvas, &now, drawn, marks, *dark);
         });
     }
-    let pointer =
-        use_pointer(&frame, now.clone(), stretch.setter(), hover.clone(), props.on_seek.clone());
+    let on_click = {
+        let (on_select, hover) = (props.on_select.clone(), hover.clone());
+        let (client, session) = (shared.client.clone(), props.session);
+        on_select.map(|on_select| {
+            Callback::from(move |point: Option<hover::Point>| {
+                let (client, hover, on_select) = (client.clone(), hover.clone(), on_select.clone());
+                wasm_bindgen_futures::spawn_local(async move {
+                    let picked = match point {
+                        Some(point) => hover::picked(&client, session, point).await,
+                        None => None,
+                    };
+                    let call = picked.as_ref().and_then(|picked| picked.call);
+                    match (point, call) {
+                        (Some(point), Some(work)) => {
+                            hover.set.emit((None, false));
+                            on_select.emit(Some(CallId { rank: point.rank, work }));
+                        }
+                        // Something else than a call is explained where it is.
+                        (Some(_), None) if picked.is_some() => hover.set.emit((point, true)),
+                        _ => on_select.emit(None),
+                    }
+                });
+            })
+        })
+    };
+    let pointer = use_pointer(
+        &frame,
+        now.clone(),
+        stretch.setter(),
+        hover.clone(),
+        props.on_seek.clone(),
+        on_click,
+    );
     let keys = {
         let (stretch, now) = (stretch.clone(), now.clone());
+        let (on_step, selected) = (props.on_step.clone(), props.selected.clone());
         Callback::from(move |event: KeyboardEvent| {
             if event.ctrl_key() || event.meta_key() || event.alt_key() {
+                return;
+            }
+            if let Some(on_step) = &on_step
+                && let Some(step) = step_of(&event.key(), selected.as_ref(), &now)
+            {
+                event.prevent_default();
+                on_step.emit(step);
                 return;
             }
             let (middle, span) = ((stretch.from + stretch.to) / 2.0, stretch.to - stretch.from);
@@ -145,8 +281,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 "a" | "A" => stretch.moved(-0.15 * span, now.end),
                 "d" | "D" => stretch.moved(0.15 * span, now.end),
                 "0" => Stretch::whole((0, (now.end * 1.02) as u64)),
-                "ArrowUp" => stretch.scrolled(-4.0, now.rows.world_size, now.visible()),
-                "ArrowDown" => stretch.scrolled(4.0, now.rows.world_size, now.visible()),
+                "ArrowUp" => stretch.scrolled(-4.0, now.rows.count, now.visible()),
+                "ArrowDown" => stretch.scrolled(4.0, now.rows.count, now.visible()),
                 _ => return,
             };
             event.prevent_default();
@@ -166,12 +302,12 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.zoomed(factor, middle, now.end));
         })
     };
-    let first_rank = stretch.first_rank as u32;
+    let first_row = stretch.first_row as u32;
     let scroll = |pages: f64| {
         let (stretch, now) = (stretch.clone(), now.clone());
         let by = pages * f64::from((now.visible() / 2).max(1));
         Callback::from(move |_: MouseEvent| {
-            stretch.set(stretch.scrolled(by, now.rows.world_size, now.visible()));
+            stretch.set(stretch.scrolled(by, now.rows.count, now.visible()));
         })
     };
     let words = format!(
@@ -182,7 +318,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
     let busy = if pointer.dragging { "dragging" } else { "" };
     html! {
         <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
-             data-drawn={raster.is_some().to_string()}>
+             data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}>
             <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} onkeydown={keys}
                  onpointerdown={pointer.down} onpointermove={pointer.moved} onpointerup={pointer.up.clone()}
                  onpointercancel={pointer.up} onpointerleave={pointer.leave}>
@@ -190,8 +326,11 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
             <div class="tools">
-                if now.visible() < props.world_size {
-                    <span class="muted mono" data-test="visible-ranks">{ format!("r{}–{} of {}", first_rank, first_rank + now.visible() - 1, props.world_size) }</span>
+                if now.visible() < now.rows.count {
+                    <span class="muted mono" data-test="visible-ranks">{ match now.order {
+                        Order::All(_) => format!("r{}–{} of {}", first_row, first_row + now.visible() - 1, props.world_size),
+                        Order::Chosen { .. } => format!("rows {}–{} of {}", first_row + 1, first_row + now.visible(), now.rows.count),
+                    } }</span>
                     <button class="quiet" onclick={scroll(-1.0)} aria-label="Ranks before" title="Ranks before (↑, shift and wheel)" data-test="ranks-up">{ "↑" }</button>
                     <button class="quiet" onclick={scroll(1.0)} aria-label="Ranks after" title="Ranks after (↓, shift and wheel)" data-test="ranks-down">{ "↓" }</button>
                 }
@@ -204,18 +343,36 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
 }
 
 /// What the canvas shows and where.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Geometry {
     stretch: Stretch,
     width: f64,
     height: f64,
     rows: Rows,
+    order: Order,
     end: f64,
 }
 
 fn rows_of(props: &TimelineProps) -> Rows {
     let TimelineProps { world_size, lanes, least_row: least, .. } = *props;
-    Rows { world_size, lanes, least }
+    let count = props.order.as_ref().map_or(world_size, Order::len);
+    Rows { count, lanes, least }
+}
+
+/// What a key of the focused timeline does with the selection, if anything.
+fn step_of(key: &str, selected: Option<&CallMark>, now: &Geometry) -> Option<Step> {
+    let row = selected.and_then(|mark| now.order.row_of(mark.id.rank));
+    let beside = |row: Option<u32>| Some(Step::To { rank: now.order.rank_at(row?)? });
+    match key {
+        "Escape" => selected.map(|_| Step::Leave),
+        "Enter" => Some(Step::Open),
+        "ArrowLeft" => Some(Step::Previous),
+        "ArrowRight" => Some(Step::Next),
+        // Without a selection they scroll.
+        "ArrowUp" => beside(row?.checked_sub(1)),
+        "ArrowDown" => beside(row?.checked_add(1)),
+        _ => None,
+    }
 }
 
 impl Geometry {
@@ -225,7 +382,7 @@ impl Geometry {
 
     /// The room that the buttons take in the axis, in pixels.
     fn tools(&self) -> f64 {
-        if self.visible() < self.rows.world_size { 230.0 } else { 108.0 }
+        if self.visible() < self.rows.count { 230.0 } else { 108.0 }
     }
 
     fn time_at(&self, x: f64) -> f64 {
@@ -253,10 +410,16 @@ impl Geometry {
         if down < 0.0 {
             return None;
         }
-        let rank = self.stretch.first_rank.floor() + down.floor();
+        let row = self.stretch.first_row.floor() + down.floor();
         let lane = (down.fract() * f64::from(self.rows.lanes)) as u32;
-        (rank < f64::from(self.rows.world_size))
-            .then_some((rank as u32, lane.min(self.rows.lanes.saturating_sub(1))))
+        let rank = self.order.rank_at(row as u32)?;
+        Some((rank, lane.min(self.rows.lanes.saturating_sub(1))))
+    }
+
+    /// How far below the axis the rows of a rank begin, if it is shown; above the axis if it is scrolled out.
+    fn top_of(&self, rank: u32) -> Option<f64> {
+        let row = f64::from(self.order.row_of(rank)?);
+        Some((row - self.stretch.first_row.floor()) * self.rank_height())
     }
 }
 
@@ -265,6 +428,7 @@ impl Geometry {
 #[hook]
 fn use_raster(
     props: &TimelineProps,
+    order: &Order,
     stretch: Stretch,
     width: f64,
     height: f64,
@@ -276,13 +440,13 @@ fn use_raster(
     let gutter = rows.gutter(width, height);
     let wanted = (width > gutter).then(|| {
         let columns = ((width - gutter) * crate::dom::pixel_ratio()) as u32;
-        let ranks = rows.visible(height);
+        let first = stretch.first_row as u32;
+        let ranks = (first..first + rows.visible(height)).filter_map(|row| order.rank_at(row));
         let window = Window {
             from_ps: stretch.from.max(0.0) as u64,
             to_ps: stretch.to.max(1.0) as u64,
             columns,
-            first_rank: stretch.first_rank as u32,
-            ranks,
+            ranks: ranks.collect(),
             label_columns: if rows.readable(height) {
                 (34.0 * crate::dom::pixel_ratio()) as u32
             } else {
@@ -291,16 +455,17 @@ fn use_raster(
         };
         (props.session, window, props.tick)
     });
-    let drawn = raster.as_ref().map(|raster| (raster.session, raster.window, raster.tick));
+    let drawn = raster.as_ref().map(|raster| (raster.session, raster.window.clone(), raster.tick));
     {
         let (raster, asking) = (raster.clone(), asking.clone());
-        use_effect_with((wanted, drawn, *asking), move |&(wanted, drawn, busy)| {
-            let Some((session, window, tick)) = wanted.filter(|_| wanted != drawn && !busy) else {
+        use_effect_with((wanted, drawn, *asking), move |(wanted, drawn, busy)| {
+            let Some((session, window, tick)) = wanted.clone().filter(|_| wanted != drawn && !busy)
+            else {
                 return;
             };
             asking.set(true);
             wasm_bindgen_futures::spawn_local(async move {
-                let answered = client.ask(Request::Draw { session, window }).await;
+                let answered = client.ask(Request::Draw { session, window: window.clone() }).await;
                 if let Ok(answered) = answered {
                     let bytes = answered.bytes();
                     if let Response::Drawn { rows, texts } = answered.response {
@@ -332,15 +497,24 @@ fn use_raster(
     raster.as_ref().filter(|raster| raster.session == props.session).cloned()
 }
 
-/// The kinds of calls and their colours.
+/// Properties of [`Legend`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct LegendProps {
+    /// The kinds of calls that are there.
+    pub(crate) kinds: Vec<u8>,
+    /// Whether one of them never ended.
+    pub(crate) unfinished: bool,
+}
+
+/// The kinds of calls that are in a timeline, and their colours.
 #[component(Legend)]
-pub(crate) fn legend() -> Html {
+pub(crate) fn legend(props: &LegendProps) -> Html {
     html! {
         <ul class="legend">
-            { for (0..palette::OP_KINDS).map(|kind| html! {
-                <li><i style={format!("background:{}", palette::kind_css(kind))} />{ palette::op_kind_name(kind) }</li>
+            { for props.kinds.iter().map(|kind| html! {
+                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ palette::op_kind_name(*kind) }</li>
             }) }
-            <li><i class="stuck" />{ "never completed" }</li>
+            if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
         </ul>
     }
 }

@@ -1,7 +1,9 @@
 //! Who waits for whom: a graph of ranks for few, sentences for all.
 
+use super::findings::{Go, goes};
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
+use crate::protocol::Which;
 use lockstep_diagnosis::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
@@ -21,6 +23,9 @@ pub(crate) struct WaitGraphProps {
     /// Whether it is a moment of many, not the end.
     #[prop_or_default]
     pub(crate) now: bool,
+    /// A rank goes to its place in the timeline.
+    #[prop_or_default]
+    pub(crate) on_go: Option<Callback<Go>>,
 }
 
 /// Who waits for whom; ranks that wait for each other in a circle are marked.
@@ -34,18 +39,18 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     let circle = in_a_circle(waits);
     html! {
         <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
-            if props.world_size as usize <= MAX_DRAWN { { graph(waits, Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node }, &circle) } }
+            if props.world_size as usize <= MAX_DRAWN { { graph(waits, Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node }, &circle, props.on_go.as_ref()) } }
             <ul class="sentences">
                 { for grouped(waits).into_iter().map(|((call, line, whom), who)| html! {
                     <li>
-                        <b>{ named(&who) }</b>
+                        { goes(named(&who), Go { rank: who.first().copied().unwrap_or(0), which: Which::Last }, props.on_go.as_ref()) }
                         { if who.len() == 1 { " waits in " } else { " wait in " } }
                         <code>{ call }</code>
                         if !line.is_empty() { { " at " }<code>{ line }</code> }
                         { match whom.as_slice() {
                             [] if props.now => html! { { "; every member has come" } },
                             [] => html! { { "; every member has come, and it does not complete" } },
-                            whom => html! { <>{ " for " }<b>{ named(whom) }</b></> },
+                            whom => html! { <>{ " for " }{ goes(named(whom), Go { rank: whom.first().copied().unwrap_or(0), which: Which::Last }, props.on_go.as_ref()) }</> },
                         } }
                     </li>
                 }) }
@@ -152,7 +157,12 @@ impl Ground {
     }
 }
 
-fn graph(waits: &[Wait], ground: Ground, circle: &BTreeSet<u32>) -> Html {
+fn graph(
+    waits: &[Wait],
+    ground: Ground,
+    circle: &BTreeSet<u32>,
+    on_go: Option<&Callback<Go>>,
+) -> Html {
     let n = ground.ranks;
     let place = |rank: u32| ground.place(f64::from(rank), 0.0);
     let radius = if n <= 8 { 18.0 } else { 14.0 };
@@ -186,9 +196,11 @@ fn graph(waits: &[Wait], ground: Ground, circle: &BTreeSet<u32>) -> Html {
             { for (0..n).map(|rank| {
                 let (x, y) = place(rank);
                 let waits = waits.iter().any(|wait| wait.rank.0 == rank);
+                let go = on_go.map(|on_go| on_go.reform(move |_: MouseEvent| Go { rank, which: Which::Last }));
+                let goes = go.is_some().then_some("goes");
                 html! {
-                    <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"))}
-                       transform={format!("translate({x:.1} {y:.1})")}>
+                    <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"), goes)}
+                       transform={format!("translate({x:.1} {y:.1})")} onclick={go} data-test="waits-rank">
                         <circle class="disc" r={radius.to_string()} fill={rank_fill(rank)} />
                         <text fill={rank_ink(rank)} y="5">{ rank }</text>
                     </g>

@@ -5,6 +5,7 @@
 //! recorded). The spans of a lane never overlap.
 
 use super::raster::Class;
+use crate::palette;
 use crate::protocol::{RowKind, WorkAnswer};
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -129,6 +130,20 @@ impl Lanes {
             Row::Calls(_) => RowKind::Calls,
             Row::Messages => RowKind::Messages,
         }
+    }
+
+    /// The kinds of calls that are there, ascending (`palette::op_kind`), and whether one of them never ended.
+    pub(super) fn kinds(&self) -> (Vec<u8>, bool) {
+        let mut there = [false; palette::OP_KINDS as usize];
+        let mut open = false;
+        for span in self.ranks.iter().flat_map(|rank| rank.calls.iter().flatten()) {
+            if let Some(kind) = span.class.kind() {
+                there[usize::from(kind)] = true;
+            }
+            open |= span.to == OPEN;
+        }
+        let kinds = (0..).zip(there).filter(|(_, there)| *there);
+        (kinds.map(|(kind, _)| kind).collect(), open)
     }
 
     /// The spans of a row.

@@ -6,6 +6,7 @@
 
 mod account;
 mod ddp;
+mod find;
 mod lanes;
 mod mesh;
 mod open;
@@ -23,6 +24,7 @@ mod texts;
 pub(crate) use mesh::laid_out;
 
 use crate::protocol::{Form, ModelRef, Question, Request, Response, SessionId, unpack};
+use crate::query::Query;
 use js_sys::Uint8Array;
 use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
@@ -171,6 +173,18 @@ async fn answer(
             plain(Response::Picked(with(state, session, |held| {
                 held.pick(rank, lane, time_ps, slack_ps)
             })?))
+        }
+        Request::FindCalls { session, query } => {
+            let query = Query::parse(&query)?;
+            let found = with(state, session, |held| held.find_calls(&query))?;
+            plain(Response::CallsFound(Box::new(found)))
+        }
+        Request::Locate { session, rank, which } => {
+            plain(Response::Located(with(state, session, |held| held.locate(rank, &which))?))
+        }
+        Request::AboutCall { session, id } => {
+            let told = with(state, session, |held| held.about_call(id))?;
+            plain(Response::CallTold(told.map(Box::new)))
         }
         Request::Export { session, form } => {
             let bytes = with(state, session, |held| held.export(form))??;

@@ -35,6 +35,12 @@ impl Class {
         self.0 >= Class::FIRST_MESSAGE
     }
 
+    /// The kind of a call (`palette::op_kind`); `None` for what is no call.
+    pub(super) fn kind(self) -> Option<u8> {
+        let kind = self.0.checked_sub(Class::FIRST_CALL)? / 2;
+        (kind < crate::palette::OP_KINDS).then_some(kind)
+    }
+
     /// The class of a call by its name in PyTorch.
     pub(super) fn of_op(op: &str, odd: bool) -> Class {
         let kind = crate::palette::op_kind(op);
@@ -45,7 +51,7 @@ impl Class {
 /// Pixels and the texts on them.
 pub(super) struct Drawn {
     rows: Vec<RowKind>,
-    /// Row by row: ranks from the first, the lanes of each top down.
+    /// Row by row: ranks as the window has them, the lanes of each top down.
     pub(super) pixels: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
 }
@@ -71,9 +77,7 @@ pub(super) fn draw(
 ) -> Drawn {
     let columns = window.columns.clamp(1, MAX_COLUMNS) as usize;
     let rows = lanes.rows();
-    let last_rank = window.first_rank.saturating_add(window.ranks).min(lanes.ranks.len() as u32);
-    let ranks = window.first_rank..last_rank;
-    let height = (ranks.len() * rows.len()).min(MAX_ROWS as usize);
+    let height = (window.ranks.len() * rows.len()).min(MAX_ROWS as usize);
     let mut drawn = Drawn {
         rows: rows.iter().map(|row| lanes.kind(*row)).collect(),
         pixels: vec![0; height * columns],
@@ -82,7 +86,7 @@ pub(super) fn draw(
     let to_ps = window.to_ps.max(window.from_ps + 1);
     let scale = Scale { from: window.from_ps, to: to_ps, columns, end: lanes.end_ps, ended };
     let mut lines = drawn.pixels.chunks_exact_mut(columns);
-    'ranks: for rank in ranks {
+    'ranks: for rank in window.ranks.iter().copied() {
         for (lane, row) in rows.iter().enumerate() {
             let Some(line) = lines.next() else { break 'ranks };
             let spans = lanes.spans(rank, *row);

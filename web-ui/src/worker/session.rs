@@ -102,6 +102,7 @@ impl Held {
             _ => return Err("the trace is not complete yet".to_owned()),
         };
         let calls = log.ranks.iter().flatten().map(|rank| rank.calls.len() as u64).sum();
+        let (kinds, unfinished) = self.lanes.kinds();
         let moments = self.simulation.as_ref().map(Session::moments).unwrap_or_default();
         Ok(Opened {
             session,
@@ -115,6 +116,8 @@ impl Held {
             fit: self.lanes.fit(),
             lanes: self.lanes.rows().len() as u32,
             calls,
+            kinds,
+            unfinished,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
             report: self.report.clone().unwrap_or_else(|| match self.reader {
                 Some(_) => diagnose(log),

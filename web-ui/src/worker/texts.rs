@@ -44,6 +44,7 @@ pub(super) fn of_span(
         to_ps: (span.to != OPEN).then_some(span.to),
         facts: vec![("rank".to_owned(), rank.to_string())],
         stack: Vec::new(),
+        call: None,
     };
     let on = match row {
         Row::Program if span.class == Class::FREE => "process, which is free",
@@ -78,10 +79,21 @@ pub(super) fn of_span(
 }
 
 fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
-    let call = &record.call;
     picked.title = short_name(record);
-    let mut fact = |name: &str, value: String| picked.facts.push((name.to_owned(), value));
-    if let Some(group) = log.and_then(|log| log.groups.get(call.group.index())) {
+    picked.call = Some(record.work);
+    if let Some(log) = log {
+        let (facts, stack) = about(log, record);
+        picked.facts.extend(facts);
+        picked.stack.extend(stack);
+    }
+}
+
+/// What is known of a call by itself: names and values, and its stack, innermost frame first.
+pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)>, Vec<String>) {
+    let call = &record.call;
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
+    if let Some(group) = log.groups.get(call.group.index()) {
         fact("group", format!("{} ({} ranks)", group.label(), group.size()));
     }
     let shapes = |shapes: &[TensorShape]| shapes.iter().map(shape).collect::<Vec<_>>().join(", ");
@@ -104,8 +116,9 @@ fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
     if let Some(id) = record.record_id {
         fact("entry", id.to_string());
     }
-    let frames = call.stack.iter().take(24);
-    picked.stack.extend(frames.map(|f| format!("{}:{} {}", f.file, f.line, f.function)));
+    let frames = call.stack.iter().take(64);
+    let stack = frames.map(|f| format!("{}:{} {}", f.file, f.line, f.function)).collect();
+    (facts, stack)
 }
 
 fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
@@ -115,7 +128,7 @@ fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
 }
 
 /// `all_reduce #7`.
-fn short_name(record: &CallRecord) -> String {
+pub(super) fn short_name(record: &CallRecord) -> String {
     match record.seq {
         Some(seq) => format!("{} #{seq}", record.call.op),
         None => record.call.op.clone(),

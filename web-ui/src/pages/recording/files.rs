@@ -1,5 +1,6 @@
 //! The files of a drop or a picker, with those of folders.
 
+use crate::kept::Kept;
 use js_sys::{Array, Promise};
 use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
@@ -13,7 +14,20 @@ use web_sys::{
 const MAX_FILES: usize = 100_000;
 
 /// A property of files in dropped folders: where they lie there, which browsers do not say of them.
-pub(super) const DROPPED_AT: &str = "droppedAt";
+const DROPPED_AT: &str = "droppedAt";
+
+/// A file's place in the folder that was chosen or dropped, if one was, else its name.
+pub(in crate::pages) fn path_of(file: &File) -> String {
+    let said = |key: &str| js_sys::Reflect::get(file, &key.into()).ok()?.as_string();
+    let mut within = [DROPPED_AT, "webkitRelativePath"].into_iter().filter_map(said);
+    within.find(|path| !path.is_empty()).unwrap_or_else(|| file.name())
+}
+
+/// A file that was kept, with its place in the folder that was dropped.
+pub(super) fn put_back(kept: Kept) -> File {
+    let _ = js_sys::Reflect::set(&kept.file, &DROPPED_AT.into(), &kept.path.into());
+    kept.file
+}
 
 /// The files that were chosen.
 pub(in crate::pages) fn picked(input: &HtmlInputElement) -> Vec<File> {

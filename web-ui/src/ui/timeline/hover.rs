@@ -1,6 +1,7 @@
 //! What lies under the pointer.
 
 use crate::app::use_shared;
+use crate::client::Client;
 use crate::explain;
 use crate::protocol::{Picked, Request, Response, SessionId};
 use crate::ui::Facts;
@@ -26,6 +27,16 @@ pub(super) struct Hovered {
     pub(super) pinned: bool,
     found: Option<(Point, Rc<Picked>)>,
     pub(super) set: Callback<(Option<Point>, bool)>,
+}
+
+/// What lies at a point.
+pub(super) async fn picked(client: &Client, session: SessionId, point: Point) -> Option<Picked> {
+    let Point { rank, lane, time_ps, slack_ps, .. } = point;
+    let request = Request::Pick { session, rank, lane, time_ps, slack_ps };
+    match client.ask(request).await.ok()?.response {
+        Response::Picked(picked) => picked,
+        _ => None,
+    }
 }
 
 /// Asks the worker what is under the pointer.
@@ -108,7 +119,7 @@ pub(super) fn hover_card(props: &HoverProps) -> Html {
 }
 
 /// A frame of a call's stack; where its file was dropped on the page, with the lines one click away.
-fn frame(frame: &str, texts: Option<&Texts>) -> Html {
+pub(crate) fn frame(frame: &str, texts: Option<&Texts>) -> Html {
     let dropped = place(frame).and_then(|(path, line)| Some((meant(texts?, path)?, line)));
     match dropped {
         None => html! { <li>{ frame }</li> },

@@ -4,7 +4,7 @@ use super::Geometry;
 use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
-use crate::protocol::{RowKind, SessionId, SpanText, Window};
+use crate::protocol::{CallMark, RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
@@ -28,13 +28,21 @@ impl Raster {
     }
 }
 
+/// What is marked on the pixels.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Marks {
+    /// Ranks that the findings blame.
+    pub(super) culprits: Vec<u32>,
+    pub(super) playhead_ps: Option<u64>,
+    pub(super) selected: Option<CallMark>,
+}
+
 /// Paints the whole canvas.
 pub(super) fn paint(
     canvas: &NodeRef,
     now: &Geometry,
     drawn: Option<(&Raster, &HtmlCanvasElement)>,
-    playhead_ps: Option<u64>,
-    culprits: &[u32],
+    marks: &Marks,
     dark: bool,
 ) {
     if now.width <= now.gutter() {
@@ -48,11 +56,14 @@ pub(super) fn paint(
         pixels(&context, now, raster, image);
         texts(&context, now, raster, &ink, dark);
     }
-    names(&context, now, culprits, &ink);
+    names(&context, now, &marks.culprits, &ink);
     if let Some((raster, _)) = drawn {
         row_names(&context, now, raster, &ink);
     }
-    if let Some(time) = playhead_ps {
+    if let Some(mark) = &marks.selected {
+        selection(&context, now, mark, &ink);
+    }
+    if let Some(time) = marks.playhead_ps {
         let x = now.x_of(time as f64);
         if x >= now.gutter() && x <= now.width {
             context.set_fill_style_str(ink.accent);
@@ -64,6 +75,38 @@ pub(super) fn paint(
             context.fill();
         }
     }
+}
+
+/// A frame around the selected call, and a line from top to bottom where it was made.
+fn selection(context: &CanvasRenderingContext2d, now: &Geometry, mark: &CallMark, ink: &Ink) {
+    let Some(top) = now.top_of(mark.id.rank) else { return };
+    let left = now.x_of(mark.from_ps as f64);
+    let right = mark.to_ps.map_or(now.width, |to| now.x_of(to as f64));
+    context.save();
+    context.begin_path();
+    context.rect(now.gutter(), 0.0, now.width - now.gutter(), now.height);
+    context.clip();
+    context.set_fill_style_str(ink.accent);
+    context.set_global_alpha(0.5);
+    context.fill_rect(left - 0.5, AXIS, 1.0, now.height - AXIS);
+    context.set_global_alpha(1.0);
+    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    let (y, high) = match mark.lane {
+        Some(lane) if lane_tall >= 5.0 => (top + 1.5 + f64::from(lane) * lane_tall, lane_tall),
+        _ => (top, tall),
+    };
+    if y > -tall {
+        context.set_stroke_style_str(ink.accent);
+        context.set_line_width(2.0);
+        context.stroke_rect(
+            left - 1.0,
+            AXIS + y - 1.0,
+            (right - left).max(2.0) + 2.0,
+            high.max(3.0) + 1.0,
+        );
+        context.set_line_width(1.0);
+    }
+    context.restore();
 }
 
 /// A round step that leaves a hundred pixels or more between two times.
@@ -103,21 +146,21 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
     // Names as dense as they can be read.
     let every = (12.0 / tall).ceil().max(1.0) as u32;
     let every = if every > 1 { every.next_power_of_two() } else { 1 };
-    let first = now.stretch.first_rank as u32;
-    for rank in first..(first + now.visible()).min(now.rows.world_size) {
-        let y = AXIS + f64::from(rank - first) * tall;
+    let first = now.stretch.first_row as u32;
+    for row in first..(first + now.visible()).min(now.rows.count) {
+        let (Some(rank), Some((name, pinned))) = (now.order.rank_at(row), now.order.name_at(row))
+        else {
+            continue;
+        };
+        let y = AXIS + f64::from(row - first) * tall;
         let culprit = culprits.contains(&rank);
-        if culprit {
-            context.set_fill_style_str(ink.bad);
+        if culprit || pinned {
+            context.set_fill_style_str(if culprit { ink.bad } else { ink.accent });
             context.fill_rect(0.0, y, 3.0, (tall - 1.0).max(1.0));
         }
-        if rank.is_multiple_of(every) || (culprit && tall >= 8.0) {
+        if row.is_multiple_of(every) || (culprit && tall >= 8.0) {
             context.set_fill_style_str(if culprit { ink.bad } else { ink.text });
-            let _ = context.fill_text(
-                &format!("r{rank}"),
-                7.0,
-                y + (tall / 2.0 + 4.0).min(tall.max(9.0)),
-            );
+            let _ = context.fill_text(&name, 7.0, y + (tall / 2.0 + 4.0).min(tall.max(9.0)));
         }
         if tall >= 10.0 {
             context.set_fill_style_str(ink.line);
@@ -173,11 +216,11 @@ fn pixels(
     let shown = raster.lanes().saturating_sub(hidden).max(1);
     let lane_tall = (tall - if tall >= 8.0 { 3.0 } else { 0.0 }) / f64::from(shown);
     for row in 0..rows {
-        let (rank, lane) = (row / raster.lanes(), row % raster.lanes());
+        let (shown, lane) = (row / raster.lanes(), row % raster.lanes());
         let Some(lane) = lane.checked_sub(hidden) else { continue };
-        let down = f64::from(raster.window.first_rank + rank) - now.stretch.first_rank.floor();
-        let y =
-            AXIS + down * tall + f64::from(lane) * lane_tall + if tall >= 8.0 { 1.5 } else { 0.0 };
+        let rank = raster.window.ranks.get(shown as usize);
+        let Some(top) = rank.and_then(|rank| now.top_of(*rank)) else { continue };
+        let y = AXIS + top + f64::from(lane) * lane_tall + if tall >= 8.0 { 1.5 } else { 0.0 };
         if y < AXIS - tall || y > now.height {
             continue;
         }
@@ -227,13 +270,13 @@ fn texts(
     ink: &Ink,
     dark: bool,
 ) {
-    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    let lane_tall = now.rows.lane_height(now.height);
     if !now.rows.readable(now.height) {
         return;
     }
     for text in &raster.texts {
-        let down = f64::from(text.rank) - now.stretch.first_rank.floor();
-        let y = AXIS + down * tall + 1.5 + (f64::from(text.lane) + 0.5) * lane_tall;
+        let Some(top) = now.top_of(text.rank).filter(|top| *top >= 0.0) else { continue };
+        let y = AXIS + top + 1.5 + (f64::from(text.lane) + 0.5) * lane_tall;
         let left = now.x_of(text.from_ps as f64).max(now.gutter()) + 4.0;
         let room = now.x_of(text.to_ps as f64).min(now.width) - left - 2.0;
         // A character is 6.6 pixels wide in this font.

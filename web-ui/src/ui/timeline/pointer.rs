@@ -38,6 +38,7 @@ pub(super) fn use_pointer(
     set: UseStateSetter<Stretch>,
     hover: Rc<Hovered>,
     on_seek: Option<Callback<u64>>,
+    on_click: Option<Callback<Option<Point>>>,
 ) -> Pointer {
     let held = use_mut_ref(Held::default);
     let dragging = use_state(|| false);
@@ -55,7 +56,7 @@ pub(super) fn use_pointer(
                     let unit = if event.delta_mode() == 0 { 1.0 } else { 24.0 };
                     let (dx, dy) = (event.delta_x() * unit, event.delta_y() * unit);
                     set.set(if event.shift_key() {
-                        now.stretch.scrolled((dy + dx) / 24.0, now.rows.world_size, now.visible())
+                        now.stretch.scrolled((dy + dx) / 24.0, now.rows.count, now.visible())
                     } else if dx.abs() > dy.abs() {
                         now.stretch.moved(dx / now.width.max(1.0) * span, now.end)
                     } else {
@@ -113,7 +114,7 @@ pub(super) fn use_pointer(
                 }
                 None => now.stretch.moved(-dx / wide * span, now.end).scrolled(
                     -dy / now.rank_height(),
-                    now.rows.world_size,
+                    now.rows.count,
                     now.visible(),
                 ),
             });
@@ -131,11 +132,12 @@ pub(super) fn use_pointer(
                 return;
             }
             let here = place(&frame, event.client_x(), event.client_y());
-            match &on_seek {
-                Some(seek) => seek.emit(now.time_at(here.0).max(0.0) as u64),
+            match (&on_seek, &on_click) {
+                (Some(seek), _) => seek.emit(now.time_at(here.0).max(0.0) as u64),
+                (None, Some(click)) if !hover.pinned => click.emit(point(&now, here)),
                 // A click keeps what was found; the next one lets go of it.
-                None if hover.pinned => hover.set.emit((None, false)),
-                None => hover.set.emit((point(&now, here), true)),
+                _ if hover.pinned => hover.set.emit((None, false)),
+                _ => hover.set.emit((point(&now, here), true)),
             }
         })
     };

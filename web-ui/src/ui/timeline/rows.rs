@@ -14,7 +14,8 @@ const READABLE: f64 = 9.5;
 /// The rows of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rows {
-    pub(super) world_size: u32,
+    /// Ranks that are shown.
+    pub(super) count: u32,
     /// Rows a rank.
     pub(super) lanes: u32,
     /// A row is at least this high, even if not all ranks are in sight then.
@@ -25,7 +26,7 @@ impl Rows {
     /// The height of a rank's rows: what is there is shared, within reason.
     pub(super) fn rank_height(self, height: f64) -> f64 {
         let lanes = f64::from(self.lanes.max(1));
-        let shared = (height - AXIS) / f64::from(self.world_size.max(1));
+        let shared = (height - AXIS) / f64::from(self.count.max(1));
         shared.clamp(3.0, (18.0 * lanes).max(72.0)).max(self.least * lanes)
     }
 
@@ -37,7 +38,7 @@ impl Rows {
     /// How many ranks fit.
     pub(super) fn visible(self, height: f64) -> u32 {
         let fit = ((height - AXIS) / self.rank_height(height)).floor().max(1.0) as u32;
-        self.world_size.min(fit)
+        self.count.min(fit)
     }
 
     /// Whether texts can be read in the rows.
@@ -65,10 +66,10 @@ mod tests {
 
     #[test]
     fn rows_share_the_room_and_never_get_too_low_to_read_when_they_must_not() {
-        let rows = Rows { world_size: 4, lanes: 4, least: 0.0 };
+        let rows = Rows { count: 4, lanes: 4, least: 0.0 };
         assert_eq!(rows.visible(220.0), 4);
-        assert!(rows.readable(220.0) && !Rows { world_size: 64, ..rows }.readable(220.0));
-        let read = Rows { world_size: 64, least: 12.0, ..rows };
+        assert!(rows.readable(220.0) && !Rows { count: 64, ..rows }.readable(220.0));
+        let read = Rows { count: 64, least: 12.0, ..rows };
         assert!(read.readable(220.0) && read.visible(220.0) == 4);
         assert!(read.gutter(1000.0, 220.0) > read.gutter(400.0, 220.0));
         let one = Rows { lanes: 1, ..rows };

@@ -1,7 +1,7 @@
 //! The lines of a job's own files that findings point at, where the user has dropped those files:
 //! a recording names them and does not hold them.
 
-use super::path_of;
+use crate::pages::recording::files::path_of;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
 use lockstep_diagnosis::Report;
 use std::collections::BTreeSet;
@@ -16,13 +16,13 @@ const MAX_BYTES: f64 = 4e6;
 const MAX_PLACES: usize = 8;
 
 /// Whether a file is a program's, and no recording.
-pub(super) fn is_source(file: &File) -> bool {
+pub(in crate::pages) fn is_source(file: &File) -> bool {
     let name = file.name().to_ascii_lowercase();
     name.ends_with(".py") || name.ends_with(".star")
 }
 
 /// The texts and those of more files; what is no text is left out.
-pub(super) async fn with(texts: Texts, files: Vec<File>) -> Texts {
+pub(in crate::pages) async fn with(texts: Texts, files: Vec<File>) -> Texts {
     let mut all = (*texts).clone();
     for file in files.into_iter().filter(|file| file.size() < MAX_BYTES) {
         let text = wasm_bindgen_futures::JsFuture::from(file.text()).await;

@@ -1,0 +1,129 @@
+//! The first view, and the workbench on a recording: findings lead to calls, calls are found, and nothing that was
+//! opened is lost.
+
+use anyhow::{Result, ensure};
+use fantoccini::Locator;
+use lockstep_tests::{Page, data};
+
+const ENTER: char = '\u{e007}';
+const LEFT: char = '\u{e012}';
+const ESCAPE: char = '\u{e00c}';
+
+/// From the first view to a call of the rank that is to blame, through the search, another view, and a reload.
+#[tokio::test]
+async fn a_hang_is_investigated() -> Result<()> {
+    let page = Page::open("#/").await?;
+    page.until("view-home", "class", "view home").await?;
+    page.click("try-sample").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    assert_eq!(page.attribute("open-trace", "data-world").await?, "16");
+    // The rank that is blamed stands first.
+    page.until("timeline", "data-first", "10").await?;
+    page.click("go-culprit").await?;
+    page.until("details", "data-rank", "10").await?;
+    page.chromium.screenshot("workbench").await?;
+
+    page.click("find").await?;
+    let input = page.chromium.client.find(Locator::Css("[data-test=find]")).await?;
+    input.send_keys("rank:10 unfinished").await?;
+    page.until("find-count", "data-total", "1").await?;
+    page.press(ENTER).await?;
+    page.until("details", "data-call", "all_reduce #5").await?;
+    let members =
+        "return document.querySelectorAll('[data-test=member][data-state=missing]').length";
+    // The world's all_reduce: ranks 2, 6 and 14 have not come.
+    assert_eq!(page.chromium.run(members).await?, 3);
+
+    // The calls before, by keys in the timeline.
+    page.chromium.run("document.querySelector('.trace-grid .stage').focus()").await?;
+    page.press(LEFT).await?;
+    let before =
+        "return document.querySelector('[data-test=details]')?.dataset.call !== 'all_reduce #5'";
+    page.chromium.until("the call before", before).await?;
+    let called = page.attribute("details", "data-call").await?;
+
+    // Another view, and back.
+    page.chromium.run("location.hash = '#/step'").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.chromium.run("location.hash = '#/recording'").await?;
+    page.until("view-recording", "class", "view recording").await?;
+    assert_eq!(page.attribute("details", "data-call").await?, called);
+
+    // The address alone leads back to the call.
+    let in_address =
+        "return location.hash.includes('sample=moe16') && location.hash.includes('call=10.')";
+    page.chromium.until("the call in the address", in_address).await?;
+    page.chromium.client.refresh().await?;
+    page.until("details", "data-call", called.as_str().unwrap_or_default()).await?;
+    page.chromium.run("document.querySelector('.details').focus()").await?;
+    page.press(ESCAPE).await?;
+    page.chromium
+        .until("no details", "return !document.querySelector('[data-test=details]')")
+        .await?;
+
+    // A word that cannot be read is told, and so is what nobody calls.
+    let input = page.chromium.client.find(Locator::Css("[data-test=find]")).await?;
+    input.clear().await?;
+    input.send_keys("slower:10").await?;
+    page.until("find-error", "role", "alert").await?;
+    ensure!(page.text("find-error").await?.contains("slower:10ms"));
+    input.send_keys("s").await?;
+    page.chromium
+        .until("hits", "return document.querySelector('[data-test=find-count]')?.dataset.total")
+        .await?;
+    page.close().await
+}
+
+/// Every sample that ships opens.
+#[tokio::test]
+async fn every_sample_opens() -> Result<()> {
+    let page = Page::open("#/").await?;
+    for line in include_str!("../../web-ui/samples.txt").lines() {
+        let id = line.split(" | ").next().unwrap_or_default();
+        page.go(&format!("#/recording?sample={id}")).await?;
+        page.chromium.client.refresh().await?;
+        page.until("recording", "data-stage", "open").await?;
+        let problems = "return document.querySelectorAll('[data-test=file-problem]').length";
+        assert_eq!(page.chromium.run(problems).await?, 0, "{id}");
+        let verdict = page.attribute("findings", "data-verdict").await?;
+        ensure!(
+            verdict == "findings" || (id == "straggler" && verdict != "healthy"),
+            "{id}: {verdict}"
+        );
+    }
+    page.close().await
+}
+
+/// What was dropped is there again after a reload, until it is closed.
+#[tokio::test]
+async fn a_reload_loses_nothing() -> Result<()> {
+    let page = Page::open("#/recording").await?;
+    let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+    let folder = data("flight-recorder").join("t215_skip_allreduce_diff_size");
+    let files: Vec<String> =
+        (0..4).map(|rank| folder.join(format!("rank_{rank}")).display().to_string()).collect();
+    input.send_keys(&files.join("\n")).await?;
+    page.until("finding", "data-culprits", "2").await?;
+    page.chromium.until("the files in the browser", &kept(true)).await?;
+    page.chromium.client.refresh().await?;
+    page.until("finding", "data-culprits", "2").await?;
+    page.click("close-recording").await?;
+    page.until("recording", "data-stage", "empty").await?;
+    page.chromium.until("no files in the browser", &kept(false)).await?;
+    page.chromium.client.refresh().await?;
+    page.until("recording", "data-stage", "empty").await?;
+    page.close().await
+}
+
+/// A script that returns true once the browser keeps files, or none. It asks again each time it runs.
+fn kept(wanted: bool) -> String {
+    format!(
+        "const opening = indexedDB.open('lockstep', 1);
+         opening.onsuccess = () => {{
+             const store = opening.result.transaction('recording').objectStore('recording');
+             const asked = store.count();
+             asked.onsuccess = () => {{ window.kept = asked.result; opening.result.close(); }};
+         }};
+         return (window.kept > 0) === {wanted} && window.kept !== undefined"
+    )
+}

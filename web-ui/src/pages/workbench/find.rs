@@ -1,0 +1,195 @@
+//! The search: a query, its hits, and the way from one to the next.
+
+use crate::app::use_shared;
+use crate::dom::{self, Listener};
+use crate::explain;
+use crate::protocol::{CallMark, FoundCalls, Request, Response, SessionId};
+use crate::query::{self, Query};
+use crate::turns::use_turns;
+use crate::ui::keys;
+use std::rc::Rc;
+use web_sys::{HtmlElement, HtmlInputElement, InputEvent, KeyboardEvent};
+use yew::prelude::*;
+
+/// Properties of [`Find`].
+#[derive(Properties, PartialEq)]
+pub(super) struct FindProps {
+    pub(super) session: SessionId,
+    pub(super) query: UseStateHandle<String>,
+    /// A hit is gone to.
+    pub(super) on_call: Callback<CallMark>,
+}
+
+/// The search of a trace's calls.
+#[component(Find)]
+pub(super) fn find(props: &FindProps) -> Html {
+    let input = use_node_ref();
+    let open = use_state(|| false);
+    let at = use_state(|| None::<usize>);
+    let found = use_found(props.session, &props.query);
+    {
+        let at = at.setter();
+        use_effect_with((props.session, (*props.query).clone()), move |_| at.set(None));
+    }
+    {
+        let input = input.clone();
+        use_effect_with((), move |()| {
+            let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
+                if event.key() == "/" && !keys::typing(&event) {
+                    event.prevent_default();
+                    if let Some(input) = input.cast::<HtmlInputElement>() {
+                        let _ = input.focus();
+                        input.select();
+                    }
+                }
+            });
+            move || drop(heard)
+        });
+    }
+    let hits = match &found {
+        Some(Ok(found)) => Some(found.clone()),
+        _ => None,
+    };
+    let to = {
+        let (at, hits, on_call) = (at.clone(), hits.clone(), props.on_call.clone());
+        Callback::from(move |index: usize| {
+            if let Some(mark) = hits.as_ref().and_then(|hits| hits.calls.get(index)) {
+                at.set(Some(index));
+                on_call.emit(mark.clone());
+            }
+        })
+    };
+    let turn = {
+        let (at, hits, to) = (*at, hits.clone(), to.clone());
+        Callback::from(move |forward: bool| {
+            let count = hits.as_ref().map_or(0, |hits| hits.calls.len());
+            if count > 0 {
+                to.emit(match (at, forward) {
+                    (None, true) => 0,
+                    (None, false) => count - 1,
+                    (Some(at), true) => (at + 1) % count,
+                    (Some(at), false) => (at + count - 1) % count,
+                });
+            }
+        })
+    };
+    let typed = {
+        let (query, open) = (props.query.clone(), open.setter());
+        Callback::from(move |event: InputEvent| {
+            let input: HtmlInputElement = event.target_unchecked_into();
+            open.set(true);
+            query.set(input.value());
+        })
+    };
+    let key = {
+        let (turn, query, open) = (turn.clone(), props.query.clone(), open.setter());
+        Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
+            "Enter" => {
+                // The list would hide the row that is gone to.
+                open.set(false);
+                turn.emit(!event.shift_key());
+            }
+            "Escape" => {
+                query.set(String::new());
+                open.set(false);
+                if let Some(input) = event.target_dyn_into::<HtmlElement>() {
+                    let _ = input.blur();
+                }
+            }
+            _ => {}
+        })
+    };
+    let focus = |is: bool| {
+        let open = open.setter();
+        Callback::from(move |_: FocusEvent| open.set(is))
+    };
+    let press = |forward: bool| turn.reform(move |_: MouseEvent| forward);
+    let state = match (&found, *at) {
+        (None, _) => String::new(),
+        (Some(Err(_)), _) => String::new(),
+        (Some(Ok(found)), None) => found.total.to_string(),
+        (Some(Ok(found)), Some(at)) => format!("{} of {}", at + 1, found.total),
+    };
+    html! {
+        <div class="find" role="search" onfocusin={focus(true)} onfocusout={focus(false)}>
+            <input ref={input} type="text" placeholder="Find calls: rank:10 op:all_reduce unfinished" aria-label="Find calls (/)" spellcheck="false"
+                   autocomplete="off" value={(*props.query).clone()} oninput={typed} onkeydown={key} data-test="find" />
+            <span class="count mono" role="status" data-test="find-count" data-total={hits.as_ref().map(|hits| hits.total.to_string())}>{ state }</span>
+            <button class="quiet" onclick={press(false)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Hit before" title="Hit before (Shift+Enter)">{ "↑" }</button>
+            <button class="quiet" onclick={press(true)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Next hit" title="Next hit (Enter)" data-test="find-next">{ "↓" }</button>
+            { match &found {
+                Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ why }</p> },
+                Some(Ok(found)) if *open => hit_list(found, *at, &to),
+                None if *open => html! {
+                    <dl class="hits facts" data-test="find-words">
+                        { for query::WORDS.iter().map(|(word, does)| html! { <><dt><code>{ *word }</code></dt><dd>{ *does }</dd></> }) }
+                    </dl>
+                },
+                _ => html! {},
+            } }
+        </div>
+    }
+}
+
+/// The hits, under the field while it has the focus.
+fn hit_list(found: &FoundCalls, at: Option<usize>, to: &Callback<usize>) -> Html {
+    let listed = found.calls.len() as u64;
+    let hit = |(index, mark): (usize, &CallMark)| {
+        let to = to.clone();
+        // Before the field loses the focus, and the list with it.
+        let go = Callback::from(move |event: MouseEvent| {
+            event.prevent_default();
+            to.emit(index);
+        });
+        let took = match mark.to_ps {
+            Some(end) => explain::time(end.saturating_sub(mark.from_ps)),
+            None => "never ended".to_owned(),
+        };
+        html! {
+            <li class={classes!((at == Some(index)).then_some("here"), mark.to_ps.is_none().then_some("open"))} onmousedown={go} data-test="hit">
+                <b>{ format!("r{}", mark.id.rank) }</b><span>{ &mark.title }</span><span class="muted">{ &mark.group }</span>
+                <span class="muted">{ format!("at {}", explain::time(mark.from_ps)) }</span><span class="took">{ took }</span>
+            </li>
+        }
+    };
+    html! {
+        <div class="hits">
+            if found.total == 0 { <p>{ "No call is like this." }</p> }
+            <ol>{ for found.calls.iter().enumerate().map(hit) }</ol>
+            if found.total > listed { <p class="muted">{ format!("The first {listed} of {}: narrow the query to see others.", found.total) }</p> }
+        </div>
+    }
+}
+
+/// The hits of a query; `None` without one, an error where it cannot be read.
+#[hook]
+fn use_found(session: SessionId, query: &str) -> Option<Result<Rc<FoundCalls>, String>> {
+    let client = use_shared().client;
+    let found = use_state(|| None);
+    let turns = use_turns();
+    {
+        let found = found.setter();
+        use_effect_with((session, query.to_owned()), move |(session, query)| {
+            let turn = turns.next();
+            match Query::parse(query) {
+                Ok(parsed) if parsed.is_empty() => found.set(None),
+                Err(why) => found.set(Some(Err(why))),
+                Ok(_) => {
+                    let request = Request::FindCalls { session: *session, query: query.clone() };
+                    wasm_bindgen_futures::spawn_local(async move {
+                        let answered = client.ask(request).await;
+                        if !turn.counts() {
+                            return;
+                        }
+                        found.set(match answered.map(|answered| answered.response) {
+                            Ok(Response::CallsFound(calls)) => Some(Ok(Rc::new(*calls))),
+                            Ok(_) => None,
+                            Err(why) => Some(Err(why)),
+                        });
+                    });
+                }
+            }
+        });
+    }
+    (*found).clone()
+}

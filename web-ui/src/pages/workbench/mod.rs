@@ -1,0 +1,326 @@
+//! The workbench: the timeline of a trace, its search, the call that is looked at, and the findings.
+//!
+//! Everything that names a rank or a call leads to it: findings, evidence, the wait graph, hits of
+//! the search, members of a collective. They all say [`Go`], which the worker turns into a call.
+
+mod details;
+mod find;
+mod repair;
+mod rows;
+pub(in crate::pages) mod sources;
+
+use crate::app::use_shared;
+use crate::explain;
+use crate::protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
+use crate::turns::use_turns;
+use crate::ui::dropped::Texts;
+use crate::ui::{Findings, Go, Legend, Look, Step, Timeline, WaitGraph};
+use details::Details;
+use find::Find;
+use lockstep_core::trace::Origin;
+use lockstep_core::words::counted;
+use sources::Sources;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// The parameter of the address that says which call is looked at: `10.57` is the call 57 of rank 10.
+const CALL: &str = "call";
+
+/// The parameter of the address with the query.
+const QUERY: &str = "find";
+
+/// Properties of [`Workbench`].
+#[derive(Properties, PartialEq)]
+pub(super) struct WorkbenchProps {
+    pub(super) opened: Rc<Opened>,
+    /// The job's own files, as far as they were dropped.
+    #[prop_or_default]
+    pub(super) texts: Texts,
+}
+
+/// A trace that is open.
+#[component(Workbench)]
+pub(super) fn workbench(props: &WorkbenchProps) -> Html {
+    let opened = &props.opened;
+    let world_size = opened.header.world_size;
+    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
+    let selection = use_selection(opened);
+    let together = use_state(|| false);
+    let order = {
+        let pins: BTreeSet<u32> = (*selection.pins).clone();
+        let deps = (opened.session, pins, *together);
+        let waits = opened.waits.clone();
+        use_memo(deps, move |(_, pins, together)| rows::order(world_size, pins, *together, &waits))
+    };
+    let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
+    let has_findings = !opened.report.findings.is_empty();
+    let group_rows = {
+        let together = together.clone();
+        Callback::from(move |_: Event| together.set(!*together))
+    };
+    let can_group = rows::can_group(&opened.waits);
+    html! {
+        <div class="trace-grid" data-test="open-trace" data-world={world_size.to_string()} data-calls={opened.calls.to_string()}>
+            <p class="sentence" data-test="trace-summary">{ summary(opened, recorded) }</p>
+            <section class="panel lanes" aria-label="Timeline">
+                <div class="bench-tools">
+                    <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} />
+                    if can_group {
+                        <label class="check" title="One row for the ranks that wait in the same call for the same ranks">
+                            <input type="checkbox" checked={*together} onchange={group_rows} data-test="rows-together" />
+                            <span>{ "Waiting alike in one row" }</span>
+                        </label>
+                    }
+                </div>
+                <ContextProvider<Texts> context={props.texts.clone()}>
+                    <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit}
+                              {culprits} order={(*order).clone()} selected={selection.mark.clone()} look={(*selection.look).clone()}
+                              on_select={selection.select.clone()} on_step={selection.step.clone()} />
+                    <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
+                    if let Some(details) = &selection.details {
+                        <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} on_call={selection.show.clone()}
+                                 on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_close={selection.close.clone()} />
+                    }
+                </ContextProvider<Texts>>
+            </section>
+            <section class="panel verdicts" aria-label="Findings">
+                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
+                <Findings report={opened.report.clone()} on_go={selection.go.clone()} />
+                if recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
+                if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
+                <h3>{ "Who waits for whom, at the end" }</h3>
+                <WaitGraph waits={opened.waits.clone()} {world_size} on_go={selection.go.clone()} />
+            </section>
+        </div>
+    }
+}
+
+/// What the trace is, in a sentence or two.
+fn summary(opened: &Opened, recorded: bool) -> String {
+    let origin = match &opened.header.origin {
+        Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
+        Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
+        Origin::Recorded { by, files } if files.is_empty() => format!("Recorded by {by}"),
+        Origin::Recorded { by, files } => {
+            format!("Recorded by {by}, {}", counted(files.len(), "file"))
+        }
+    };
+    let ranks = counted(opened.header.world_size, "rank");
+    let groups = counted(opened.header.groups.len(), "group");
+    let calls = counted(opened.calls, "call");
+    let time = explain::time(if recorded { opened.last_ps } else { opened.end_ps });
+    let end =
+        opened.outcome.as_ref().map(|outcome| format!("The end: {}", explain::ending(outcome)));
+    format!("{origin}. {ranks}, {groups}, {calls} over {time}. {}", end.unwrap_or_default())
+}
+
+/// What is looked at, and how that changes.
+struct Selection {
+    mark: Option<CallMark>,
+    details: Option<Rc<CallDetails>>,
+    look: UseStateHandle<Option<Look>>,
+    /// Ranks that are kept at the top.
+    pins: UseStateHandle<BTreeSet<u32>>,
+    pin: Callback<u32>,
+    /// Selects a call that is in sight, or none.
+    select: Callback<Option<CallId>>,
+    /// Selects a call and brings it into sight.
+    show: Callback<CallMark>,
+    /// Looks for a call and shows it.
+    go: Callback<Go>,
+    step: Callback<Step>,
+    close: Callback<()>,
+    query: UseStateHandle<String>,
+}
+
+/// A call as the address has it.
+fn written(id: CallId) -> String {
+    format!("{}.{}", id.rank, id.work)
+}
+
+fn read(text: &str) -> Option<CallId> {
+    let (rank, work) = text.split_once('.')?;
+    Some(CallId { rank: rank.parse().ok()?, work: work.parse().ok()? })
+}
+
+#[hook]
+fn use_selection(opened: &Rc<Opened>) -> Selection {
+    let shared = use_shared();
+    let (client, nav, session) = (shared.client, shared.nav, opened.session);
+    let from_address = nav.route.get(CALL).and_then(read);
+    let selected = use_state(|| from_address);
+    let details = use_state(|| None::<Rc<CallDetails>>);
+    let look = use_state(|| None::<Look>);
+    let query = {
+        let asked = nav.route.get(QUERY).unwrap_or_default().to_owned();
+        use_state(move || asked)
+    };
+    let culprits: BTreeSet<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
+    let pins = use_state(|| first_pins(opened.header.world_size, &culprits));
+    let looks = use_mut_ref(|| 0u32);
+    let bring = {
+        let look = look.setter();
+        Callback::from(move |mark: CallMark| {
+            let mut number = looks.borrow_mut();
+            *number += 1;
+            look.set(Some(Look {
+                rank: mark.id.rank,
+                from_ps: mark.from_ps,
+                to_ps: mark.to_ps.unwrap_or(mark.from_ps),
+                number: *number,
+            }));
+        })
+    };
+    {
+        // Another trace in the same place: what was looked at in the one before is no call of it.
+        let (selected, pins, before) = (selected.clone(), pins.clone(), use_mut_ref(|| session));
+        let first = first_pins(opened.header.world_size, &culprits);
+        use_effect_with(session, move |session| {
+            if *before.borrow() != *session {
+                *before.borrow_mut() = *session;
+                selected.set(None);
+                pins.set(first);
+            }
+        });
+    }
+    {
+        let (client, details, bring) = (client.clone(), details.setter(), bring.clone());
+        let turns = use_turns();
+        let first = use_mut_ref(|| from_address);
+        use_effect_with((session, *selected), move |&(session, selected)| {
+            let turn = turns.next();
+            match selected {
+                None => details.set(None),
+                Some(id) => wasm_bindgen_futures::spawn_local(async move {
+                    let answered = client.ask(Request::AboutCall { session, id }).await;
+                    if let Ok(Response::CallTold(told)) = answered.map(|answered| answered.response)
+                        && turn.counts()
+                    {
+                        // What the address asks for is not in sight yet.
+                        if let (Some(told), Some(_)) = (&told, first.borrow_mut().take()) {
+                            bring.emit(told.mark.clone());
+                        }
+                        details.set(told.map(|told| Rc::new(*told)));
+                    }
+                }),
+            }
+        });
+    }
+    {
+        // What is looked at is part of the address, as far as it changes: a link leads back to it.
+        let nav = nav.clone();
+        // Another view may be shown meanwhile, with parameters of its own.
+        let own = use_memo((), |()| nav.route.path.clone());
+        let shown = nav.route.path == *own;
+        use_effect_with((*selected, (*query).clone(), shown), move |(selected, query, shown)| {
+            if !shown {
+                return;
+            }
+            let put = |route: crate::route::Route, name: &str, value: Option<String>| match value {
+                Some(value) => route.with(name, value),
+                None => route.without(name),
+            };
+            let route = put(nav.route.clone(), CALL, selected.map(written));
+            let route = put(route, QUERY, Some(query.clone()).filter(|query| !query.is_empty()));
+            if route != nav.route && !nav.is_stale() {
+                nav.replace(route);
+            }
+        });
+    }
+    let select = {
+        let selected = selected.setter();
+        Callback::from(move |id| selected.set(id))
+    };
+    let show = {
+        let (selected, bring) = (selected.setter(), bring.clone());
+        Callback::from(move |mark: CallMark| {
+            selected.set(Some(mark.id));
+            bring.emit(mark);
+        })
+    };
+    let go = {
+        let (client, show) = (client.clone(), show.clone());
+        Callback::from(move |Go { rank, which }: Go| {
+            let (client, show) = (client.clone(), show.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                let answered = client.ask(Request::Locate { session, rank, which }).await;
+                if let Ok(Response::Located(Some(mark))) =
+                    answered.map(|answered| answered.response)
+                {
+                    show.emit(mark);
+                }
+            });
+        })
+    };
+    let step = {
+        let (go, show, select, details) =
+            (go.clone(), show.clone(), select.clone(), details.clone());
+        let first = culprits.first().copied().unwrap_or(0);
+        Callback::from(move |step: Step| match (step, &*details) {
+            (Step::Leave, _) => select.emit(None),
+            (Step::Open, Some(_)) => details::focus(),
+            (Step::Open | Step::Previous | Step::Next, None) => {
+                go.emit(Go { rank: first, which: Which::Last });
+            }
+            (Step::Previous, Some(at)) => {
+                at.previous.iter().for_each(|mark| show.emit(mark.clone()))
+            }
+            (Step::Next, Some(at)) => at.next.iter().for_each(|mark| show.emit(mark.clone())),
+            (Step::To { rank }, Some(at)) => {
+                let same = at.members.iter().find(|member| member.rank == rank);
+                match same.and_then(|member| member.call.clone()) {
+                    Some(mark) => show.emit(mark),
+                    None => go.emit(Go { rank, which: Which::At(at.mark.from_ps) }),
+                }
+            }
+            (Step::To { rank }, None) => go.emit(Go { rank, which: Which::Last }),
+        })
+    };
+    let pin = {
+        let pins = pins.clone();
+        Callback::from(move |rank: u32| {
+            let mut now = (*pins).clone();
+            if !now.remove(&rank) {
+                now.insert(rank);
+            }
+            pins.set(now);
+        })
+    };
+    let close = select.reform(|()| None);
+    let details = (*details).clone().filter(|details| Some(details.mark.id) == *selected);
+    let mark = details.as_ref().map(|details| details.mark.clone());
+    Selection { mark, details, look, pins, pin, select, show, go, step, close, query }
+}
+
+/// Ranks that are blamed are pinned, where they would not be in sight by themselves.
+fn first_pins(world_size: u32, culprits: &BTreeSet<u32>) -> BTreeSet<u32> {
+    const IN_SIGHT: u32 = 8;
+    const MANY: usize = 16;
+    match world_size > IN_SIGHT && culprits.len() <= MANY {
+        true => culprits.clone(),
+        false => BTreeSet::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_survives_the_address() {
+        let id = CallId { rank: 10, work: 57 };
+        assert_eq!(read(&written(id)), Some(id));
+        for no in ["", "10", "10.", ".5", "a.b", "-1.5", "1.5.2"] {
+            assert_eq!(read(no), None, "{no}");
+        }
+    }
+
+    #[test]
+    fn those_who_are_blamed_are_pinned_where_they_would_be_missed() {
+        let blamed = BTreeSet::from([400]);
+        assert_eq!(first_pins(512, &blamed), blamed);
+        assert!(first_pins(4, &BTreeSet::from([2])).is_empty());
+        assert!(first_pins(512, &(0..300).collect()).is_empty());
+    }
+}
