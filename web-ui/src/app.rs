@@ -105,10 +105,12 @@ pub(crate) fn app() -> Html {
         let help = help.clone();
         Callback::from(move |_: MouseEvent| help.set(true))
     };
+    let skip = Callback::from(|_: MouseEvent| focus_content());
     let help_open = *help;
     let close_help = Callback::from(move |()| help.set(false));
     html! {
         <ContextProvider<Shared> context={shared}>
+            <button class="skip" onclick={skip} data-test="skip">{ "Skip to the content" }</button>
             <header class="top">
                 <a class="brand" href="#/" aria-label="Lockstep, home" aria-current={(view == View::Home).then_some("page")} data-test="home">
                     <img src="favicon.svg" alt="" width="22" height="22" />{ "Lockstep" }
@@ -162,6 +164,16 @@ pub(crate) fn app() -> Html {
                 <KeysHelp on_close={close_help} />
             }
         </ContextProvider<Shared>>
+    }
+}
+
+/// Gives the view the focus, so that the next Tab goes to its first control. No link: the address says
+/// which view is shown.
+fn focus_content() {
+    let found = dom::document().query_selector("main:not([hidden])").ok().flatten();
+    if let Some(main) = found.and_then(|main| main.dyn_into::<web_sys::HtmlElement>().ok()) {
+        main.set_tab_index(-1);
+        let _ = main.focus();
     }
 }
 

@@ -270,7 +270,9 @@ fn use_sample(
             }
         })
     };
-    use_effect_with((asked, shown, open), move |(asked, shown, open)| match asked {
+    // Whatever else is written into the address: what is open stays in it.
+    let route = nav.route.clone();
+    use_effect_with((asked, shown, open, route), move |(asked, shown, open, _)| match asked {
         Some(id) if opened.borrow().as_ref() != Some(id) => {
             *opened.borrow_mut() = Some(id.clone());
             let Some(sample) = Sample::named(id) else {

@@ -356,7 +356,8 @@ pub(super) struct Geometry {
 fn rows_of(props: &TimelineProps) -> Rows {
     let TimelineProps { world_size, lanes, least_row: least, .. } = *props;
     let count = props.order.as_ref().map_or(world_size, Order::len);
-    Rows { count, lanes, least }
+    let several = props.order.as_ref().is_some_and(Order::stands_for_several);
+    Rows { count, lanes, least, several }
 }
 
 /// What a key of the focused timeline does with the selection, if anything.

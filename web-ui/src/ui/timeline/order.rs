@@ -37,6 +37,14 @@ impl Order {
         }
     }
 
+    /// Whether some row stands for more than its own rank.
+    pub(super) fn stands_for_several(&self) -> bool {
+        match self {
+            Order::All(_) => false,
+            Order::Chosen { rows, .. } => rows.iter().any(|row| !row.more.is_empty()),
+        }
+    }
+
     /// The rank of a row.
     pub(super) fn rank_at(&self, row: u32) -> Option<u32> {
         match self {

@@ -2,8 +2,8 @@
 
 /// Where the times stand.
 pub(super) const AXIS: f64 = 20.0;
-/// Where the ranks' names stand.
-const RANKS: f64 = 46.0;
+/// Where the ranks' names stand, alone and with the number of ranks that a row stands for.
+const RANKS: [f64; 2] = [46.0, 78.0];
 /// Where the rows' names stand, in full and cut short.
 const NAMES: [f64; 2] = [96.0, 36.0];
 /// A timeline narrower than this has no room for whole names.
@@ -20,6 +20,8 @@ pub(super) struct Rows {
     pub(super) lanes: u32,
     /// A row is at least this high, even if not all ranks are in sight then.
     pub(super) least: f64,
+    /// Some rows stand for several ranks.
+    pub(super) several: bool,
 }
 
 impl Rows {
@@ -53,9 +55,10 @@ impl Rows {
 
     /// The width of what stands left of the rows.
     pub(super) fn gutter(self, width: f64, height: f64) -> f64 {
+        let ranks = RANKS[usize::from(self.several)];
         match self.named(width, height) {
-            None => RANKS,
-            Some(full) => RANKS + NAMES[usize::from(!full)] - 10.0,
+            None => ranks,
+            Some(full) => ranks + NAMES[usize::from(!full)] - 10.0,
         }
     }
 }
@@ -66,13 +69,13 @@ mod tests {
 
     #[test]
     fn rows_share_the_room_and_never_get_too_low_to_read_when_they_must_not() {
-        let rows = Rows { count: 4, lanes: 4, least: 0.0 };
+        let rows = Rows { count: 4, lanes: 4, least: 0.0, several: false };
         assert_eq!(rows.visible(220.0), 4);
         assert!(rows.readable(220.0) && !Rows { count: 64, ..rows }.readable(220.0));
         let read = Rows { count: 64, least: 12.0, ..rows };
         assert!(read.readable(220.0) && read.visible(220.0) == 4);
         assert!(read.gutter(1000.0, 220.0) > read.gutter(400.0, 220.0));
         let one = Rows { lanes: 1, ..rows };
-        assert_eq!(one.gutter(1000.0, 220.0), RANKS, "a single row needs no name");
+        assert_eq!(one.gutter(1000.0, 220.0), RANKS[0], "a single row needs no name");
     }
 }
