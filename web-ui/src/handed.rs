@@ -41,6 +41,11 @@ impl PartialEq for Handed {
 }
 
 impl Handed {
+    /// Files for a view inside of another one; `come` differs from the files before.
+    pub(crate) fn holding(to: Route, files: Vec<File>, come: u32) -> Handed {
+        Handed { files: Rc::new(OnTheirWay(RefCell::new(Some((to, files))))), come }
+    }
+
     /// Takes the files that are meant for the view that asks, if there are any.
     pub(crate) fn take(&self, view: &Route) -> Vec<File> {
         self.files.take(view)

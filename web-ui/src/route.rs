@@ -23,10 +23,11 @@ pub(crate) enum View {
     Program,
     Recording,
     Runs,
+    Learn,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 8] = [
+    pub(crate) const ALL: [View; 9] = [
         View::Step,
         View::Gallery,
         View::Mesh,
@@ -35,6 +36,7 @@ impl View {
         View::Program,
         View::Recording,
         View::Runs,
+        View::Learn,
     ];
 
     /// The word in the address.
@@ -48,6 +50,7 @@ impl View {
             View::Program => "program",
             View::Recording => "recording",
             View::Runs => "runs",
+            View::Learn => "learn",
         }
     }
 
@@ -70,6 +73,7 @@ impl View {
             View::Program => "Program",
             View::Recording => "Recording",
             View::Runs => "Runs",
+            View::Learn => "Learn",
         }
     }
 }
