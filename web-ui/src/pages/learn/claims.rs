@@ -16,10 +16,11 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, Trace, What};
 use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace, who_waits};
+use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_lessons::{Ask, Inline, Lesson, Shelf, Show};
 use lockstep_sim::{Session, SimConfig, Topology};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
@@ -211,13 +212,13 @@ fn recorded(files: &[String]) -> Result<Shown, String> {
 /// What the simulator answers to a claim about what a step shows.
 fn measured(show: &Show, text: &str) -> Result<String, String> {
     let claim = Claim::parse(text)?;
-    // Which of several values makes something least: `least of=end algorithm=ring,tree`.
+    // Which of several values makes something least: `least of=end algorithm=ring|tree`.
     if claim.verb == "least" || claim.verb == "ratio" {
         let verb = claim.text("of")?;
         let name = claim.arguments.keys().find(|name| **name != "of").copied();
         let name = name.ok_or("what is varied?")?;
         let mut found = Vec::new();
-        for value in claim.text(name)?.split(',') {
+        for value in claim.text(name)?.split('|') {
             let mut changes = claim.changes.clone();
             changes.push((name, value));
             let one = Claim { verb, arguments: BTreeMap::new(), changes };
@@ -362,6 +363,19 @@ fn of_calls(log: &CallLog, report: &Report, claim: &Claim<'_>) -> Result<Measure
             let calls = calls(claim.rank()?)?;
             Measured::Count(calls.iter().filter(|call| call.completed_ps.is_some()).count() as u64)
         }
+        // The rank whose calls take the least time, from where its stream begins them.
+        "shortest_calls" => {
+            let mut least = None;
+            for (rank, _) in log.logs() {
+                let own = calls(rank)?;
+                let times = own.iter().filter_map(|call| {
+                    Some(call.completed_ps?.saturating_sub(call.started_ps?))
+                });
+                let sum: u64 = times.sum();
+                least = least.into_iter().chain([(sum, rank)]).min();
+            }
+            ranks(least.map(|(_, rank)| rank))
+        }
         "call" | "numel" => {
             let seq: u64 = claim.number("seq")?;
             let calls = calls(claim.rank()?)?;
@@ -490,6 +504,34 @@ fn every_claim_holds_in_the_simulator() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(held > 0, "nothing is claimed");
+}
+
+/// The recordings that lessons open are what the simulator's hangs leave.
+/// `LOCKSTEP_WRITE_LESSON_FILES=1` writes them.
+#[test]
+fn the_recordings_of_lessons_are_written_by_the_simulator() {
+    let names: BTreeSet<String> = shelf()
+        .lessons
+        .iter()
+        .flat_map(|lesson| &lesson.steps)
+        .flat_map(|step| step.show.files.iter().cloned())
+        .collect();
+    let write = std::env::var_os("LOCKSTEP_WRITE_LESSON_FILES").is_some();
+    for name in names {
+        let (hang, file) = name.split_once('/').unwrap();
+        let show = Show { address: format!("#/hangs/{hang}?world=4"), ..Show::default() };
+        let Shown::Job(job) = opened(&show, &[]).unwrap() else { panic!("{name}") };
+        let dumps = dumps_of(&job.log, job.trace.header.epoch_ns);
+        let dump = dumps.iter().find(|dump| dump.file_name == file);
+        let dump = dump.unwrap_or_else(|| panic!("{name} is not among {:?}", dumps.len()));
+        let path = folder().join("files").join(&name);
+        if write {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, dump.to_pickle()).unwrap();
+            println!("{}", dump.to_json());
+        }
+        assert!(std::fs::read(&path).is_ok_and(|there| there == dump.to_pickle()), "{name}");
+    }
 }
 
 fn wrong_answer(show: &Show, ask: &Ask) -> Option<String> {
