@@ -517,6 +517,7 @@ fn the_recordings_of_lessons_are_written_by_the_simulator() {
         .flat_map(|step| step.show.files.iter().cloned())
         .collect();
     let write = std::env::var_os("LOCKSTEP_WRITE_LESSON_FILES").is_some();
+    let mut entries = String::new();
     for name in names {
         let (hang, file) = name.split_once('/').unwrap();
         let show = Show { address: format!("#/hangs/{hang}?world=4"), ..Show::default() };
@@ -528,9 +529,19 @@ fn the_recordings_of_lessons_are_written_by_the_simulator() {
         if write {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, dump.to_pickle()).unwrap();
-            println!("{}", dump.to_json());
         }
+        entries.push_str(&dump.to_json());
         assert!(std::fs::read(&path).is_ok_and(|there| there == dump.to_pickle()), "{name}");
+    }
+    // What a text shows of a file is in it.
+    for step in shelf().lessons.iter().flat_map(|lesson| &lesson.steps) {
+        for block in step.blocks.iter().chain(&step.then).filter(|_| !step.show.files.is_empty()) {
+            let lockstep_lessons::Block::Code(code) = block else { continue };
+            for line in code.lines() {
+                let line = line.replace(' ', "");
+                assert!(entries.contains(line.trim_end_matches(',')), "{line} is in no dump");
+            }
+        }
     }
 }
 
