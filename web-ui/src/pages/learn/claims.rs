@@ -115,8 +115,6 @@ enum Shown {
     Ddp(Box<DdpAccount>),
     Mesh(Box<MeshAccount>, usize),
     Recording(Box<Recorded>),
-    /// The gallery of algorithms: times of every one are those of Step.
-    Page,
 }
 
 struct Job {
@@ -171,9 +169,17 @@ fn opened(show: &Show, changes: &[(&str, &str)]) -> Result<Shown, String> {
             Ok(Shown::Mesh(Box::new(account), dim))
         }
         View::Recording => recorded(&show.files),
-        View::Gallery => Ok(Shown::Page),
-        View::Runs | View::Learn => Err("a lesson does not show this view".to_owned()),
-        #[allow(unreachable_patterns, reason = "views that come later")]
+        // One of the algorithms that are compared there, stepped through.
+        View::Gallery => {
+            let same = ["collective", "world", "count", "algorithm", "node", "latency", "bandwidth"];
+            let to = Route::to(View::Step);
+            let to = same.into_iter().fold(to, |to, name| match route.get(name) {
+                Some(value) => to.with(name, value),
+                None => to,
+            });
+            let (plan, topology) = step_plan(&to)?;
+            job(&plan, topology)
+        }
         _ => Err("claims know nothing of this view".to_owned()),
     }
 }
@@ -241,7 +247,6 @@ fn answer(show: &Show, claim: &Claim<'_>) -> Result<Measured, String> {
         Shown::Ddp(account) => of_ddp(&account, claim),
         Shown::Mesh(account, dim) => of_mesh(&account, dim, claim),
         Shown::Recording(recorded) => of_calls(&recorded.log, &recorded.report, claim),
-        Shown::Page => Err("claims know nothing of this page".to_owned()),
     }
 }
 

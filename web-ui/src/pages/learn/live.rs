@@ -84,7 +84,6 @@ pub(super) fn live(props: &LiveProps) -> Html {
     let view = route.view();
     // Another simulation begins anew; another moment of the same one is only gone to.
     let key = format!("{}{}", subject(&wanted), props.show.files.len());
-    let changed = subject(&route) != subject(&wanted) && *route != wanted;
     html! {
         <section class={classes!("learn-live", view.word(), props.asking.then_some("asking"))} aria-label="Simulation"
                  data-test="live" data-view={view.word()} data-address={route.to_hash()}>
@@ -92,7 +91,7 @@ pub(super) fn live(props: &LiveProps) -> Html {
                 <b>{ view.title() }</b>
                 <span class="muted hint">{ "Live: step it, change it." }</span>
                 <span class="grow" />
-                if changed { <button class="quiet" onclick={again} data-test="as-in-lesson">{ "Back to the lesson's" }</button> }
+                <button class="quiet" onclick={again} title="Back to what the lesson shows" data-test="as-in-lesson">{ "↺ Reset" }</button>
                 if props.show.files.is_empty() {
                     <a href={route.to_hash()} title="Leaves the lesson" data-test="open-view">{ "Open in full →" }</a>
                 }
