@@ -15,26 +15,27 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
     let steps: usize = steps.as_str().context("a number of steps")?.parse()?;
     // The simulation beside the text is a view of the page, and steps by its own controls.
     page.until("live", "data-view", "step").await?;
-    page.until("transport", "data-moment", "0").await?;
-    page.click("forward").await?;
     page.until("transport", "data-moment", "1").await?;
+    page.click("forward").await?;
+    page.until("transport", "data-moment", "2").await?;
     let address = page.chromium.run("return location.hash").await?;
     ensure!(address == "#/learn/ring-all-reduce", "the lesson's address is its own: {address}");
     // To the question, by keyboard.
     page.press('j').await?;
     page.until("lesson", "data-at", "2").await?;
     page.until("question", "data-state", "open").await?;
+    page.until("transport", "data-moment", "1").await?;
     ensure!(page.attribute("then", "class").await?.is_null(), "what follows is told too early");
     page.press('1').await?;
     page.until("question", "data-state", "wrong").await?;
     ensure!(page.text("why-1").await?.starts_with("Not this one."), "a wrong answer is explained");
     ensure!(page.attribute("then", "class").await?.is_null(), "a wrong answer ends the question");
-    page.click("answer-3").await?;
+    page.click("answer-2").await?;
     page.until("question", "data-state", "right").await?;
-    ensure!(page.text("why-3").await?.starts_with("Right."), "a right answer is explained");
+    ensure!(page.text("why-2").await?.starts_with("Right."), "a right answer is explained");
     page.until("then", "class", "then").await?;
     // The answer is shown by the simulation.
-    page.until("transport", "data-moment", "1").await?;
+    page.until("transport", "data-moment", "2").await?;
     page.click("next-step").await?;
     page.until("lesson", "data-at", "3").await?;
     page.chromium.screenshot("learn").await?;
@@ -74,13 +75,14 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
 async fn a_hang_keeps_its_diagnosis_until_the_question_is_answered() -> Result<()> {
     let page = Page::open("#/learn/a-skipped-call?at=3").await?;
     page.until("debugger", "data-state", "ready").await?;
-    let shown = "const found = document.querySelector('.learn-live .findings');
-        return !!found && found.getClientRects().length > 0";
-    page.chromium.until("an end", "return !!document.querySelector('.findings')").await?;
-    ensure!(page.chromium.run(shown).await? == false, "the answer is shown before the question");
+    let shown = "return document.querySelectorAll('.learn-live .findings').length";
+    page.chromium
+        .until("an end", "return document.body.innerText.includes('the watchdog ended the job')")
+        .await?;
+    ensure!(page.chromium.run(shown).await? == 0, "the answer is shown before the question");
     page.click("answer-2").await?;
     page.until("question", "data-state", "right").await?;
-    page.chromium.until("the findings", shown).await?;
+    page.chromium.until("the findings", &format!("{shown} > 0")).await?;
     page.chromium.screenshot("learn-hang").await?;
     page.close().await
 }

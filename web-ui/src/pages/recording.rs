@@ -11,7 +11,7 @@ use crate::route::{Route, View};
 use crate::sessions::Session;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
-use crate::ui::{Findings, Timeline, WaitGraph};
+use crate::ui::{Findings, Timeline, WaitGraph, use_asking};
 use files::{dropped, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
@@ -290,7 +290,10 @@ fn path_of(file: &File) -> String {
 #[component(OpenTrace)]
 pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let opened = &props.opened;
-    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
+    let asking = use_asking();
+    let culprits = opened.report.culprits();
+    let culprits = culprits.iter().filter(|_| !asking).map(|rank| rank.0);
+    let culprits: Vec<u32> = culprits.collect();
     let recorded = is_recorded(opened);
     let has_findings = !opened.report.findings.is_empty();
     let origin = match &opened.header.origin {
@@ -315,8 +318,8 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
             </section>
             <section class="panel verdicts">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
-                <Findings report={opened.report.clone()} />
-                if recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} world_size={opened.header.world_size} /> }
+                if !asking { <Findings report={opened.report.clone()} /> }
+                if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} world_size={opened.header.world_size} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />

@@ -9,7 +9,16 @@ const NARROW: &str = "(max-width: 640px)";
 
 /// Given around a view that is shown beside a text: its form folds on wide pages, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Beside;
+pub(crate) struct Beside {
+    /// Whether the text asks what the diagnosis would answer, so that it is not shown yet.
+    pub(crate) asking: bool,
+}
+
+/// Whether a text beside this view asks what the diagnosis would answer.
+#[hook]
+pub(crate) fn use_asking() -> bool {
+    use_context::<Beside>().is_some_and(|beside| beside.asking)
+}
 
 /// Properties of [`Fold`].
 #[derive(Properties, PartialEq)]

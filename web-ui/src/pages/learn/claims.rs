@@ -1,6 +1,6 @@
 //! Every claim of every lesson, asked of the simulator: the right answer of a question, and the
 //! numbers in sentences. A claim is a question about what the step shows, through the same code that
-//! shows it: `sends rank=2 moment=1`. `@name=value` changes the address first: `end @algorithm=tree`.
+//! shows it: `sends_chunk rank=2 moment=1`. `@name=value` changes the address first: `end @algorithm=tree`.
 //!
 //! ARCHITECTURE.md, "How to add a lesson", lists the claims.
 
@@ -280,20 +280,20 @@ fn of_job(job: &mut Job, claim: &Claim<'_>) -> Result<Measured, String> {
             Measured::Bytes(message.bytes)
         }
         "in_flight" => Measured::Count(view.messages.len() as u64),
-        "sends" | "to" => {
+        "sends_chunk" | "to" => {
             let rank = claim.rank()?;
             let mut from = view.messages.iter().filter(|message| message.from == rank);
             let message = from.next().ok_or("the rank has nothing on its way")?;
             match claim.verb {
                 "to" => ranks([message.to]),
-                _ => Measured::Count(message.slice.ok_or("no slice")?.chunk.into()),
+                _ => Measured::Words(format!("c{}", message.slice.ok_or("no slice")?.chunk)),
             }
         }
-        "receives" => {
+        "receives_chunk" => {
             let rank = claim.rank()?;
             let mut to = view.messages.iter().filter(|message| message.to == rank);
             let message = to.next().ok_or("nothing is on its way to the rank")?;
-            Measured::Count(message.slice.ok_or("no slice")?.chunk.into())
+            Measured::Words(format!("c{}", message.slice.ok_or("no slice")?.chunk))
         }
         // The ranks whose data is in a chunk.
         "holds" => {

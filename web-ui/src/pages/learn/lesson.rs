@@ -108,6 +108,9 @@ fn steps(props: &StepsProps) -> Html {
         })
     };
     let open = step.ask.is_some() && !solved;
+    // What the diagnosis says would answer the questions that follow, too.
+    let mut following = (at..).zip(steps.iter().skip(at));
+    let asking = following.any(|(index, step)| step.ask.is_some() && !kept.is_solved(index));
     let last = at + 1 == steps.len();
     html! {
         <div class="learn-grid" data-test="lesson" data-lesson={id.clone()} data-at={(at + 1).to_string()} data-steps={steps.len().to_string()}>
@@ -139,7 +142,7 @@ fn steps(props: &StepsProps) -> Html {
                     { turn((!last).then_some(at + 1), if open { "Skip →" } else { "Next →" }, if open { "" } else { "primary" }, "next-step", &go) }
                 </footer>
             </article>
-            <Live {show} asking={open} />
+            <Live {show} {asking} />
         </div>
     }
 }

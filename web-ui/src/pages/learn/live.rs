@@ -37,7 +37,7 @@ fn subject(route: &Route) -> String {
 #[derive(Properties, PartialEq)]
 pub(super) struct LiveProps {
     pub(super) show: Show,
-    /// Whether a question is open: what the diagnosis says is not shown before it is answered.
+    /// Whether a question is open that what the diagnosis says would answer.
     pub(super) asking: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn live(props: &LiveProps) -> Html {
                 }
             </header>
             if let Some(why) = &*missing { <p class="banner bad" role="alert">{ why }</p> }
-            <ContextProvider<Beside> context={Beside}>
+            <ContextProvider<Beside> context={Beside { asking: props.asking }}>
                 <ContextProvider<Shared> context={shared}>
                     <div {key} class="stage">
                         { match view {
