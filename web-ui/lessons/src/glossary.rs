@@ -7,11 +7,8 @@ use crate::types::{LessonError, Word};
 pub(crate) fn words(file: &str, text: &str) -> Result<Vec<Word>, LessonError> {
     let mut words = Vec::new();
     for section in sections(file, text, 1)? {
-        let wrong = |message: String| LessonError {
-            file: file.to_owned(),
-            line: section.line,
-            message,
-        };
+        let wrong =
+            |message: String| LessonError { file: file.to_owned(), line: section.line, message };
         if section.title.is_empty() {
             return Err(wrong("a word begins with a heading: ## word".to_owned()));
         }

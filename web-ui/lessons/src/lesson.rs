@@ -120,12 +120,7 @@ fn shown(text: &str) -> Show {
     Show { address, program: None, files: lines.map(str::to_owned).collect() }
 }
 
-fn asked(
-    file: &str,
-    text: &str,
-    line: usize,
-    facts: &mut Vec<Fact>,
-) -> Result<Ask, LessonError> {
+fn asked(file: &str, text: &str, line: usize, facts: &mut Vec<Fact>) -> Result<Ask, LessonError> {
     let wrong = |message: String| LessonError { file: file.to_owned(), line, message };
     let ask: AskText = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
     let mut line_of = |text: &str| {
@@ -213,7 +208,8 @@ Every rank sends [6](<is: messages rank=0>) messages to *nobody*.
         assert!(said.contains(":8: headings have two hashes"), "{said}");
         assert!(read("## Four ranks\n").unwrap_err().contains("front matter"));
         assert!(read(&plain.replace("minutes", "minute")).is_err());
-        let ask = "```ask\nquestion = \"?\"\nclaim = \"x\"\n[[answer]]\ntext = \"a\"\nwhy = \"b\"\n```\n";
+        let ask =
+            "```ask\nquestion = \"?\"\nclaim = \"x\"\n[[answer]]\ntext = \"a\"\nwhy = \"b\"\n```\n";
         assert!(read(&(plain + ask)).unwrap_err().contains("two to five answers"));
     }
 }

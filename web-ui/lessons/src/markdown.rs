@@ -44,11 +44,7 @@ pub(crate) fn inline(file: &str, text: &str) -> Result<(Vec<Inline>, Vec<Fact>),
 }
 
 /// The sections of a Markdown text whose first line is line `first` of its file.
-pub(crate) fn sections(
-    file: &str,
-    text: &str,
-    first: usize,
-) -> Result<Vec<Section>, LessonError> {
+pub(crate) fn sections(file: &str, text: &str, first: usize) -> Result<Vec<Section>, LessonError> {
     let mut reader = Reader { sections: vec![Section::default()], ..Reader::default() };
     for (event, place) in Parser::new(text).into_offset_iter() {
         let line = first + text[..place.start].matches('\n').count();

@@ -171,7 +171,8 @@ fn opened(show: &Show, changes: &[(&str, &str)]) -> Result<Shown, String> {
         View::Recording => recorded(&show.files),
         // One of the algorithms that are compared there, stepped through.
         View::Gallery => {
-            let same = ["collective", "world", "count", "algorithm", "node", "latency", "bandwidth"];
+            let same =
+                ["collective", "world", "count", "algorithm", "node", "latency", "bandwidth"];
             let to = Route::to(View::Step);
             let to = same.into_iter().fold(to, |to, name| match route.get(name) {
                 Some(value) => to.with(name, value),
@@ -373,9 +374,9 @@ fn of_calls(log: &CallLog, report: &Report, claim: &Claim<'_>) -> Result<Measure
             let mut least = None;
             for (rank, _) in log.logs() {
                 let own = calls(rank)?;
-                let times = own.iter().filter_map(|call| {
-                    Some(call.completed_ps?.saturating_sub(call.started_ps?))
-                });
+                let times = own
+                    .iter()
+                    .filter_map(|call| Some(call.completed_ps?.saturating_sub(call.started_ps?)));
                 let sum: u64 = times.sum();
                 least = least.into_iter().chain([(sum, rank)]).min();
             }
@@ -559,7 +560,10 @@ fn wrong_answer(show: &Show, ask: &Ask) -> Option<String> {
     let right = ask.answers.iter().find(|answer| answer.right)?;
     let same = values.iter().filter(|value| **value == said).count();
     (right.value != said || same != 1).then(|| {
-        format!("{:?} is {said:?}; the right answer says {:?} of {values:?}", ask.claim, right.value)
+        format!(
+            "{:?} is {said:?}; the right answer says {:?} of {values:?}",
+            ask.claim, right.value
+        )
     })
 }
 
