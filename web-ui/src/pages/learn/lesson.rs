@@ -142,7 +142,7 @@ fn steps(props: &StepsProps) -> Html {
                     { turn((!last).then_some(at + 1), if open { "Skip →" } else { "Next →" }, if open { "" } else { "primary" }, "next-step", &go) }
                 </footer>
             </article>
-            <Live {show} {asking} />
+            <Live {show} step={at} {asking} />
         </div>
     }
 }

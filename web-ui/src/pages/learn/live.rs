@@ -37,6 +37,8 @@ fn subject(route: &Route) -> String {
 #[derive(Properties, PartialEq)]
 pub(super) struct LiveProps {
     pub(super) show: Show,
+    /// The step of the lesson: a step begins at what it shows, wherever the one before was left.
+    pub(super) step: usize,
     /// Whether a question is open that what the diagnosis says would answer.
     pub(super) asking: bool,
 }
@@ -49,7 +51,9 @@ pub(super) fn live(props: &LiveProps) -> Html {
     let route = use_state(|| wanted.clone());
     {
         let route = route.setter();
-        use_effect_with(wanted.clone(), move |wanted| route.set(wanted.clone()));
+        use_effect_with((wanted.clone(), props.step), move |(wanted, _)| {
+            route.set(wanted.clone());
+        });
     }
     let handed = use_state(|| Handed::holding(Route::default(), Vec::new(), 0));
     let missing = use_state(|| None::<String>);
