@@ -6,6 +6,7 @@
 
 mod files;
 mod gallery;
+mod learn;
 mod runs;
 mod step;
 mod whole;

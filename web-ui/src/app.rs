@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
 use crate::nav::{Nav, use_nav};
-use crate::pages::{Ddp, Gallery, Hangs, Home, Mesh, Program, Recording, Runs, Step};
+use crate::pages::{Ddp, Gallery, Hangs, Home, Learn, Mesh, Program, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -151,6 +151,7 @@ pub(crate) fn app() -> Html {
                         View::Program => html! { <Program /> },
                         View::Recording => html! {},
                         View::Runs => html! { <Runs /> },
+                        View::Learn => html! { <Learn /> },
                     } }
                 </main>
             }

@@ -32,7 +32,7 @@ impl<F> OnTheirWay<F> {
 pub(crate) struct Handed {
     files: Rc<OnTheirWay<File>>,
     come: u32,
-    dispatch: UseReducerDispatcher<Come>,
+    bring: Callback<Vec<File>>,
 }
 
 impl PartialEq for Handed {
@@ -44,7 +44,13 @@ impl PartialEq for Handed {
 impl Handed {
     /// Brings files to the view that reads them.
     pub(crate) fn bring(&self, files: Vec<File>) {
-        hand(&self.files, files, &self.dispatch);
+        self.bring.emit(files);
+    }
+
+    /// Files for a view inside of another one; `come` differs from the files before.
+    pub(crate) fn holding(to: Route, files: Vec<File>, come: u32) -> Handed {
+        let files = Rc::new(OnTheirWay(RefCell::new(Some((to, files)))));
+        Handed { files, come, bring: Callback::noop() }
     }
 
     /// Takes the files that are meant for the view that asks, if there are any.
@@ -128,7 +134,11 @@ pub(crate) fn use_handed() -> Handed {
             std::mem::drop(drop);
         }
     });
-    Handed { files, come: come.0, dispatch: come.dispatcher() }
+    let bring = {
+        let (files, dispatch) = (files.clone(), come.dispatcher());
+        Callback::from(move |come: Vec<File>| hand(&files, come, &dispatch))
+    };
+    Handed { files, come: come.0, bring }
 }
 
 #[cfg(test)]

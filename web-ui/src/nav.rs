@@ -19,6 +19,8 @@ pub(crate) struct Nav {
     set: Callback<Route>,
     /// What stands in the address while the browser does not take the page's.
     refused: Refused,
+    /// True for a view inside of another one, whose address is not the browser's.
+    inside: bool,
 }
 
 type Refused = Rc<RefCell<Option<Route>>>;
@@ -31,6 +33,16 @@ impl PartialEq for Nav {
 }
 
 impl Nav {
+    /// An address for a view inside of another one: `set` hears what it changes to.
+    pub(crate) fn inside(route: Route, set: Callback<Route>) -> Nav {
+        Nav { route, set, refused: Refused::default(), inside: true }
+    }
+
+    /// True for a view inside of another one.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside
+    }
+
     /// Changes the address in place: the back button returns to the view before, not to every
     /// moment of this one.
     pub(crate) fn replace(&self, route: Route) {
@@ -39,6 +51,9 @@ impl Nav {
 
     /// True if somebody else has changed the address since it was read.
     pub(crate) fn is_stale(&self) -> bool {
+        if self.inside {
+            return false;
+        }
         let stands = address();
         stands != self.route && self.refused.borrow().as_ref() != Some(&stands)
     }
@@ -105,5 +120,5 @@ pub(crate) fn use_nav() -> Nav {
             route.set(to);
         })
     };
-    Nav { route: (*route).clone(), set, refused }
+    Nav { route: (*route).clone(), set, refused, inside: false }
 }

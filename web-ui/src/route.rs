@@ -24,13 +24,14 @@ pub(crate) enum View {
     Ddp,
     Mesh,
     Runs,
+    Learn,
 }
 
 impl View {
     /// The views by what people come for. The home page is no member: the name of the page leads to it.
     pub(crate) const GROUPS: [(&str, &[View]); 3] = [
         ("Debug", &[View::Recording, View::Program, View::Hangs]),
-        ("Learn", &[View::Step, View::Gallery, View::Ddp, View::Mesh]),
+        ("Learn", &[View::Learn, View::Step, View::Gallery, View::Ddp, View::Mesh]),
         ("Run", &[View::Runs]),
     ];
 
@@ -51,6 +52,7 @@ impl View {
             View::Ddp => "ddp",
             View::Mesh => "mesh",
             View::Runs => "runs",
+            View::Learn => "learn",
         }
     }
 
@@ -74,6 +76,7 @@ impl View {
             View::Ddp => "DDP",
             View::Mesh => "Meshes",
             View::Runs => "Runs",
+            View::Learn => "Lessons",
         }
     }
 }

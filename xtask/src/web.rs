@@ -9,6 +9,7 @@
 use crate::shell;
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, GzBuilder};
+use lockstep_lessons::Shelf;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -135,13 +136,18 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
     if assets.is_dir() {
         files_below(&assets, &mut sources)?;
     }
+    let lessons = root.join("web-ui").join("lessons");
+    let mut lesson_sources = Vec::new();
+    for folder in ["text", "files"] {
+        files_below(&lessons.join(folder), &mut lesson_sources)?;
+    }
     // The stamp names every source and when it changed.
     let mut stamp = String::new();
     let mut packed = vec![root.join(SAMPLES)];
     for (_, folder) in sample_folders(root)? {
         files_below(&folder, &mut packed)?;
     }
-    for source in sources.iter().chain(&packed) {
+    for source in sources.iter().chain(&lesson_sources).chain(&packed) {
         let modified = fs::metadata(source)
             .and_then(|metadata| metadata.modified())
             .with_context(|| format!("could not read {}", source.display()))?;
@@ -177,6 +183,7 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
         fs::copy(source, &to).with_context(|| format!("could not write {}", to.display()))?;
     }
     pack_samples(root, dist)?;
+    write_lessons(&lessons, &dist.join("lessons"))?;
     compress(dist)?;
     fs::write(&stamp_file, stamp).context("could not write target/web/dist.stamp")
 }
@@ -209,6 +216,36 @@ fn pack_samples(root: &Path, dist: &Path) -> Result<()> {
             tar.append_path_with_name(file, file.strip_prefix(&folder)?)?;
         }
         tar.finish()?;
+    }
+    Ok(())
+}
+
+/// Writes the lessons as the page fetches them: their texts as JSON, the files that they open as
+/// they are.
+fn write_lessons(from: &Path, to: &Path) -> Result<()> {
+    let mut texts = Vec::new();
+    files_below(&from.join("text"), &mut texts)?;
+    let texts = texts.iter().map(|path| {
+        let text = fs::read_to_string(path);
+        let text = text.with_context(|| format!("could not read {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, text))
+    });
+    let texts = texts.collect::<Result<Vec<(String, String)>>>()?;
+    let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let shelf = Shelf::read(texts).context("in web-ui/lessons/text")?;
+    fs::create_dir_all(to).context("could not make dist/lessons/")?;
+    for (name, json) in shelf.files()? {
+        fs::write(to.join(&name), json).with_context(|| format!("could not write {name}"))?;
+    }
+    let (folder, mut files) = (from.join("files"), Vec::new());
+    files_below(&folder, &mut files)?;
+    for file in files {
+        let copy = to.join("files").join(file.strip_prefix(&folder)?);
+        if let Some(folder) = copy.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::copy(&file, &copy).with_context(|| format!("could not write {}", copy.display()))?;
     }
     Ok(())
 }

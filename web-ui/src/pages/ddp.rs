@@ -243,6 +243,16 @@ fn lab() -> Html {
     }
 }
 
+/// The pass that the lab shows at an address, or what of the address cannot be.
+#[cfg(test)]
+pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, String> {
+    let (choice, unmet) = LabChoice::asked(route);
+    if let Some(unmet) = unmet.first() {
+        return Err(format!("{}: {}", unmet.asked, unmet.why));
+    }
+    crate::worker::ddp_account(&choice.model, choice.a.setting()?, choice.pass, choice.rank)
+}
+
 /// What the streams are called where there are two settings.
 fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> Rc<Vec<Shown>> {
     let label = |word: &'static str| if b.is_some() { word } else { "" };

@@ -106,6 +106,21 @@ impl HangChoice {
     }
 }
 
+/// The plan of the scenario at an address, or what of the address cannot be.
+#[cfg(test)]
+pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Topology), String> {
+    let name = route.name().ok_or("the gallery has no plan")?;
+    let scenario = lockstep_scenarios::find(name).ok_or_else(|| unknown(name))?;
+    let (choice, unmet) = HangChoice::read(route, scenario);
+    if let Some(unmet) = unmet.first() {
+        return Err(format!("{}: {}", unmet.asked, unmet.why));
+    }
+    let HangChoice { world_size, repaired, topology, .. } = choice;
+    let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
+    let plan = lockstep_program::scenario_plan(scenario, &options);
+    Ok((plan.map_err(|error| error.to_string())?, topology))
+}
+
 /// The smallest world in which somebody can wait for somebody.
 fn smallest(scenario: &Scenario) -> u64 {
     u64::from(scenario.min_world_size).max(2)

@@ -56,6 +56,7 @@ pub(crate) fn home() -> Html {
                     <h2 id="door-learn">{ "Teach me" }</h2>
                     <p>{ "Every picture is a simulation that you step, change and question." }</p>
                     <ul>
+                        { link(Route::to(View::Learn), "Lessons: predict, then watch") }
                         { link(Route::to(View::Step), "Step through a collective") }
                         { link(Route::to(View::Gallery), "Compare algorithms: ring, tree, Bruck and others") }
                         { link(Route::to(View::Ddp), "What DDP does with your buckets") }

@@ -95,6 +95,16 @@ fn meshed(props: &MeshedProps) -> Html {
     }
 }
 
+/// The mesh that is shown at an address and its chosen dimension, or what of the address cannot be.
+#[cfg(test)]
+pub(super) fn account_at(route: &Route) -> Result<(MeshAccount, usize), String> {
+    let (choice, unmet) = MeshChoice::read(route);
+    match unmet.first() {
+        Some(unmet) => Err(format!("{}: {}", unmet.asked, unmet.why)),
+        None => Ok((crate::worker::mesh_account(&choice.question()?)?, choice.dim)),
+    }
+}
+
 /// The mesh, once it is there, and whether it is of what is asked now.
 type Known = Option<Result<(Rc<MeshAccount>, bool), String>>;
 

@@ -308,8 +308,10 @@ fn use_kept(
     programs: &Rc<RefCell<Vec<File>>>,
 ) {
     let shared = use_shared();
+    // A lesson brings files of its own.
+    let inside = shared.nav.is_inside();
     let session = match &**stage {
-        Stage::Open(opened, _) => Some(opened.session),
+        Stage::Open(opened, _) if !inside => Some(opened.session),
         _ => None,
     };
     {
@@ -326,7 +328,7 @@ fn use_kept(
     let (read, opened) = (read.clone(), opened.clone());
     use_effect_with((), move |()| {
         let named = shared.nav.route.get(samples::PARAMETER).is_some();
-        if !named {
+        if !named && !inside {
             wasm_bindgen_futures::spawn_local(async move {
                 let kept = kept::kept().await;
                 // Something may have been dropped meanwhile.

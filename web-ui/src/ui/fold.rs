@@ -7,6 +7,19 @@ use yew::prelude::*;
 /// The widths at which `assets/style.css` lays out for a phone.
 const NARROW: &str = "(max-width: 640px)";
 
+/// Given around a view that is shown beside a text: its form folds on wide pages, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Beside {
+    /// Whether the text asks what the diagnosis would answer, so that it is not shown yet.
+    pub(crate) asking: bool,
+}
+
+/// Whether a text beside this view asks what the diagnosis would answer.
+#[hook]
+pub(crate) fn use_asking() -> bool {
+    use_context::<Beside>().is_some_and(|beside| beside.asking)
+}
+
 /// Properties of [`Fold`].
 #[derive(Properties, PartialEq)]
 pub(crate) struct FoldProps {
@@ -18,6 +31,7 @@ pub(crate) struct FoldProps {
 /// What folds.
 #[component(Fold)]
 pub(crate) fn fold(props: &FoldProps) -> Html {
+    let beside = use_context::<Beside>().is_some();
     let narrow = use_state(|| dom::media(NARROW));
     let open = use_state(|| false);
     {
@@ -39,7 +53,7 @@ pub(crate) fn fold(props: &FoldProps) -> Html {
         })
     };
     html! {
-        <details class="fold" open={!*narrow || *open}>
+        <details class="fold" open={!(*narrow || beside) || *open}>
             <summary onclick={toggle} data-test="fold"><span>{ &props.words }</span></summary>
             <div class="body">{ props.children.clone() }</div>
         </details>

@@ -25,7 +25,7 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 18] = [
     ("Space", "play or pause"),
     ("→", "forward, to the next moment or step"),
     ("←", "back"),
@@ -33,6 +33,8 @@ const KEYS: [(&str, &str); 16] = [
     ("+ −", "faster, slower"),
     ("C, Shift+C", "program: on to the next stop, back to the one before"),
     ("N P", "program: the rank's next call, the one before"),
+    ("J K", "lesson: the next step, the one before"),
+    ("1 2 3 …", "lesson: the answers"),
     ("W S", "timeline: zoom in, out (also wheel, pinch)"),
     ("A D", "timeline: left, right (also drag)"),
     ("0", "timeline: show all of it"),

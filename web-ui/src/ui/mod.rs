@@ -34,7 +34,7 @@ pub(crate) use elements::Elements;
 pub(crate) use facts::Facts;
 pub(crate) use field::{Choice, NumberField, SelectField, SizeField, TextField};
 pub(crate) use findings::{Findings, Go};
-pub(crate) use fold::Fold;
+pub(crate) use fold::{Beside, Fold, use_asking};
 pub(crate) use keys::KeysHelp;
 pub(crate) use live_run::LiveRun;
 pub(crate) use matrix::Matrix;

@@ -176,6 +176,20 @@ fn account(
     Ok(Response::Ddp(Box::new(account)))
 }
 
+/// A pass of a model that ships, as the page shows it.
+#[cfg(test)]
+pub(crate) fn ddp_account(
+    model: &str,
+    setting: Setting,
+    pass: Option<u32>,
+    rank: u32,
+) -> Result<DdpAccount, String> {
+    match account(&*known(model)?, setting, pass, rank)? {
+        Response::Ddp(account) => Ok(*account),
+        _ => Err("a pass was asked for".to_owned()),
+    }
+}
+
 fn summary(model: &Model, setting: &Setting) -> Result<Summary, String> {
     let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
     Ok(run.summary())

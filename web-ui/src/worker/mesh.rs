@@ -67,6 +67,16 @@ pub(crate) fn laid_out(dims: &[(String, u32)]) -> Result<Vec<Vec<Vec<u32>>>, Str
     Ok(lay_out(dims)?.dims.into_iter().map(|dim| dim.groups).collect())
 }
 
+/// The mesh that is asked for, with what the collective costs, in one go.
+#[cfg(test)]
+pub(crate) fn mesh_account(question: &MeshQuestion) -> Result<MeshAccount, String> {
+    let mut mesh = lay_out(&question.dims)?;
+    for dim in &mut mesh.dims {
+        account(question, mesh.coordinates.len() as u32, dim)?;
+    }
+    Ok(mesh)
+}
+
 /// Simulates the collective in all groups of a dimension at once.
 fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Result<(), String> {
     let ranks_per_node = question.topology.ranks_per_node();

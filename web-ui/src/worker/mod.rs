@@ -21,7 +21,9 @@ mod stops;
 mod texts;
 
 #[cfg(test)]
-pub(crate) use mesh::laid_out;
+pub(crate) use ddp::ddp_account;
+#[cfg(test)]
+pub(crate) use mesh::{laid_out, mesh_account};
 
 use crate::protocol::{Form, ModelRef, Question, Request, Response, SessionId, unpack};
 use crate::query::Query;

@@ -53,7 +53,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "gpu-exec",
         ],
     ),
-    ("lockstep-web-ui", &["core", "torch", "formats", "diagnosis", "scenarios", "sim", "replay"]),
+    ("lockstep-lessons", &[]),
+    (
+        "lockstep-web-ui",
+        &["core", "torch", "formats", "diagnosis", "scenarios", "sim", "replay", "lessons"],
+    ),
     ("lockstep-web-program", &["scenarios", "program"]),
 ];
 

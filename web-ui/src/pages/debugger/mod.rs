@@ -24,7 +24,7 @@ use crate::explain;
 use crate::programs::{Compiling, use_compiled};
 use crate::protocol::Opened;
 use crate::route::Route;
-use crate::ui::{Findings, LineTools, RealRun, SourceView, Timeline, Transport, keys};
+use crate::ui::{Findings, LineTools, RealRun, SourceView, Timeline, Transport, keys, use_asking};
 use detail::Detail;
 use editor::Editor;
 use explore::Explore;
@@ -163,7 +163,8 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
         let editing = editing.setter();
         Callback::from(move |()| editing.set(false))
     };
-    let culprits = opened.as_deref().map(culprits).unwrap_or_default();
+    let asking = use_asking();
+    let culprits = opened.as_deref().filter(|_| !asking).map(culprits).unwrap_or_default();
     let source = Source { path: PATH.to_owned(), text: props.text.to_string() };
     let wrong = match &compiling {
         Compiling::Wrong(error) => Some(error.clone()),
@@ -250,7 +251,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel verdicts" aria-label="Findings">
                 if let Some(compiled) = &compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
-                    <Findings report={opened.report.clone()} />
+                    if !asking { <Findings report={opened.report.clone()} /> }
                     <Detail plan={plan.clone()} />
                     <Explore plan={plan.clone()} {topology} {order} on_order={set_order} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />

@@ -14,7 +14,7 @@ use crate::explain;
 use crate::protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
-use crate::ui::{Findings, Go, Legend, Look, Step, Timeline, WaitGraph};
+use crate::ui::{Findings, Go, Legend, Look, Step, Timeline, WaitGraph, use_asking};
 use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
@@ -44,8 +44,10 @@ pub(super) struct WorkbenchProps {
 pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let opened = &props.opened;
     let world_size = opened.header.world_size;
-    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
-    let selection = use_selection(opened);
+    let asking = use_asking();
+    let culprits = opened.report.culprits();
+    let culprits: Vec<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
+    let selection = use_selection(opened, asking);
     let together = use_state(|| false);
     let order = {
         let pins: BTreeSet<u32> = (*selection.pins).clone();
@@ -86,8 +88,8 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             </section>
             <section class="panel verdicts" aria-label="Findings">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
-                <Findings report={opened.report.clone()} on_go={selection.go.clone()} />
-                if recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
+                if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
+                if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} {world_size} on_go={selection.go.clone()} />
@@ -145,7 +147,7 @@ fn read(text: &str) -> Option<CallId> {
 }
 
 #[hook]
-fn use_selection(opened: &Rc<Opened>) -> Selection {
+fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     let shared = use_shared();
     let (client, nav, session) = (shared.client, shared.nav, opened.session);
     let from_address = nav.route.get(CALL).and_then(read);
@@ -156,7 +158,8 @@ fn use_selection(opened: &Rc<Opened>) -> Selection {
         let asked = nav.route.get(QUERY).unwrap_or_default().to_owned();
         use_state(move || asked)
     };
-    let culprits: BTreeSet<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
+    let culprits = opened.report.culprits();
+    let culprits: BTreeSet<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let pins = use_state(|| first_pins(opened.header.world_size, &culprits));
     let looks = use_mut_ref(|| 0u32);
     let bring = {
