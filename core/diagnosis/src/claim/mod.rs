@@ -6,6 +6,8 @@ pub(crate) mod message;
 
 use crate::claim::message::{Doubt, Message};
 use crate::facts::Facts;
+use crate::facts::other_sources::OtherSources;
+use crate::facts::stacks::StackPosition;
 use crate::kinds::Kind;
 use crate::model::index::Made;
 use crate::report::{Certainty, Evidence};
@@ -34,6 +36,13 @@ impl Claim {
     /// The claim's certainty: certain only without any doubt.
     pub(crate) fn sure(&self) -> Certainty {
         self.message.doubts.iter().map(|doubt| doubt.most).fold(self.certainty, Certainty::max)
+    }
+
+    /// Adds the lines in which the culprits' main threads were, as far as stacks tell.
+    pub(crate) fn add_stacks(&mut self, sources: &OtherSources<'_>) {
+        self.message.added.extend(sources.stacks_text(&self.culprits));
+        let positions = self.culprits.iter().filter_map(|rank| sources.stack_of(*rank));
+        self.evidence.extend(positions.take(16).map(StackPosition::evidence));
     }
 
     /// Adds a doubt.

@@ -43,6 +43,7 @@ use crate::rules::send_recv_pairs;
 use crate::rules::split_mismatch;
 use crate::rules::store_wait;
 use crate::rules::straggler;
+use crate::rules::stuck_elsewhere;
 use crate::rules::tag_ignored;
 use crate::rules::unanswered_message;
 use crate::rules::unfinished_collective;
@@ -316,7 +317,10 @@ fn finish(
     sources: &OtherSources<'_>,
     world: u32,
 ) -> Decided {
-    let claims = with_logs::decide(claims, sources, world, &mut notes);
+    let mut claims = with_logs::decide(claims, sources, world, &mut notes);
+    if job.is_none() && claims.is_empty() {
+        claims.extend(stuck_elsewhere::claim(sources));
+    }
     let world_size = with_logs::world_size(world, &claims, &sources.heard);
     let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
     for claim in claims {

@@ -32,7 +32,11 @@ pub(crate) fn decide(
     let mut claims = of_calls;
     let from_calls = !claims.is_empty();
     for (job, own) in &heard.jobs {
-        let own = OtherSources { heard: own.clone(), ..OtherSources::default() };
+        let own = OtherSources {
+            heard: own.clone(),
+            stacks: sources.stacks.clone(),
+            ..OtherSources::default()
+        };
         let apart = decide(Vec::new(), &own, 0, notes);
         claims.extend(apart.into_iter().map(|mut claim| {
             let said = &claim.message.said;
@@ -50,7 +54,7 @@ pub(crate) fn decide(
     for claim in &mut claims {
         gave_up::clear(claim, heard, world);
     }
-    for logged in logs::claims(heard, world) {
+    for logged in logs::claims(sources, world) {
         add(&mut claims, logged, heard, from_calls);
     }
     // Calls tell more of a disagreement than the one line that each watchdog writes.

@@ -20,6 +20,7 @@ pub(crate) mod reason;
 pub(crate) mod reordering;
 pub(crate) mod row_mismatch;
 pub(crate) mod skipped_line;
+pub(crate) mod stacks;
 pub(crate) mod tally;
 
 use crate::facts::other_sources::OtherSources;

@@ -1,5 +1,7 @@
-//! Facts about a job besides its calls: statements of its logs, and the kind of recording of its calls.
+//! Facts about a job besides its calls: statements of its logs, lines of its stacks, and the kind of recording of its
+//! calls.
 
+use crate::facts::stacks::StackPosition;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallLog;
 use lockstep_formats::job_calls::Shows;
@@ -14,6 +16,8 @@ pub(crate) struct OtherSources<'a> {
     pub(crate) shows: Option<Shows>,
     /// Dumps that are there and cannot be read.
     pub(crate) unreadable: Vec<UnreadableDump>,
+    /// The lines of ranks' main threads, ascending by rank.
+    pub(crate) stacks: Vec<StackPosition>,
     /// Calls in the order in which they were made, as NCCL's log has them beside dumps.
     pub(crate) nccl_calls: Option<&'a CallLog>,
 }

@@ -13,6 +13,7 @@ pub(crate) mod stuck_watchdog;
 pub(crate) mod watchdogs;
 
 use crate::claim::Claim;
+use crate::facts::other_sources::OtherSources;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
 use crate::report::Certainty;
@@ -24,7 +25,16 @@ use lockstep_formats::job_log::{Heard, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The findings of the logs alone. The job has at least `world` ranks.
-pub(crate) fn claims(heard: &Heard, world: u32) -> Vec<Claim> {
+pub(crate) fn claims(sources: &OtherSources<'_>, world: u32) -> Vec<Claim> {
+    let mut found = by_statements(&sources.heard, world);
+    for claim in found.iter_mut().filter(|claim| claim.kind == Kind::RankNeverJoined) {
+        claim.add_stacks(sources);
+    }
+    found
+}
+
+/// The findings of the logs' statements.
+fn by_statements(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
     let mut found = Vec::new();
     found.extend(unused(statements));
@@ -167,7 +177,6 @@ fn models(statements: &[Statement], world: u32) -> Option<Claim> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::facts::other_sources::OtherSources;
     use crate::report::{Finding, Report};
     use lockstep_core::rank::GlobalRank;
     use lockstep_formats::job_log::read;

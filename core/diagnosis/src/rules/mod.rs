@@ -29,6 +29,7 @@ pub(crate) mod skipped_message;
 pub(crate) mod split_mismatch;
 pub(crate) mod store_wait;
 pub(crate) mod straggler;
+pub(crate) mod stuck_elsewhere;
 pub(crate) mod stuck_inside;
 pub(crate) mod tag_ignored;
 pub(crate) mod ties;

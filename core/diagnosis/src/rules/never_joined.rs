@@ -104,12 +104,19 @@ fn was_on_its_way(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     !told_by_plan
 }
 
-/// The finding of ranks that never made a call in which others wait.
+/// The finding of ranks that never made a call in which others wait, with the lines of their stacks.
 pub(crate) fn never_joined(
     facts: &Facts<'_, '_>,
     culprits: &[GlobalRank],
     row: &Row<'_>,
 ) -> Option<Claim> {
+    let mut claim = by_calls(facts, culprits, row)?;
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
+}
+
+/// The finding as the calls tell it.
+fn by_calls(facts: &Facts<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -> Option<Claim> {
     let job = facts.job;
     let log = job.log;
     let waiting = row.waiting();

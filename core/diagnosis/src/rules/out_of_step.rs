@@ -318,8 +318,11 @@ pub(crate) fn skipped_among_groups(
     }
 }
 
-/// The circle as the fault of a rank that takes its groups as it never has: a condition leaves a call out more
-/// often than it turns two around.
+/// The circle as the fault of a rank that takes its groups as it never has.
+///
+/// It left a call out, or made the two in the other order, and its calls look the same. A call of all members of
+/// the other group and more ends what they do together: a rank that has come to it left the earlier call out. Of
+/// two groups that share some members, each rank orders the calls for itself: all that is sure is the circle.
 fn as_never(
     facts: &Facts<'_, '_>,
     circle: Claim,
@@ -333,7 +336,12 @@ fn as_never(
     let mut rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     let due = rows.find(|row| row.group == broken.due && row.lacks(broken.rank));
     let made = due.and_then(|row| row.made.iter().find(|made| made.pending()));
-    let Some(made) = made else {
+    let nested = sink
+        .rows
+        .iter()
+        .filter_map(|at| job.rows.get(*at))
+        .all(|row| row.group == broken.due || is_within(job, broken.due, row.group));
+    let Some(made) = made.filter(|_| nested) else {
         let left_out = words::uncapital(&fix_skipped(false));
         let fix = format!("{order} If it left a call out: {left_out}");
         return Claim { certainty: Certainty::Likely, message: message.into(), fix, ..circle };
@@ -343,6 +351,12 @@ fn as_never(
     let mut claim = tell(facts, circle, &[broken.rank], broken.due, Reason::Skipped(deed));
     claim.fix += &format!(" If it makes the two in the other order: {}", words::uncapital(&order));
     claim
+}
+
+/// True if all members of a group are members of another one.
+fn is_within(job: &Job<'_>, inner: GroupId, outer: GroupId) -> bool {
+    let (Some(inner), Some(outer)) = (job.group(inner), job.group(outer)) else { return false };
+    inner.ranks().iter().all(|rank| outer.group_rank(*rank).is_some())
 }
 
 /// The circle as the fault of some of its ranks.

@@ -63,7 +63,7 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
     let mut culprits: Vec<GlobalRank> = lost.iter().chain(either).copied().collect();
     culprits.sort_unstable();
     let victims = partners.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
-    Some(Claim {
+    let mut claim = Claim {
         kind: Kind::RankMissing,
         culprits,
         also_victims: victims,
@@ -93,7 +93,9 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             .map(|made| evidence(facts, *made, "last called"))
             .chain(lost.iter().take(16).map(|rank| no_call(*rank, "left no dump")))
             .collect(),
-    })
+    };
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
 }
 
 /// Makes findings of ranks of whom nothing was recorded no surer than what else is wrong lets them be:
@@ -157,7 +159,7 @@ pub(crate) fn not_needed(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Clai
         ),
     };
     let seen = call.map(|made| evidence(facts, *made, "waits in"));
-    Some(Claim {
+    let mut claim = Claim {
         kind: Kind::RankMissing,
         also_victims: waiting.into_iter().collect(),
         group: call.map(|made| made.record.call.group),
@@ -175,5 +177,7 @@ pub(crate) fn not_needed(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Clai
             .chain(seen)
             .collect(),
         culprits: missing,
-    })
+    };
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
 }

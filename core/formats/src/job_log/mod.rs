@@ -264,7 +264,9 @@ impl Reader {
                     self.say(rank, said, number);
                 }
                 watchdog::Line::Signalled => self.say(rank, Said::Signalled, number),
-                watchdog::Line::Stuck(said) | watchdog::Line::DeviceError(said) => {
+                watchdog::Line::Stuck(said)
+                | watchdog::Line::DeviceError(said)
+                | watchdog::Line::Aborted(said) => {
                     self.say(rank, said, number);
                 }
                 watchdog::Line::Behind { ranks, said, next } => {
