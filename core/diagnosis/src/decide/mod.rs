@@ -26,6 +26,7 @@ use crate::rules::any_source;
 use crate::rules::deadlock;
 use crate::rules::differing_calls;
 use crate::rules::dropped_calls;
+use crate::rules::gave_up_elsewhere;
 use crate::rules::gradients_not_reduced;
 use crate::rules::group_mismatch;
 use crate::rules::group_name_clash;
@@ -225,6 +226,7 @@ fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>
     }
     gaps::soften(&facts, &mut claims);
     limit(&mut claims, sources.shows);
+    gave_up_elsewhere::tell(&facts, &mut claims);
     (in_order(&facts, claims), notes)
 }
 
@@ -321,6 +323,8 @@ fn finish(
     if job.is_none() && claims.is_empty() {
         claims.extend(stuck_elsewhere::claim(sources));
     }
+    // A claim of the logs stands behind those of the calls, and no claim behind one that nothing decides.
+    claims.sort_by_key(|claim| claim.sure() == Certainty::Undecidable);
     let world_size = with_logs::world_size(world, &claims, &sources.heard);
     let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
     for claim in claims {

@@ -5,7 +5,7 @@ use crate::claim::message::Message;
 use crate::facts::other_sources::OtherSources;
 use crate::kinds::Kind;
 use crate::logs;
-use crate::logs::{ended_ranks, gave_up, watchdogs};
+use crate::logs::{ended_ranks, watchdogs};
 use crate::report::Certainty;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said};
@@ -50,9 +50,6 @@ pub(crate) fn decide(
             "One log holds the lines of several jobs ({}): the ranks of each were compared with each other only.",
             names.join(", ")
         ));
-    }
-    for claim in &mut claims {
-        gave_up::clear(claim, heard, world);
     }
     for logged in logs::claims(sources, world) {
         add(&mut claims, logged, heard, from_calls);

@@ -8,6 +8,7 @@ pub(crate) mod call_sites;
 pub(crate) mod ddp_pass;
 pub(crate) mod deed;
 pub(crate) mod edit_distance;
+pub(crate) mod gave_up;
 pub(crate) mod history;
 pub(crate) mod loops;
 pub(crate) mod other_readings;

@@ -1,15 +1,10 @@
 //! The line of each rank's main thread, as py-spy, faulthandler or PyTorch's debug server saw it.
 
-use crate::facts::other_sources::OtherSources;
 use crate::report::Evidence;
-use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::frames::short_frame;
 use lockstep_formats::stacks::{Cause, ProcessStacks};
 use std::collections::BTreeMap;
-
-/// The positions of so many ranks are named in a sentence.
-const SHOWN: usize = 4;
 
 /// The position of a rank's main thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,32 +55,4 @@ pub(crate) fn positions(stacks: &[ProcessStacks]) -> Vec<StackPosition> {
         last.insert(rank, position);
     }
     last.into_values().collect()
-}
-
-impl OtherSources<'_> {
-    /// The position of a rank, if stacks of it are there.
-    pub(crate) fn stack_of(&self, rank: GlobalRank) -> Option<&StackPosition> {
-        self.stacks.iter().find(|position| position.rank == rank)
-    }
-
-    /// A sentence on the positions of these ranks; `None` if stacks tell of none of them.
-    pub(crate) fn stacks_text(&self, ranks: &[GlobalRank]) -> Option<String> {
-        let mut places: BTreeMap<String, Vec<GlobalRank>> = BTreeMap::new();
-        for position in ranks.iter().filter_map(|rank| self.stack_of(*rank)) {
-            places.entry(position.text()).or_default().push(position.rank);
-        }
-        let more = places.len().saturating_sub(SHOWN);
-        let mut told: Vec<String> = places
-            .iter()
-            .take(SHOWN)
-            .map(|(place, ranks)| {
-                let was = if ranks.len() == 1 { "was" } else { "were" };
-                format!("{} {was} in {place}", words::ranks(ranks))
-            })
-            .collect();
-        if more > 0 {
-            told.push(format!("others at {more} more lines"));
-        }
-        (!told.is_empty()).then(|| format!("By the stacks, {}.", told.join("; ")))
-    }
 }

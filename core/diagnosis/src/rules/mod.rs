@@ -8,6 +8,7 @@ pub(crate) mod deadlock;
 pub(crate) mod differing_calls;
 pub(crate) mod dropped_calls;
 pub(crate) mod extra_callers;
+pub(crate) mod gave_up_elsewhere;
 pub(crate) mod gradients_not_reduced;
 pub(crate) mod group_mismatch;
 pub(crate) mod group_name_clash;
