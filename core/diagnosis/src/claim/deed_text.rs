@@ -1,13 +1,13 @@
 //! How a deviation is told: calls that were skipped, added or swapped, and what to do about them.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
-use crate::report::Certainty;
 use crate::words;
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
 pub(crate) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     if let Some(pause) = deed.pause {
         return format!(
             "{who}{likely} never called {} #{} of {group}{line}: it is one of #{} to #{}, which are all \
@@ -38,7 +38,7 @@ pub(crate) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
 /// [`crate::facts::call_sites::nobody_else`] says where they do not.
 pub(crate) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
     let made = match deed.planned {
         true => format!("{who}'s program{likely} makes"),
@@ -54,7 +54,7 @@ pub(crate) fn extra(who: &str, deed: &Deed, group: &str) -> String {
 /// `Rank 1 made two calls of dp in the other order: …`
 pub(crate) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     if deed.count > 2 {
         let count = deed.count;
         let orders = if other.is_empty() { other } else { format!(": {other}") };

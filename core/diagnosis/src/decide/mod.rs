@@ -13,6 +13,7 @@ pub(crate) mod moments;
 mod with_logs;
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::OtherSources;
 use crate::facts::row_mismatch::{Mismatch, first_mismatches};
 use crate::facts::{Facts, stuck_in};
@@ -199,7 +200,7 @@ fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>
                 // Others came out of the call that it seems to miss.
                 || (claim.kind == Kind::RankMissing && came_out(job, claim))
                 // Dumps of a running job are of different moments.
-                || (claim.kind == Kind::OpExtra && claim.sure() != Certainty::Certain)
+                || (claim.kind == Kind::OpExtra && claim.open() != Alternatives::None)
                 || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
@@ -236,7 +237,7 @@ fn limit(claims: &mut Vec<Claim>, shows: Option<Shows>) {
         // Two calls that differ, differ; who has not come may only not have come yet.
         Some(Shows::CallOrder) => {
             for claim in claims.iter_mut().filter(|claim| !is_difference(claim.kind)) {
-                claim.certainty = claim.certainty.max(Certainty::Likely);
+                claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
             }
         }
         // A rank without a profile was not profiled, which is nothing wrong.
@@ -301,7 +302,7 @@ fn in_order(facts: &Facts<'_, '_>, mut claims: Vec<Claim>) -> Vec<Claim> {
     }
     claims.sort_by(|a, b| {
         let order = |claim: &Claim| {
-            (!is_death(claim.kind), claim.sure(), std::cmp::Reverse(claim.also_victims.len()))
+            (!is_death(claim.kind), claim.open(), std::cmp::Reverse(claim.also_victims.len()))
         };
         order(a)
             .cmp(&order(b))
@@ -324,7 +325,7 @@ fn finish(
         claims.extend(stuck_elsewhere::claim(sources));
     }
     // A claim of the logs stands behind those of the calls, and no claim behind one that nothing decides.
-    claims.sort_by_key(|claim| claim.sure() == Certainty::Undecidable);
+    claims.sort_by_key(|claim| claim.open() == Alternatives::AsLikely);
     let world_size = with_logs::world_size(world, &claims, &sources.heard);
     let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
     for claim in claims {
@@ -336,7 +337,7 @@ fn finish(
             ladder: shown.and_then(|job| ladder(job, &about)),
             group: job.zip(claim.group).map(|(job, group)| words::group_ref(job.log, group)),
             seq: claim.seq,
-            certainty: claim.sure(),
+            certainty: certainty(&claim),
             message: claim.message.text(),
             op: claim.op,
             culprits: claim.culprits,
@@ -346,6 +347,15 @@ fn finish(
         });
     }
     Decided { findings, notes, world_size }
+}
+
+/// The certainty of a claim: certain with no live alternative and no doubt.
+fn certainty(claim: &Claim) -> Certainty {
+    match claim.open() {
+        Alternatives::None => Certainty::Certain,
+        Alternatives::LessLikely => Certainty::Likely,
+        Alternatives::AsLikely => Certainty::Undecidable,
+    }
 }
 
 /// Whether a rank died: that comes first.

@@ -2,11 +2,11 @@
 
 use crate::claim::Claim;
 use crate::claim::message::Message;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::OtherSources;
 use crate::kinds::Kind;
 use crate::logs;
 use crate::logs::{ended_ranks, watchdogs};
-use crate::report::Certainty;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said};
 use std::collections::BTreeSet;
@@ -64,18 +64,20 @@ pub(crate) fn decide(
         }
     }
     // Who waits in what no recorder holds is told by the log: that all of them wait for nothing is not so.
-    let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.sure() == sure;
-    let named = claims.iter().filter(|it| never(it, Certainty::Certain));
+    let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.open() == sure;
+    let named = claims.iter().filter(|it| never(it, Alternatives::None));
     let named: Vec<GlobalRank> = named.flat_map(|it| it.culprits.clone()).collect();
     claims.retain(|claim| {
-        !never(&claim, Certainty::Undecidable)
+        !never(&claim, Alternatives::AsLikely)
             || !named.iter().any(|rank| claim.culprits.contains(rank))
     });
     if claims.is_empty() {
         claims.extend(ended_ranks::unnamed(&heard.unnamed));
     } else {
         // That others gave up is no news beside what they gave up on.
-        let raised = heard.unnamed.iter().filter(|it| !matches!(it.said, Said::GaveUp { .. }));
+        let no_news =
+            |said: &Said| matches!(said, Said::GaveUp { .. } | Said::NetworkFailed { .. });
+        let raised = heard.unnamed.iter().filter(|it| !no_news(&it.said));
         notes.extend(raised.take(UNNAMED).map(ended_ranks::note));
     }
     if heard.spawned && !claims.is_empty() {
@@ -87,7 +89,7 @@ pub(crate) fn decide(
 /// Adds a claim of the logs to those that are known, or to the one that it explains. Some are `from_calls`.
 fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) {
     let same = |known: &Claim| known.culprits == logged.culprits;
-    let guess = logged.sure() != Certainty::Certain
+    let guess = logged.open() != Alternatives::None
         && matches!(
             logged.kind,
             Kind::RankNeverJoined
@@ -96,7 +98,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
                 | Kind::CollectiveMismatch
         );
     // That others timed out is no news beside what they timed out of.
-    let undecided = logged.sure() == Certainty::Undecidable && !claims.is_empty();
+    let undecided = logged.open() == Alternatives::AsLikely && !claims.is_empty();
     let among_calls = from_calls && !claims.iter().any(same);
     // A connection that is closed says that a process ended, and not why: where calls tell of a hang, it
     // may be one that was ended because of that.
@@ -106,7 +108,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     }
     // Who goes on without a barrier that no recorder holds seems to make a call on top.
     let passed_by = |known: &Claim| {
-        let sure = logged.kind == Kind::RankNeverJoined && logged.sure() < known.sure();
+        let sure = logged.kind == Kind::RankNeverJoined && logged.open() < known.open();
         sure && known.kind == Kind::OpExtra && same(known)
     };
     let explained = claims.iter_mut().find(|known| {
@@ -114,7 +116,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
         let told = known.kind == logged.kind || leaves_cause_open(known.kind) || passed_by(known);
         // Nothing is known of who left no dump, but for what others' logs say.
         let lost = known.kind == Kind::RankMissing && same(known);
-        among && told && (lost || known.sure() != Certainty::Undecidable)
+        among && told && (lost || known.open() != Alternatives::AsLikely)
     });
     match explained {
         Some(known) => {
@@ -123,8 +125,8 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
                 let said = format!("{} {}", logged.message.text(), known.message.said);
                 let added = std::mem::take(&mut known.message.added);
                 known.message = Message { said, added, ..Message::default() };
-                (known.kind, known.certainty, known.fix) =
-                    (logged.kind, logged.certainty, logged.fix);
+                (known.kind, known.alternatives, known.fix) =
+                    (logged.kind, logged.alternatives, logged.fix);
             }
             known.evidence.extend(logged.evidence);
         }

@@ -1,6 +1,7 @@
 //! What is known of a job before any rule looks at it: its calls in rows, its unanswered messages, and who
 //! waits for whom.
 
+pub(crate) mod alternatives;
 pub(crate) mod arrival;
 pub(crate) mod broken_habit;
 pub(crate) mod call_counts;

@@ -1,11 +1,11 @@
 //! What else two calls under one number may be than one call that went wrong: where nothing behind them
 //! is seen, a call that was left out, or made on top, looks the same.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
 use crate::facts::history::{comes_next, continues, next_in_progression};
 use crate::model::calls::alike;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
@@ -109,7 +109,7 @@ pub(crate) fn late(job: &Job<'_>, row: &Row<'_>, own: Made<'_>, deed: &Deed) -> 
     let recorded = job.log.plan.is_none();
     let here = deed.seq == row.seq && deed.count == 1;
     let last = job.calls_from(row.group, own.rank, row.seq).nth(1).is_none();
-    match recorded && here && last && deed.certainty != Certainty::Certain {
+    match recorded && here && last && deed.alternatives != Alternatives::None {
         true => {
             " Or it makes that call later, in another order, or made its own on top: nothing is seen of \
              what follows."

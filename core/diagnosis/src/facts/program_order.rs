@@ -5,13 +5,13 @@
 //! compared with ranks that it shares no group with, and a group of two is not a tie when ten others
 //! went the other way.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason};
 use crate::facts::edit_distance::{Alignment, Edit, Place, align_in};
 use crate::facts::loops::is_later;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Job, Made};
 use crate::model::roles::Roles;
-use crate::report::Certainty;
 use crate::words::line_of;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
@@ -235,14 +235,12 @@ pub(crate) fn reason(
     let Some((found, first)) = found.zip(first).filter(|(found, first)| told(found, first)) else {
         return round_or_end(job, rank, &own, &theirs, common, roles);
     };
-    let certainty = match found.only && found.matched > 1 && found.edits.len() == 1 {
-        true => Certainty::Certain,
-        false => Certainty::Likely,
+    let alternatives = match found.only && found.matched > 1 && found.edits.len() == 1 {
+        true => Alternatives::None,
+        false => Alternatives::LessLikely,
     };
-    let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| Deed {
-        count,
-        certainty,
-        ..Deed::of(job, record, of)
+    let deed = |record: &CallRecord, of: GlobalRank, count: usize, alternatives: Alternatives| {
+        Deed { count, alternatives, ..Deed::of(job, record, of) }
     };
     match first.edit {
         Edit::Skipped { count } => {
@@ -263,7 +261,7 @@ pub(crate) fn reason(
                 return None;
             }
             let group = known_as(job, rank, record.call.group)?;
-            let deed = deed(record, model, count, certainty);
+            let deed = deed(record, model, count, alternatives);
             let left = left_rounds(&own, &theirs, first.own, first.theirs, count, roles);
             let reason = match left {
                 true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
@@ -273,7 +271,7 @@ pub(crate) fn reason(
         }
         Edit::Extra { count } => {
             let record = *own.get(first.own)?;
-            Some((record.call.group, Reason::Extra(deed(record, rank, count, certainty))))
+            Some((record.call.group, Reason::Extra(deed(record, rank, count, alternatives))))
         }
         Edit::Swapped => {
             let (one, two) = (*theirs.get(first.theirs)?, *theirs.get(first.theirs + 1)?);
@@ -283,7 +281,7 @@ pub(crate) fn reason(
             }
             let other = Some((two.call.op.clone(), line_of(job.log, model, two)));
             let group = known_as(job, rank, one.call.group)?;
-            Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, certainty) })))
+            Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, alternatives) })))
         }
         Edit::Replaced => None,
     }

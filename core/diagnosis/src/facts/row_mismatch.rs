@@ -1,12 +1,12 @@
 //! Rows whose calls are not the same collective, and who is in the minority.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Reason;
 use crate::facts::edit_distance::WINDOW;
 use crate::facts::plan_votes::astray;
 use crate::facts::program_order::{Odd, odd_ones};
 use crate::model::calls::alike;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, Frame, RankLog};
@@ -63,12 +63,12 @@ impl Decided {
     /// Why a rank's call differs, as sure as this can make it: of as many ranks on either side, or of
     /// a majority that missing dumps could undo, nobody is wrong for certain.
     pub(crate) fn doubted(self, why: Reason) -> Reason {
-        why.at_most(self.at_most(Certainty::Certain))
+        why.at_most(self.at_most(Alternatives::None))
     }
 
     /// How sure a finding can be.
-    pub(crate) fn at_most(self, certainty: Certainty) -> Certainty {
-        if self.is_told() { certainty } else { certainty.max(Certainty::Likely) }
+    pub(crate) fn at_most(self, alternatives: Alternatives) -> Alternatives {
+        if self.is_told() { alternatives } else { alternatives.max(Alternatives::LessLikely) }
     }
 
     /// True if most ranks tell it, of this group or of others.

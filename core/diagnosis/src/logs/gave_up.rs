@@ -2,11 +2,12 @@
 //! raises neither, and whose log is there, is the one that they waited for.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::gave_up::{call_of, frame_of, only_messages, places};
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};
@@ -60,7 +61,7 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
                    Set TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
         let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
         found.culprits = Vec::new();
-        (found.also_victims, found.certainty) = (victims, Certainty::Undecidable);
+        (found.also_victims, found.alternatives) = (victims, Alternatives::AsLikely);
         return Some(found);
     }
     let (logs, they) = match silent.as_slice() {
@@ -95,7 +96,7 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
     });
     found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
-    found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
+    found.alternatives = if there { Alternatives::LessLikely } else { Alternatives::AsLikely };
     (found.culprits, found.also_victims) = (silent, victims);
     Some(found)
 }
@@ -128,7 +129,7 @@ fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Op
                `if rank == 0:` around logging or a checkpoint. The Flight Recorder's dumps would tell the rest.";
     let mut found = finding(Kind::CollectiveMismatch, about, message, fix)?;
     found.also_victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
-    (found.op, found.certainty) = (Some((*most.0).to_owned()), Certainty::Likely);
+    (found.op, found.alternatives) = (Some((*most.0).to_owned()), Alternatives::LessLikely);
     found.culprits = culprits;
     Some(found)
 }
@@ -155,8 +156,9 @@ fn all_wait_for_messages(
     (found.culprits, found.also_victims) = (ranks, Vec::new());
     // From one line all of them ask for the same. From several, one may have answered another rank or tag before.
     let lines: BTreeSet<Option<&str>> = about.iter().map(|it| frame_of(it)).collect();
-    let certainty = if lines.len() == 1 { Certainty::Likely } else { Certainty::Undecidable };
-    (found.op, found.certainty) = (Some(call.to_owned()), certainty);
+    let alternatives =
+        if lines.len() == 1 { Alternatives::LessLikely } else { Alternatives::AsLikely };
+    (found.op, found.alternatives) = (Some(call.to_owned()), alternatives);
     Some(found)
 }
 
@@ -164,6 +166,7 @@ fn all_wait_for_messages(
 mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
+    use crate::report::Certainty;
 
     /// As torch 2.7.1 prints it on gloo.
     fn raises(rank: u32, line: u32, error: &str) -> String {

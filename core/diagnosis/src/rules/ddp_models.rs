@@ -5,8 +5,8 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::RankState;
@@ -110,7 +110,7 @@ pub(crate) fn of_raised(facts: &Facts<'_, '_>, row: &Row<'_>, claim: Claim) -> C
     let victims = claim.also_victims.iter().chain(&claim.culprits).copied().filter(stands_by);
     Claim {
         also_victims: victims.collect(),
-        certainty: if sides.tie { Certainty::Undecidable } else { claim.certainty },
+        alternatives: if sides.tie { Alternatives::AsLikely } else { claim.alternatives },
         message: format!("{} So {}.", claim.message.said, sides.said).into(),
         culprits: sides.culprits,
         ..claim

@@ -2,9 +2,9 @@
 //! past DDP. Only a plan tells them from calls that are left out for other reasons.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason};
 use crate::model::index::Job;
-use crate::report::Certainty;
 use crate::words::at_line;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::{BACKWARD, BackwardPass};
@@ -131,7 +131,7 @@ impl Differing {
             line: op.at.map(|at| plan.describe_line(at)),
             other: None,
             ddp: true,
-            certainty: Certainty::Certain,
+            alternatives: Alternatives::None,
             planned: true,
         };
         Some(if on_top { Reason::Extra(deed) } else { Reason::Skipped(deed) })

@@ -3,9 +3,9 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::gave_up::{only_messages, places};
 use crate::kinds::Kind;
-use crate::report::Certainty;
 use crate::words::cap_ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};
@@ -50,7 +50,7 @@ fn clear(found: &mut Claim, heard: &Heard, world: u32) {
     let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
     let waited: BTreeSet<GlobalRank> = elsewhere.iter().map(|it| it.rank).collect();
     // What is undecided among several is no more decided by what one of them waited in.
-    let some = waited.len() < found.culprits.len() && found.certainty == Certainty::Undecidable;
+    let some = waited.len() < found.culprits.len() && found.alternatives == Alternatives::AsLikely;
     if waited.is_empty() || some {
         return;
     }
@@ -69,7 +69,7 @@ fn clear(found: &mut Claim, heard: &Heard, world: u32) {
     }
     if found.culprits.is_empty() {
         found.kind = Kind::CallNeverCompleted;
-        found.certainty = Certainty::Undecidable;
+        found.alternatives = Alternatives::AsLikely;
         found.message.said += " Who did not come there is not recorded.";
         found.fix =
             "Look at that line for who was to answer it: a send that was left out, another tag or \
@@ -83,15 +83,15 @@ fn unanswered(found: &mut Claim, waited: BTreeSet<GlobalRank>, call: &str) {
     let answers = if call == "recv" { "sends" } else { "receives" };
     let who = cap_ranks(&waited.iter().copied().collect::<Vec<_>>());
     found.also_victims.retain(|rank| !waited.contains(rank));
-    let (kind, certainty, why) = match waited.len() {
+    let (kind, alternatives, why) = match waited.len() {
         1 => (
             Kind::P2pMismatch,
-            Certainty::Undecidable,
+            Alternatives::AsLikely,
             "a rank left that out, or made it for another rank or with another tag, or this one is too many",
         ),
         _ => (
             Kind::P2pDeadlock,
-            Certainty::Likely,
+            Alternatives::LessLikely,
             "either they wait for each other, or what answers them was left out before",
         ),
     };
@@ -100,7 +100,7 @@ fn unanswered(found: &mut Claim, waited: BTreeSet<GlobalRank>, call: &str) {
          {why}.",
         if waited.len() == 1 { "s" } else { "" }
     );
-    (found.kind, found.certainty, found.op) = (kind, certainty, Some(call.to_owned()));
+    (found.kind, found.alternatives, found.op) = (kind, alternatives, Some(call.to_owned()));
     found.culprits = waited.into_iter().collect();
     found.fix = "Look at that line for who was to answer it: let one side receive first (even ranks send, odd \
                  ranks receive, then the reverse), and look for a message that one rank leaves out, another \
@@ -127,7 +127,6 @@ mod tests {
 
     const LATE: &str =
         "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
-    const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
 
     /// The dumps see a rank stay away; its log, that it waited for another one.
     #[test]
@@ -156,8 +155,8 @@ mod tests {
         let mut alone = of(&[3]);
         clear(&mut alone, &heard, 4);
         assert_eq!(
-            (alone.kind, alone.certainty),
-            (Kind::CallNeverCompleted, Certainty::Undecidable)
+            (alone.kind, alone.alternatives),
+            (Kind::CallNeverCompleted, Alternatives::AsLikely)
         );
         assert_eq!((alone.culprits.len(), alone.also_victims.len()), (0, 3));
         assert!(

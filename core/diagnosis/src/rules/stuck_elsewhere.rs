@@ -2,10 +2,10 @@
 
 use crate::claim::Claim;
 use crate::claim::message::{Doubt, Reason};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::OtherSources;
 use crate::facts::stacks::StackPosition;
 use crate::kinds::Kind;
-use crate::report::Certainty;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) fn claim(sources: &OtherSources<'_>) -> Option<Claim> {
         group: None,
         seq: None,
         op: Some((*call).to_owned()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} in {call} at {line}, and {} {} not there.",
             words::capital(&words::waits(&victims)),
@@ -57,7 +57,7 @@ pub(crate) fn claim(sources: &OtherSources<'_>) -> Option<Claim> {
         let they = if claim.culprits.len() == 1 { "it was" } else { "they were" };
         claim.doubt(Doubt {
             reason: Reason::StillRunning,
-            most: Certainty::Undecidable,
+            weight: Alternatives::AsLikely,
             text: format!(
                 "If the job was running when the stacks were taken, {they} only on the way: take them again, and \
                  compare."
