@@ -96,6 +96,32 @@ fn names_of_the_environment() {
     assert_eq!(printed(body), ["torchrun", "2 12 True True", "['LOCAL_RANK', 'RANK']", "True"]);
 }
 
+/// A program that asks for a launcher's variables is one that this launcher starts.
+#[test]
+fn ranks_of_slurm_and_mpi_are_the_ranks() {
+    let body = "    print(os.environ[\"SLURM_PROCID\"], os.environ[\"SLURM_NTASKS\"], os.environ[\"SLURM_LOCALID\"])
+    print(os.environ.get(\"OMPI_COMM_WORLD_RANK\", \"-1\"), os.getenv(\"OMPI_COMM_WORLD_SIZE\", \"9\"))
+    print(os.environ.get(\"SLURM_PROCID\"), \"SLURM_PROCID\" in os.environ)";
+    let size = printed("    print(os.environ[\"WORLD_SIZE\"])").remove(0);
+    assert_eq!(
+        printed(body),
+        [format!("0 {size} 0"), format!("0 {size}"), "None False".to_owned()]
+    );
+}
+
+/// A default that is a text goes through `type`, and the launcher passes each rank its own `--local_rank`.
+#[test]
+fn arguments_are_what_argparse_makes_of_them() {
+    let body = "    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument(\"--steps\", type=int, default=\"3\")
+    parser.add_argument(\"--name\", default=\"a\")
+    parser.add_argument(\"--local-rank\", type=int, default=-1)
+    args = parser.parse_args()
+    print(args.steps + 1, args.name, args.local_rank)";
+    assert_eq!(printed(body), ["4 a 0"]);
+}
+
 #[test]
 fn booleans_fill_tensors() {
     let body = "    print(torch.full((2,), True).dtype, torch.tensor([True, False]).dtype)
