@@ -42,7 +42,7 @@ use lockstep_formats::problem::{FileProblem, ProblemKind};
 use model::index::Job;
 use std::collections::BTreeSet;
 
-/// What is wrong in the calls of a job, most important first.
+/// The findings of the calls of a job, most important first.
 pub fn diagnose(log: &CallLog) -> Report {
     diagnose_with(log, &OtherSources::default())
 }
@@ -93,7 +93,7 @@ fn no_calls(log: &CallLog, shows: Option<Shows>) -> Option<&'static str> {
     }
 }
 
-/// What is wrong in a trace: [`diagnose`] of its calls.
+/// The findings of a trace: [`diagnose`] of its calls.
 pub fn diagnose_trace(trace: &Trace) -> Report {
     diagnose(&CallLog::of(trace))
 }
@@ -118,7 +118,7 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
     report.judged()
 }
 
-/// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
+/// The findings of a set of dumps: [`diagnose`] of their calls, with a note for every file that
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
     diagnose_dumps(recording, OtherSources::default())
@@ -126,7 +126,7 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
 
 /// The same of dumps with the job's other sources.
 pub(crate) fn diagnose_dumps(recording: &Recording, sources: OtherSources<'_>) -> Report {
-    // What lies in another job's folder is that job's.
+    // A file in another job's folder is that job's.
     let left_out = recording
         .problems
         .iter()
@@ -186,13 +186,13 @@ fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
     }
 }
 
-/// What is wrong in the calls that NCCL's log tells of: [`diagnose`], as sure as a log can be that
+/// The findings of the calls in NCCL's log: [`diagnose`], as sure as a log can be that
 /// does not tell which calls ended. `notes` are what else is to be said of them.
 pub fn diagnose_nccl(log: &CallLog, notes: Vec<String>) -> Report {
     diagnose_other(log, Shows::CallOrder, notes, OtherSources::default())
 }
 
-/// What is wrong in the calls that profiles tell of: [`diagnose`]. A rank without a profile was not
+/// The findings of the calls in profiles: [`diagnose`]. A rank without a profile was not
 /// profiled, which is nothing wrong; `notes` are what else is to be said of them.
 pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
     diagnose_other(log, Shows::EndedCalls, notes, OtherSources::default())

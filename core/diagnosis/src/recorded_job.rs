@@ -17,9 +17,9 @@ const MOST_ERRORS: usize = 4;
 pub struct DiagnosedJob {
     /// The calls; `None` of a log alone, which tells of none.
     pub calls: Option<Merged>,
-    /// What is wrong in it. Its notes say what each source told, and which files were left out.
+    /// Its findings. Its notes say what each source told, and which files were left out.
     pub report: Report,
-    /// What could not be read, in sentences. They are among the report's notes as well.
+    /// Files that could not be read, in sentences. They are among the report's notes as well.
     pub problems: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub fn diagnose_files(sources: Sources) -> Result<DiagnosedJob, JoinError> {
     }
 }
 
-/// What is wrong with a job.
+/// Diagnoses a job.
 pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
     let RecordedJob { calls, others, heard, stacks, notes, unread, problems } = job;
     let errors: Vec<String> = error_lines(&heard).collect();

@@ -78,7 +78,7 @@ pub(crate) fn unused(who: &str, deed: &Deed, group: &str) -> String {
     )
 }
 
-/// What to do about a call that a rank leaves out.
+/// The fix of a call that a rank leaves out.
 pub(crate) fn fix_skipped(ddp: bool) -> String {
     if ddp {
         return "Run the same passes on every rank: look for a batch that one rank skips (an out of \
@@ -90,16 +90,16 @@ pub(crate) fn fix_skipped(ddp: bool) -> String {
         .to_owned()
 }
 
-/// What to do about calls in another order.
+/// The fix of calls in another order.
 pub(crate) const FIX_SWAPPED: &str = "Make the calls of a group in the same order on every rank; never \
     let the order depend on the rank, a set or a dict that ranks build differently.";
 
-/// What to do about a call that only some ranks make.
+/// The fix of a call that only some ranks make.
 pub(crate) const FIX_EXTRA: &str = "Make the call on every rank of the group, or on none: look for a \
                                     branch around it, such as `if rank == 0:` around logging or a \
                                     checkpoint.";
 
-/// What to do about parameters that get no gradient.
+/// The fix of parameters that get no gradient.
 pub(crate) const FIX_UNUSED: &str = "Pass find_unused_parameters=True to \
     DistributedDataParallel, or let every parameter take part in the loss on every rank (add \
     0 * output.sum() of the branch that is not taken).";

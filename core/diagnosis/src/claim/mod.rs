@@ -16,7 +16,7 @@ use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 
-/// What a rule says happened, before the ranks that wait because of it are known.
+/// A mistake that a rule finds, before the ranks that wait because of it are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) kind: Kind,

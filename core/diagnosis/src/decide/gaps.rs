@@ -93,7 +93,7 @@ fn is_undone(job: &Job<'_>, claim: &Claim) -> bool {
 /// to be stuck.
 fn also_missing(job: &Job<'_>, claim: &Claim, missing: &[GlobalRank]) -> Option<Doubt> {
     let other = !missing.is_empty() && missing.iter().all(|rank| !claim.culprits.contains(rank));
-    // Who is in a call that has not ended on it alone is not on its way.
+    // A rank in a call that has not ended on it alone is not on its way.
     let idle = |rank: &GlobalRank| {
         let ended = |record: &CallRecord| record.state == CallState::Completed;
         job.rank(*rank).is_some_and(|own| own.calls.iter().all(ended))
@@ -115,7 +115,7 @@ fn astray_before(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
         return None;
     }
     let cut = |rank: &&GlobalRank| job.rank(**rank).is_some_and(RankLog::is_cut);
-    // Those behind it may have answered in what is dropped.
+    // Calls behind it may have answered in the dropped part.
     let with = claim.culprits.iter().chain(&claim.also_victims);
     let cut: Vec<GlobalRank> = with.filter(cut).copied().collect();
     let ring = if cut.len() == 1 { "The ring" } else { "The rings" };
@@ -279,7 +279,7 @@ fn at_odds(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
     })
 }
 
-/// What shows that the job may have been running when it was recorded: ranks that wait for nobody stand
+/// The evidence that the job may have been running when it was recorded: ranks that wait for nobody stand
 /// in several places, or a call is under way that everybody made and nothing holds up.
 fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Doubt> {
     let job = facts.job;

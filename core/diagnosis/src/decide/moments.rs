@@ -22,7 +22,7 @@ const LONG_TIMES: u64 = 4;
 /// Makes a finding that somebody has not come no surer than the time that the others are seen to have
 /// waited.
 pub(crate) fn soften(job: &Job<'_>, claim: &mut Claim) {
-    // What is undecided for other reasons needs no more of them.
+    // An undecided claim needs no further doubt.
     if job.log.outcome == Outcome::TimedOut || claim.open() == Alternatives::AsLikely {
         return;
     }
@@ -95,7 +95,7 @@ pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
     }
 }
 
-/// Who waits in the call of a finding that somebody has not come to it; `None` for other findings.
+/// The ranks that wait in the call of a finding that somebody has not come to it; `None` for other findings.
 fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
     let (group, seq) = claim.group.zip(claim.seq)?;
     let op = claim.op.as_deref().unwrap_or_default();
@@ -108,7 +108,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
     let waiting = row.waiting();
     match claim.kind {
         Kind::RankNeverJoined => Some(waiting),
-        // Who waits alone may be the first to have come.
+        // A rank that waits alone may be the first to have come.
         Kind::OpExtra if waiting == claim.culprits && row.open() => Some(waiting),
         // It may be a dump that is missing, and no rank.
         Kind::RankMissing if !waiting.is_empty() => {

@@ -11,7 +11,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said};
 use std::collections::BTreeSet;
 
-/// Whom `torch.multiprocessing` means is not said by a rank.
+/// `torch.multiprocessing` counts processes, not ranks.
 const SPAWNED: &str = "torch.multiprocessing numbers the processes that it starts, and what it says of \
                        process N is told of rank N, as spawn() has it by default: where a job counts its \
                        ranks otherwise, or has several machines, it is another rank.";
@@ -63,7 +63,7 @@ pub(crate) fn decide(
             None => {}
         }
     }
-    // Who waits in what no recorder holds is told by the log: that all of them wait for nothing is not so.
+    // The log names the ranks in a call that no recorder holds: they do not wait for nothing.
     let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.open() == sure;
     let named = claims.iter().filter(|it| never(it, Alternatives::None));
     let named: Vec<GlobalRank> = named.flat_map(|it| it.culprits.clone()).collect();
@@ -74,7 +74,7 @@ pub(crate) fn decide(
     if claims.is_empty() {
         claims.extend(ended_ranks::unnamed(&heard.unnamed));
     } else {
-        // That others gave up is no news beside what they gave up on.
+        // The cause is told; the ranks that gave up because of it are no news.
         let no_news =
             |said: &Said| matches!(said, Said::GaveUp { .. } | Said::NetworkFailed { .. });
         let raised = heard.unnamed.iter().filter(|it| !no_news(&it.said));
@@ -97,7 +97,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
                 | Kind::OpExtra
                 | Kind::CollectiveMismatch
         );
-    // That others timed out is no news beside what they timed out of.
+    // The cause is told; the timeouts that it led to are no news.
     let undecided = logged.open() == Alternatives::AsLikely && !claims.is_empty();
     let among_calls = from_calls && !claims.iter().any(same);
     // A connection that is closed says that a process ended, and not why: where calls tell of a hang, it
@@ -106,7 +106,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     if (guess || closed) && (undecided || among_calls) {
         return;
     }
-    // Who goes on without a barrier that no recorder holds seems to make a call on top.
+    // A rank that goes on without a barrier that no recorder holds seems to make an extra call.
     let passed_by = |known: &Claim| {
         let sure = logged.kind == Kind::RankNeverJoined && logged.open() < known.open();
         sure && known.kind == Kind::OpExtra && same(known)
@@ -121,7 +121,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     match explained {
         Some(known) => {
             if logged.kind != Kind::RankNeverJoined || passed_by(known) {
-                // What was guessed or doubted is known now.
+                // The log settles guesses and doubts.
                 let said = format!("{} {}", logged.message.text(), known.message.said);
                 let added = std::mem::take(&mut known.message.added);
                 known.message = Message { said, added, ..Message::default() };

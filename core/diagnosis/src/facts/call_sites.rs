@@ -83,7 +83,7 @@ impl OtherReading {
     }
 }
 
-/// What a call that seems to be made on top may be instead, where a recording does not tell.
+/// Other readings of a call that seems to be extra, where a recording does not tell.
 pub(crate) fn or_else(
     facts: &Facts<'_, '_>,
     row: &Row<'_>,

@@ -1,4 +1,4 @@
-//! What a rank did differently from the majority: the kinds of deviation, and which calls one is about.
+//! Deviations of a rank from the majority: their kinds, and the calls that they are about.
 
 use crate::facts::alternatives::Alternatives;
 use crate::model::ddp_frames::is_ddp;
@@ -7,7 +7,7 @@ use crate::words::{duration, line_of, ranks, within};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallRecord;
 
-/// What a rank did.
+/// A deviation of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// It left out `count` calls.
@@ -75,7 +75,7 @@ pub(crate) struct Deed {
     pub(crate) seq: u64,
     /// The last number that it could have as well.
     pub(crate) last_seq: u64,
-    /// What tells which of them it is, if times do.
+    /// The pause that tells which of them it is, if times do.
     pub(crate) pause: Option<Pause>,
     /// How many.
     pub(crate) count: usize,

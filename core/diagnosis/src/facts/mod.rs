@@ -1,4 +1,4 @@
-//! What is known of a job before any rule looks at it: its calls in rows, its unanswered messages, and who
+//! The facts of a job before any rule looks at it: its calls in rows, its unanswered messages, and who
 //! waits for whom.
 
 pub(crate) mod alternatives;

@@ -1,4 +1,4 @@
-//! What else two calls under one number may be than one call that went wrong: where nothing behind them
+//! Other readings of two calls under one number than one call that went wrong: where nothing behind them
 //! is seen, a call that was left out, or made on top, looks the same.
 
 use crate::facts::alternatives::Alternatives;
@@ -28,7 +28,7 @@ const VARIES: &str = " The calls from there are not all alike: one of them may h
 const SO_FAR: &str = " Or a call was left out before, and this is one that all make later: nothing is seen of \
                       what follows.";
 
-/// What else may be of two calls of a recording that differ and that nothing was seen to follow; `None`
+/// Other readings of two calls of a recording that differ and that nothing was seen to follow; `None`
 /// where it can hardly be anything else.
 pub(crate) fn doubt(
     job: &Job<'_>,
@@ -58,7 +58,7 @@ pub(crate) fn doubt(
     })
 }
 
-/// What else may be of two sides of a tie that call the same with other sizes: from other lines, or from one
+/// Other readings of two sides of a tie that call the same with other sizes: from other lines, or from one
 /// whose calls before were not all alike; with the ranks that may have left calls out, where sizes go on
 /// evenly.
 pub(crate) fn tied_sizes(
@@ -103,7 +103,7 @@ pub(crate) fn tied_sizes(
     varies.then(|| VARIES.to_owned())
 }
 
-/// What else may be where a rank seems to have left a call out, and nothing is seen of it behind the one
+/// Other readings where a rank seems to have left a call out, and nothing is seen of it behind the one
 /// in which it waits.
 pub(crate) fn late(job: &Job<'_>, row: &Row<'_>, own: Made<'_>, deed: &Deed) -> &'static str {
     let recorded = job.log.plan.is_none();
@@ -129,7 +129,7 @@ pub(crate) fn one_of_many(job: &Job<'_>, row: &Row<'_>, theirs: Made<'_>, deed: 
     job.log.plan.is_none() && deed.seq == row.seq && last.as_ref().is_some_and(same)
 }
 
-/// What else may be where a rank seems to have made a call on top that comes next as it always has, while
+/// Other readings where a rank seems to have made a call on top that comes next as it always has, while
 /// the others' call does not.
 pub(crate) fn theirs_to_blame(
     job: &Job<'_>,

@@ -32,7 +32,7 @@ pub(crate) fn by_times(
     let (seq, alternatives) = match why {
         Reason::Skipped(deed) if deed.count == 1 => (deed.seq, deed.alternatives),
         Reason::LeftLoop { short_by: None | Some(1), .. } => (missed, Alternatives::LessLikely),
-        // What is behind the loop on one rank looks as if it were on top.
+        // Calls behind the loop on one rank look like extra ones.
         Reason::Extra(deed)
             if deed.seq == missed && deed.count == 1 && is_last(job, group, rank, missed) =>
         {
@@ -54,7 +54,7 @@ fn is_last(job: &Job<'_>, group: GroupId, rank: GlobalRank, seq: u64) -> bool {
     last.is_some_and(|last| last.call.group == group && last.seq == Some(seq))
 }
 
-/// What else may be of ranks that never came to the call of a row, and that stand behind calls like it from
+/// Other readings of ranks that never came to the call of a row, and that stand behind calls like it from
 /// number `from` on.
 pub(crate) fn or_left_out(
     job: &Job<'_>,

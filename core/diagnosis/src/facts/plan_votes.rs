@@ -1,4 +1,4 @@
-//! Who goes astray in a plan: in a job that ends well, the members of a group make the same
+//! Ranks that go astray in a plan: in a job that ends well, the members of a group make the same
 //! collectives of it. Where their programs do not, one of them left a call out or made one on top,
 //! whatever circle the job ends in.
 //!
@@ -30,7 +30,7 @@ pub(crate) struct Astray {
     pub(crate) alternatives: Alternatives,
 }
 
-/// What a group's members must agree on in a call.
+/// The parts of a call that a group's members must agree on.
 type Key = (Collective, u64, Option<Dtype>);
 
 /// The members of `group` whose programs make other calls of it than most members', or than those of

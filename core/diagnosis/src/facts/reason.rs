@@ -240,7 +240,7 @@ fn is_empty_one(own: &CallRecord, theirs: &CallRecord) -> bool {
     same && a.payload() == 0 && b.payload() > 0
 }
 
-/// What the plan says of a rank that never came to a call in which `peer` waits.
+/// The deviation in the plan of a rank that never came to a call in which `peer` waits.
 pub(crate) fn from_plan_of(
     job: &Job<'_>,
     group: GroupId,
@@ -286,7 +286,7 @@ fn of_one_size(a: &CallRecord, b: &CallRecord) -> bool {
     a.call.payload() == b.call.payload() || elements(a) == elements(b)
 }
 
-/// What a rank did differently after the first difference, in words: `left out all_reduce #12
+/// The deviation of a rank after the first difference, in words: `left out all_reduce #12
 /// (train.py:5)`.
 pub(crate) fn further(
     job: &Job<'_>,

@@ -29,13 +29,13 @@ pub(crate) struct Mismatch {
     pub(crate) majority: Vec<GlobalRank>,
     /// The others, by what they called; if there is no majority, every side.
     pub(crate) sides: Vec<Side>,
-    /// What tells which call is the usual one.
+    /// The evidence for which call is the usual one.
     pub(crate) decided: Decided,
     /// A rank of the majority whose later calls are the majority's as well, as far as they go.
     pub(crate) model: Option<GlobalRank>,
 }
 
-/// What tells which of two calls is the usual one.
+/// The evidence for which of two calls is the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
     /// Most of the row's ranks made it.
@@ -94,7 +94,7 @@ pub(crate) fn first_mismatches(job: &Job<'_>) -> Vec<Mismatch> {
     // Looking elsewhere takes as long as reading many groups.
     let mut looks = LOOKS;
     for (at, row) in job.rows.iter().enumerate() {
-        // What follows a group's first mismatch is its consequence.
+        // Later mismatches of a group follow from its first.
         if done == Some(row.group) {
             continue;
         }

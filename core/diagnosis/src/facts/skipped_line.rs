@@ -1,4 +1,4 @@
-//! What the lines tell that calls come from: of calls that are all alike, which one a rank left out.
+//! The call that a rank left out among calls that are all alike, by the lines that they come from.
 
 use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason, sure};

@@ -1,4 +1,4 @@
-//! What `TORCH_DISTRIBUTED_DEBUG=DETAIL` says: ranks whose calls differ under one number, or that are at
+//! Messages of `TORCH_DISTRIBUTED_DEBUG=DETAIL`: ranks whose calls differ under one number, or that are at
 //! different numbers (`ProcessGroupWrapper.cpp`).
 
 use crate::claim::Claim;
@@ -10,7 +10,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each rank runs, as the message prints it: name, shapes, types.
+/// The call of each rank, as the message prints it: name, shapes, types.
 type Print<'a> = (&'a str, &'a str, &'a str);
 
 /// So many sides are told.

@@ -23,7 +23,7 @@ pub(crate) fn says_of(heard: &Heard, ranks: &[GlobalRank]) -> bool {
     ranks.is_empty() || heard.statements.iter().any(ended)
 }
 
-/// What is said of the ends of ranks, but for those that timed out: these ended by that.
+/// The statements on the ends of ranks, but for those that timed out: these ended by that.
 pub(crate) fn of_others(
     statements: &[Statement],
     timed_out: &BTreeSet<GlobalRank>,
@@ -107,7 +107,7 @@ fn in_store(said: &Said) -> bool {
     }
 }
 
-/// What is said of a process whose rank nothing tells.
+/// A sentence on a process whose rank nothing tells.
 pub(crate) fn note(unnamed: &Unnamed) -> String {
     let Unnamed { file, line, said } = unnamed;
     match said {
@@ -226,7 +226,7 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
     }
 }
 
-/// Who says it.
+/// The source of the statement.
 fn launcher(by: By) -> &'static str {
     match by {
         By::Torchrun | By::TorchrunLocal => "torchrun",

@@ -1,4 +1,4 @@
-//! Who had not come as far as others by the time that their watchdogs fired: by the call in which each
+//! Ranks that had not come as far as others by the time that their watchdogs fired: by the call in which each
 //! timed out, and by what watchdogs say of the last call that a rank has made and of the last that had
 //! ended.
 
@@ -99,7 +99,7 @@ fn made(number: u64) -> String {
     }
 }
 
-/// What watchdogs say of some ranks.
+/// The statements of watchdogs on some ranks.
 fn about<'a>(statements: &'a [Statement], who: &[GlobalRank]) -> Vec<&'a Statement> {
     let said = |it: &&Statement| {
         who.contains(&it.rank) && matches!(it.said, Said::TimedOut { .. } | Said::Stood { .. })

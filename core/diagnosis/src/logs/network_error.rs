@@ -102,7 +102,7 @@ mod tests {
         assert!(message.contains("2 machines name 10.0.4.12"), "{message}");
     }
 
-    /// That calls time out is no news beside it; a rank that ended by itself explains it.
+    /// It explains calls that time out; a rank that ended by itself explains it.
     #[test]
     fn the_cause_comes_before_what_follows_from_it() {
         let hangs = failed("node-1", "10.0.4.12") + &timed_out(0) + &timed_out(1);

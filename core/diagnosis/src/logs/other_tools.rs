@@ -1,4 +1,4 @@
-//! What other tools found: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
+//! Findings of other tools: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
 //! seen the job, so that what they say is a finding of its own.
 
 use crate::claim::Claim;

@@ -28,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) label: &'a str,
 }
 
-/// Who is not among those that wait. `ended` are the ranks of which the log says that they ended, and
+/// The ranks that are not among those that wait. `ended` are the ranks of which the log says that they ended, and
 /// `world` ranks are known of otherwise.
 pub(crate) fn found(
     heard: &Heard,

@@ -33,7 +33,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
         ranks(&who),
         if who.len() == 1 { "it" } else { "them" }
     );
-    // Who has fewer calls under way than most others has not made those calls.
+    // A rank with fewer calls under way than most others has not made those calls.
     let fewest = works.first_key_value().map(|(count, ranks)| (*count, ranks.clone()));
     let most = works
         .iter()

@@ -1,4 +1,4 @@
-//! What NCCL's watchdogs say: in which call each rank timed out, of how many elements, and how far it
+//! Statements of NCCL's watchdogs: in which call each rank timed out, of how many elements, and how far it
 //! had come. Ranks that timed out in different calls under one number of a group disagree; one that
 //! had not come as far as the others never came to theirs (`lagging_ranks`); and one that says nothing may
 //! have ended, or be stuck (`silent_ranks`).
@@ -118,7 +118,7 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Cla
     Some(found)
 }
 
-/// Who had called less than others timed out in, else whose watchdog says nothing, else that all
+/// The ranks that had called less than others timed out in, else whose watchdog says nothing, else that all
 /// wait in one call. `world` ranks are known of otherwise.
 pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
@@ -136,7 +136,7 @@ pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
     if behind.is_empty() {
         behind.extend(lagging_ranks::idle(statements, &stood, &spoken));
     }
-    // Who ended is behind because of it.
+    // A rank that ended is behind because of it.
     let ended_first = |found: &Claim| ended.iter().any(|it| found.culprits.contains(&it.rank));
     if !behind.is_empty() && (ended.is_empty() || !behind.iter().any(ended_first)) {
         return behind;

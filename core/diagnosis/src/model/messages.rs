@@ -183,7 +183,7 @@ fn mark_queued(job: &Job<'_>, pending: &mut [PendingP2p<'_>]) {
     }
 }
 
-/// Who has received from any source, in which group and with which tag.
+/// The ranks that have received from any source, in which group and with which tag.
 fn from_any(job: &Job<'_>) -> BTreeSet<(GroupId, GlobalRank, u32)> {
     let mut found = BTreeSet::new();
     for (rank, log) in job.log.logs() {

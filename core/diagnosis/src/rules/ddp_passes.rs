@@ -12,7 +12,7 @@ use lockstep_core::plan::{Action, Call, Op, Plan, SourceLine};
 use lockstep_core::rank::GlobalRank;
 use std::cmp::Ordering;
 
-/// What is said of two ranks' passes that differ, and what to do.
+/// The text on two ranks' passes that differ, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     said: String,

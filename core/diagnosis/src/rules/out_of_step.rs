@@ -28,7 +28,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeSet;
 
-/// What to do about a call that a rank makes in another group than the others.
+/// The fix of a call that a rank makes in another group than the others.
 pub(crate) const FIX_GROUP: &str = "Pass the same group= on every rank at this line: look for a group that \
                          depends on the rank or the step, and for one that is left out, which means \
                          the default group.";

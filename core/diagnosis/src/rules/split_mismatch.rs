@@ -128,7 +128,7 @@ fn claim(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
     })
 }
 
-/// What to do about splits that disagree.
+/// The fix of splits that disagree.
 const FIX: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: exchange \
                    the sizes with an all_to_all_single of one number a rank first, and build the \
                    output splits from what arrives.";

@@ -30,7 +30,7 @@ const ASKED: usize = 64;
 pub(crate) struct WrongGroup {
     /// `Rank 2 called all_reduce #4 of tp (train.py:9) where rank 0 called all_reduce #3 of dp (…).`
     pub(crate) said: String,
-    /// What to do about it.
+    /// The fix of it.
     pub(crate) fix: String,
     /// Where it was made.
     pub(crate) group: GroupId,

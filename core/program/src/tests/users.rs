@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
+use crate::compile;
 use crate::tests::tensors::{executed, printed, raised};
+use lockstep_scenarios::program::Options;
 
 #[test]
 fn a_tuple_is_no_list() {
@@ -107,6 +109,26 @@ fn ranks_of_slurm_and_mpi_are_the_ranks() {
         printed(body),
         [format!("0 {size} 0"), format!("0 {size}"), "None False".to_owned()]
     );
+}
+
+/// `from time import time` gives the module's name to its function; another library's class of a name of PyTorch's
+/// is not PyTorch's.
+#[test]
+fn imports_give_names_to_what_they_name() {
+    let text = |import: &str, line: &str| {
+        format!(
+            "{import}\nimport torch.nn as nn\nimport torch.distributed as dist\ndef main():\n    \
+             dist.init_process_group(\"gloo\")\n    {line}\n    dist.barrier()\nrun(main, world_size=2)\n"
+        )
+    };
+    let compiled = |text: &str| compile("train.py", text, &Options::default());
+    let timed =
+        compiled(&text("from time import time", "start = time(); print(time() - start >= 0)"))
+            .unwrap();
+    assert_eq!((timed.raised.len(), timed.printed[0].text.as_str()), (0, "True"));
+    let class = "from apex.parallel import DistributedDataParallel";
+    let other = compiled(&text(class, "DistributedDataParallel(nn.Linear(2, 2), message_size=10)"));
+    assert!(other.is_err() || other.unwrap().raised.is_empty());
 }
 
 /// A default that is a text goes through `type`, and the launcher passes each rank its own `--local_rank`.
