@@ -38,12 +38,11 @@ use lockstep_core::trace::{CallLog, CallState, Origin, Trace};
 use lockstep_core::trace::{job_folder_of, rank_of_file_name};
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::Shows;
-use lockstep_formats::job_log::Heard;
 use lockstep_formats::problem::{FileProblem, ProblemKind};
 use model::index::Job;
 use std::collections::BTreeSet;
 
-/// What is wrong in the calls of a job, most important first.
+/// The findings of the calls of a job, most important first.
 pub fn diagnose(log: &CallLog) -> Report {
     diagnose_with(log, &OtherSources::default())
 }
@@ -94,7 +93,7 @@ fn no_calls(log: &CallLog, shows: Option<Shows>) -> Option<&'static str> {
     }
 }
 
-/// What is wrong in a trace: [`diagnose`] of its calls.
+/// The findings of a trace: [`diagnose`] of its calls.
 pub fn diagnose_trace(trace: &Trace) -> Report {
     diagnose(&CallLog::of(trace))
 }
@@ -119,19 +118,15 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
     report.judged()
 }
 
-/// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
+/// The findings of a set of dumps: [`diagnose`] of their calls, with a note for every file that
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
-    diagnose_dumps(recording, Heard::default(), None)
+    diagnose_dumps(recording, OtherSources::default())
 }
 
-/// The same of dumps with the job's logs, and with the calls in NCCL's log.
-pub(crate) fn diagnose_dumps(
-    recording: &Recording,
-    heard: Heard,
-    nccl_calls: Option<&CallLog>,
-) -> Report {
-    // What lies in another job's folder is that job's.
+/// The same of dumps with the job's other sources.
+pub(crate) fn diagnose_dumps(recording: &Recording, sources: OtherSources<'_>) -> Report {
+    // A file in another job's folder is that job's.
     let left_out = recording
         .problems
         .iter()
@@ -147,12 +142,8 @@ pub(crate) fn diagnose_dumps(
         let (file_name, error) = (problem.file_name.clone(), problem.why.clone());
         Some(UnreadableDump { rank, file_name, error })
     });
-    let sources = OtherSources {
-        unreadable: unreadable.collect(),
-        shows: Some(Shows::LastCalls),
-        heard,
-        nccl_calls,
-    };
+    let sources =
+        OtherSources { unreadable: unreadable.collect(), shows: Some(Shows::LastCalls), ..sources };
     let mut report = diagnose_with(&recording.merged.log, &sources);
     if report.verdict == Verdict::Healthy && idle_on_gloo(&recording.merged.log) {
         report.notes.push(
@@ -195,26 +186,26 @@ fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
     }
 }
 
-/// What is wrong in the calls that NCCL's log tells of: [`diagnose`], as sure as a log can be that
+/// The findings of the calls in NCCL's log: [`diagnose`], as sure as a log can be that
 /// does not tell which calls ended. `notes` are what else is to be said of them.
 pub fn diagnose_nccl(log: &CallLog, notes: Vec<String>) -> Report {
-    diagnose_other(log, Shows::CallOrder, notes, Heard::default())
+    diagnose_other(log, Shows::CallOrder, notes, OtherSources::default())
 }
 
-/// What is wrong in the calls that profiles tell of: [`diagnose`]. A rank without a profile was not
+/// The findings of the calls in profiles: [`diagnose`]. A rank without a profile was not
 /// profiled, which is nothing wrong; `notes` are what else is to be said of them.
 pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
-    diagnose_other(log, Shows::EndedCalls, notes, Heard::default())
+    diagnose_other(log, Shows::EndedCalls, notes, OtherSources::default())
 }
 
-/// The findings of calls from another source than dumps, with the job's logs.
+/// The findings of calls from another source than dumps, with the job's other sources.
 pub(crate) fn diagnose_other(
     log: &CallLog,
     shows: Shows,
     notes: Vec<String>,
-    heard: Heard,
+    sources: OtherSources<'_>,
 ) -> Report {
-    let sources = OtherSources { heard, shows: Some(shows), ..OtherSources::default() };
+    let sources = OtherSources { shows: Some(shows), ..sources };
     let mut report = diagnose_with(log, &sources);
     report.notes.extend(notes);
     report

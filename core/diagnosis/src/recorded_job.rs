@@ -1,6 +1,7 @@
 //! The diagnosis of a job's files: of the calls that they tell of, and of what its logs say.
 
 use crate::facts::other_sources::OtherSources;
+use crate::facts::stacks::positions;
 use crate::{Report, diagnose_dumps, diagnose_logs, diagnose_other};
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
@@ -16,9 +17,9 @@ const MOST_ERRORS: usize = 4;
 pub struct DiagnosedJob {
     /// The calls; `None` of a log alone, which tells of none.
     pub calls: Option<Merged>,
-    /// What is wrong in it. Its notes say what each source told, and which files were left out.
+    /// Its findings. Its notes say what each source told, and which files were left out.
     pub report: Report,
-    /// What could not be read, in sentences. They are among the report's notes as well.
+    /// Files that could not be read, in sentences. They are among the report's notes as well.
     pub problems: Vec<String>,
 }
 
@@ -37,34 +38,35 @@ pub fn diagnose_files(sources: Sources) -> Result<DiagnosedJob, JoinError> {
     }
 }
 
-/// What is wrong with a job.
+/// Diagnoses a job.
 pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
     let RecordedJob { calls, others, heard, stacks, notes, unread, problems } = job;
     let errors: Vec<String> = error_lines(&heard).collect();
+    let world_of_stacks = stacks_world(&stacks);
+    let sources = OtherSources { heard, stacks: positions(&stacks), ..OtherSources::default() };
     let (calls, mut report) = match calls {
         Some(JobCalls { shows: Shows::LastCalls, merged, .. }) => {
             let recording = Recording { merged, problems: unread };
             let order = others.iter().find(|other| other.shows == Shows::CallOrder);
             let nccl_calls = order.map(|order| &order.merged.log);
-            let report = diagnose_dumps(&recording, heard, nccl_calls);
+            let report = diagnose_dumps(&recording, OtherSources { nccl_calls, ..sources });
             (Some(recording.merged), report)
         }
         Some(JobCalls { shows, merged, mut notes }) => {
             notes.extend(unread.into_iter().map(|problem| problem.why));
-            let report = diagnose_other(&merged.log, shows, notes, heard);
+            let report = diagnose_other(&merged.log, shows, notes, sources);
             (Some(merged), report)
         }
         None => {
             let from_stacks = (!stacks.is_empty())
                 .then_some("Stacks tell where each process was, and not which calls it had made.");
-            let from_logs = (heard.has_text || stacks.is_empty())
+            let from_logs = (sources.heard.has_text || stacks.is_empty())
                 .then_some("A log tells of no calls: none was seen to end.");
             let unseen = from_stacks.into_iter().chain(from_logs).map(str::to_owned).collect();
             let mut report = Report { unseen, ..Report::healthy(0) };
             report.notes.extend(unread.into_iter().map(|problem| problem.why));
-            let sources = OtherSources { heard, ..OtherSources::default() };
             let mut report = diagnose_logs(report, &sources);
-            report.world_size = report.world_size.max(stacks_world(&stacks));
+            report.world_size = report.world_size.max(world_of_stacks);
             (None, report)
         }
     };

@@ -76,7 +76,7 @@ pub struct Finding {
     pub certainty: Certainty,
     /// What happened, in sentences for a tired engineer.
     pub message: String,
-    /// What to do about it.
+    /// The fix of it.
     pub fix: String,
     /// Where it can be seen, ascending by rank.
     pub evidence: Vec<Evidence>,

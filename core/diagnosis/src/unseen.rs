@@ -22,6 +22,7 @@ pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
             let mut reasons: Vec<String> = nothing_recorded(log).into_iter().collect();
             reasons.extend(not_ended(log));
             reasons.extend(counted_only(log));
+            reasons.extend(issued_only(log));
             reasons.extend(dropped_messages(log));
             reasons.extend(group_without_calls(log));
             reasons
@@ -80,6 +81,19 @@ fn counted_only(log: &CallLog) -> Option<String> {
             "gloo counts up to {} of {} that it does not record: sends, receives and \
              monitored_barrier leave no entry, and one of them may still wait.",
             counted(most, "call"),
+            words::ranks(&ranks)
+        )
+    })
+}
+
+/// Ranks whose recorder notes when a call is issued and not when it ends.
+fn issued_only(log: &CallLog) -> Option<String> {
+    let ranks = log.logs().filter(|(_, own)| own.issued_only).map(|(rank, _)| rank);
+    let ranks: Vec<GlobalRank> = ranks.collect();
+    (!ranks.is_empty()).then(|| {
+        format!(
+            "The recorder of {} retires calls when they are issued: torch does not follow this backend's calls \
+             to their end, so that the last ones may still wait.",
             words::ranks(&ranks)
         )
     })

@@ -50,6 +50,9 @@ pub struct RankLog {
     /// How many calls of a group its status counts beyond the last one that is recorded: gloo counts
     /// its sends and receives and does not record them. Groups without such calls are left out.
     pub unrecorded: BTreeMap<GroupId, u64>,
+    /// True if the recorder says of some group when its calls were issued, and not when they ended: those count as
+    /// ended.
+    pub issued_only: bool,
     /// How many ranks the group has that the rank made last and called nothing in, where a recorder tells of
     /// such a group: the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,

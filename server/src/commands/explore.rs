@@ -99,7 +99,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             }
             Some(diagnose_trace(&trace))
         }
-        None => None,
+        // An order that completes may still have silent mistakes, such as tags that NCCL ignores.
+        None => {
+            Some(diagnose_trace(&simulate(&plan, &config)?)).filter(|it| !it.findings.is_empty())
+        }
     };
     let unfollowed = lockstep_diagnosis::not_followed(&plan);
     let text = match arguments.json {

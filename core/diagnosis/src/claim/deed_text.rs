@@ -1,13 +1,13 @@
 //! How a deviation is told: calls that were skipped, added or swapped, and what to do about them.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
-use crate::report::Certainty;
 use crate::words;
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
 pub(crate) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     if let Some(pause) = deed.pause {
         return format!(
             "{who}{likely} never called {} #{} of {group}{line}: it is one of #{} to #{}, which are all \
@@ -38,7 +38,7 @@ pub(crate) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
 /// [`crate::facts::call_sites::nobody_else`] says where they do not.
 pub(crate) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
     let made = match deed.planned {
         true => format!("{who}'s program{likely} makes"),
@@ -54,7 +54,7 @@ pub(crate) fn extra(who: &str, deed: &Deed, group: &str) -> String {
 /// `Rank 1 made two calls of dp in the other order: …`
 pub(crate) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
-    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let likely = if deed.alternatives == Alternatives::None { "" } else { " most likely" };
     if deed.count > 2 {
         let count = deed.count;
         let orders = if other.is_empty() { other } else { format!(": {other}") };
@@ -78,7 +78,7 @@ pub(crate) fn unused(who: &str, deed: &Deed, group: &str) -> String {
     )
 }
 
-/// What to do about a call that a rank leaves out.
+/// The fix of a call that a rank leaves out.
 pub(crate) fn fix_skipped(ddp: bool) -> String {
     if ddp {
         return "Run the same passes on every rank: look for a batch that one rank skips (an out of \
@@ -90,16 +90,16 @@ pub(crate) fn fix_skipped(ddp: bool) -> String {
         .to_owned()
 }
 
-/// What to do about calls in another order.
+/// The fix of calls in another order.
 pub(crate) const FIX_SWAPPED: &str = "Make the calls of a group in the same order on every rank; never \
     let the order depend on the rank, a set or a dict that ranks build differently.";
 
-/// What to do about a call that only some ranks make.
+/// The fix of a call that only some ranks make.
 pub(crate) const FIX_EXTRA: &str = "Make the call on every rank of the group, or on none: look for a \
                                     branch around it, such as `if rank == 0:` around logging or a \
                                     checkpoint.";
 
-/// What to do about parameters that get no gradient.
+/// The fix of parameters that get no gradient.
 pub(crate) const FIX_UNUSED: &str = "Pass find_unused_parameters=True to \
     DistributedDataParallel, or let every parameter take part in the loss on every rank (add \
     0 * output.sum() of the branch that is not taken).";

@@ -1,6 +1,6 @@
 //! The text of a claim while it can still change: its parts are joined when the claim becomes a finding.
 
-use crate::report::Certainty;
+use crate::facts::alternatives::Alternatives;
 
 /// A claim's message in parts. Later stages add doubts or drop guesses; none of them reads a sentence.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +28,8 @@ pub(crate) enum Guess {
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     pub(crate) reason: Reason,
-    /// The highest certainty that this doubt allows.
-    pub(crate) most: Certainty,
+    /// The weight of this reason against the claim.
+    pub(crate) weight: Alternatives,
     /// In a sentence.
     pub(crate) text: String,
 }
@@ -45,8 +45,8 @@ pub(crate) enum Reason {
 
 impl Doubt {
     /// An unrecorded cause is possible.
-    pub(crate) fn not_seen(most: Certainty, text: String) -> Doubt {
-        Doubt { reason: Reason::NotSeen, most, text }
+    pub(crate) fn not_seen(weight: Alternatives, text: String) -> Doubt {
+        Doubt { reason: Reason::NotSeen, weight, text }
     }
 }
 

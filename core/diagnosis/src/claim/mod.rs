@@ -6,14 +6,17 @@ pub(crate) mod message;
 
 use crate::claim::message::{Doubt, Message};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
+use crate::facts::other_sources::OtherSources;
+use crate::facts::stacks::StackPosition;
 use crate::kinds::Kind;
 use crate::model::index::Made;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 
-/// What a rule says happened, before the ranks that wait because of it are known.
+/// A mistake that a rule finds, before the ranks that wait because of it are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) kind: Kind,
@@ -23,17 +26,28 @@ pub(crate) struct Claim {
     pub(crate) group: Option<GroupId>,
     pub(crate) seq: Option<u64>,
     pub(crate) op: Option<String>,
-    /// The rule's own certainty. [`Claim::sure`] counts the doubts as well.
-    pub(crate) certainty: Certainty,
+    /// The weight of the rule's other explanations. [`Claim::open`] counts the doubts as well.
+    pub(crate) alternatives: Alternatives,
     pub(crate) message: Message,
     pub(crate) fix: String,
     pub(crate) evidence: Vec<Evidence>,
 }
 
 impl Claim {
-    /// The claim's certainty: certain only without any doubt.
-    pub(crate) fn sure(&self) -> Certainty {
-        self.message.doubts.iter().map(|doubt| doubt.most).fold(self.certainty, Certainty::max)
+    /// The weight of everything that is open against the claim: other explanations, and doubts.
+    pub(crate) fn open(&self) -> Alternatives {
+        self.message
+            .doubts
+            .iter()
+            .map(|doubt| doubt.weight)
+            .fold(self.alternatives, Alternatives::max)
+    }
+
+    /// Adds the lines in which the culprits' main threads were, as far as stacks tell.
+    pub(crate) fn add_stacks(&mut self, sources: &OtherSources<'_>) {
+        self.message.added.extend(sources.stacks_text(&self.culprits));
+        let positions = self.culprits.iter().filter_map(|rank| sources.stack_of(*rank));
+        self.evidence.extend(positions.take(16).map(StackPosition::evidence));
     }
 
     /// Adds a doubt.

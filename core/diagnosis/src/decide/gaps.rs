@@ -5,11 +5,11 @@
 use crate::claim::Claim;
 use crate::claim::message::{Doubt, Reason};
 use crate::decide::moments;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::{Facts, full_rows};
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made, by_itself};
 use crate::model::messages::peer;
-use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::group::BackendName;
@@ -37,7 +37,7 @@ pub(crate) fn soften(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         let p2p = matches!(claim.kind, Kind::P2pDeadlock | Kind::P2pMismatch)
             || claim.op.as_deref().is_some_and(|op| op.contains("send") || op.contains("recv"));
         if gaps && ((is_of_order(claim.kind) && is_undone(job, claim)) || p2p) {
-            claim.certainty = claim.certainty.max(Certainty::Likely);
+            claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
         }
         if let Some(doubt) = astray_before(job, claim) {
             claim.doubt(doubt);
@@ -56,7 +56,7 @@ pub(crate) fn soften(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
             also_missing(job, claim, &missing),
         ];
         for doubt in doubts.into_iter().flatten() {
-            if claim.sure() < doubt.most {
+            if claim.open() < doubt.weight {
                 claim.doubt(doubt);
             }
         }
@@ -93,7 +93,7 @@ fn is_undone(job: &Job<'_>, claim: &Claim) -> bool {
 /// to be stuck.
 fn also_missing(job: &Job<'_>, claim: &Claim, missing: &[GlobalRank]) -> Option<Doubt> {
     let other = !missing.is_empty() && missing.iter().all(|rank| !claim.culprits.contains(rank));
-    // Who is in a call that has not ended on it alone is not on its way.
+    // A rank in a call that has not ended on it alone is not on its way.
     let idle = |rank: &GlobalRank| {
         let ended = |record: &CallRecord| record.state == CallState::Completed;
         job.rank(*rank).is_some_and(|own| own.calls.iter().all(ended))
@@ -105,7 +105,7 @@ fn also_missing(job: &Job<'_>, claim: &Claim, missing: &[GlobalRank]) -> Option<
         "Others wait for {} as well, of which nothing was recorded: a job that runs looks like this.",
         ranks(missing)
     );
-    Some(Doubt::not_seen(Certainty::Undecidable, why))
+    Some(Doubt::not_seen(Alternatives::AsLikely, why))
 }
 
 /// A circle of sends and receives whose ranks' rings have dropped what came before: a stage of a pipeline
@@ -115,7 +115,7 @@ fn astray_before(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
         return None;
     }
     let cut = |rank: &&GlobalRank| job.rank(**rank).is_some_and(RankLog::is_cut);
-    // Those behind it may have answered in what is dropped.
+    // Calls behind it may have answered in the dropped part.
     let with = claim.culprits.iter().chain(&claim.also_victims);
     let cut: Vec<GlobalRank> = with.filter(cut).copied().collect();
     let ring = if cut.len() == 1 { "The ring" } else { "The rings" };
@@ -125,7 +125,7 @@ fn astray_before(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
          on top, others end in such a circle as well, and whether one did is not seen.",
         ranks(&cut)
     );
-    (!cut.is_empty()).then(|| Doubt::not_seen(Certainty::Undecidable, why))
+    (!cut.is_empty()).then(|| Doubt::not_seen(Alternatives::AsLikely, why))
 }
 
 /// True if a rank left no dump, or one that does not begin with its first call.
@@ -144,7 +144,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let dumps = if early.len() == 1 { "The dump" } else { "The dumps" };
     if early.iter().any(|rank| how(rank) == MaybeEarly::OutrunBySome) {
         return Some(Doubt::not_seen(
-            Certainty::Undecidable,
+            Alternatives::AsLikely,
             format!(
                 "Or {} of {} was made before the others', and the job went on: some have come out of that \
                  call and some have not, as in a job that runs. Or it failed on those who have.",
@@ -155,7 +155,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     }
     Some(match gloo {
         true => Doubt::not_seen(
-            Certainty::Likely,
+            Alternatives::LessLikely,
             format!(
                 "Or {} of {} was made before the others': their rings hold too little to tell whether they \
                  went on.",
@@ -164,7 +164,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
             ),
         ),
         false => Doubt::not_seen(
-            Certainty::Undecidable,
+            Alternatives::AsLikely,
             format!(
                 "{dumps} of {} {} made before the others', which have come out of a later call that needs \
                  everybody: what {} did since is not known. Dump all ranks once the job hangs.",
@@ -193,7 +193,7 @@ fn in_message(facts: &Facts<'_, '_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         made.rank,
         words::call(job.log, made)
     );
-    Some(Doubt::not_seen(Certainty::Undecidable, why))
+    Some(Doubt::not_seen(Alternatives::AsLikely, why))
 }
 
 /// Ranks that are in calls, and whose rings have dropped what came before: they are not stuck in code of
@@ -202,12 +202,12 @@ fn in_message(facts: &Facts<'_, '_>, culprits: &[GlobalRank]) -> Option<Doubt> {
 fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let waits = |record: &CallRecord| record.state != CallState::Completed;
     let mut blind = Vec::new();
-    let mut most = Certainty::Likely;
+    let mut most = Alternatives::LessLikely;
     for (rank, own) in culprits.iter().filter_map(|rank| Some((*rank, job.rank(*rank)?))) {
         let Some(first) = own.calls.first().filter(|_| own.is_cut()) else { continue };
         if own.calls.iter().any(waits) && !own.dropped_ended {
             blind.push(rank);
-            most = if waits(first) { Certainty::Undecidable } else { most };
+            most = if waits(first) { Alternatives::AsLikely } else { most };
         }
     }
     if blind.is_empty() {
@@ -238,17 +238,17 @@ fn failed(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         let ended = |made: &Made<'_>| !made.pending();
         let some = row.open() && row.made.iter().any(ended) && needs_all(&record.call.op);
         let most = match some && job.members_are_worked_out(group) {
-            true => Certainty::Undecidable,
-            false => Certainty::Likely,
+            true => Alternatives::AsLikely,
+            false => Alternatives::LessLikely,
         };
-        let ended = record.state == CallState::Completed || most == Certainty::Undecidable;
+        let ended = record.state == CallState::Completed || most == Alternatives::AsLikely;
         let held = gloo && ended && row.made.len() > 1 && job.ends_in(group, seq);
         held.then(|| row.of(*rank)).flatten().map(|made| (most, made))
     })?;
     let unheard = job.log.ranks.iter().any(Option::is_none);
     let want = if unheard { ", for want of a rank that left no dump" } else { "" };
     let why = match most {
-        Certainty::Undecidable => format!(
+        Alternatives::AsLikely => format!(
             "Some came out of {} and some did not, and nobody is seen to go on behind it: most likely it \
              failed, which gloo's recorder does not tell from its end{want}.",
             words::call(job.log, failed)
@@ -273,13 +273,13 @@ fn at_odds(job: &Job<'_>, claim: &Claim) -> Option<Doubt> {
     let first = signatures.next().filter(|_| !p2p)?;
     signatures.any(|other| first.difference(&other).is_some()).then(|| {
         Doubt::not_seen(
-            Certainty::Likely,
+            Alternatives::LessLikely,
             "Those that came there did not call the same.".to_owned(),
         )
     })
 }
 
-/// What shows that the job may have been running when it was recorded: ranks that wait for nobody stand
+/// The evidence that the job may have been running when it was recorded: ranks that wait for nobody stand
 /// in several places, or a call is under way that everybody made and nothing holds up.
 fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Doubt> {
     let job = facts.job;
@@ -316,7 +316,7 @@ fn running(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Doubt> {
 }
 
 fn still_running(text: String) -> Doubt {
-    Doubt { reason: Reason::StillRunning, most: Certainty::Likely, text }
+    Doubt { reason: Reason::StillRunning, weight: Alternatives::LessLikely, text }
 }
 
 /// The note that dumps are of different moments, where the calls show it.

@@ -13,6 +13,7 @@ pub(crate) mod moments;
 mod with_logs;
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::OtherSources;
 use crate::facts::row_mismatch::{Mismatch, first_mismatches};
 use crate::facts::{Facts, stuck_in};
@@ -26,6 +27,7 @@ use crate::rules::any_source;
 use crate::rules::deadlock;
 use crate::rules::differing_calls;
 use crate::rules::dropped_calls;
+use crate::rules::gave_up_elsewhere;
 use crate::rules::gradients_not_reduced;
 use crate::rules::group_mismatch;
 use crate::rules::group_name_clash;
@@ -43,6 +45,7 @@ use crate::rules::send_recv_pairs;
 use crate::rules::split_mismatch;
 use crate::rules::store_wait;
 use crate::rules::straggler;
+use crate::rules::stuck_elsewhere;
 use crate::rules::tag_ignored;
 use crate::rules::unanswered_message;
 use crate::rules::unfinished_collective;
@@ -197,7 +200,7 @@ fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>
                 // Others came out of the call that it seems to miss.
                 || (claim.kind == Kind::RankMissing && came_out(job, claim))
                 // Dumps of a running job are of different moments.
-                || (claim.kind == Kind::OpExtra && claim.sure() != Certainty::Certain)
+                || (claim.kind == Kind::OpExtra && claim.open() != Alternatives::None)
                 || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
@@ -224,6 +227,7 @@ fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>
     }
     gaps::soften(&facts, &mut claims);
     limit(&mut claims, sources.shows);
+    gave_up_elsewhere::tell(&facts, &mut claims);
     (in_order(&facts, claims), notes)
 }
 
@@ -233,7 +237,7 @@ fn limit(claims: &mut Vec<Claim>, shows: Option<Shows>) {
         // Two calls that differ, differ; who has not come may only not have come yet.
         Some(Shows::CallOrder) => {
             for claim in claims.iter_mut().filter(|claim| !is_difference(claim.kind)) {
-                claim.certainty = claim.certainty.max(Certainty::Likely);
+                claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
             }
         }
         // A rank without a profile was not profiled, which is nothing wrong.
@@ -298,7 +302,7 @@ fn in_order(facts: &Facts<'_, '_>, mut claims: Vec<Claim>) -> Vec<Claim> {
     }
     claims.sort_by(|a, b| {
         let order = |claim: &Claim| {
-            (!is_death(claim.kind), claim.sure(), std::cmp::Reverse(claim.also_victims.len()))
+            (!is_death(claim.kind), claim.open(), std::cmp::Reverse(claim.also_victims.len()))
         };
         order(a)
             .cmp(&order(b))
@@ -316,7 +320,12 @@ fn finish(
     sources: &OtherSources<'_>,
     world: u32,
 ) -> Decided {
-    let claims = with_logs::decide(claims, sources, world, &mut notes);
+    let mut claims = with_logs::decide(claims, sources, world, &mut notes);
+    if job.is_none() && claims.is_empty() {
+        claims.extend(stuck_elsewhere::claim(sources));
+    }
+    // A claim of the logs stands behind those of the calls, and no claim behind one that nothing decides.
+    claims.sort_by_key(|claim| claim.open() == Alternatives::AsLikely);
     let world_size = with_logs::world_size(world, &claims, &sources.heard);
     let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
     for claim in claims {
@@ -328,7 +337,7 @@ fn finish(
             ladder: shown.and_then(|job| ladder(job, &about)),
             group: job.zip(claim.group).map(|(job, group)| words::group_ref(job.log, group)),
             seq: claim.seq,
-            certainty: claim.sure(),
+            certainty: certainty(&claim),
             message: claim.message.text(),
             op: claim.op,
             culprits: claim.culprits,
@@ -338,6 +347,15 @@ fn finish(
         });
     }
     Decided { findings, notes, world_size }
+}
+
+/// The certainty of a claim: certain with no live alternative and no doubt.
+fn certainty(claim: &Claim) -> Certainty {
+    match claim.open() {
+        Alternatives::None => Certainty::Certain,
+        Alternatives::LessLikely => Certainty::Likely,
+        Alternatives::AsLikely => Certainty::Undecidable,
+    }
 }
 
 /// Whether a rank died: that comes first.

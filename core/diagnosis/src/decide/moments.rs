@@ -6,9 +6,9 @@
 
 use crate::claim::Claim;
 use crate::claim::message::{Doubt, Reason};
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::Job;
-use crate::report::Certainty;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, CallState, Outcome, RankLog, RankState};
@@ -22,18 +22,18 @@ const LONG_TIMES: u64 = 4;
 /// Makes a finding that somebody has not come no surer than the time that the others are seen to have
 /// waited.
 pub(crate) fn soften(job: &Job<'_>, claim: &mut Claim) {
-    // What is undecided for other reasons needs no more of them.
-    if job.log.outcome == Outcome::TimedOut || claim.sure() == Certainty::Undecidable {
+    // An undecided claim needs no further doubt.
+    if job.log.outcome == Outcome::TimedOut || claim.open() == Alternatives::AsLikely {
         return;
     }
     let Some(waiting) = waiting(job, claim) else { return };
     let Some((most, why)) = may_run(job, claim, &waiting) else { return };
     let told = |doubt: &&mut Doubt| doubt.reason == Reason::StillRunning;
     match claim.message.doubts.iter_mut().find(told) {
-        Some(doubt) => doubt.most = doubt.most.max(most),
+        Some(doubt) => doubt.weight = doubt.weight.max(most),
         None => {
             let text = format!("Or the job was still running when this was recorded: {why}.");
-            claim.doubt(Doubt { reason: Reason::StillRunning, most, text });
+            claim.doubt(Doubt { reason: Reason::StillRunning, weight: most, text });
         }
     }
 }
@@ -91,11 +91,11 @@ pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
             ranks(&claim.culprits),
             waited_ps / 1_000_000_000
         );
-        claim.doubt(Doubt::not_seen(Certainty::Undecidable, text));
+        claim.doubt(Doubt::not_seen(Alternatives::AsLikely, text));
     }
 }
 
-/// Who waits in the call of a finding that somebody has not come to it; `None` for other findings.
+/// The ranks that wait in the call of a finding that somebody has not come to it; `None` for other findings.
 fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
     let (group, seq) = claim.group.zip(claim.seq)?;
     let op = claim.op.as_deref().unwrap_or_default();
@@ -108,7 +108,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
     let waiting = row.waiting();
     match claim.kind {
         Kind::RankNeverJoined => Some(waiting),
-        // Who waits alone may be the first to have come.
+        // A rank that waits alone may be the first to have come.
         Kind::OpExtra if waiting == claim.culprits && row.open() => Some(waiting),
         // It may be a dump that is missing, and no rank.
         Kind::RankMissing if !waiting.is_empty() => {
@@ -119,7 +119,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
 }
 
 /// How sure a finding can be at most, and why.
-fn may_run(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<(Certainty, String)> {
+fn may_run(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<(Alternatives, String)> {
     let early = job.log.logs().filter(|(_, own)| own.dumped_early).map(|(rank, _)| rank);
     let early: Vec<GlobalRank> = early.collect();
     let who = if waiting.is_empty() { "the others".to_owned() } else { ranks(waiting) };
@@ -133,17 +133,17 @@ fn may_run(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<(Cert
                 ms => format!("its newest time stamp is only {ms} ms after that call"),
             };
             let most = match at_the_start(job, claim, waiting) {
-                true => Certainty::Undecidable,
-                false => Certainty::Likely,
+                true => Alternatives::AsLikely,
+                false => Alternatives::LessLikely,
             };
             return Some((most, why));
         }
     }
     Some(match early.is_empty() {
-        true => (Certainty::Likely, format!("{who} had not waited unusually long")),
+        true => (Alternatives::LessLikely, format!("{who} had not waited unusually long")),
         false => {
             let why = format!("it was when {} dumped, and went on since", ranks(&early));
-            (Certainty::Undecidable, why)
+            (Alternatives::AsLikely, why)
         }
     })
 }

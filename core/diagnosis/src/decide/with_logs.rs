@@ -2,16 +2,16 @@
 
 use crate::claim::Claim;
 use crate::claim::message::Message;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::OtherSources;
 use crate::kinds::Kind;
 use crate::logs;
-use crate::logs::{ended_ranks, gave_up, watchdogs};
-use crate::report::Certainty;
+use crate::logs::{ended_ranks, watchdogs};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said};
 use std::collections::BTreeSet;
 
-/// Whom `torch.multiprocessing` means is not said by a rank.
+/// `torch.multiprocessing` counts processes, not ranks.
 const SPAWNED: &str = "torch.multiprocessing numbers the processes that it starts, and what it says of \
                        process N is told of rank N, as spawn() has it by default: where a job counts its \
                        ranks otherwise, or has several machines, it is another rank.";
@@ -32,7 +32,11 @@ pub(crate) fn decide(
     let mut claims = of_calls;
     let from_calls = !claims.is_empty();
     for (job, own) in &heard.jobs {
-        let own = OtherSources { heard: own.clone(), ..OtherSources::default() };
+        let own = OtherSources {
+            heard: own.clone(),
+            stacks: sources.stacks.clone(),
+            ..OtherSources::default()
+        };
         let apart = decide(Vec::new(), &own, 0, notes);
         claims.extend(apart.into_iter().map(|mut claim| {
             let said = &claim.message.said;
@@ -47,10 +51,7 @@ pub(crate) fn decide(
             names.join(", ")
         ));
     }
-    for claim in &mut claims {
-        gave_up::clear(claim, heard, world);
-    }
-    for logged in logs::claims(heard, world) {
+    for logged in logs::claims(sources, world) {
         add(&mut claims, logged, heard, from_calls);
     }
     // Calls tell more of a disagreement than the one line that each watchdog writes.
@@ -62,19 +63,21 @@ pub(crate) fn decide(
             None => {}
         }
     }
-    // Who waits in what no recorder holds is told by the log: that all of them wait for nothing is not so.
-    let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.sure() == sure;
-    let named = claims.iter().filter(|it| never(it, Certainty::Certain));
+    // The log names the ranks in a call that no recorder holds: they do not wait for nothing.
+    let never = |it: &&Claim, sure| it.kind == Kind::RankNeverJoined && it.open() == sure;
+    let named = claims.iter().filter(|it| never(it, Alternatives::None));
     let named: Vec<GlobalRank> = named.flat_map(|it| it.culprits.clone()).collect();
     claims.retain(|claim| {
-        !never(&claim, Certainty::Undecidable)
+        !never(&claim, Alternatives::AsLikely)
             || !named.iter().any(|rank| claim.culprits.contains(rank))
     });
     if claims.is_empty() {
         claims.extend(ended_ranks::unnamed(&heard.unnamed));
     } else {
-        // That others gave up is no news beside what they gave up on.
-        let raised = heard.unnamed.iter().filter(|it| !matches!(it.said, Said::GaveUp { .. }));
+        // The cause is told; the ranks that gave up because of it are no news.
+        let no_news =
+            |said: &Said| matches!(said, Said::GaveUp { .. } | Said::NetworkFailed { .. });
+        let raised = heard.unnamed.iter().filter(|it| !no_news(&it.said));
         notes.extend(raised.take(UNNAMED).map(ended_ranks::note));
     }
     if heard.spawned && !claims.is_empty() {
@@ -86,7 +89,7 @@ pub(crate) fn decide(
 /// Adds a claim of the logs to those that are known, or to the one that it explains. Some are `from_calls`.
 fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) {
     let same = |known: &Claim| known.culprits == logged.culprits;
-    let guess = logged.sure() != Certainty::Certain
+    let guess = logged.open() != Alternatives::None
         && matches!(
             logged.kind,
             Kind::RankNeverJoined
@@ -94,8 +97,8 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
                 | Kind::OpExtra
                 | Kind::CollectiveMismatch
         );
-    // That others timed out is no news beside what they timed out of.
-    let undecided = logged.sure() == Certainty::Undecidable && !claims.is_empty();
+    // The cause is told; the timeouts that it led to are no news.
+    let undecided = logged.open() == Alternatives::AsLikely && !claims.is_empty();
     let among_calls = from_calls && !claims.iter().any(same);
     // A connection that is closed says that a process ended, and not why: where calls tell of a hang, it
     // may be one that was ended because of that.
@@ -103,9 +106,9 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     if (guess || closed) && (undecided || among_calls) {
         return;
     }
-    // Who goes on without a barrier that no recorder holds seems to make a call on top.
+    // A rank that goes on without a barrier that no recorder holds seems to make an extra call.
     let passed_by = |known: &Claim| {
-        let sure = logged.kind == Kind::RankNeverJoined && logged.sure() < known.sure();
+        let sure = logged.kind == Kind::RankNeverJoined && logged.open() < known.open();
         sure && known.kind == Kind::OpExtra && same(known)
     };
     let explained = claims.iter_mut().find(|known| {
@@ -113,17 +116,17 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
         let told = known.kind == logged.kind || leaves_cause_open(known.kind) || passed_by(known);
         // Nothing is known of who left no dump, but for what others' logs say.
         let lost = known.kind == Kind::RankMissing && same(known);
-        among && told && (lost || known.sure() != Certainty::Undecidable)
+        among && told && (lost || known.open() != Alternatives::AsLikely)
     });
     match explained {
         Some(known) => {
             if logged.kind != Kind::RankNeverJoined || passed_by(known) {
-                // What was guessed or doubted is known now.
+                // The log settles guesses and doubts.
                 let said = format!("{} {}", logged.message.text(), known.message.said);
                 let added = std::mem::take(&mut known.message.added);
                 known.message = Message { said, added, ..Message::default() };
-                (known.kind, known.certainty, known.fix) =
-                    (logged.kind, logged.certainty, logged.fix);
+                (known.kind, known.alternatives, known.fix) =
+                    (logged.kind, logged.alternatives, logged.fix);
             }
             known.evidence.extend(logged.evidence);
         }

@@ -2,12 +2,12 @@
 //! is that the others call from as well.
 
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
 use crate::facts::loops::left_loop;
 use crate::facts::other_readings::theirs_to_blame;
 use crate::model::calls::alike;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::line_of;
 use lockstep_core::group::GroupId;
@@ -83,7 +83,7 @@ impl OtherReading {
     }
 }
 
-/// What a call that seems to be made on top may be instead, where a recording does not tell.
+/// Other readings of a call that seems to be extra, where a recording does not tell.
 pub(crate) fn or_else(
     facts: &Facts<'_, '_>,
     row: &Row<'_>,
@@ -92,7 +92,7 @@ pub(crate) fn or_else(
     deed: &Deed,
 ) -> Option<OtherReading> {
     let job = facts.job;
-    if job.log.plan.is_some() || deed.certainty == Certainty::Certain || deed.seq != row.seq {
+    if job.log.plan.is_some() || deed.alternatives == Alternatives::None || deed.seq != row.seq {
         return None;
     }
     if theirs_to_blame(job, row, own, theirs) {

@@ -1,13 +1,13 @@
-//! What a rank did differently from the majority: the kinds of deviation, and which calls one is about.
+//! Deviations of a rank from the majority: their kinds, and the calls that they are about.
 
+use crate::facts::alternatives::Alternatives;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::Job;
-use crate::report::Certainty;
 use crate::words::{duration, line_of, ranks, within};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallRecord;
 
-/// What a rank did.
+/// A deviation of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// It left out `count` calls.
@@ -40,13 +40,13 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// The same, no surer than that.
-    pub(crate) fn at_most(mut self, sure: Certainty) -> Reason {
+    pub(crate) fn at_most(mut self, sure: Alternatives) -> Reason {
         if let Reason::Skipped(deed)
         | Reason::Unused(deed)
         | Reason::Extra(deed)
         | Reason::Swapped(deed) = &mut self
         {
-            deed.certainty = deed.certainty.max(sure);
+            deed.alternatives = deed.alternatives.max(sure);
         }
         self
     }
@@ -75,7 +75,7 @@ pub(crate) struct Deed {
     pub(crate) seq: u64,
     /// The last number that it could have as well.
     pub(crate) last_seq: u64,
-    /// What tells which of them it is, if times do.
+    /// The pause that tells which of them it is, if times do.
     pub(crate) pause: Option<Pause>,
     /// How many.
     pub(crate) count: usize,
@@ -86,7 +86,7 @@ pub(crate) struct Deed {
     /// True if DDP makes the calls by itself.
     pub(crate) ddp: bool,
     /// How sure.
-    pub(crate) certainty: Certainty,
+    pub(crate) alternatives: Alternatives,
     /// True if the plan tells it: the rank may not have come so far.
     pub(crate) planned: bool,
 }
@@ -105,7 +105,7 @@ impl Deed {
             line: line_of(job.log, of, record),
             other: None,
             ddp: is_ddp(&record.call.stack),
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             planned: false,
         }
     }
@@ -122,8 +122,8 @@ impl Deed {
     }
 }
 
-pub(crate) fn sure(matched: usize) -> Certainty {
-    if matched > 1 { Certainty::Certain } else { Certainty::Likely }
+pub(crate) fn sure(matched: usize) -> Alternatives {
+    if matched > 1 { Alternatives::None } else { Alternatives::LessLikely }
 }
 
 /// The pause in which a rank left its call out.

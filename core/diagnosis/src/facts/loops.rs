@@ -73,7 +73,7 @@ pub(crate) fn left_out(short_by: Option<usize>) -> String {
     }
 }
 
-/// What to do about a loop that ends early on some ranks.
+/// The fix of a loop that ends early on some ranks.
 pub(crate) fn fix_loop(ddp: bool) -> &'static str {
     if ddp {
         "Give every rank the same number of batches (DistributedSampler, drop_last=True), or wrap \

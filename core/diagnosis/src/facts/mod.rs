@@ -1,6 +1,7 @@
-//! What is known of a job before any rule looks at it: its calls in rows, its unanswered messages, and who
+//! The facts of a job before any rule looks at it: its calls in rows, its unanswered messages, and who
 //! waits for whom.
 
+pub(crate) mod alternatives;
 pub(crate) mod arrival;
 pub(crate) mod broken_habit;
 pub(crate) mod call_counts;
@@ -8,6 +9,7 @@ pub(crate) mod call_sites;
 pub(crate) mod ddp_pass;
 pub(crate) mod deed;
 pub(crate) mod edit_distance;
+pub(crate) mod gave_up;
 pub(crate) mod history;
 pub(crate) mod loops;
 pub(crate) mod other_readings;
@@ -20,6 +22,7 @@ pub(crate) mod reason;
 pub(crate) mod reordering;
 pub(crate) mod row_mismatch;
 pub(crate) mod skipped_line;
+pub(crate) mod stacks;
 pub(crate) mod tally;
 
 use crate::facts::other_sources::OtherSources;

@@ -1,11 +1,11 @@
-//! What else two calls under one number may be than one call that went wrong: where nothing behind them
+//! Other readings of two calls under one number than one call that went wrong: where nothing behind them
 //! is seen, a call that was left out, or made on top, looks the same.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
 use crate::facts::history::{comes_next, continues, next_in_progression};
 use crate::model::calls::alike;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
@@ -28,7 +28,7 @@ const VARIES: &str = " The calls from there are not all alike: one of them may h
 const SO_FAR: &str = " Or a call was left out before, and this is one that all make later: nothing is seen of \
                       what follows.";
 
-/// What else may be of two calls of a recording that differ and that nothing was seen to follow; `None`
+/// Other readings of two calls of a recording that differ and that nothing was seen to follow; `None`
 /// where it can hardly be anything else.
 pub(crate) fn doubt(
     job: &Job<'_>,
@@ -58,7 +58,7 @@ pub(crate) fn doubt(
     })
 }
 
-/// What else may be of two sides of a tie that call the same with other sizes: from other lines, or from one
+/// Other readings of two sides of a tie that call the same with other sizes: from other lines, or from one
 /// whose calls before were not all alike; with the ranks that may have left calls out, where sizes go on
 /// evenly.
 pub(crate) fn tied_sizes(
@@ -103,13 +103,13 @@ pub(crate) fn tied_sizes(
     varies.then(|| VARIES.to_owned())
 }
 
-/// What else may be where a rank seems to have left a call out, and nothing is seen of it behind the one
+/// Other readings where a rank seems to have left a call out, and nothing is seen of it behind the one
 /// in which it waits.
 pub(crate) fn late(job: &Job<'_>, row: &Row<'_>, own: Made<'_>, deed: &Deed) -> &'static str {
     let recorded = job.log.plan.is_none();
     let here = deed.seq == row.seq && deed.count == 1;
     let last = job.calls_from(row.group, own.rank, row.seq).nth(1).is_none();
-    match recorded && here && last && deed.certainty != Certainty::Certain {
+    match recorded && here && last && deed.alternatives != Alternatives::None {
         true => {
             " Or it makes that call later, in another order, or made its own on top: nothing is seen of \
              what follows."
@@ -129,7 +129,7 @@ pub(crate) fn one_of_many(job: &Job<'_>, row: &Row<'_>, theirs: Made<'_>, deed: 
     job.log.plan.is_none() && deed.seq == row.seq && last.as_ref().is_some_and(same)
 }
 
-/// What else may be where a rank seems to have made a call on top that comes next as it always has, while
+/// Other readings where a rank seems to have made a call on top that comes next as it always has, while
 /// the others' call does not.
 pub(crate) fn theirs_to_blame(
     job: &Job<'_>,

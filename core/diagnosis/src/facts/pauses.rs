@@ -1,11 +1,11 @@
 //! Which of several calls that are all alike a rank left out. Where nothing lies between them their order
 //! cannot tell; times can: a loop that goes round without its call comes to the next one a round late.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Pause, Reason};
 use crate::facts::edit_distance::WINDOW;
 use crate::model::calls::alike;
 use crate::model::index::{Job, Row};
-use crate::report::Certainty;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallRecord;
@@ -29,21 +29,22 @@ pub(crate) fn by_times(
     if job.log.plan.is_some() {
         return None;
     }
-    let (seq, certainty) = match why {
-        Reason::Skipped(deed) if deed.count == 1 => (deed.seq, deed.certainty),
-        Reason::LeftLoop { short_by: None | Some(1), .. } => (missed, Certainty::Likely),
-        // What is behind the loop on one rank looks as if it were on top.
+    let (seq, alternatives) = match why {
+        Reason::Skipped(deed) if deed.count == 1 => (deed.seq, deed.alternatives),
+        Reason::LeftLoop { short_by: None | Some(1), .. } => (missed, Alternatives::LessLikely),
+        // Calls behind the loop on one rank look like extra ones.
         Reason::Extra(deed)
             if deed.seq == missed && deed.count == 1 && is_last(job, group, rank, missed) =>
         {
-            (missed, Certainty::Likely)
+            (missed, Alternatives::LessLikely)
         }
         _ => return None,
     };
     let first = unbroken_since(job, group, model, seq)?;
     let pause = pause(job, group, rank, first, seq);
     let call = job.calls_from(group, model, seq).next().filter(|call| call.seq == Some(seq))?;
-    let deed = Deed { seq: first, last_seq: seq, pause, certainty, ..Deed::of(job, call, model) };
+    let deed =
+        Deed { seq: first, last_seq: seq, pause, alternatives, ..Deed::of(job, call, model) };
     (pause.is_some() || matches!(why, Reason::Skipped(_))).then_some(deed)
 }
 
@@ -53,7 +54,7 @@ fn is_last(job: &Job<'_>, group: GroupId, rank: GlobalRank, seq: u64) -> bool {
     last.is_some_and(|last| last.call.group == group && last.seq == Some(seq))
 }
 
-/// What else may be of ranks that never came to the call of a row, and that stand behind calls like it from
+/// Other readings of ranks that never came to the call of a row, and that stand behind calls like it from
 /// number `from` on.
 pub(crate) fn or_left_out(
     job: &Job<'_>,

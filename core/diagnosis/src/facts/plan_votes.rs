@@ -1,12 +1,12 @@
-//! Who goes astray in a plan: in a job that ends well, the members of a group make the same
+//! Ranks that go astray in a plan: in a job that ends well, the members of a group make the same
 //! collectives of it. Where their programs do not, one of them left a call out or made one on top,
 //! whatever circle the job ends in.
 //!
 //! Most members are right. Where none are most, as in a group of two, the groups that stand for this
 //! one in other parts of a mesh show what its calls are.
 
+use crate::facts::alternatives::Alternatives;
 use crate::model::index::Job;
-use crate::report::Certainty;
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
@@ -27,10 +27,10 @@ pub(crate) struct Astray {
     /// A member that makes the calls that it should.
     pub(crate) model: GlobalRank,
     /// How sure.
-    pub(crate) certainty: Certainty,
+    pub(crate) alternatives: Alternatives,
 }
 
-/// What a group's members must agree on in a call.
+/// The parts of a call that a group's members must agree on.
 type Key = (Collective, u64, Option<Dtype>);
 
 /// The members of `group` whose programs make other calls of it than most members', or than those of
@@ -44,14 +44,14 @@ pub(crate) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
     }
     let members: usize = ways.iter().map(|(_, ranks)| ranks.len()).sum();
     let most = ways.iter().position(|(_, ranks)| ranks.len() * 2 > members);
-    let (right, certainty) = match most {
+    let (right, alternatives) = match most {
         // A majority of one group is none against the groups that stand for it.
         Some(most) => match as_siblings(job, plan, group, &ways) {
-            Some((right, certainty)) if right != most => match certainty {
-                Certainty::Certain => (right, Certainty::Likely),
-                _ => (most, Certainty::Likely),
+            Some((right, alternatives)) if right != most => match alternatives {
+                Alternatives::None => (right, Alternatives::LessLikely),
+                _ => (most, Alternatives::LessLikely),
             },
-            _ => (most, Certainty::Certain),
+            _ => (most, Alternatives::None),
         },
         None => as_siblings(job, plan, group, &ways)?,
     };
@@ -59,7 +59,7 @@ pub(crate) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
     let others = ways.iter().enumerate().filter(|(at, _)| *at != right);
     let mut ranks: Vec<GlobalRank> = others.flat_map(|(_, (_, ranks))| ranks.clone()).collect();
     ranks.sort_unstable();
-    Some(Astray { ranks, model, certainty })
+    Some(Astray { ranks, model, alternatives })
 }
 
 /// How many calls of `group` its members' programs make, and who makes so many in one way.
@@ -75,7 +75,7 @@ fn as_siblings(
     plan: &Plan,
     group: GroupId,
     found: &[(Vec<Key>, Vec<GlobalRank>)],
-) -> Option<(usize, Certainty)> {
+) -> Option<(usize, Alternatives)> {
     let roles = job.roles();
     let others = (0..).map(GroupId).take(plan.groups.len());
     let others = others.filter(|other| *other != group && roles.same(*other, group));
@@ -111,7 +111,7 @@ fn as_siblings(
     let with = own.len() + with.map(|(_, ranks)| ranks.len()).sum::<usize>();
     let all = others.iter().flatten().chain(found).map(|(_, ranks)| ranks.len()).sum::<usize>();
     let certain = exact && with * 2 > all;
-    Some((right, if certain { Certainty::Certain } else { Certainty::Likely }))
+    Some((right, if certain { Alternatives::None } else { Alternatives::LessLikely }))
 }
 
 /// The calls that a group's members make of it in their programs, and who makes them; `None` if there

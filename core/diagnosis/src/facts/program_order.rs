@@ -5,13 +5,13 @@
 //! compared with ranks that it shares no group with, and a group of two is not a tie when ten others
 //! went the other way.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason};
 use crate::facts::edit_distance::{Alignment, Edit, Place, align_in};
 use crate::facts::loops::is_later;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Job, Made};
 use crate::model::roles::Roles;
-use crate::report::Certainty;
 use crate::words::line_of;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
@@ -45,7 +45,7 @@ pub(crate) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let asked = among.iter().copied().chain(others.take(RANKS));
     let mut ranks: Vec<Known<'_>> = asked.map(|rank| Known::of(job, rank)).collect();
     ranks.retain(|known| !known.calls.is_empty());
-    // Those that got furthest first: who stands early goes all ways as far as can be seen.
+    // The ranks that got furthest first: who stands early goes all ways as far as can be seen.
     let far = |known: &Known<'_>| known.calls.last().map_or(0, |last| last.work);
     ranks.sort_by_key(|known| (std::cmp::Reverse(far(known)), known.rank));
     let goes = |known: &Known<'_>, model: &Known<'_>| {
@@ -57,7 +57,7 @@ pub(crate) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     };
     let mut ways: Vec<Way<'_, '_>> = Vec::new();
     for (at, known) in ranks.iter().enumerate() {
-        // Who is not in its groups does not show the way in them.
+        // A rank outside its groups does not show the way in them.
         let shown = |way: &Way<'_, '_>| known.roles.is_subset(&way.of.roles);
         let has_one = ways.iter().any(|way| shown(way) && way.goes(at) == Some(true));
         if !has_one && ways.len() < WAYS {
@@ -81,7 +81,7 @@ pub(crate) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
         way.members = on_it.map(|((known, _), _)| known.rank).collect();
     }
     let heard = silent.iter().filter(|silent| !**silent).count();
-    // Those of whom nothing was recorded may have gone another way.
+    // Ranks without a recording may have gone another way.
     let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
     // Stages of a pipeline go other ways: where no way is most ranks', the ways of those in question
     // are held against each other.
@@ -131,7 +131,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What the groups that a rank is in stand for.
+/// The roles of the groups that a rank is in.
 pub(crate) fn kinds_of(job: &Job<'_>, rank: GlobalRank) -> BTreeSet<usize> {
     let groups = (0..).map(GroupId).zip(&job.log.groups);
     let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
@@ -216,7 +216,7 @@ fn stands_alone(job: &Job<'_>, rank: GlobalRank) -> bool {
     job.members_are_worked_out(group) && others().all(|made| made.rank == rank)
 }
 
-/// What `rank` did otherwise than `model`, over all groups: left out, added, a loop left early, or two
+/// The deviation of `rank` from `model`, over all groups: left out, added, a loop left early, or two
 /// calls of one group swapped. With the group, by the name that the rank knows it under.
 pub(crate) fn reason(
     job: &Job<'_>,
@@ -235,14 +235,12 @@ pub(crate) fn reason(
     let Some((found, first)) = found.zip(first).filter(|(found, first)| told(found, first)) else {
         return round_or_end(job, rank, &own, &theirs, common, roles);
     };
-    let certainty = match found.only && found.matched > 1 && found.edits.len() == 1 {
-        true => Certainty::Certain,
-        false => Certainty::Likely,
+    let alternatives = match found.only && found.matched > 1 && found.edits.len() == 1 {
+        true => Alternatives::None,
+        false => Alternatives::LessLikely,
     };
-    let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| Deed {
-        count,
-        certainty,
-        ..Deed::of(job, record, of)
+    let deed = |record: &CallRecord, of: GlobalRank, count: usize, alternatives: Alternatives| {
+        Deed { count, alternatives, ..Deed::of(job, record, of) }
     };
     match first.edit {
         Edit::Skipped { count } => {
@@ -263,7 +261,7 @@ pub(crate) fn reason(
                 return None;
             }
             let group = known_as(job, rank, record.call.group)?;
-            let deed = deed(record, model, count, certainty);
+            let deed = deed(record, model, count, alternatives);
             let left = left_rounds(&own, &theirs, first.own, first.theirs, count, roles);
             let reason = match left {
                 true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
@@ -273,7 +271,7 @@ pub(crate) fn reason(
         }
         Edit::Extra { count } => {
             let record = *own.get(first.own)?;
-            Some((record.call.group, Reason::Extra(deed(record, rank, count, certainty))))
+            Some((record.call.group, Reason::Extra(deed(record, rank, count, alternatives))))
         }
         Edit::Swapped => {
             let (one, two) = (*theirs.get(first.theirs)?, *theirs.get(first.theirs + 1)?);
@@ -283,7 +281,7 @@ pub(crate) fn reason(
             }
             let other = Some((two.call.op.clone(), line_of(job.log, model, two)));
             let group = known_as(job, rank, one.call.group)?;
-            Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, certainty) })))
+            Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, alternatives) })))
         }
         Edit::Replaced => None,
     }

@@ -4,6 +4,7 @@
 //! In order of trust: the plan, where there is one; the calls that follow on both sides, which
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_sites::{began_again, strays};
 use crate::facts::ddp_pass::{OnePass, one_pass};
 use crate::facts::deed::{Deed, Reason};
@@ -18,7 +19,6 @@ use crate::facts::reordering::{reordered, rotated};
 use crate::facts::skipped_line::parted;
 use crate::model::calls::alike;
 use crate::model::index::Job;
-use crate::report::Certainty;
 use crate::words::{at_line, in_order, line_of};
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
@@ -42,9 +42,9 @@ pub(crate) fn reason(
     let (Some(own_call), Some(their_call)) = (own.first(), theirs.first()) else {
         return Reason::Other;
     };
-    let deed = |calls: &[&CallRecord], of: GlobalRank, count: usize, certainty: Certainty| {
+    let deed = |calls: &[&CallRecord], of: GlobalRank, count: usize, alternatives: Alternatives| {
         let first = calls.first().copied().unwrap_or(their_call);
-        Deed { count, certainty, ..Deed::of(job, first, of) }
+        Deed { count, alternatives, ..Deed::of(job, first, of) }
     };
     // Calls that are alike may come from other lines long before two differ.
     let parted = parted(job, group, seq, rank, peer);
@@ -54,19 +54,19 @@ pub(crate) fn reason(
     {
         let (own, theirs) = (own.get(first.own..), theirs.get(first.theirs..));
         let (own, theirs) = (own.unwrap_or_default(), theirs.unwrap_or_default());
-        let certainty = match found.only && found.matched > 1 {
-            true => Certainty::Certain,
-            false => Certainty::Likely,
+        let alternatives = match found.only && found.matched > 1 {
+            true => Alternatives::None,
+            false => Alternatives::LessLikely,
         };
         let earlier = |calls: &[&CallRecord]| {
             calls.first().and_then(|record| record.seq).is_some_and(|own| own < seq)
         };
         match first.edit {
             Edit::Skipped { count } if earlier(theirs) => {
-                return Reason::Skipped(deed(theirs, peer, count, certainty));
+                return Reason::Skipped(deed(theirs, peer, count, alternatives));
             }
             Edit::Extra { count } if earlier(own) => {
-                return Reason::Extra(deed(own, rank, count, certainty));
+                return Reason::Extra(deed(own, rank, count, alternatives));
             }
             _ => {}
         }
@@ -74,10 +74,10 @@ pub(crate) fn reason(
     // What follows may look like calls on top: a pass that begins is longer than one that ends.
     match one_pass(&own, &theirs).filter(|_| parted.is_none()) {
         Some(OnePass::Theirs(count)) => {
-            return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+            return Reason::Skipped(deed(&theirs, peer, count, Alternatives::LessLikely));
         }
         Some(OnePass::Own(count)) => {
-            return Reason::Extra(deed(&own, rank, count, Certainty::Likely));
+            return Reason::Extra(deed(&own, rank, count, Alternatives::LessLikely));
         }
         None => {}
     }
@@ -98,30 +98,33 @@ pub(crate) fn reason(
     if let Some(count) = moved.filter(|_| !in_pairs) {
         let orders = in_order(own.get(..count), theirs.get(..count));
         let other = Some((orders, line_of(job.log, rank, own_call)));
-        return Reason::Swapped(Deed { other, ..deed(&theirs, peer, count, Certainty::Likely) });
+        return Reason::Swapped(Deed {
+            other,
+            ..deed(&theirs, peer, count, Alternatives::LessLikely)
+        });
     }
     if let Some(found) = found
         && let Some(first) = found.edits.first().copied()
     {
-        let certainty = match found.only && found.matched > 1 {
-            true => Certainty::Certain,
-            false => Certainty::Likely,
+        let alternatives = match found.only && found.matched > 1 {
+            true => Alternatives::None,
+            false => Alternatives::LessLikely,
         };
         match first.edit {
             Edit::Skipped { count } => {
                 if let Some(reason) = whole_rounds(job, group, seq, rank, &own, &theirs, count) {
                     return reason;
                 }
-                return Reason::Skipped(deed(&theirs, peer, count, certainty));
+                return Reason::Skipped(deed(&theirs, peer, count, alternatives));
             }
             Edit::Extra { count } => {
                 if let Some(count) = next_round(job, group, seq, &own, &theirs, count) {
-                    return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+                    return Reason::Skipped(deed(&theirs, peer, count, Alternatives::LessLikely));
                 }
                 let round = began_again(job, group, seq, own_call, their_call);
                 // It makes the others' call behind less than a round: that call is only late.
                 if count > 1 && round.is_some_and(|round| round <= count) {
-                    return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
+                    return Reason::Skipped(deed(&theirs, peer, 1, Alternatives::LessLikely));
                 }
                 // One of nothing ends at once, and lets its rank go on to the next.
                 if count == 1 && is_empty_one(own_call, their_call) {
@@ -131,8 +134,8 @@ pub(crate) fn reason(
                 let before = || calls_before(job, group, seq);
                 let ahead = own_call.call.stack.is_empty()
                     && before().iter().any(|record| alike(record, own_call));
-                let certainty = if ahead { Certainty::Likely } else { certainty };
-                return Reason::Extra(deed(&own, rank, count, certainty));
+                let alternatives = if ahead { Alternatives::LessLikely } else { alternatives };
+                return Reason::Extra(deed(&own, rank, count, alternatives));
             }
             Edit::Swapped => {
                 let second = theirs.get(1).copied().unwrap_or(their_call);
@@ -140,10 +143,11 @@ pub(crate) fn reason(
                 // Where nothing is seen behind them, it may have left the first out, and made it again a
                 // round later.
                 let later = found.matched <= 2 && may_follow(job, group, seq, own_call, their_call);
-                let certainty = if later { Certainty::Likely } else { Certainty::Certain };
+                let alternatives =
+                    if later { Alternatives::LessLikely } else { Alternatives::None };
                 return Reason::Swapped(Deed {
                     other: Some(other),
-                    ..deed(&theirs, peer, 1, certainty)
+                    ..deed(&theirs, peer, 1, alternatives)
                 });
             }
             // The others' calls go on as its own do: this one differs, and nothing else.
@@ -156,7 +160,7 @@ pub(crate) fn reason(
         && first.seq.is_some_and(|first| first < seq)
         && only_here(job, group, rank, first, their_first)
     {
-        return Reason::Extra(deed(own, rank, 1, Certainty::Likely));
+        return Reason::Extra(deed(own, rank, 1, Alternatives::LessLikely));
     }
     if goes_on(job, group, seq, their_call, own_call) {
         // Its call comes next as it always has, and the others' does not: it left nothing out.
@@ -164,28 +168,28 @@ pub(crate) fn reason(
             && (!continues(job, group, seq, their_call)
                 || comes_next(job, group, seq, own_call, their_call))
         {
-            return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+            return Reason::Extra(deed(&own, rank, 1, Alternatives::LessLikely));
         }
-        return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
+        return Reason::Skipped(deed(&theirs, peer, 1, Alternatives::LessLikely));
     }
     if difference == Difference::Size
         && let Some(count) = next_in_progression(job, group, seq, peer, own_call)
     {
-        return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+        return Reason::Skipped(deed(&theirs, peer, count, Alternatives::LessLikely));
     }
     if let Some(count) = ahead(job, group, seq, their_call, own_call) {
-        return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+        return Reason::Skipped(deed(&theirs, peer, count, Alternatives::LessLikely));
     }
     let swapped = || {
         let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
-        Reason::Swapped(Deed { other, ..deed(&theirs, peer, 1, Certainty::Likely) })
+        Reason::Swapped(Deed { other, ..deed(&theirs, peer, 1, Alternatives::LessLikely) })
     };
     let last = own.len() == 1 && theirs.len() == 1 && own_call.call.op != "barrier";
     if last && difference == Difference::Op && made_early(job, group, seq, own_call, their_call) {
         return swapped();
     }
     if only_here(job, group, rank, own_call, their_call) {
-        return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+        return Reason::Extra(deed(&own, rank, 1, Alternatives::LessLikely));
     }
     if let Some(reason) = left_loop(job, group, seq, rank, own_call, their_call) {
         return reason;
@@ -203,7 +207,7 @@ pub(crate) fn reason(
         return Reason::StayedInLoop { ddp };
     }
     if !of_one_size(own_call, their_call) && strays(job, group, rank, own_call, their_call) {
-        return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+        return Reason::Extra(deed(&own, rank, 1, Alternatives::LessLikely));
     }
     if difference != Difference::Op || own_call.call.payload() == their_call.call.payload() {
         return Reason::Other;
@@ -219,7 +223,7 @@ pub(crate) fn reason(
         return Reason::Other;
     }
     if began_again(job, group, seq, own_call, their_call).is_some() {
-        return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
+        return Reason::Skipped(deed(&theirs, peer, 1, Alternatives::LessLikely));
     }
     if [own_call, their_call].iter().any(|record| record.call.op == "barrier") {
         return Reason::Other;
@@ -236,7 +240,7 @@ fn is_empty_one(own: &CallRecord, theirs: &CallRecord) -> bool {
     same && a.payload() == 0 && b.payload() > 0
 }
 
-/// What the plan says of a rank that never came to a call in which `peer` waits.
+/// The deviation in the plan of a rank that never came to a call in which `peer` waits.
 pub(crate) fn from_plan_of(
     job: &Job<'_>,
     group: GroupId,
@@ -259,7 +263,7 @@ fn from_plan(diff: PlanDiff) -> Reason {
         line: place.line,
         other: place.other,
         ddp: place.ddp,
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         planned: true,
     };
     match diff {
@@ -282,7 +286,7 @@ fn of_one_size(a: &CallRecord, b: &CallRecord) -> bool {
     a.call.payload() == b.call.payload() || elements(a) == elements(b)
 }
 
-/// What a rank did differently after the first difference, in words: `left out all_reduce #12
+/// The deviation of a rank after the first difference, in words: `left out all_reduce #12
 /// (train.py:5)`.
 pub(crate) fn further(
     job: &Job<'_>,

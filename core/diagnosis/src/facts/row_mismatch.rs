@@ -1,12 +1,12 @@
 //! Rows whose calls are not the same collective, and who is in the minority.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Reason;
 use crate::facts::edit_distance::WINDOW;
 use crate::facts::plan_votes::astray;
 use crate::facts::program_order::{Odd, odd_ones};
 use crate::model::calls::alike;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, Frame, RankLog};
@@ -29,13 +29,13 @@ pub(crate) struct Mismatch {
     pub(crate) majority: Vec<GlobalRank>,
     /// The others, by what they called; if there is no majority, every side.
     pub(crate) sides: Vec<Side>,
-    /// What tells which call is the usual one.
+    /// The evidence for which call is the usual one.
     pub(crate) decided: Decided,
     /// A rank of the majority whose later calls are the majority's as well, as far as they go.
     pub(crate) model: Option<GlobalRank>,
 }
 
-/// What tells which of two calls is the usual one.
+/// The evidence for which of two calls is the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
     /// Most of the row's ranks made it.
@@ -63,12 +63,12 @@ impl Decided {
     /// Why a rank's call differs, as sure as this can make it: of as many ranks on either side, or of
     /// a majority that missing dumps could undo, nobody is wrong for certain.
     pub(crate) fn doubted(self, why: Reason) -> Reason {
-        why.at_most(self.at_most(Certainty::Certain))
+        why.at_most(self.at_most(Alternatives::None))
     }
 
     /// How sure a finding can be.
-    pub(crate) fn at_most(self, certainty: Certainty) -> Certainty {
-        if self.is_told() { certainty } else { certainty.max(Certainty::Likely) }
+    pub(crate) fn at_most(self, alternatives: Alternatives) -> Alternatives {
+        if self.is_told() { alternatives } else { alternatives.max(Alternatives::LessLikely) }
     }
 
     /// True if most ranks tell it, of this group or of others.
@@ -94,7 +94,7 @@ pub(crate) fn first_mismatches(job: &Job<'_>) -> Vec<Mismatch> {
     // Looking elsewhere takes as long as reading many groups.
     let mut looks = LOOKS;
     for (at, row) in job.rows.iter().enumerate() {
-        // What follows a group's first mismatch is its consequence.
+        // Later mismatches of a group follow from its first.
         if done == Some(row.group) {
             continue;
         }

@@ -1,9 +1,9 @@
-//! What the lines tell that calls come from: of calls that are all alike, which one a rank left out.
+//! The call that a rank left out among calls that are all alike, by the lines that they come from.
 
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason, sure};
 use crate::facts::edit_distance::{Edit, Place, WINDOW, align};
 use crate::model::index::{Job, Made};
-use crate::report::Certainty;
 use crate::words::lines_of_both;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
@@ -24,7 +24,7 @@ pub(crate) fn skipped_by_lines(
 ) -> Reason {
     let Some((own, theirs)) = parted(job, group, seq, rank, peer) else { return Reason::Other };
     // Calls through one line of a helper are told apart by whence that was called.
-    let skipped = |their: &CallRecord, count: usize, certainty: Certainty| {
+    let skipped = |their: &CallRecord, count: usize, alternatives: Alternatives| {
         let instead = own.first().map(|own| Made { rank, record: own });
         let line = instead.and_then(|own| {
             let [_, line] = lines_of_both(job.log, own, Made { rank: peer, record: their });
@@ -32,7 +32,7 @@ pub(crate) fn skipped_by_lines(
         });
         let deed = Deed::of(job, their, peer);
         let line = line.or(deed.line);
-        Reason::Skipped(Deed { count, certainty, line, ..deed })
+        Reason::Skipped(Deed { count, alternatives, line, ..deed })
     };
     for count in 1..=8usize {
         let (Some(their), Some(shifted)) = (theirs.first(), theirs.get(count..)) else { break };
@@ -46,8 +46,8 @@ pub(crate) fn skipped_by_lines(
         && let Edit::Skipped { count } = first.edit
         && let Some(their) = theirs.get(first.theirs)
     {
-        let certainty = if found.only { sure(found.matched) } else { Certainty::Likely };
-        return skipped(their, count, certainty);
+        let alternatives = if found.only { sure(found.matched) } else { Alternatives::LessLikely };
+        return skipped(their, count, alternatives);
     }
     Reason::Other
 }

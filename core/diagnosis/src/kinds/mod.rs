@@ -82,6 +82,8 @@ kinds! {
     RankMissing in rank_missing,
     /// Every rank made the call and it still did not complete: network, device, or not yet.
     CallNeverCompleted in call_never_completed,
+    /// A transfer between two machines failed, by NCCL's network layer.
+    NetworkError in network_error,
     /// Not every rank called `new_group`, or not for the same ranks in the same order.
     GroupMismatch in group_mismatch,
     /// The work of an asynchronous call was let go of, or failed without anybody waiting for it.

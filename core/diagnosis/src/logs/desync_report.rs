@@ -2,9 +2,9 @@
 //! the ranks behind the others and the call that they never joined.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::words::cap_ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -44,7 +44,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
         first.saturating_sub(1)
     );
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
-    (found.seq, found.certainty) = (Some(first), Certainty::Likely);
+    (found.seq, found.alternatives) = (Some(first), Alternatives::LessLikely);
     found.also_victims = victims.into_iter().collect();
     Some(found)
 }

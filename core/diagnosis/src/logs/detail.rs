@@ -1,16 +1,16 @@
-//! What `TORCH_DISTRIBUTED_DEBUG=DETAIL` says: ranks whose calls differ under one number, or that are at
+//! Messages of `TORCH_DISTRIBUTED_DEBUG=DETAIL`: ranks whose calls differ under one number, or that are at
 //! different numbers (`ProcessGroupWrapper.cpp`).
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each rank runs, as the message prints it: name, shapes, types.
+/// The call of each rank, as the message prints it: name, shapes, types.
 type Print<'a> = (&'a str, &'a str, &'a str);
 
 /// So many sides are told.
@@ -66,7 +66,7 @@ fn differing(seq: u64, there: &BTreeMap<GlobalRank, (&Statement, Print<'_>)>) ->
     let mut found = finding(kind, &about, message, fix)?;
     found.seq = Some(seq);
     if tie {
-        found.certainty = Certainty::Undecidable;
+        found.alternatives = Alternatives::AsLikely;
     }
     Some(found)
 }
@@ -119,7 +119,7 @@ fn apart(numbers: &BTreeMap<u64, BTreeMap<GlobalRank, (&Statement, Print<'_>)>>)
     );
     let mut found = finding(kind, &about, message, FIX)?;
     found.seq = numbers.keys().next().copied();
-    found.certainty = if tie { Certainty::Undecidable } else { Certainty::Likely };
+    found.alternatives = if tie { Alternatives::AsLikely } else { Alternatives::LessLikely };
     if !tie {
         found.also_victims = who(others);
     }
@@ -151,6 +151,6 @@ fn elsewhere(
     let fix = "Look at what that rank does: its own log, py-spy dump, or the Flight Recorder's dumps of all ranks.";
     let about: Vec<&Statement> = there.values().map(|(it, _)| *it).chain(others).collect();
     let mut found = finding(Kind::CollectiveMismatch, &about, message, fix)?;
-    (found.seq, found.certainty) = (Some(seq), Certainty::Undecidable);
+    (found.seq, found.alternatives) = (Some(seq), Alternatives::AsLikely);
     (!away.is_empty()).then_some(found)
 }

@@ -2,9 +2,9 @@
 //! tells of.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{By, Heard, Said, Statement, Unmatched, Unnamed};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub(crate) fn says_of(heard: &Heard, ranks: &[GlobalRank]) -> bool {
     ranks.is_empty() || heard.statements.iter().any(ended)
 }
 
-/// What is said of the ends of ranks, but for those that timed out: these ended by that.
+/// The statements on the ends of ranks, but for those that timed out: these ended by that.
 pub(crate) fn of_others(
     statements: &[Statement],
     timed_out: &BTreeSet<GlobalRank>,
@@ -55,8 +55,9 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Claim> {
     const FIX_STORE: &str = "Look whether every node started, with the same --nnodes, --rdzv-endpoint (or MASTER_ADDR \
                              and MASTER_PORT) and --rdzv-id, and can reach that address: a firewall, another network \
                              interface, or a process of rank 0 that has ended.";
+    let of_processes = unnamed.iter().filter(|it| !matches!(it.said, Said::NetworkFailed { .. }));
     let (store, others): (Vec<&Unnamed>, Vec<&Unnamed>) =
-        unnamed.iter().partition(|it| in_store(&it.said));
+        of_processes.partition(|it| in_store(&it.said));
     let (waited, raised): (Vec<&Unnamed>, Vec<&Unnamed>) =
         others.into_iter().partition(|it| matches!(it.said, Said::GaveUp { .. }));
     let (kind, told, fix) = match (raised.is_empty(), store.is_empty()) {
@@ -72,11 +73,20 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Claim> {
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: said.join(" ").into(),
         fix: fix.to_owned(),
         evidence: Vec::new(),
     })
+}
+
+/// True if a process ended by itself: by an exception of its own, a signal, or a status that its launcher tells.
+pub(crate) fn any_by_itself(heard: &Heard) -> bool {
+    let by_itself = |said: &Said| {
+        matches!(said, Said::Raised { .. } | Said::Exited { .. } | Said::Killed { .. })
+    };
+    heard.statements.iter().any(|it| by_itself(&it.said))
+        || heard.unnamed.iter().any(|it| by_itself(&it.said))
 }
 
 /// True of what a process says that waited in the rendezvous store, or could not reach it.
@@ -97,7 +107,7 @@ fn in_store(said: &Said) -> bool {
     }
 }
 
-/// What is said of a process whose rank nothing tells.
+/// A sentence on a process whose rank nothing tells.
 pub(crate) fn note(unnamed: &Unnamed) -> String {
     let Unnamed { file, line, said } = unnamed;
     match said {
@@ -178,7 +188,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
     if ended.iter().all(|it| matches!(it.said, Said::Exited { alone: false, .. })) {
         found.culprits = Vec::new();
     }
-    found.certainty = if exited { Certainty::Undecidable } else { Certainty::Likely };
+    found.alternatives = if exited { Alternatives::AsLikely } else { Alternatives::LessLikely };
     Some(found)
 }
 
@@ -201,7 +211,7 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: format!(
             "gloo got a message of {came} bytes where the rank's call expects at most {expected} ({file}, line \
              {line}): ranks were in different collectives at once, or in one with tensors of different \
@@ -216,7 +226,7 @@ pub(crate) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
     }
 }
 
-/// Who says it.
+/// The source of the statement.
 fn launcher(by: By) -> &'static str {
     match by {
         By::Torchrun | By::TorchrunLocal => "torchrun",
@@ -241,6 +251,7 @@ fn name(signal: u64) -> &'static str {
 mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
+    use crate::report::Certainty;
 
     /// As 2.7.1 writes it under torchrun: the receiver aborts, and is to blame for nothing.
     #[test]

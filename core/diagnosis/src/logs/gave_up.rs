@@ -2,10 +2,12 @@
 //! raises neither, and whose log is there, is the one that they waited for.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
+use crate::facts::gave_up::{call_of, frame_of, only_messages, places};
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};
@@ -59,7 +61,7 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
                    Set TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
         let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
         found.culprits = Vec::new();
-        (found.also_victims, found.certainty) = (victims, Certainty::Undecidable);
+        (found.also_victims, found.alternatives) = (victims, Alternatives::AsLikely);
         return Some(found);
     }
     let (logs, they) = match silent.as_slice() {
@@ -94,17 +96,9 @@ pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
     });
     found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
-    found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
+    found.alternatives = if there { Alternatives::LessLikely } else { Alternatives::AsLikely };
     (found.culprits, found.also_victims) = (silent, victims);
     Some(found)
-}
-
-/// The call in which a rank gave up.
-fn call_of(it: &Statement) -> Option<&str> {
-    match &it.said {
-        Said::GaveUp { call, .. } => call.as_deref(),
-        _ => None,
-    }
 }
 
 /// The finding of a job all of whose ranks gave up in collectives, where a few stood in another one than most:
@@ -135,18 +129,9 @@ fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Op
                `if rank == 0:` around logging or a checkpoint. The Flight Recorder's dumps would tell the rest.";
     let mut found = finding(Kind::CollectiveMismatch, about, message, fix)?;
     found.also_victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
-    (found.op, found.certainty) = (Some((*most.0).to_owned()), Certainty::Likely);
+    (found.op, found.alternatives) = (Some((*most.0).to_owned()), Alternatives::LessLikely);
     found.culprits = culprits;
     Some(found)
-}
-
-/// The call in which all of these ranks gave up, where they all receive or all send.
-fn only_messages<'a>(about: &[&'a Statement]) -> Option<&'a str> {
-    let calls: Option<BTreeSet<&str>> = about.iter().map(|it| call_of(it)).collect();
-    match calls?.into_iter().collect::<Vec<_>>().as_slice() {
-        [call @ ("recv" | "send")] => Some(call),
-        _ => None,
-    }
 }
 
 /// The finding of a job whose ranks all wait in receives, or all in sends: none of them can be answered.
@@ -171,134 +156,17 @@ fn all_wait_for_messages(
     (found.culprits, found.also_victims) = (ranks, Vec::new());
     // From one line all of them ask for the same. From several, one may have answered another rank or tag before.
     let lines: BTreeSet<Option<&str>> = about.iter().map(|it| frame_of(it)).collect();
-    let certainty = if lines.len() == 1 { Certainty::Likely } else { Certainty::Undecidable };
-    (found.op, found.certainty) = (Some(call.to_owned()), certainty);
+    let alternatives =
+        if lines.len() == 1 { Alternatives::LessLikely } else { Alternatives::AsLikely };
+    (found.op, found.alternatives) = (Some(call.to_owned()), alternatives);
     Some(found)
-}
-
-/// The line in which a rank gave up.
-fn frame_of(it: &Statement) -> Option<&str> {
-    match &it.said {
-        Said::GaveUp { frame, .. } => frame.as_deref(),
-        _ => None,
-    }
-}
-
-/// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the
-/// recording does not hold: they waited for somebody, too.
-pub(crate) fn clear(found: &mut Claim, heard: &Heard, world: u32) {
-    let recorded = found.evidence.iter().any(|seen| seen.entry.is_some());
-    if found.kind != Kind::RankNeverJoined || !recorded {
-        return;
-    }
-    let on_time = |it: &&Statement| match &it.said {
-        Said::GaveUp { error, frame, .. } => frame.is_some() && is_timeout(error),
-        _ => false,
-    };
-    let gave_up: Vec<&Statement> = heard.statements.iter().filter(on_time).collect();
-    let at = |it: &Statement| match &it.said {
-        Said::GaveUp { frame, .. } => frame.clone(),
-        _ => None,
-    };
-    let theirs: BTreeSet<Option<String>> = gave_up
-        .iter()
-        .filter(|it| found.also_victims.contains(&it.rank))
-        .map(|it| at(it))
-        .collect();
-    // Who gave up where the others wait only came to their call too late.
-    let own = |it: &&&Statement| found.culprits.contains(&it.rank) && !theirs.contains(&at(it));
-    let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
-    let waited: BTreeSet<GlobalRank> = elsewhere.iter().map(|it| it.rank).collect();
-    // What is undecided among several is no more decided by what one of them waited in.
-    let some = waited.len() < found.culprits.len() && found.certainty == Certainty::Undecidable;
-    if waited.is_empty() || some {
-        return;
-    }
-    let places = places(&elsewhere);
-    found.culprits.retain(|rank| !waited.contains(rank));
-    found.also_victims.extend(&waited);
-    found.also_victims.sort_unstable();
-    found.message.said = format!(
-        "{} But the log has {places} give up, too, on what the recorder leaves out (a send, a receive, \
-         new_group, a store).",
-        found.message.said
-    );
-    let everybody = found.also_victims.len() == heard.world(world) as usize;
-    if let (true, Some(call)) = (everybody, only_messages(&elsewhere)) {
-        return unanswered(found, waited, call);
-    }
-    if found.culprits.is_empty() {
-        found.kind = Kind::CallNeverCompleted;
-        found.certainty = Certainty::Undecidable;
-        found.message.said += " Who did not come there is not recorded.";
-        found.fix =
-            "Look at that line for who was to answer it: a send that was left out, another tag or \
-                     peer, a key of the store that nobody sets."
-                .to_owned();
-    }
-}
-
-/// Makes it the finding of ranks that were not answered, where all others of the job wait in a collective.
-fn unanswered(found: &mut Claim, waited: BTreeSet<GlobalRank>, call: &str) {
-    let answers = if call == "recv" { "sends" } else { "receives" };
-    let who = cap_ranks(&waited.iter().copied().collect::<Vec<_>>());
-    found.also_victims.retain(|rank| !waited.contains(rank));
-    let (kind, certainty, why) = match waited.len() {
-        1 => (
-            Kind::P2pMismatch,
-            Certainty::Undecidable,
-            "a rank left that out, or made it for another rank or with another tag, or this one is too many",
-        ),
-        _ => (
-            Kind::P2pDeadlock,
-            Certainty::Likely,
-            "either they wait for each other, or what answers them was left out before",
-        ),
-    };
-    found.message.said += &format!(
-        " {who} wait{} there in a {call}, and nobody {answers}, since all others stand in the other call: \
-         {why}.",
-        if waited.len() == 1 { "s" } else { "" }
-    );
-    (found.kind, found.certainty, found.op) = (kind, certainty, Some(call.to_owned()));
-    found.culprits = waited.into_iter().collect();
-    found.fix = "Look at that line for who was to answer it: let one side receive first (even ranks send, odd \
-                 ranks receive, then the reverse), and look for a message that one rank leaves out, another \
-                 tag or another peer."
-        .to_owned();
-}
-
-/// `ranks 0-1 in all_reduce at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
-fn places(about: &[&Statement]) -> String {
-    let mut places: BTreeMap<[Option<&str>; 3], Vec<GlobalRank>> = BTreeMap::new();
-    for it in about {
-        if let Said::GaveUp { frame, source, call, .. } = &it.said {
-            let place = [frame, source, call].map(Option::as_deref);
-            let ranks = places.entry(place).or_default();
-            if !ranks.contains(&it.rank) {
-                ranks.push(it.rank);
-            }
-        }
-    }
-    places.values_mut().for_each(|ranks| ranks.sort_unstable());
-    let said = places.iter().take(SHOWN).enumerate().map(|(nth, ([frame, source, call], list))| {
-        let who = if nth == 0 && frame.is_none() { cap_ranks(list) } else { ranks(list) };
-        let call = call.map(|call| format!(" in {call}")).unwrap_or_default();
-        let at = frame.map(|frame| format!(" at {frame}")).unwrap_or_default();
-        let line = source.map(|line| format!(" (\"{line}\")")).unwrap_or_default();
-        format!("{who}{call}{at}{line}")
-    });
-    let mut said: Vec<String> = said.collect();
-    if places.len() > SHOWN {
-        said.push(format!("others at {} more lines", places.len() - SHOWN));
-    }
-    said.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
+    use crate::report::Certainty;
 
     /// As torch 2.7.1 prints it on gloo.
     fn raises(rank: u32, line: u32, error: &str) -> String {
@@ -314,52 +182,6 @@ mod tests {
     const LATE: &str =
         "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
     const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
-
-    /// The dumps see a rank stay away; its log, that it waited for another one.
-    #[test]
-    fn who_gave_up_elsewhere_never_came_for_want_of_others() {
-        let log = [raises(0, 37, LATE), raises(1, 37, LATE), raises(3, 35, LATE)];
-        let log = lockstep_formats::job_log::read(log.concat().as_bytes());
-        let heard = Heard::of([("log", &log, None)]);
-        let of = |culprits: &[u32]| Claim {
-            culprits: culprits.iter().copied().map(GlobalRank).collect(),
-            also_victims: vec![GlobalRank(0), GlobalRank(1)],
-            evidence: vec![Evidence {
-                rank: GlobalRank(0),
-                entry: Some(6),
-                frame: None,
-                note: String::new(),
-            }],
-
-            ..finding(
-                Kind::RankNeverJoined,
-                &heard.statements.iter().collect::<Vec<_>>(),
-                String::new(),
-                "",
-            )
-            .unwrap()
-        };
-        let mut alone = of(&[3]);
-        clear(&mut alone, &heard, 4);
-        assert_eq!(
-            (alone.kind, alone.certainty),
-            (Kind::CallNeverCompleted, Certainty::Undecidable)
-        );
-        assert_eq!((alone.culprits.len(), alone.also_victims.len()), (0, 3));
-        assert!(
-            alone.message.text().contains("rank 3 in all_reduce at job.py:35"),
-            "{}",
-            alone.message.text()
-        );
-        let mut both = of(&[2, 3]);
-        clear(&mut both, &heard, 4);
-        assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
-        // One that came to the others' call too late is to blame all the same.
-        let mut late = of(&[1]);
-        late.also_victims = vec![GlobalRank(0)];
-        clear(&mut late, &heard, 4);
-        assert_eq!(late.culprits, [GlobalRank(1)]);
-    }
 
     #[test]
     fn who_does_not_give_up_is_the_one_that_is_waited_for() {
@@ -406,45 +228,6 @@ mod tests {
         // Whose log is not there may be the one that sends.
         let unknown = circle + "world_size=6\n";
         assert_eq!(found(&unknown)[0].0, Kind::RankNeverJoined);
-    }
-
-    /// The dumps see them stay away from a collective in which all others wait.
-    #[test]
-    fn who_is_not_answered_while_all_others_wait_is_told() {
-        for (culprits, kind) in [(vec![1, 2], Kind::P2pDeadlock), (vec![2], Kind::P2pMismatch)] {
-            let receives = |rank: &u32| culprits.contains(rank);
-            let log: String = (0..4)
-                .map(|rank| match receives(&rank) {
-                    true => raises(rank, 12, LATE).replace("in all_reduce", "in recv"),
-                    false => raises(rank, 20, LATE),
-                })
-                .collect();
-            let log = lockstep_formats::job_log::read(log.as_bytes());
-            let heard = Heard::of([("log", &log, None)]);
-            let about: Vec<&Statement> = heard.statements.iter().collect();
-            let entry = Some(6);
-            let seen = Evidence { rank: GlobalRank(0), entry, frame: None, note: String::new() };
-            let never = Claim {
-                culprits: culprits.iter().copied().map(GlobalRank).collect(),
-                also_victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
-                evidence: vec![seen],
-
-                ..finding(Kind::RankNeverJoined, &about, String::new(), "").unwrap()
-            };
-            let mut told = never.clone();
-            clear(&mut told, &heard, 4);
-            assert_eq!(
-                (told.kind, &told.culprits),
-                (kind, &never.culprits),
-                "{}",
-                told.message.text()
-            );
-            assert_eq!(told.also_victims, never.also_victims);
-            // One more rank, of which nothing is known, may be the one that answers.
-            let mut open = never;
-            clear(&mut open, &heard, 5);
-            assert_eq!(open.kind, Kind::CallNeverCompleted, "{}", open.message.text());
-        }
     }
 
     /// Healthy is no job in which somebody gave up, whoever it was.

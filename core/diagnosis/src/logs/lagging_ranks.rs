@@ -1,12 +1,12 @@
-//! Who had not come as far as others by the time that their watchdogs fired: by the call in which each
+//! Ranks that had not come as far as others by the time that their watchdogs fired: by the call in which each
 //! timed out, and by what watchdogs say of the last call that a rank has made and of the last that had
 //! ended.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::fired::{Fired, Stood, furthest};
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement, is_world};
@@ -87,7 +87,7 @@ pub(crate) fn found(
     };
     let about = about(statements, &who);
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
-    (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
+    (found.seq, found.alternatives) = (Some(last.seq), Alternatives::LessLikely);
     found.also_victims = others;
     Some(found)
 }
@@ -99,7 +99,7 @@ fn made(number: u64) -> String {
     }
 }
 
-/// What watchdogs say of some ranks.
+/// The statements of watchdogs on some ranks.
 fn about<'a>(statements: &'a [Statement], who: &[GlobalRank]) -> Vec<&'a Statement> {
     let said = |it: &&Statement| {
         who.contains(&it.rank) && matches!(it.said, Said::TimedOut { .. } | Said::Stood { .. })
@@ -140,8 +140,8 @@ fn ahead(
     let culprits = |rank: &GlobalRank| ahead.contains(rank) || (tie && who.contains(rank));
     let about = all.iter().filter(|fired| culprits(&fired.at.rank)).map(|fired| fired.at);
     let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, FIX_EXTRA)?;
-    (found.seq, found.certainty) =
-        (Some(stuck.seq), if tie { Certainty::Undecidable } else { Certainty::Likely });
+    (found.seq, found.alternatives) =
+        (Some(stuck.seq), if tie { Alternatives::AsLikely } else { Alternatives::LessLikely });
     found.also_victims = who.iter().copied().filter(|_| !tie).collect();
     Some(found)
 }
@@ -176,9 +176,9 @@ fn alone(
     let about = all.iter().filter(|fired| fired.seq == last.seq).map(|fired| fired.at);
     let (kind, fix) = if none { (Kind::RankNeverJoined, FIX) } else { (Kind::OpExtra, FIX_EXTRA) };
     let mut found = finding(kind, &about.collect::<Vec<_>>(), message, fix)?;
-    (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
+    (found.seq, found.alternatives) = (Some(last.seq), Alternatives::LessLikely);
     if none {
-        found.certainty = Certainty::Undecidable;
+        found.alternatives = Alternatives::AsLikely;
         found.culprits.extend(who);
         found.culprits.sort_unstable();
     }
@@ -224,7 +224,7 @@ pub(crate) fn idle(
     );
     let about = about(statements, &who);
     let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
-    (found.seq, found.certainty) = (Some(seq), Certainty::Likely);
+    (found.seq, found.alternatives) = (Some(seq), Alternatives::LessLikely);
     found.also_victims = victims.into_iter().filter(|rank| !who.contains(rank)).collect();
     Some(found)
 }
@@ -233,6 +233,7 @@ pub(crate) fn idle(
 mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
+    use crate::report::Certainty;
 
     fn fires(rank: u32, group: &str, seq: u64) -> String {
         format!(

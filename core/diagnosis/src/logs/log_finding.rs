@@ -1,8 +1,9 @@
 //! A finding made of what ranks say in a log.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ pub(crate) fn finding(
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: message.into(),
         fix: fix.to_owned(),
         evidence: about

@@ -7,15 +7,17 @@ pub(crate) mod fired;
 pub(crate) mod gave_up;
 pub(crate) mod lagging_ranks;
 pub(crate) mod log_finding;
+pub(crate) mod network_error;
 pub(crate) mod other_tools;
 pub(crate) mod silent_ranks;
 pub(crate) mod stuck_watchdog;
 pub(crate) mod watchdogs;
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
+use crate::facts::other_sources::OtherSources;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::rules::ddp_models;
 use crate::rules::ddp_models::Sides;
 use crate::words;
@@ -24,7 +26,16 @@ use lockstep_formats::job_log::{Heard, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The findings of the logs alone. The job has at least `world` ranks.
-pub(crate) fn claims(heard: &Heard, world: u32) -> Vec<Claim> {
+pub(crate) fn claims(sources: &OtherSources<'_>, world: u32) -> Vec<Claim> {
+    let mut found = by_statements(&sources.heard, world);
+    for claim in found.iter_mut().filter(|claim| claim.kind == Kind::RankNeverJoined) {
+        claim.add_stacks(sources);
+    }
+    found
+}
+
+/// The findings of the logs' statements.
+fn by_statements(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
     let mut found = Vec::new();
     found.extend(unused(statements));
@@ -46,6 +57,10 @@ pub(crate) fn claims(heard: &Heard, world: u32) -> Vec<Claim> {
         return vec![ended_ranks::by_gloo(file, unmatched, statements)];
     }
     if watchdogs::differing(statements, heard.world(world)).is_empty() {
+        // Of a failed transfer calls time out; a rank that ended by itself makes transfers fail.
+        if found.is_empty() && !ended_ranks::any_by_itself(heard) {
+            found.extend(network_error::found(heard));
+        }
         if found.is_empty() {
             found.extend(desync_report::found(statements));
         }
@@ -143,7 +158,8 @@ fn models(statements: &[Statement], world: u32) -> Option<Claim> {
         let mut found = finding(Kind::DdpModelMismatch, &shapes, message, FIX)?;
         if let Some(sides) = ddp_models::raised(GlobalRank(0), &found.culprits, world as usize) {
             found.message.said += &format!(" So {}.", sides.said);
-            found.certainty = if sides.tie { Certainty::Undecidable } else { Certainty::Likely };
+            found.alternatives =
+                if sides.tie { Alternatives::AsLikely } else { Alternatives::LessLikely };
             found.culprits = sides.culprits;
         }
         return Some(found);
@@ -159,7 +175,7 @@ fn models(statements: &[Statement], world: u32) -> Option<Claim> {
     let message = format!("The models differ, as DDP says: {}.", sides.said);
     let mut found = finding(Kind::DdpModelMismatch, &about, message, FIX)?;
     if sides.tie {
-        found.certainty = Certainty::Undecidable;
+        found.alternatives = Alternatives::AsLikely;
     }
     Some(found)
 }
@@ -167,7 +183,7 @@ fn models(statements: &[Statement], world: u32) -> Option<Claim> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::facts::other_sources::OtherSources;
+    use crate::report::Certainty;
     use crate::report::{Finding, Report};
     use lockstep_core::rank::GlobalRank;
     use lockstep_formats::job_log::read;

@@ -1,10 +1,10 @@
-//! What other tools found: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
+//! Findings of other tools: PyTorch's `torchfrtrace`, NCCL's own check of collectives, and NCCL's RAS. They have
 //! seen the job, so that what they say is a finding of its own.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -55,7 +55,7 @@ fn not_joined(statements: &[Statement]) -> Vec<Claim> {
         );
         let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
         (found.seq, found.op) = (seq, Some(op.to_owned()));
-        found.certainty = Certainty::Likely;
+        found.alternatives = Alternatives::LessLikely;
         Some(found)
     });
     found.collect()
@@ -85,7 +85,8 @@ fn differing(statements: &[Statement]) -> Option<Claim> {
         call(op, Some(first), group)
     );
     let mut found = finding(kind, &about, message, FIX)?;
-    (found.seq, found.op, found.certainty) = (Some(first), Some(op.clone()), Certainty::Likely);
+    (found.seq, found.op, found.alternatives) =
+        (Some(first), Some(op.clone()), Alternatives::LessLikely);
     Some(found)
 }
 
@@ -103,7 +104,7 @@ fn mismatched_in_nccl(statements: &[Statement]) -> Option<Claim> {
         ranks(&who)
     );
     let mut found = finding(Kind::CollectiveMismatch, &about, message, FIX)?;
-    found.certainty = Certainty::Undecidable;
+    found.alternatives = Alternatives::AsLikely;
     Some(found)
 }
 
@@ -137,9 +138,9 @@ fn launched(statements: &[Statement]) -> Option<Claim> {
     );
     let mut found = finding(kind, &about, message, FIX)?;
     found.op = Some(op);
-    found.certainty = match behind && others.saturating_sub(*count) > 1 {
-        true => Certainty::Likely,
-        false => Certainty::Undecidable,
+    found.alternatives = match behind && others.saturating_sub(*count) > 1 {
+        true => Alternatives::LessLikely,
+        false => Alternatives::AsLikely,
     };
     Some(found)
 }

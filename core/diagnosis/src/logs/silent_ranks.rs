@@ -3,11 +3,12 @@
 //! log is missing nothing is known.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, furthest, timed_out};
 use crate::logs::log_finding::finding;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
@@ -27,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) label: &'a str,
 }
 
-/// Who is not among those that wait. `ended` are the ranks of which the log says that they ended, and
+/// The ranks that are not among those that wait. `ended` are the ranks of which the log says that they ended, and
 /// `world` ranks are known of otherwise.
 pub(crate) fn found(
     heard: &Heard,
@@ -114,7 +115,7 @@ pub(crate) fn found(
             )?;
             found.culprits = silent;
             (found.also_victims, found.seq) = (waiting, Some(last.seq));
-            found.certainty = Certainty::Undecidable;
+            found.alternatives = Alternatives::AsLikely;
             return Some(found);
         }
         _ => finding(
@@ -150,7 +151,7 @@ pub(crate) fn found(
     };
     found.culprits = Vec::new();
     found.also_victims = waiting;
-    (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
+    (found.seq, found.alternatives) = (Some(last.seq), Alternatives::AsLikely);
     Some(found)
 }
 
@@ -219,7 +220,7 @@ fn quiet(
     found.evidence = own.chain(found.evidence).take(16).collect();
     found.evidence.sort_by_key(|seen| seen.rank);
     (found.culprits, found.also_victims) = (silent, waiting);
-    (found.seq, found.certainty) = (Some(seq), Certainty::Likely);
+    (found.seq, found.alternatives) = (Some(seq), Alternatives::LessLikely);
     Some(found)
 }
 
@@ -249,7 +250,8 @@ pub(crate) fn of_few(
                who sends to whom.";
     let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
     found.culprits = Vec::new();
-    (found.also_victims, found.certainty) = (victims.into_iter().collect(), Certainty::Undecidable);
+    (found.also_victims, found.alternatives) =
+        (victims.into_iter().collect(), Alternatives::AsLikely);
     Some(found)
 }
 
@@ -267,7 +269,7 @@ pub(crate) fn signalled(statements: &[Statement]) -> Option<Claim> {
     let fix = "Give all ranks' logs, and their Flight Recorder dumps.";
     let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
     found.culprits = Vec::new();
-    (found.also_victims, found.certainty) = (who, Certainty::Undecidable);
+    (found.also_victims, found.alternatives) = (who, Alternatives::AsLikely);
     Some(found)
 }
 
@@ -275,6 +277,7 @@ pub(crate) fn signalled(statements: &[Statement]) -> Option<Claim> {
 mod tests {
     use super::*;
     use crate::logs::tests::{found, of_files, short};
+    use crate::report::Certainty;
 
     fn fires(rank: u32) -> String {
         format!(

@@ -2,9 +2,9 @@
 //! call of CUDA or NCCL does not return, or another thread holds Python's lock.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::log_finding::finding;
-use crate::report::Certainty;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -33,7 +33,7 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
         ranks(&who),
         if who.len() == 1 { "it" } else { "them" }
     );
-    // Who has fewer calls under way than most others has not made those calls.
+    // A rank with fewer calls under way than most others has not made those calls.
     let fewest = works.first_key_value().map(|(count, ranks)| (*count, ranks.clone()));
     let most = works
         .iter()
@@ -51,11 +51,11 @@ pub(crate) fn found(statements: &[Statement]) -> Option<Claim> {
         );
         let mut found = finding(Kind::RankNeverJoined, &about, message, FIX)?;
         found.also_victims = who.into_iter().filter(|rank| !behind.contains(rank)).collect();
-        (found.culprits, found.certainty) = (behind, Certainty::Likely);
+        (found.culprits, found.alternatives) = (behind, Alternatives::LessLikely);
         return Some(found);
     }
     let mut found = finding(Kind::CallNeverCompleted, &about, stood, FIX)?;
     (found.culprits, found.also_victims) = (Vec::new(), who);
-    found.certainty = Certainty::Undecidable;
+    found.alternatives = Alternatives::AsLikely;
     Some(found)
 }

@@ -1,16 +1,16 @@
-//! What NCCL's watchdogs say: in which call each rank timed out, of how many elements, and how far it
+//! Statements of NCCL's watchdogs: in which call each rank timed out, of how many elements, and how far it
 //! had come. Ranks that timed out in different calls under one number of a group disagree; one that
 //! had not come as far as the others never came to theirs (`lagging_ranks`); and one that says nothing may
 //! have ended, or be stuck (`silent_ranks`).
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, fired, timed_out};
 use crate::logs::lagging_ranks;
 use crate::logs::log_finding::finding;
 use crate::logs::silent_ranks;
-use crate::report::Certainty;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_world};
@@ -87,11 +87,11 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Cla
         .collect();
     let heard: usize = sides.values().map(BTreeMap::len).sum();
     let next = sides.values().map(BTreeMap::len).filter(|len| *len < most).max().unwrap_or(most);
-    let certainty = match members {
-        _ if tie => Certainty::Undecidable,
+    let alternatives = match members {
+        _ if tie => Alternatives::AsLikely,
         // Those that say nothing may have made the other call.
-        Some(members) if next + members.saturating_sub(heard) < most => Certainty::Certain,
-        _ => Certainty::Likely,
+        Some(members) if next + members.saturating_sub(heard) < most => Alternatives::None,
+        _ => Alternatives::LessLikely,
     };
     let message = format!(
         "At #{seq}{label} the ranks timed out in different calls, as their watchdogs say: {}. A call \
@@ -114,11 +114,11 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Cla
     let victims = sides.values().filter(|side| !odd(side)).flat_map(BTreeMap::keys);
     found.also_victims = victims.copied().collect();
     found.also_victims.sort_unstable();
-    (found.seq, found.certainty) = (Some(seq), certainty);
+    (found.seq, found.alternatives) = (Some(seq), alternatives);
     Some(found)
 }
 
-/// Who had called less than others timed out in, else whose watchdog says nothing, else that all
+/// The ranks that had called less than others timed out in, else whose watchdog says nothing, else that all
 /// wait in one call. `world` ranks are known of otherwise.
 pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
     let statements = heard.statements.as_slice();
@@ -136,7 +136,7 @@ pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
     if behind.is_empty() {
         behind.extend(lagging_ranks::idle(statements, &stood, &spoken));
     }
-    // Who ended is behind because of it.
+    // A rank that ended is behind because of it.
     let ended_first = |found: &Claim| ended.iter().any(|it| found.culprits.contains(&it.rank));
     if !behind.is_empty() && (ended.is_empty() || !behind.iter().any(ended_first)) {
         return behind;
@@ -161,6 +161,7 @@ pub(crate) fn timeouts(heard: &Heard, world: u32) -> Vec<Claim> {
 mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
+    use crate::report::Certainty;
 
     fn fires(rank: u32, seq: u64, op: &str, numel: u64) -> String {
         in_group("", rank, seq, op, numel)

@@ -83,7 +83,7 @@ pub(crate) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
 fn meet_from_any<'a>(job: &Job<'a>, found: &mut Vec<PendingP2p<'a>>) {
     let mut first: BTreeMap<(GroupId, GlobalRank, u32), Made<'a>> = BTreeMap::new();
     for (rank, log) in job.log.logs() {
-        for record in log.calls.iter().filter(|record| from_anyone(record)) {
+        for record in log.calls.iter().filter(|record| from_anyone(job, record)) {
             let made = Made { rank, record };
             if made.pending() {
                 first.entry((record.call.group, rank, record.call.tag)).or_insert(made);
@@ -118,9 +118,11 @@ fn fits(sent: &Called, received: &Called) -> bool {
     (sent.payload(), dtype(sent)) == (received.payload(), dtype(received))
 }
 
-/// Whether it is a receive that takes what comes from whomever.
-fn from_anyone(record: &CallRecord) -> bool {
-    record.call.p2p && record.call.peer.is_none() && record.call.op.contains("recv")
+/// True of a receive that takes the first message of any sender. NCCL has none: there a receive without a peer
+/// is one whose recorder does not name it.
+pub(crate) fn from_anyone(job: &Job<'_>, record: &CallRecord) -> bool {
+    let nccl = || job.group(record.call.group).is_some_and(|it| it.backend() == BackendName::Nccl);
+    record.call.p2p && record.call.peer.is_none() && record.call.op.contains("recv") && !nccl()
 }
 
 /// The call that each rank's device is in, as far as that is a send or receive. A recorder without timing
@@ -181,12 +183,12 @@ fn mark_queued(job: &Job<'_>, pending: &mut [PendingP2p<'_>]) {
     }
 }
 
-/// Who has received from any source, in which group and with which tag.
+/// The ranks that have received from any source, in which group and with which tag.
 fn from_any(job: &Job<'_>) -> BTreeSet<(GroupId, GlobalRank, u32)> {
     let mut found = BTreeSet::new();
     for (rank, log) in job.log.logs() {
         let ended = |record: &&CallRecord| record.call.p2p && record.state == CallState::Completed;
-        let any = log.calls.iter().filter(ended).filter(|record| from_anyone(record));
+        let any = log.calls.iter().filter(ended).filter(|record| from_anyone(job, record));
         found.extend(any.map(|record| (record.call.group, rank, record.call.tag)));
     }
     found

@@ -3,10 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
-use crate::model::messages::{PendingP2p, peer};
-use crate::report::Certainty;
+use crate::model::messages::{PendingP2p, from_anyone, peer};
 use crate::words;
 use lockstep_core::trace::{CallRecord, CallState};
 
@@ -39,7 +39,7 @@ pub(crate) fn find<'a>(job: &Job<'a>, pending: &[PendingP2p<'a>]) -> Vec<Taken<'
         let peer = |record: &CallRecord| group.and_then(|group| peer(group, record));
         let receives = own.calls.iter().filter(ended).filter(|it| it.call.op.contains("recv"));
         let (any, named): (Vec<_>, Vec<_>) =
-            receives.partition(|receive| receive.call.peer.is_none());
+            receives.partition(|receive| from_anyone(job, receive));
         let named = named.into_iter().filter(|receive| peer(receive) == Some(waits.peer)).count();
         let sends = theirs.calls.iter().filter(ended);
         let sends = sends.filter(|it| it.call.op.contains("send") && peer(it) == Some(rank));
@@ -64,7 +64,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, taken: &Taken<'_>) -> Claim {
         group: Some(call.group),
         seq: taken.waits.record.seq,
         op: Some(call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "Rank {rank} waits in {} for a send of rank {peer}, but has received it already: its receive \
              from any source, {}, took it, since it came first. Or rank {peer} makes one send too few.",

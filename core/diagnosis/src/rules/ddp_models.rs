@@ -5,18 +5,18 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::RankState;
 use lockstep_formats::job_log::{self, Said};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who has which model.
+/// The models of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sides {
-    /// Those in the minority, ascending; everybody in a tie.
+    /// The ranks in the minority, ascending; everybody in a tie.
     pub(crate) culprits: Vec<GlobalRank>,
     /// True if no model has a majority.
     pub(crate) tie: bool,
@@ -46,7 +46,7 @@ impl Sides {
     }
 }
 
-/// Who has which model, by what DDP's constructor said on all ranks; `how` is how one of them died.
+/// The models of the ranks, by the words of DDP's constructor on all ranks; `how` is how one of them died.
 pub(crate) fn sides(facts: &Facts<'_, '_>, how: &str) -> Option<Sides> {
     let log = facts.job.log;
     let mut texts: Vec<&str> = vec![how];
@@ -85,7 +85,7 @@ pub(crate) fn sides(facts: &Facts<'_, '_>, how: &str) -> Option<Sides> {
     Sides::of(std::iter::once(like_0).chain(shapes.into_iter().map(shape)))
 }
 
-/// Who is odd where DDP's constructor raised on these ranks, as it does on those whose shapes are not those
+/// The odd ranks where DDP's constructor raised on these ranks, as it does on those whose shapes are not those
 /// of `first`: where that is most of the ranks, it is `first` itself. `None` where they are the odd ones, as
 /// far as is known: a rank that says nothing may have been ended before it could.
 pub(crate) fn raised(first: GlobalRank, differ: &[GlobalRank], world: usize) -> Option<Sides> {
@@ -110,7 +110,7 @@ pub(crate) fn of_raised(facts: &Facts<'_, '_>, row: &Row<'_>, claim: Claim) -> C
     let victims = claim.also_victims.iter().chain(&claim.culprits).copied().filter(stands_by);
     Claim {
         also_victims: victims.collect(),
-        certainty: if sides.tie { Certainty::Undecidable } else { claim.certainty },
+        alternatives: if sides.tie { Alternatives::AsLikely } else { claim.alternatives },
         message: format!("{} So {}.", claim.message.said, sides.said).into(),
         culprits: sides.culprits,
         ..claim

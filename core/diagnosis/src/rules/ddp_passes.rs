@@ -2,9 +2,9 @@
 //! past DDP. Only a plan tells them from calls that are left out for other reasons.
 
 use crate::claim::Claim;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::{Deed, Reason};
 use crate::model::index::Job;
-use crate::report::Certainty;
 use crate::words::at_line;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::{BACKWARD, BackwardPass};
@@ -12,7 +12,7 @@ use lockstep_core::plan::{Action, Call, Op, Plan, SourceLine};
 use lockstep_core::rank::GlobalRank;
 use std::cmp::Ordering;
 
-/// What is said of two ranks' passes that differ, and what to do.
+/// The text on two ranks' passes that differ, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     said: String,
@@ -131,7 +131,7 @@ impl Differing {
             line: op.at.map(|at| plan.describe_line(at)),
             other: None,
             ddp: true,
-            certainty: Certainty::Certain,
+            alternatives: Alternatives::None,
             planned: true,
         };
         Some(if on_top { Reason::Extra(deed) } else { Reason::Skipped(deed) })

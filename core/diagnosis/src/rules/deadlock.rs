@@ -2,10 +2,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::graph::{Graph, Sink};
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::rules::never_joined;
 use crate::rules::out_of_step;
 use crate::rules::skipped_message;
@@ -38,7 +38,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, first: bool) -> Option<C
         let tight = facts.graph.tightest(sink);
         let sides = standing(facts, &tight);
         let compared = first && !made_otherwise(facts, &tight, &sides);
-        let claim = circle(facts, &tight, sides, Certainty::Certain)?;
+        let claim = circle(facts, &tight, sides, Alternatives::None)?;
         Some(if compared { out_of_step::claim(facts, sink, claim) } else { claim })
     })
 }
@@ -84,9 +84,9 @@ pub(crate) fn queued(facts: &Facts<'_, '_>) -> Vec<Claim> {
         });
         // A recording does not tell which call a device is in: that it is the first fits.
         let recorded = facts.job.log.recorded;
-        let certainty = if recorded { Certainty::Likely } else { Certainty::Certain };
+        let alternatives = if recorded { Alternatives::LessLikely } else { Alternatives::None };
         let compared = number < COMPARED && !made_otherwise(facts, &sink, &sides);
-        let claim = circle(facts, &sink, sides, certainty)?;
+        let claim = circle(facts, &sink, sides, alternatives)?;
         Some(if compared { out_of_step::claim(facts, &sink, claim) } else { claim })
     });
     circles.collect()
@@ -152,7 +152,7 @@ fn circle<'a>(
     facts: &Facts<'a, '_>,
     sink: &Sink,
     sides: Vec<Standing<'a>>,
-    mut certainty: Certainty,
+    mut alternatives: Alternatives,
 ) -> Option<Claim> {
     let log = facts.job.log;
     let rows: Vec<_> = sink.rows.iter().filter_map(|at| facts.job.rows.get(*at)).collect();
@@ -163,7 +163,7 @@ fn circle<'a>(
     {
         // All but a few go one way round: the few took the other.
         culprits = if one.len() < two.len() { one.clone() } else { two.clone() };
-        certainty = Certainty::Likely;
+        alternatives = Alternatives::LessLikely;
     }
     // Who else is in a group that one rank has called is guesswork: there is no majority in it.
     let guessed = |row: &&Row<'_>| {
@@ -176,10 +176,10 @@ fn circle<'a>(
     let worked_out = rows.iter().any(|row| facts.job.members_are_worked_out(row.group));
     let unheard = log.ranks.iter().any(Option::is_none);
     if guessed {
-        (culprits, certainty) = (sink.ranks.clone(), Certainty::Undecidable);
+        (culprits, alternatives) = (sink.ranks.clone(), Alternatives::AsLikely);
     } else if worked_out {
         // Whoever left no dump may be the one that is waited for.
-        certainty = if unheard { Certainty::Undecidable } else { Certainty::Likely };
+        alternatives = if unheard { Alternatives::AsLikely } else { Alternatives::LessLikely };
     }
     let said = sides.iter().take(SHOWN).map(|(made, waiting, lacks)| {
         format!(
@@ -199,7 +199,7 @@ fn circle<'a>(
     let p2p: Vec<_> = p2p.collect();
     let astray = if p2p.is_empty() { "" } else { MAY_BE_ASTRAY };
     if !p2p.is_empty() {
-        certainty = certainty.max(Certainty::Likely);
+        alternatives = alternatives.max(Alternatives::LessLikely);
     }
     let p2p_said = p2p.iter().take(SHOWN).map(|pending| {
         format!(
@@ -266,7 +266,7 @@ fn circle<'a>(
         group: Some(first.record.call.group),
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
-        certainty,
+        alternatives,
         evidence: seen,
     })
 }
@@ -420,9 +420,9 @@ fn p2p_circle(facts: &Facts<'_, '_>, circle: &[GlobalRank]) -> Option<Claim> {
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
         // A recorder finds out when a call began from time to time.
-        certainty: match queued && log.recorded {
-            true => Certainty::Likely,
-            false => Certainty::Certain,
+        alternatives: match queued && log.recorded {
+            true => Alternatives::LessLikely,
+            false => Alternatives::None,
         },
         message: format!(
             "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.{on_devices}",

@@ -5,6 +5,7 @@ use crate::claim::deed_text::{
 };
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_sites::{
     OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
 };
@@ -21,7 +22,6 @@ use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::rules::ddp_passes;
 use crate::rules::never_joined;
 use crate::rules::ties::tie;
@@ -53,7 +53,7 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, mismatch: &Mismatch) -> Vec<Claim> {
 pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
     let job = facts.job;
     let [rank] = claim.culprits.as_slice() else { return claim };
-    let told = claim.certainty == Certainty::Certain || claim.kind == Kind::OpSkipped;
+    let told = claim.alternatives == Alternatives::None || claim.kind == Kind::OpSkipped;
     if job.log.plan.is_some() || !job.log.recorded || told {
         return claim;
     }
@@ -74,7 +74,7 @@ pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
     Claim {
         also_victims,
         evidence,
-        certainty: left_out.certainty.max(Certainty::Likely),
+        alternatives: left_out.alternatives.max(Alternatives::LessLikely),
         message: (left_out.message.said + &apart.unwrap_or_default()).into(),
         ..left_out
     }
@@ -163,9 +163,9 @@ fn minority(
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(theirs.record.call.op.clone()),
-        certainty: match mismatch.decided {
-            Decided::ByMajority if doubt.is_none() => Certainty::Certain,
-            _ => Certainty::Likely,
+        alternatives: match mismatch.decided {
+            Decided::ByMajority if doubt.is_none() => Alternatives::None,
+            _ => Alternatives::LessLikely,
         },
         message: format!("{here}{waits}.{history}{}", doubt.unwrap_or_default()).into(),
         fix: fix_of(side.difference).to_owned(),
@@ -183,7 +183,7 @@ fn minority(
         Reason::Skipped(mut deed) => {
             let many = deed.pause.is_none() && one_of_many(facts.job, row, theirs, &deed);
             if many {
-                deed.certainty = deed.certainty.max(Certainty::Likely);
+                deed.alternatives = deed.alternatives.max(Alternatives::LessLikely);
             }
             let of_pass = of_pass(own.record, theirs.record, true);
             let or = match many {
@@ -194,7 +194,7 @@ fn minority(
             claim.kind = Kind::OpSkipped;
             claim.seq = Some(deed.told_seq());
             claim.op = Some(deed.op.clone());
-            claim.certainty = deed.certainty;
+            claim.alternatives = deed.alternatives;
             claim.message.said = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
             claim.fix = match many && of_pass.is_empty() {
                 true => fix_loop(deed.ddp).to_owned(),
@@ -205,7 +205,7 @@ fn minority(
             claim.kind = Kind::DdpUnusedParameters;
             claim.seq = Some(deed.seq);
             claim.op = Some(deed.op.clone());
-            claim.certainty = deed.certainty;
+            claim.alternatives = deed.alternatives;
             claim.message.said = format!("{} {here}{waits}.", unused(&who, &deed, &group));
             claim.fix = FIX_UNUSED.to_owned();
         }
@@ -213,7 +213,7 @@ fn minority(
             claim.kind = Kind::OpExtra;
             claim.seq = Some(deed.seq);
             claim.op = Some(deed.op.clone());
-            claim.certainty = deed.certainty;
+            claim.alternatives = deed.alternatives;
             let only = nobody_else(facts, row, &side.ranks, deed.line.as_deref());
             let or = or_else(facts, row, own, theirs, &deed);
             let of_pass = of_pass(own.record, theirs.record, false);
@@ -235,9 +235,9 @@ fn minority(
         }
         Reason::Swapped(deed) => {
             claim.kind = Kind::OpsSwapped;
-            claim.certainty = deed.certainty;
+            claim.alternatives = deed.alternatives;
             let line = deed.other.as_ref().and_then(|(_, line)| line.as_deref());
-            let unsure = log.plan.is_none() && deed.certainty != Certainty::Certain;
+            let unsure = log.plan.is_none() && deed.alternatives != Alternatives::None;
             let other = line.filter(|_| unsure);
             let only = match nobody_else(facts, row, &side.ranks, other) {
                 _ if deed.count > 2 => String::new(),
@@ -252,7 +252,7 @@ fn minority(
         Reason::StayedInLoop { ddp } => {
             claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
             claim.op = Some(own.record.call.op.clone());
-            claim.certainty = Certainty::Likely;
+            claim.alternatives = Alternatives::LessLikely;
             // A plan tells which of them it is.
             let told = log.plan.is_some();
             claim.message.said = format!("{} {here}{waits}.", loops::stayed(&who, ddp, told));
@@ -260,7 +260,7 @@ fn minority(
         }
         Reason::LeftLoop { ddp, rounds, short_by } => {
             claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
-            claim.certainty = Certainty::Likely;
+            claim.alternatives = Alternatives::LessLikely;
             let who = (who.as_str(), side.ranks.as_slice());
             let left = loops::left(who, ddp, rounds, short_by, passes.is_some());
             claim.message.said = format!("{left} {here}{waits}.");
@@ -284,7 +284,7 @@ fn minority(
         // What tells it is shown, whatever it is told as.
         claim.message.said += history;
     }
-    claim.certainty = mismatch.decided.at_most(claim.certainty);
+    claim.alternatives = mismatch.decided.at_most(claim.alternatives);
     if told_as && mismatch.decided == Decided::ByHistory {
         claim.message.said += &format!(" {} may be astray instead.", cap_ranks(majority));
     }

@@ -4,10 +4,11 @@
 use crate::claim::deed_text::{FIX_EXTRA, fix_skipped};
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_counts;
 use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::group::GroupId;
@@ -58,9 +59,9 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
                       may have done the other.";
         (Kind::OpSkipped, sides.clone(), either.to_owned())
     };
-    let certainty = match culprits.is_empty() || culprits == sides {
-        true => Certainty::Undecidable,
-        false => Certainty::Likely,
+    let alternatives = match culprits.is_empty() || culprits == sides {
+        true => Alternatives::AsLikely,
+        false => Alternatives::LessLikely,
     };
     let never = match absent.as_slice() {
         [] => String::new(),
@@ -73,7 +74,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
         group: Some(dropped.group),
         seq: Some(dropped.seq),
         op: None,
-        certainty,
+        alternatives,
         message: format!(
             "{} wait{} in {call}, as the count of what ended shows{never}. The recorder's ring has \
              dropped the call: it holds what was called behind it only.{said}",

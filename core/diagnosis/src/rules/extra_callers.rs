@@ -3,6 +3,7 @@
 
 use crate::claim::Claim;
 use crate::claim::deed_text::{FIX_EXTRA, extra, fix_skipped};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_counts;
 use crate::facts::call_counts::Miscounted;
 use crate::facts::deed::{Deed, Reason};
@@ -18,7 +19,7 @@ use crate::facts::{Facts, device_stall};
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::out_of_step::{ALIKE, in_another};
 use crate::rules::wrong_group;
 use crate::words;
@@ -81,7 +82,7 @@ fn alone_in_it(
             culprits: waiting.clone(),
             seq: Some(deed.seq),
             op: Some(deed.op.clone()),
-            certainty: deed.certainty,
+            alternatives: deed.alternatives,
             message: format!(
                 "{} Since then its calls were matched one too late, and it waits alone in {call}.",
                 extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
@@ -109,13 +110,13 @@ fn alone_in_it(
     Some(Claim {
         kind: Kind::OpExtra,
         culprits: waiting.clone(),
-        certainty: match planned {
-            true => Certainty::Certain,
+        alternatives: match planned {
+            true => Alternatives::None,
             // Those of whom nothing was recorded may have come as well.
             false if row.absent.len() <= waiting.len() + row.unrecorded.len() => {
-                Certainty::Undecidable
+                Alternatives::AsLikely
             }
-            false => Certainty::Likely,
+            false => Alternatives::LessLikely,
         },
         message: format!(
             "{} alone called {call} and wait{} there; {} never did, and {idle}{} for nothing.{}",
@@ -213,7 +214,7 @@ fn either(
     Claim {
         kind: Kind::RankNeverJoined,
         culprits: either,
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: format!(
             "{} never called {}, in which {} {}, and {} for nothing. {said}: the recording does not tell \
              which.",
@@ -256,7 +257,7 @@ fn odd_by_plan(
     }
     let Reason::Extra(deed) = first else { return None };
     let mut claim =
-        Claim { certainty: astray.certainty, ..on_top(facts, row, made, deed, base, shown) };
+        Claim { alternatives: astray.alternatives, ..on_top(facts, row, made, deed, base, shown) };
     if let [rank] = waiting.as_slice()
         && let Some(wrong) = wrong_group::of(facts, *rank, row).filter(|it| it.group == row.group)
     {
@@ -294,7 +295,7 @@ fn odd_by_others(
             group: Some(own.record.call.group),
             seq: own.record.seq,
             op: Some(own.record.call.op.clone()),
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             message: format!(
                 "{said} {} in {}.",
                 capital(&waits(&waiting)),
@@ -308,8 +309,8 @@ fn odd_by_others(
     }
     match program_order::reason(job, made.rank, odd.model)? {
         (group, Reason::Extra(deed)) if group == row.group => {
-            let certainty = Certainty::Likely;
-            Some(Claim { certainty, ..on_top(facts, row, made, deed, base, shown) })
+            let alternatives = Alternatives::LessLikely;
+            Some(Claim { alternatives, ..on_top(facts, row, made, deed, base, shown) })
         }
         _ => None,
     }
@@ -339,7 +340,7 @@ pub(crate) fn by_count(
         return Some(Claim {
             kind: Kind::OpSkipped,
             culprits: waiting.clone(),
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             message: format!(
                 "{} So most likely it left out what it made fewer, and its later calls are matched too early: \
                  {} in {}.",
@@ -376,7 +377,7 @@ pub(crate) fn by_count(
     Some(Claim {
         kind: Kind::OpExtra,
         culprits: waiting.clone(),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} alone called {} and waits there; {} never did. {said} So most likely rank {rank} made \
              one call too many before or there; or {} did not come to it.",

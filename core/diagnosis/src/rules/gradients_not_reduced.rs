@@ -3,8 +3,9 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words::{at_line, cap_ranks, s};
 use lockstep_core::plan::remark::{BACKWARD, Remark};
 use lockstep_core::plan::{Action, Op, Plan};
@@ -44,7 +45,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} step{}{} on gradients that DDP has not reduced: the last backward pass before it{} {pass}. Each \
              rank steps in a direction of its own, so that the replicas drift apart; nothing hangs or raises.",

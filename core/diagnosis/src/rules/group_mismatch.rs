@@ -8,8 +8,9 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::work_dropped::of_rank;
 use crate::words::{at_line, cap_ranks, capital, ranks};
 use lockstep_core::plan::remark::Remark;
@@ -133,7 +134,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, explained: bool) -> Option<Claim> {
         group: None,
         seq: None,
         op: Some("new_group".to_owned()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: format!("{message} {rule} {}", outcome(clash.as_ref())).into(),
         fix: "Call new_group for every group on every rank, in the same order, and keep the one that \
               the rank is in; or pass use_local_synchronization=True where only members call it, and have made \

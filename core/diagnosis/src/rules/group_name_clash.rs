@@ -3,9 +3,9 @@
 
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::group::GroupId;
@@ -91,7 +91,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, namesakes: &Namesakes) -> Option<Clai
         group: Some(*later),
         seq: other.record.seq,
         op: Some(other.record.call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} most likely never called a new_group that {} called: {name} of the latter is the \
              one of {}, which ended; {} wait{} in {} of another {name}. A group's name is how many \

@@ -3,9 +3,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::group::GroupId;
@@ -56,7 +56,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
             group: Some(id),
             seq: Some(row.seq),
             op: Some(first.record.call.op.clone()),
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             evidence: row.made.iter().take(16).map(|made| evidence(facts, *made, "came to")).collect(),
             culprits,
         })

@@ -5,12 +5,12 @@ use crate::claim::deed_text::{FIX_EXTRA, fix_skipped};
 use crate::claim::difference_text::{fix_of, kind_of};
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_counts;
 use crate::facts::program_order;
 use crate::facts::program_order::odd_ones;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
-use crate::report::Certainty;
 use crate::rules::out_of_step::{FIX_GROUP, instead, tell};
 use crate::words::since;
 use lockstep_core::group::GroupId;
@@ -64,7 +64,7 @@ fn blame(facts: &Facts<'_, '_>, first: &Claim, rank: GlobalRank, seen: Vec<Made<
         message: first.message.said.clone().into(),
         culprits: vec![rank],
         also_victims: victims,
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         evidence: shown.collect(),
         ..first.clone()
     }
@@ -108,7 +108,7 @@ fn by_calls(facts: &Facts<'_, '_>, first: &Claim, all: &[GlobalRank]) -> Option<
             ..claim
         },
     };
-    claim.certainty = claim.certainty.max(Certainty::Likely);
+    claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
     Some(claim)
 }
 

@@ -4,13 +4,13 @@
 use crate::claim::Claim;
 use crate::claim::message::Message;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::other_sources::{OtherSources, UnreadableDump};
 use crate::kinds::Kind;
-use crate::report::Certainty;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallLog;
-use lockstep_formats::job_log::{Said, Statement, is_world};
+use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout, is_world};
 use std::collections::BTreeSet;
 
 /// Ranks whose last calls in NCCL's log are told.
@@ -27,6 +27,7 @@ pub(crate) fn explain(facts: &Facts<'_, '_>, claims: &mut [Claim]) {
             victims.extend(missing.also_victims.iter().copied());
             victims.retain(|rank| !missing.culprits.contains(rank));
             take_out_explained(missing, victims.len(), sources, facts.job.log.world_size);
+            still_connected(missing, &victims.into_iter().collect(), &sources.heard);
         }
     }
 }
@@ -41,7 +42,7 @@ fn unreadable(missing: &mut Claim, dumps: &[UnreadableDump]) {
              it may have been in that call as well.",
             dump.rank, dump.file_name
         ));
-        missing.certainty = Certainty::Undecidable;
+        missing.alternatives = Alternatives::AsLikely;
         "Copy the dump again from where the rank wrote it, as a whole. If there is no more of it, look at \
          the end of the rank's own log."
             .clone_into(&mut missing.fix);
@@ -101,6 +102,37 @@ fn take_out_explained(missing: &mut Claim, victims: usize, sources: &OtherSource
     }
 }
 
+/// Makes it the finding of ranks that were there and never came, where the ranks that waited for them gave up by a
+/// timeout, and none by a connection that closed: the system closes the connections of a process that ends.
+fn still_connected(missing: &mut Claim, victims: &BTreeSet<GlobalRank>, heard: &Heard) {
+    let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
+    let mut timed_out = BTreeSet::new();
+    for it in heard.statements.iter().filter(gave_up) {
+        match &it.said {
+            Said::GaveUp { error, .. } if is_timeout(error) => drop(timed_out.insert(it.rank)),
+            _ => return,
+        }
+    }
+    let waited: Vec<GlobalRank> = timed_out.intersection(victims).copied().collect();
+    let spoke = |rank: &GlobalRank| heard.statements.iter().any(|it| it.rank == *rank);
+    let open = missing.open() == Alternatives::AsLikely;
+    if waited.is_empty() || open || missing.culprits.iter().any(spoke) {
+        return;
+    }
+    let who = words::ranks(&missing.culprits);
+    let (was, its) = if missing.culprits.len() == 1 { ("was", "its") } else { ("were", "their") };
+    missing.kind = Kind::RankNeverJoined;
+    missing.message.guess = None;
+    missing.message.added.push(format!(
+        "By the log, {} timed out, and no connection was closed, as those of a process that ends are: most likely \
+         {who} {was} still there and never came to that call, or {its} machine is gone.",
+        words::ranks(&waited)
+    ));
+    "Look at what the rank does before that call: a data loader or a checkpoint that blocks, a branch around the \
+     call, a device that does not answer. py-spy dump --pid shows the line, if the process is still there."
+        .clone_into(&mut missing.fix);
+}
+
 /// Makes those of the culprits victims of which this holds, if it does of some and not of all: which these are.
 fn take_out(claim: &mut Claim, holds: impl Fn(&GlobalRank) -> bool) -> Option<Vec<GlobalRank>> {
     let (out, culprits): (Vec<GlobalRank>, Vec<GlobalRank>) =
@@ -117,7 +149,7 @@ fn take_out(claim: &mut Claim, holds: impl Fn(&GlobalRank) -> bool) -> Option<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_formats::job_log::{Heard, read};
+    use lockstep_formats::job_log::read;
 
     #[test]
     fn who_left_no_dump_and_says_that_it_waited_is_no_culprit() {
@@ -128,7 +160,7 @@ mod tests {
             group: None,
             seq: Some(12),
             op: None,
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             message: "They crashed.".to_owned().into(),
             fix: String::new(),
             evidence: Vec::new(),
@@ -154,5 +186,44 @@ mod tests {
         for (seq, ranks) in [(11, &[0][..]), (12, &[1, 3]), (12, &[0, 2])] {
             assert_eq!(judged(seq, ranks).1, 2, "{seq} {ranks:?}");
         }
+    }
+
+    /// gloo raises on the others at once where a process ends; where one stays away they time out.
+    #[test]
+    fn who_kept_its_connections_was_still_there() {
+        let missing = Claim {
+            kind: Kind::RankMissing,
+            culprits: vec![GlobalRank(2)],
+            also_victims: Vec::new(),
+            group: None,
+            seq: Some(12),
+            op: None,
+            alternatives: Alternatives::LessLikely,
+            message: "Nothing was recorded of rank 2.".to_owned().into(),
+            fix: String::new(),
+            evidence: Vec::new(),
+        };
+        let raises = |rank: u32, error: &str| {
+            format!(
+                "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/job/a.py\", line 3, in \
+                 f\n[rank{rank}]: RuntimeError: [/gloo/transport/tcp/{error}\n"
+            )
+        };
+        let late = "unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete";
+        let closed = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
+        let victims = [0, 1, 3].map(GlobalRank).into();
+        let judged = |text: String, alternatives: Alternatives| {
+            let log = read(text.as_bytes());
+            let mut claim = Claim { alternatives, ..missing.clone() };
+            still_connected(&mut claim, &victims, &Heard::of([("a.log", &log, None)]));
+            (claim.kind, claim.culprits.len())
+        };
+        let all_late = || raises(0, late) + &raises(1, late) + &raises(3, late);
+        let likely = Alternatives::LessLikely;
+        assert_eq!(judged(all_late(), likely), (Kind::RankNeverJoined, 1));
+        assert_eq!(judged(raises(0, late) + &raises(1, closed), likely).0, Kind::RankMissing);
+        assert_eq!(judged(String::new(), likely).0, Kind::RankMissing);
+        assert_eq!(judged(all_late() + &raises(2, late), likely).0, Kind::RankMissing);
+        assert_eq!(judged(all_late(), Alternatives::AsLikely).0, Kind::RankMissing);
     }
 }

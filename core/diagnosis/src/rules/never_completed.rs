@@ -3,10 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::rules::dropped_calls;
 use crate::rules::stuck_inside;
 use crate::words;
@@ -78,7 +78,7 @@ pub(crate) fn never_completed(
         group: Some(first.group),
         seq: Some(first.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: if timed_out { Certainty::Likely } else { Certainty::Undecidable },
+        alternatives: if timed_out { Alternatives::LessLikely } else { Alternatives::AsLikely },
         message: format!(
             "{} all made {call}, {with} either the network or a device stalled, or the job was still \
              running when this was recorded.",
@@ -117,7 +117,7 @@ fn alone(facts: &Facts<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Claim {
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: format!(
             "Rank {} is the only one seen in {}, and waits there: whoever else is in that group has not \
              come.{elsewhere} gloo does not record who is in a group. Either one of the others left the \
@@ -198,7 +198,7 @@ fn ended_on_some(
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: format!(
             "All ranks made {}. It ended on {}, who called nothing behind it, and {} wait{} in it. Either \
              {either}, or the job was still running when this was recorded.",

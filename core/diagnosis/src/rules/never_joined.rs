@@ -4,6 +4,7 @@
 use crate::claim::deed_text::{FIX_UNUSED, fix_skipped, skipped, unused};
 use crate::claim::message::{Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Reason;
 use crate::facts::loops::{alike_since, fix_loop, left_out};
 use crate::facts::pauses;
@@ -13,7 +14,7 @@ use crate::facts::tally::Tally;
 use crate::facts::{Facts, device_stall, full_rows, idle, rows_without};
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made, Row};
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::ddp_models;
 use crate::rules::ddp_passes;
 use crate::rules::ddp_waits;
@@ -104,12 +105,19 @@ fn was_on_its_way(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     !told_by_plan
 }
 
-/// The finding of ranks that never made a call in which others wait.
+/// The finding of ranks that never made a call in which others wait, with the lines of their stacks.
 pub(crate) fn never_joined(
     facts: &Facts<'_, '_>,
     culprits: &[GlobalRank],
     row: &Row<'_>,
 ) -> Option<Claim> {
+    let mut claim = by_calls(facts, culprits, row)?;
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
+}
+
+/// The finding as the calls tell it.
+fn by_calls(facts: &Facts<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -> Option<Claim> {
     let job = facts.job;
     let log = job.log;
     let waiting = row.waiting();
@@ -131,16 +139,16 @@ pub(crate) fn never_joined(
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: if job.members_are_worked_out(row.group)
+        alternatives: if job.members_are_worked_out(row.group)
             && job.last_call(row.group, first).is_none()
             // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
             || culprits.iter().any(|rank| full_rows(facts, *rank).next().is_some())
             || culprits.iter().any(|rank| send_recv_pairs::stands_in_one(facts, *rank))
             || culprits.iter().filter_map(|rank| job.rank(*rank)).any(|own| !own.unended.is_empty())
         {
-            Certainty::Likely
+            Alternatives::LessLikely
         } else {
-            Certainty::Certain
+            Alternatives::None
         },
         message: String::new().into(),
         fix: String::new(),
@@ -183,9 +191,9 @@ pub(crate) fn never_joined(
         return Some(Claim {
             kind: Kind::RankMissing,
             also_victims: others,
-            certainty: match row.absent.is_empty() && (out.is_empty() || gloo) {
-                true => Certainty::Likely,
-                false => Certainty::Undecidable,
+            alternatives: match row.absent.is_empty() && (out.is_empty() || gloo) {
+                true => Alternatives::LessLikely,
+                false => Alternatives::AsLikely,
             },
             message: Message {
                 said: format!(
@@ -216,7 +224,7 @@ pub(crate) fn never_joined(
     {
         let claim = Claim {
             kind,
-            certainty: Certainty::Likely,
+            alternatives: Alternatives::LessLikely,
             message: format!("{who} never called {call}; {there}. {why}").into(),
             fix: fix.to_owned(),
             evidence: shown,
@@ -252,8 +260,8 @@ pub(crate) fn never_joined(
         false => tally.tells(),
     };
     let (tie, or) = match told {
-        true => (Certainty::Certain, String::new()),
-        false => (Certainty::Likely, or_too_many(row, culprits, &tally)),
+        true => (Alternatives::None, String::new()),
+        false => (Alternatives::LessLikely, or_too_many(row, culprits, &tally)),
     };
     match why {
         Reason::Skipped(mut deed) => {
@@ -262,7 +270,7 @@ pub(crate) fn never_joined(
                     .filter(|wrong| wrong.meant == Some(row.group)),
                 _ => None,
             };
-            deed.certainty = deed.certainty.max(tie);
+            deed.alternatives = deed.alternatives.max(tie);
             let then = if deed.seq == row.seq {
                 let finished = finished(job, culprits).unwrap_or_default();
                 format!("{} there.{finished}", capital(&waits(&waiting)))
@@ -277,7 +285,7 @@ pub(crate) fn never_joined(
                 kind: Kind::OpSkipped,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
-                certainty: deed.certainty,
+                alternatives: deed.alternatives,
                 message: match &wrong {
                     Some(wrong) => {
                         format!("{} {} {then}", wrong.said, skipped(&who, &deed, &group))
@@ -299,7 +307,7 @@ pub(crate) fn never_joined(
                 kind: Kind::DdpUnusedParameters,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
-                certainty: deed.certainty,
+                alternatives: deed.alternatives,
                 message: format!("{} {there}.", unused(&who, &deed, &group)).into(),
                 fix: FIX_UNUSED.to_owned(),
                 evidence: shown,
@@ -318,7 +326,7 @@ pub(crate) fn never_joined(
                 )
                 .into(),
                 fix: fix_loop(ddp).to_owned(),
-                certainty: base.certainty.max(tie).max(Certainty::Likely),
+                alternatives: base.alternatives.max(tie).max(Alternatives::LessLikely),
                 evidence: shown,
                 ..base
             };
@@ -363,13 +371,13 @@ pub(crate) fn never_joined(
     };
     // Of programs that are alike, whoever is not there is late.
     let (sure, or) = match log.plan.is_some() {
-        true => (Certainty::Certain, String::new()),
+        true => (Alternatives::None, String::new()),
         false => (tie, or),
     };
     Some(Claim {
         message: format!("{who} never called {call}; {there}.{stands}{alike}{or}").into(),
         fix: fix_never_joined(facts, first, made),
-        certainty: base.certainty.max(sure),
+        alternatives: base.alternatives.max(sure),
         evidence: shown,
         ..base
     })

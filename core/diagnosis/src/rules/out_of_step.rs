@@ -6,6 +6,7 @@ use crate::claim::deed_text::{
     FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_skipped, skipped, swapped, unused,
 };
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::broken_habit;
 use crate::facts::call_counts;
 use crate::facts::deed::{Deed, Reason};
@@ -20,7 +21,6 @@ use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::graph::Sink;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::rules::queued_behind;
 use crate::words;
 use crate::words::{at_line, cap_ranks, since};
@@ -28,7 +28,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeSet;
 
-/// What to do about a call that a rank makes in another group than the others.
+/// The fix of a call that a rank makes in another group than the others.
 pub(crate) const FIX_GROUP: &str = "Pass the same group= on every rank at this line: look for a group that \
                          depends on the rank or the step, and for one that is left out, which means \
                          the default group.";
@@ -60,7 +60,7 @@ fn recorded(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     let Some(first) = odd.ranks.first().copied() else { return circle };
     let held = queued_behind::claim(facts, sink, &circle).filter(|held| held.culprits == odd.ranks);
     let mut claim = blame(circle, sink, &odd.ranks);
-    claim.certainty = Certainty::Likely;
+    claim.alternatives = Alternatives::LessLikely;
     // Behind a call in a circle nothing is seen in any case: it was on top, or its group left out, only if it
     // is the default one's.
     let other = program_order::in_another_group(job, first, odd.model)
@@ -87,7 +87,7 @@ fn recorded(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     }
     // Nothing in that group is seen of it behind the call that it left out, and little in others.
     let may_come = match &why {
-        Reason::Skipped(deed) if deed.certainty != Certainty::Certain => {
+        Reason::Skipped(deed) if deed.alternatives != Alternatives::None => {
             job.last_call(group, first).and_then(|last| last.seq).is_none_or(|last| last < deed.seq)
         }
         _ => false,
@@ -99,7 +99,7 @@ fn recorded(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     };
     let mut claim = tell(facts, claim, &odd.ranks, group, why);
     if !odd.sure {
-        claim.certainty = claim.certainty.max(Certainty::Likely);
+        claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
     }
     if may_come {
         claim.message.said += queued_behind::MAY_COME;
@@ -125,7 +125,7 @@ fn alone(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
         words::call(job.log, made)
     );
     let mut claim = blame(circle, sink, &waiting);
-    claim.certainty = Certainty::Likely;
+    claim.alternatives = Alternatives::LessLikely;
     claim.group = Some(row.group);
     (claim.seq, claim.op) = (Some(row.seq), Some(made.record.call.op.clone()));
     claim.message.said = since(&said, &claim.message.said);
@@ -137,7 +137,7 @@ fn miscounted(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Option<Clai
     let job = facts.job;
     let odd = call_counts::odd_one(job, &facts.graph.tightest(sink).ranks)?;
     let mut claim = blame(circle.clone(), sink, &[odd.rank]);
-    claim.certainty = Certainty::Likely;
+    claim.alternatives = Alternatives::LessLikely;
     claim.message.said = since(&odd.said, &circle.message.said);
     let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     // It has gone on without a call in which others wait.
@@ -155,7 +155,7 @@ fn miscounted(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Option<Clai
 /// A circle between whose sides nothing decides: that they wait for each other is certain, and who of
 /// them is to blame is not.
 fn either(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
-    if circle.certainty != Certainty::Certain {
+    if circle.alternatives != Alternatives::None {
         return circle;
     }
     let tight = facts.graph.tightest(sink);
@@ -172,7 +172,7 @@ fn either(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
         }
     };
     let message = circle.message.said + said;
-    Claim { certainty: Certainty::Likely, message: message.into(), ..circle }
+    Claim { alternatives: Alternatives::LessLikely, message: message.into(), ..circle }
 }
 
 /// `Rank 2 called all_reduce #1 of default_pg (train.py:9) where rank 0 called all_reduce #2 of tp
@@ -222,18 +222,18 @@ fn planned(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
             let first = why(astray.ranks.first()?);
             let few = astray.ranks.len() <= ALIKE;
             let alike = few && astray.ranks.iter().skip(1).all(|rank| why(rank).same(&first));
-            let why = if alike { first.at_most(astray.certainty) } else { Reason::Other };
+            let why = if alike { first.at_most(astray.alternatives) } else { Reason::Other };
             Some((group, astray, why))
         })
         .collect();
-    found.sort_by_key(|(_, astray, why)| (*why == Reason::Other, astray.certainty));
+    found.sort_by_key(|(_, astray, why)| (*why == Reason::Other, astray.alternatives));
     let Some((group, astray, why)) = found.first().cloned() else {
         // All make the same calls of each group, and few take their groups in another order.
         let Some(odd) = odd_ones(job, &sink.ranks) else { return tied(facts, sink, circle) };
-        return Claim { certainty: Certainty::Likely, ..blame(circle, sink, &odd.ranks) };
+        return Claim { alternatives: Alternatives::LessLikely, ..blame(circle, sink, &odd.ranks) };
     };
     let mut claim = blame(circle, sink, &astray.ranks);
-    claim.certainty = astray.certainty;
+    claim.alternatives = astray.alternatives;
     let of = |found: &(GroupId, Astray, Reason)| found.1.ranks == astray.ranks;
     let single = |deed: &Deed| deed.count == 1;
     let added = found.iter().filter(|found| of(found)).find_map(|found| match &found.2 {
@@ -263,9 +263,9 @@ fn planned(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
         claim.op = Some(own.op);
         return other_group(claim, called, &said);
     }
-    let certainty = claim.certainty;
+    let alternatives = claim.alternatives;
     let mut claim = tell(facts, claim, &astray.ranks, group, why);
-    claim.certainty = claim.certainty.max(certainty);
+    claim.alternatives = claim.alternatives.max(alternatives);
     claim
 }
 
@@ -293,7 +293,7 @@ fn tied(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
          other makes some too many, and nothing tells which.",
         circle.message.said
     );
-    Claim { certainty: Certainty::Undecidable, message: message.into(), ..circle }
+    Claim { alternatives: Alternatives::AsLikely, message: message.into(), ..circle }
 }
 
 /// Where a rank never came to a call since it left out one of that group before, as its calls in all its groups
@@ -318,8 +318,11 @@ pub(crate) fn skipped_among_groups(
     }
 }
 
-/// The circle as the fault of a rank that takes its groups as it never has: a condition leaves a call out more
-/// often than it turns two around.
+/// The circle as the fault of a rank that takes its groups as it never has.
+///
+/// It left a call out, or made the two in the other order, and its calls look the same. A call of all members of
+/// the other group and more ends what they do together: a rank that has come to it left the earlier call out. Of
+/// two groups that share some members, each rank orders the calls for itself: all that is sure is the circle.
 fn as_never(
     facts: &Facts<'_, '_>,
     circle: Claim,
@@ -333,16 +336,33 @@ fn as_never(
     let mut rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     let due = rows.find(|row| row.group == broken.due && row.lacks(broken.rank));
     let made = due.and_then(|row| row.made.iter().find(|made| made.pending()));
-    let Some(made) = made else {
+    let nested = sink
+        .rows
+        .iter()
+        .filter_map(|at| job.rows.get(*at))
+        .all(|row| row.group == broken.due || is_within(job, broken.due, row.group));
+    let Some(made) = made.filter(|_| nested) else {
         let left_out = words::uncapital(&fix_skipped(false));
         let fix = format!("{order} If it left a call out: {left_out}");
-        return Claim { certainty: Certainty::Likely, message: message.into(), fix, ..circle };
+        return Claim {
+            alternatives: Alternatives::LessLikely,
+            message: message.into(),
+            fix,
+            ..circle
+        };
     };
     let deed = Deed::of(job, made.record, made.rank);
-    let circle = Claim { certainty: Certainty::Likely, message: message.into(), ..circle };
+    let circle =
+        Claim { alternatives: Alternatives::LessLikely, message: message.into(), ..circle };
     let mut claim = tell(facts, circle, &[broken.rank], broken.due, Reason::Skipped(deed));
     claim.fix += &format!(" If it makes the two in the other order: {}", words::uncapital(&order));
     claim
+}
+
+/// True if all members of a group are members of another one.
+fn is_within(job: &Job<'_>, inner: GroupId, outer: GroupId) -> bool {
+    let (Some(inner), Some(outer)) = (job.group(inner), job.group(outer)) else { return false };
+    inner.ranks().iter().all(|rank| outer.group_rank(*rank).is_some())
 }
 
 /// The circle as the fault of some of its ranks.
@@ -388,7 +408,7 @@ pub(crate) fn tell(
         }
         Reason::LeftLoop { ddp, short_by, .. } => {
             let said = format!("{who} left a loop before the others{}.", left_out(short_by));
-            claim.certainty = claim.certainty.max(Certainty::Likely);
+            claim.alternatives = claim.alternatives.max(Alternatives::LessLikely);
             let kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
             (kind, said, fix_loop(ddp).to_owned(), None)
         }
@@ -397,7 +417,7 @@ pub(crate) fn tell(
     claim.kind = kind;
     claim.group = Some(group);
     if let Some(deed) = deed {
-        (claim.seq, claim.certainty) = (Some(deed.told_seq()), deed.certainty);
+        (claim.seq, claim.alternatives) = (Some(deed.told_seq()), deed.alternatives);
         claim.op = Some(deed.op);
     }
     claim.message.said = since(&said, &claim.message.said);

@@ -2,9 +2,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::Made;
-use crate::report::Certainty;
 use crate::rules::on_gloo;
 use crate::words;
 use lockstep_core::dtype::Dtype;
@@ -36,7 +36,7 @@ pub(crate) fn p2p_sizes(facts: &Facts<'_, '_>) -> Vec<Claim> {
             group: Some(got.group),
             seq: pending.made.record.seq,
             op: Some(got.op.clone()),
-            certainty: Certainty::Certain,
+            alternatives: Alternatives::None,
             message: format!(
                 "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.{}",
                 send.rank,
@@ -75,7 +75,7 @@ pub(crate) fn tags(facts: &Facts<'_, '_>, send: Made<'_>, receive: Made<'_>) -> 
         group: Some(sends.group),
         seq: send.record.seq,
         op: Some(sends.op.clone()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: format!(
             "Rank {} sends to rank {} with tag {} in {}, and rank {} receives from it with tag {} \
              in {}: they never meet.",

@@ -6,6 +6,7 @@
 use crate::claim::Claim;
 use crate::claim::deed_text::{fix_skipped, skipped};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;
 use crate::facts::loops::alike_since;
 use crate::facts::pauses::{pause, unbroken_since};
@@ -13,7 +14,6 @@ use crate::facts::program_order::all_of;
 use crate::kinds::Kind;
 use crate::model::graph::Sink;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s, since};
 use lockstep_core::rank::GlobalRank;
@@ -65,7 +65,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Optio
             group: Some(first.group),
             seq: Some(first.seq),
             op: Some(op.clone()),
-            certainty: Certainty::Undecidable,
+            alternatives: Alternatives::AsLikely,
             message: since(&said, &circle.message.said).into(),
             ..circle.clone()
         });
@@ -95,7 +95,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Optio
         group: Some(first.group),
         seq: Some(deed.told_seq()),
         op: Some(op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: (since(&said, &circle.message.said) + MAY_COME).into(),
         fix: fix_skipped(deed.ddp),
         ..circle.clone()

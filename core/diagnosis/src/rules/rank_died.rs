@@ -2,10 +2,11 @@
 
 use crate::claim::deed_text::FIX_UNUSED;
 use crate::claim::{Claim, evidence, no_call};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::ddp_models;
 use crate::rules::ddp_models::Sides;
 use crate::rules::on_gloo;
@@ -136,7 +137,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
         group: call.map(|made| made.record.call.group),
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: format!("{who} died{at}: {}{stood}{waiting}{others}", sentence(&how)).into(),
         fix: fix.to_owned(),
         evidence: shown,
@@ -171,7 +172,7 @@ fn models_differ(
         group: call.map(|made| made.record.call.group),
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
-        certainty: if sides.tie { Certainty::Undecidable } else { Certainty::Certain },
+        alternatives: if sides.tie { Alternatives::AsLikely } else { Alternatives::None },
         message: format!(
             "The ranks gave DDP different models: {}.{tie} Its constructor ended the job: \"{}\"",
             sides.said,

@@ -2,10 +2,10 @@
 
 use crate::claim::message::{Doubt, Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::rules::unanswered_message::unanswered;
 use crate::words;
 use crate::words::{cap_ranks, ranks};
@@ -63,16 +63,16 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
     let mut culprits: Vec<GlobalRank> = lost.iter().chain(either).copied().collect();
     culprits.sort_unstable();
     let victims = partners.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
-    Some(Claim {
+    let mut claim = Claim {
         kind: Kind::RankMissing,
         culprits,
         also_victims: victims,
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
-        certainty: match all || !missed.is_empty() {
-            true => Certainty::Undecidable,
-            false => Certainty::Likely,
+        alternatives: match all || !missed.is_empty() {
+            true => Alternatives::AsLikely,
+            false => Alternatives::LessLikely,
         },
         message: Message {
             said: format!(
@@ -93,7 +93,9 @@ fn lost_with(facts: &Facts<'_, '_>, lost: &[GlobalRank]) -> Option<Claim> {
             .map(|made| evidence(facts, *made, "last called"))
             .chain(lost.iter().take(16).map(|rank| no_call(*rank, "left no dump")))
             .collect(),
-    })
+    };
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
 }
 
 /// Makes findings of ranks of whom nothing was recorded no surer than what else is wrong lets them be:
@@ -108,20 +110,20 @@ pub(crate) fn doubt(claims: &mut [Claim]) {
                 | Kind::CallNeverCompleted
                 | Kind::RunFailed
         );
-        !none && claim.sure() != Certainty::Undecidable
+        !none && claim.open() != Alternatives::AsLikely
     };
     if !claims.iter().any(reason) {
         return;
     }
     let sure = |claim: &&mut Claim| {
-        claim.kind == Kind::RankMissing && claim.sure() != Certainty::Undecidable
+        claim.kind == Kind::RankMissing && claim.open() != Alternatives::AsLikely
     };
     for claim in claims.iter_mut().filter(sure) {
         let text = format!(
             "But what else is told is reason enough for a hang: whether {} came cannot be told.",
             ranks(&claim.culprits)
         );
-        claim.doubt(Doubt::not_seen(Certainty::Undecidable, text));
+        claim.doubt(Doubt::not_seen(Alternatives::AsLikely, text));
     }
 }
 
@@ -157,13 +159,13 @@ pub(crate) fn not_needed(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Clai
         ),
     };
     let seen = call.map(|made| evidence(facts, *made, "waits in"));
-    Some(Claim {
+    let mut claim = Claim {
         kind: Kind::RankMissing,
         also_victims: waiting.into_iter().collect(),
         group: call.map(|made| made.record.call.group),
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: message.into(),
         fix: "Add the missing dumps if they exist; a rank without one may have crashed before it \
               could write: look at the end of its log."
@@ -175,5 +177,7 @@ pub(crate) fn not_needed(facts: &Facts<'_, '_>, claims: &[Claim]) -> Option<Clai
             .chain(seen)
             .collect(),
         culprits: missing,
-    })
+    };
+    claim.add_stacks(facts.other_sources);
+    Some(claim)
 }

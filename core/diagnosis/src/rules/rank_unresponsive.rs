@@ -3,8 +3,9 @@
 
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words;
 use crate::words::s;
 use lockstep_core::plan::{Action, STOPPED};
@@ -90,7 +91,7 @@ fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
         group: made.map(|made| made.record.call.group),
         seq: made.and_then(|made| made.record.seq),
         op: made.map(|made| made.record.call.op.clone()),
-        certainty: if how == STOPPED { Certainty::Certain } else { Certainty::Likely },
+        alternatives: if how == STOPPED { Alternatives::None } else { Alternatives::LessLikely },
         message: message.into(),
         fix: FIX.to_owned(),
         evidence: vec![seen],

@@ -2,11 +2,11 @@
 //! tags: two calls that seem to meet may never.
 
 use crate::claim::{Claim, evidence};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::index::Made;
 use crate::model::messages::PendingP2p;
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{capital, waits};
 use lockstep_core::rank::GlobalRank;
@@ -72,9 +72,9 @@ pub(crate) fn never_completed(facts: &Facts<'_, '_>) -> Option<Claim> {
         group: Some(send.record.call.group),
         seq: send.record.seq,
         op: Some(send.record.call.op.clone()),
-        certainty: match log.outcome {
-            Outcome::TimedOut => Certainty::Likely,
-            _ => Certainty::Undecidable,
+        alternatives: match log.outcome {
+            Outcome::TimedOut => Alternatives::LessLikely,
+            _ => Alternatives::AsLikely,
         },
         message: format!(
             "Rank {} waits in {}, and rank {} in {}: they seem to meet, and neither saw its call end. \

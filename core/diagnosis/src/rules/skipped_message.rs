@@ -4,10 +4,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::graph::Sink;
 use crate::model::messages::{PendingP2p, peer};
-use crate::report::Certainty;
 use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallState;
@@ -44,9 +44,9 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink) -> Option<Claim> {
     let (Some(peer), 1) = (peers.first().copied(), peers.len()) else { return None };
     // Two that miss it are right; one may as well have made a call too many.
     let missed_by: BTreeSet<GlobalRank> = owed.iter().map(|pending| pending.made.rank).collect();
-    let (culprits, certainty) = match missed_by.len() {
-        1 => (missed_by.into_iter().chain([peer]).collect(), Certainty::Undecidable),
-        _ => (BTreeSet::from([peer]), Certainty::Likely),
+    let (culprits, alternatives) = match missed_by.len() {
+        1 => (missed_by.into_iter().chain([peer]).collect(), Alternatives::AsLikely),
+        _ => (BTreeSet::from([peer]), Alternatives::LessLikely),
     };
     let stands = stands_in(peer)?;
     let first = owed.first()?.made;
@@ -69,13 +69,13 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink) -> Option<Claim> {
         group: Some(first.record.call.group),
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
-        certainty,
+        alternatives,
         message: format!(
             "Rank {peer} went on to {}, while {}: {}.",
             words::call(log, stands),
             waits.join(", "),
-            match certainty {
-                Certainty::Likely => "it made fewer sends or receives than both of them count on",
+            match alternatives {
+                Alternatives::LessLikely => "it made fewer sends or receives than both of them count on",
                 _ => {
                     "it left a call out, or the other made one too many, which the recording cannot \
                      tell"

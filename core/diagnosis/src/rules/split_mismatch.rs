@@ -4,9 +4,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::rules::stuck_inside::{fitted_before, unequal_totals};
 use crate::words;
 use lockstep_core::collective::Collective;
@@ -72,9 +72,9 @@ fn claim(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
     }
     let all = disagreements.len();
     let odd = sides.iter().find(|(_, count)| all > 1 && **count == all).map(|(rank, _)| *rank);
-    let (culprits, certainty) = match odd {
-        Some(rank) => (vec![rank], Certainty::Likely),
-        None => (sides.keys().copied().collect(), Certainty::Undecidable),
+    let (culprits, alternatives) = match odd {
+        Some(rank) => (vec![rank], Alternatives::LessLikely),
+        None => (sides.keys().copied().collect(), Alternatives::AsLikely),
     };
     let log = facts.job.log;
     let more = match all - 1 {
@@ -100,7 +100,7 @@ fn claim(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(first.from.record.call.op.clone()),
-        certainty,
+        alternatives,
         message: format!(
             "In {} rank {} sends {} elements to rank {}, which expects {}.{more}{cut}{blame}",
             words::call(log, first.from),
@@ -128,7 +128,7 @@ fn claim(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
     })
 }
 
-/// What to do about splits that disagree.
+/// The fix of splits that disagree.
 const FIX: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: exchange \
                    the sizes with an all_to_all_single of one number a rank first, and build the \
                    output splits from what arrives.";

@@ -4,10 +4,11 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made};
 use crate::model::messages::PendingP2p;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words;
 use crate::words::{cap_ranks, duration};
 use lockstep_core::plan::remark::{Lost, LostWait};
@@ -252,7 +253,7 @@ fn elsewhere(plan: &Plan, losers: &BTreeMap<GlobalRank, Lose>, raised: &str) -> 
                prefix. A HashStore is a process's own.";
     let evidence = seen(plan, &sorted(&culprits), "waits");
     let made = claim(sorted(&culprits), victims, message, fix, evidence);
-    Claim { certainty: if tie { Certainty::Undecidable } else { Certainty::Certain }, ..made }
+    Claim { alternatives: if tie { Alternatives::AsLikely } else { Alternatives::None }, ..made }
 }
 
 fn claim(
@@ -269,7 +270,7 @@ fn claim(
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: message.into(),
         fix: fix.to_owned(),
         evidence,

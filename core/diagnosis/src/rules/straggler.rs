@@ -7,10 +7,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::arrival::{Arrival, NOISE_PS};
 use crate::kinds::Kind;
 use crate::model::index::{Job, Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::ranks;
 use lockstep_core::group::{GroupId, ProcessGroup};
@@ -355,7 +355,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, slow: &Straggler) -> Claim {
         group: Some(slow.group),
         seq: Some(slow.seq),
         op: seen.first().map(|made| made.record.call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         evidence: seen.into_iter().map(|made| evidence(facts, made, "came late to")).collect(),
         culprits: slow.ranks.clone(),
     }

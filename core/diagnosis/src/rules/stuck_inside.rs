@@ -3,10 +3,10 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::edit_distance::WINDOW;
 use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::cap_ranks;
 use lockstep_core::group::BackendName;
@@ -68,7 +68,7 @@ fn other_roots(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(op.to_owned()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: match culprits.as_slice() {
             [alone] => format!(
                 "Rank {alone} is stuck inside {}, {ended}. It may have named another root than they, \
@@ -111,7 +111,7 @@ fn other_splits(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: format!(
             "{} are stuck inside {}, which ended on the others, though as much is sent as received: \
              between some two ranks it does not fit. Recordings hold the sums of the splits only; \
@@ -166,7 +166,7 @@ pub(crate) fn odd_sizes(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} sends {} elements in {} and expects {}, all others {} and {}; until then all of them \
              always passed the same. Most likely what it exchanges with some other rank does not fit; \
@@ -184,7 +184,7 @@ pub(crate) fn odd_sizes(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Claim> {
     })
 }
 
-/// What to do about splits that disagree.
+/// The fix of splits that disagree.
 const FIX_SPLITS: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: \
                           exchange the sizes with an all_to_all_single of one number a rank first.";
 
@@ -247,19 +247,19 @@ pub(crate) fn unequal_totals(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Cla
         _ => Vec::new(),
     };
     let one_changed = before.is_some() && changed.len() == 1;
-    let (culprits, certainty) = match odd.is_empty() {
-        _ if one_changed => (changed, Certainty::Likely),
-        false => (odd, Certainty::Likely),
-        true => (row.waiting(), Certainty::Undecidable),
+    let (culprits, alternatives) = match odd.is_empty() {
+        _ if one_changed => (changed, Alternatives::LessLikely),
+        false => (odd, Alternatives::LessLikely),
+        true => (row.waiting(), Alternatives::AsLikely),
     };
-    let who = match certainty {
-        Certainty::Likely if one_changed => {
+    let who = match alternatives {
+        Alternatives::LessLikely if one_changed => {
             format!(
                 " {} passes other sizes than before, and all others the same.",
                 cap_ranks(&culprits)
             )
         }
-        Certainty::Likely => {
+        Alternatives::LessLikely => {
             format!(" {} passes other sizes than all others.", cap_ranks(&culprits))
         }
         _ => " Which rank's splits are wrong cannot be told from the sizes.".to_owned(),
@@ -271,7 +271,7 @@ pub(crate) fn unequal_totals(facts: &Facts<'_, '_>, row: &Row<'_>) -> Option<Cla
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty,
+        alternatives,
         message: format!(
             "In {} the ranks send {} elements together and expect {}.{who}",
             words::call(facts.job.log, *made),

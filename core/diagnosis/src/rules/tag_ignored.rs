@@ -3,8 +3,9 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::work_dropped::of_rank;
 use crate::words::at_line;
 use lockstep_core::plan::remark::Remark;
@@ -45,7 +46,7 @@ pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
         group: None,
         seq: None,
         op: Some("recv".to_owned()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: first?.into(),
         fix: "Make the sends and receives of the two ranks in the same order on both sides. gloo and MPI match by \
               tag, NCCL does not."

@@ -4,6 +4,7 @@ use crate::claim::deed_text::fix_skipped;
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::ddp_pass::one_pass;
 use crate::facts::deed::Reason;
 use crate::facts::loops::fix_loop;
@@ -12,7 +13,6 @@ use crate::facts::reason::reason;
 use crate::facts::row_mismatch::{MAX_SIDES, Side};
 use crate::kinds::Kind;
 use crate::model::index::Row;
-use crate::report::Certainty;
 use crate::rules::ddp_passes;
 use crate::words;
 use crate::words::{cap_ranks, ranks};
@@ -84,7 +84,7 @@ pub(crate) fn tie(facts: &Facts<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
+        alternatives: Alternatives::AsLikely,
         message: String::new().into(),
         fix: fix_of(difference).to_owned(),
         evidence: shown,

@@ -1,11 +1,11 @@
 //! Findings of sends and receives that nobody answers.
 
 use crate::claim::{Claim, evidence};
+use crate::facts::alternatives::Alternatives;
 use crate::facts::{Facts, idle};
 use crate::kinds::Kind;
 use crate::model::index::window_begins_after;
 use crate::model::messages::{PendingP2p, complete};
-use crate::report::Certainty;
 use crate::words;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -39,7 +39,7 @@ pub(crate) fn silent(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
         group: Some(call.group),
         seq: first.made.record.seq,
         op: Some(call.op.clone()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: format!(
             "Rank {rank} waits in {}, and rank {} has no {answer} left that would meet it.",
             words::call(log, first.made),
@@ -81,7 +81,7 @@ fn crossed(facts: &Facts<'_, '_>, rank: GlobalRank, expected: &PendingP2p<'_>) -
         group: Some(mine.group),
         seq: own.made.record.seq,
         op: Some(mine.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "Rank {rank} waits in {} for rank {}, which has no {answer} left that would meet it, while rank \
              {their} waits in {}, which no call of rank {rank}'s meets. Most likely rank {rank}'s {} names \
@@ -116,7 +116,7 @@ fn both_wait(facts: &Facts<'_, '_>, own: &PendingP2p<'_>, other: &PendingP2p<'_>
         group: Some(one.record.call.group),
         seq: one.record.seq,
         op: Some(one.record.call.op.clone()),
-        certainty: Certainty::Certain,
+        alternatives: Alternatives::None,
         message: format!(
             "Ranks {} and {} wait for each other, and neither has a call left that would meet the \
              other's: rank {} waits in {}, rank {} in {}.",
@@ -197,10 +197,10 @@ pub(crate) fn unanswered(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Clai
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
-        certainty: match own {
-            Some(_) if dropped => Certainty::Undecidable,
-            Some(_) if !either => Certainty::Certain,
-            _ => Certainty::Likely,
+        alternatives: match own {
+            Some(_) if dropped => Alternatives::AsLikely,
+            Some(_) if !either => Alternatives::None,
+            _ => Alternatives::LessLikely,
         },
         message: format!("{what} rank {} waits in {call}.{ended}{or}", made.rank).into(),
         fix: if in_store {
@@ -268,7 +268,7 @@ fn too_many(facts: &Facts<'_, '_>, pending: &PendingP2p<'_>) -> Claim {
         group: Some(call.group),
         seq: pending.made.record.seq,
         op: Some(call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "Rank {rank} waits in {} for rank {peer}, which never answers. Ranks in their places in other \
              groups of the kind have ended with as many calls as rank {peer} made: most likely rank \

@@ -5,8 +5,8 @@
 use crate::claim::deed_text::FIX_EXTRA;
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
@@ -46,7 +46,7 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, known: &[Claim]) -> Vec<Claim> {
             group: Some(row.group),
             seq: Some(row.seq),
             op: Some(made.record.call.op.clone()),
-            certainty: if tie { Certainty::Undecidable } else { Certainty::Likely },
+            alternatives: if tie { Alternatives::AsLikely } else { Alternatives::LessLikely },
             message: format!(
                 "{} made {call}, and {} never did. Here what is sent goes on its way and everybody comes to \
                  an end; in PyTorch the call raises when nobody takes it until its timeout, or when the \

@@ -3,9 +3,9 @@
 
 use crate::claim::{Claim, evidence};
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::index::{Made, Row};
-use crate::report::Certainty;
 use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::rank::GlobalRank;
@@ -73,7 +73,7 @@ pub(crate) fn alone_in_groups(facts: &Facts<'_, '_>, explained: bool) -> Option<
         group: Some(first.record.call.group),
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         fix: "Call the groups in the same order on every rank that is in several of them."
             .to_owned(),
         evidence: seen.iter().map(|made| evidence(facts, *made, "waits in")).collect(),

@@ -3,8 +3,9 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::words;
 use crate::words::{at_line, cap_ranks, s};
 use lockstep_core::plan::remark::Remark;
@@ -46,7 +47,7 @@ pub(crate) fn claims(facts: &Facts<'_, '_>) -> Vec<Claim> {
 
 fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<Claim> {
     let (who, place) = (cap_ranks(ranks), at_line(line.clone()));
-    let (op, certainty, message, fix) = match remark {
+    let (op, alternatives, message, fix) = match remark {
         Remark::NewGroup { .. }
         | Remark::TagIgnored { .. }
         | Remark::NotReduced { .. }
@@ -54,7 +55,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         | Remark::Assumed { .. } => return None,
         Remark::Failed { call, error } => (
             call,
-            Certainty::Certain,
+            Alternatives::None,
             format!(
                 "{} of {} failed{place}: {}. Nobody waits for its work, so nothing raises that, and \
                  the tensor holds what it held before. Only a barrier that finds the call still \
@@ -68,7 +69,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         ),
         Remark::Left { call } => (
             call,
-            Certainty::Likely,
+            Alternatives::LessLikely,
             format!(
                 "{who} never wait{} for the work of {call}{place}, nor for anything behind it: on \
                  gloo its process may end before the {} is carried out, and its peer then raises \
@@ -80,7 +81,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         ),
         Remark::Unheld { call, name } => (
             call,
-            Certainty::Likely,
+            Alternatives::LessLikely,
             format!(
                 "The work that {call} returns{place} is held by {name} alone, which on {} gets \
                  another value, or ends with its function, before anything waits for it. {}",
@@ -94,7 +95,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         ),
         Remark::Dropped { call } => (
             call,
-            Certainty::Likely,
+            Alternatives::LessLikely,
             format!(
                 "{who} let{} go of the work that {call} returns{place}, and nothing else holds it. \
                  {}",
@@ -121,7 +122,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
         group: None,
         seq: None,
         op: Some(op.clone()),
-        certainty,
+        alternatives,
         message: message.into(),
         fix,
         evidence: shown.collect(),

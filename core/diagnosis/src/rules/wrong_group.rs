@@ -4,6 +4,7 @@
 
 use crate::claim::Claim;
 use crate::facts::Facts;
+use crate::facts::alternatives::Alternatives;
 use crate::facts::call_counts;
 use crate::facts::deed::Reason;
 use crate::facts::program_order;
@@ -11,7 +12,7 @@ use crate::facts::program_order::odd_ones;
 use crate::facts::row_mismatch::Decided;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Row};
-use crate::report::{Certainty, Evidence};
+use crate::report::Evidence;
 use crate::rules::out_of_step::{FIX_GROUP, in_another};
 use crate::words;
 use crate::words::{at_line, cap_ranks, waits};
@@ -29,7 +30,7 @@ const ASKED: usize = 64;
 pub(crate) struct WrongGroup {
     /// `Rank 2 called all_reduce #4 of tp (train.py:9) where rank 0 called all_reduce #3 of dp (…).`
     pub(crate) said: String,
-    /// What to do about it.
+    /// The fix of it.
     pub(crate) fix: String,
     /// Where it was made.
     pub(crate) group: GroupId,
@@ -40,7 +41,7 @@ pub(crate) struct WrongGroup {
     pub(crate) meant: Option<GroupId>,
     /// The number of theirs there.
     meant_seq: Option<u64>,
-    pub(crate) certainty: Certainty,
+    pub(crate) alternatives: Alternatives,
 }
 
 /// A finding of calls of `row` that differ, told as what `rank` did: a call on top in the one group, or left
@@ -55,8 +56,10 @@ pub(crate) fn differing(
 ) -> Option<Claim> {
     // That it made a call on top, or left one out, may be surer than in which group it was meant.
     let sure = match why {
-        Reason::Skipped(deed) | Reason::Extra(deed) => deed.certainty,
-        Reason::LeftLoop { .. } | Reason::StayedInLoop { .. } | Reason::Other => Certainty::Likely,
+        Reason::Skipped(deed) | Reason::Extra(deed) => deed.alternatives,
+        Reason::LeftLoop { .. } | Reason::StayedInLoop { .. } | Reason::Other => {
+            Alternatives::LessLikely
+        }
         Reason::Unused(_) | Reason::Swapped(_) | Reason::Replaced => return None,
     };
     let wrong = of(facts, rank, row)?;
@@ -68,9 +71,9 @@ pub(crate) fn differing(
         kind: if on_top { Kind::OpExtra } else { Kind::OpSkipped },
         seq: if on_top { wrong.seq } else { wrong.meant_seq },
         op: Some(wrong.op),
-        certainty: match facts.job.log.plan.is_some() {
-            true => wrong.certainty,
-            false => decided.at_most(wrong.certainty.min(sure)),
+        alternatives: match facts.job.log.plan.is_some() {
+            true => wrong.alternatives,
+            false => decided.at_most(wrong.alternatives.min(sure)),
         },
         message: wrong.said.into(),
         fix: wrong.fix,
@@ -96,7 +99,7 @@ pub(crate) fn by_count(
     Some(Claim {
         kind: Kind::OpExtra,
         culprits: waiting.clone(),
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
         message: format!(
             "{} made 1 call more of {} than {}, and 1 fewer of {}: most likely it made a call in the wrong \
              group. {} in {}.",
@@ -140,7 +143,7 @@ fn recorded(job: &Job<'_>, rank: GlobalRank, row: &Row<'_>) -> Option<WrongGroup
         op: own.record.call.op.clone(),
         meant: program_order::known_as(job, rank, theirs.record.call.group),
         meant_seq: theirs.record.seq,
-        certainty: Certainty::Likely,
+        alternatives: Alternatives::LessLikely,
     })
 }
 
@@ -224,9 +227,9 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
         meant: Some(program_order::known_as(job, rank, theirs.group)?),
         meant_seq: Some(meant_seq),
         // Of the ranks that were not asked nobody knows where they make it.
-        certainty: match others.len() + 1 == all && with * 2 > all {
-            true => Certainty::Certain,
-            false => Certainty::Likely,
+        alternatives: match others.len() + 1 == all && with * 2 > all {
+            true => Alternatives::None,
+            false => Alternatives::LessLikely,
         },
     })
 }
@@ -269,7 +272,7 @@ mod tests {
     fn what_only_some_were_asked_of_is_not_certain() {
         let small = told(ASKED as u32 + 1);
         assert_eq!((small.group, small.meant), (GroupId::WORLD, Some(GroupId(1))));
-        assert_eq!(small.certainty, Certainty::Certain);
-        assert_eq!(told(ASKED as u32 + 2).certainty, Certainty::Likely);
+        assert_eq!(small.alternatives, Alternatives::None);
+        assert_eq!(told(ASKED as u32 + 2).alternatives, Alternatives::LessLikely);
     }
 }

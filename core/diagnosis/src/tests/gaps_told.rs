@@ -236,11 +236,12 @@ fn a_receive_too_many_is_told_by_the_pipeline_beside_it() {
 /// for certain that the other one should not have sent once more.
 #[test]
 fn a_receive_from_any_source_took_what_another_waits_for() {
-    let waits = pending("barrier", 1);
+    // NCCL has no receive from any source.
+    let waits = pending("barrier", 1).gloo();
     let fake = Fake::new(4, std::slice::from_ref(&waits))
-        .rank(0, &[done("recv 0<-?", 8), pending("recv 0<-1", 8)])
-        .rank(1, &[done("send 1->0", 8), waits.clone()])
-        .rank(2, &[pending("send 2->0", 8)]);
+        .rank(0, &[done("recv 0<-?", 8).gloo(), pending("recv 0<-1", 8).gloo()])
+        .rank(1, &[done("send 1->0", 8).gloo(), waits.clone()])
+        .rank(2, &[pending("send 2->0", 8).gloo()]);
     let told = of_dumps(&fake);
     likely(&told, Kind::P2pMismatch, 0);
     assert_eq!(told.findings.len(), 1, "{}", told.to_text());

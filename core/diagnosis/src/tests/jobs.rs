@@ -173,7 +173,10 @@ fn a_log_tells_of_the_barrier_that_no_recorder_holds() {
         b"[rank0]: RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 3000 ms\n",
     );
     let heard = Heard::of([("log", &log, None)]);
-    let report = crate::diagnose_dumps(&read_files(case).unwrap(), heard, None);
+    let report = crate::diagnose_dumps(
+        &read_files(case).unwrap(),
+        OtherSources { heard, ..OtherSources::default() },
+    );
     assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![3])], "{}", report.to_text());
     let finding = &report.findings[0];
     assert_eq!(finding.certainty, Certain);

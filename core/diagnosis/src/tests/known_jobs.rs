@@ -36,6 +36,8 @@ fn the_first_finding_names_who_did_what_and_where() {
     use Read::{Dumps, DumpsAndLog, Log};
     let cases: &[(&str, Read, Kind, &[u32], &str)] = &[
         ("loader_t", Dumps, Kind::RankMissing, &[2], "loader.py:30"),
+        // The others timed out, and no connection was closed: the process was there.
+        ("loader_t", DumpsAndLog, Kind::RankNeverJoined, &[2], "loader.py:30"),
         ("killed_torchrun", DumpsAndLog, Kind::RankDied, &[3], "signals.py:20"),
         ("monitored", DumpsAndLog, Kind::RankNeverJoined, &[2], "monitored.py:19"),
         ("monitored", Log, Kind::RankNeverJoined, &[2], "monitored.py:19"),

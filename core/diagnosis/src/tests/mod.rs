@@ -18,6 +18,7 @@ mod moments;
 mod nccl;
 mod nccl_logs;
 mod one_f_one_b;
+mod other_backends;
 mod programs;
 mod recorded_jobs;
 mod reported_logs;

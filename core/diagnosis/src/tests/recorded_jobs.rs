@@ -1,4 +1,5 @@
-use crate::{Certainty, Verdict};
+use super::{cases, files};
+use crate::{Certainty, Finding, Verdict};
 use crate::{DiagnosedJob, Kind, diagnose_files};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
@@ -441,20 +442,81 @@ fn real_logs_of_torchrun_name_who_did_it() {
     assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
 }
 
-/// Stacks decide nothing, and say where everybody is.
+/// Stacks alone name the rank that is not in the others' call. One look does not show that it is stuck; a timer of
+/// its own does.
 #[test]
-fn stacks_alone_are_inconclusive() {
+fn stacks_alone_name_the_rank_in_code_of_its_own() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/stacks");
     let file = |name: String| {
         let bytes = std::fs::read(folder.join(&name)).unwrap();
         (name, bytes)
     };
     let job = gather(&[0, 1, 2, 3].map(|rank| file(format!("pyspy_rank_{rank}.txt"))));
-    assert_eq!((job.report.verdict, job.report.world_size), (Verdict::Inconclusive, 4));
+    let short = |job: &DiagnosedJob| {
+        let found = job.report.findings.iter();
+        let ranks = |it: &Finding| it.culprits.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        found.map(|it| (it.kind, ranks(it), it.certainty)).collect::<Vec<_>>()
+    };
+    let never = |certainty| [(Kind::RankNeverJoined, vec![2], certainty)];
+    assert_eq!((short(&job), job.report.world_size), (never(Certainty::Undecidable).to_vec(), 4));
+    assert_eq!(job.report.findings[0].evidence.len(), 4);
+    let message = &job.report.findings[0].message;
+    assert!(message.contains("rank 2 was in load_batch (hang.py:10)"), "{message}");
+    assert!(message.contains("If the job was running"), "{message}");
     assert!(notes(&job).contains("rank 2 was in load_batch (hang.py:10)"), "{}", notes(&job));
     assert_eq!(job.problems, [""; 0]);
-    // In the middle of logs they leave alone what those say.
+    // The ranks' own timers ran out.
     let job = gather(&[0, 1, 2, 3].map(|rank| file(format!("rank_{rank}.log"))));
-    assert_eq!(job.report.verdict, Verdict::Inconclusive);
+    assert_eq!(short(&job), never(Certainty::Likely));
     assert!(notes(&job).contains("ranks 0-1, 3 were in train_step (hang.py:16), in all_reduce"));
+    // Where all are in one call, nobody is missing there.
+    let job = gather(&[0, 1, 3].map(|rank| file(format!("pyspy_rank_{rank}.txt"))));
+    assert_eq!((short(&job), job.report.verdict), (vec![], Verdict::Inconclusive));
+}
+
+/// Dumps say that a rank never came; its stack says in which line it is instead. Of a rank without a dump, too.
+#[test]
+fn the_stack_of_a_silent_rank_names_its_line() {
+    let dumps = files(&cases().join("t215_never_arrives"));
+    let stack = "Process 77: python train.py\nPython v3.11.7\n\nThread 77 (idle): \"MainThread\"\n    \
+                 load_batch (data.py:41)\n    main (train.py:12)\n    <module> (train.py:30)\n";
+    for without in [false, true] {
+        let kept = dumps.iter().filter(|(name, _)| !without || name != "rank_3").cloned();
+        let mut all: Vec<(String, Vec<u8>)> = kept.collect();
+        all.push(("pyspy_rank_3.txt".to_owned(), stack.as_bytes().to_vec()));
+        let report = gather(&all).report;
+        let finding = &report.findings[0];
+        let kind = if without { Kind::RankMissing } else { Kind::RankNeverJoined };
+        assert_eq!((finding.kind, &finding.culprits[..]), (kind, &[GlobalRank(3)][..]));
+        assert!(
+            finding.message.contains("By the stacks, rank 3 was in load_batch (data.py:41)."),
+            "{finding:?}"
+        );
+        let own = finding.evidence.iter().filter(|it| it.rank == GlobalRank(3));
+        let lines: Vec<&str> = own.filter_map(|it| it.frame.as_deref()).collect();
+        assert!(lines.contains(&"data.py:41"), "{finding:?}");
+    }
+}
+
+/// The debug server shows all ranks' dumps on one page.
+#[test]
+fn a_page_of_the_debug_server_is_the_dumps_of_all_ranks() {
+    let dumps = files(&cases().join("t215_never_arrives/json"));
+    let page = |ranks: usize| {
+        let part = |(name, bytes): &(String, Vec<u8>)| {
+            let rank = name.trim_start_matches("rank_").trim_end_matches(".json");
+            format!(
+                "<h2>Rank {rank}: http://node:2/</h2>\n<pre>{}</pre>\n",
+                String::from_utf8_lossy(bytes)
+            )
+        };
+        let text: String = dumps.iter().take(ranks).map(part).collect();
+        gather(&[("fr_trace_json.html".to_owned(), text.into_bytes())]).report
+    };
+    let found = |report: &crate::Report| {
+        let first = &report.findings[0];
+        (first.kind, first.culprits.clone(), report.world_size)
+    };
+    assert_eq!(found(&page(4)), (Kind::RankNeverJoined, vec![GlobalRank(3)], 4));
+    assert_eq!(found(&page(3)), (Kind::RankMissing, vec![GlobalRank(3)], 4));
 }

@@ -3,7 +3,7 @@
 use super::entry::{Entry, Site};
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A larger file is refused: 2,000 entries with deep stacks take 2 MB.
 pub const MAX_DUMP_BYTES: usize = 512 << 20;
@@ -29,6 +29,37 @@ pub struct Dump {
     pub entries: Vec<Entry>,
     /// The size of the file.
     pub bytes: usize,
+}
+
+impl Dump {
+    /// Takes back the ends of collectives that the watchdog gave up.
+    ///
+    /// A recorder that watches a backend's calls sees when they end. A collective of that backend that it
+    /// retired without having seen its end timed out, or its communicator was aborted
+    /// (`ProcessGroupNCCL`'s watchdog retires what raised, too).
+    pub(super) fn take_back_failed(&mut self) {
+        let backend = |entry: &Entry| {
+            let site = self.sites.get(entry.site as usize).filter(|site| !site.p2p)?;
+            Some(site.profiling_name.split_once(':')?.0)
+        };
+        let watched: BTreeSet<&str> = self
+            .entries
+            .iter()
+            .filter(|it| it.completed_ns.is_some())
+            .filter_map(backend)
+            .collect();
+        let failed: Vec<bool> = match watched.is_empty() {
+            true => return,
+            false => {
+                let of_watched =
+                    |entry: &Entry| backend(entry).is_some_and(|it| watched.contains(it));
+                self.entries.iter().map(|it| it.is_only_retired() && of_watched(it)).collect()
+            }
+        };
+        for (entry, failed) in self.entries.iter_mut().zip(failed) {
+            entry.completed &= !failed;
+        }
+    }
 }
 
 /// How a dump is written.

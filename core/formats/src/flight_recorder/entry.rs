@@ -11,7 +11,7 @@ pub struct Entry {
     pub site: u32,
     /// True if the state says that it runs, or ran.
     pub started: bool,
-    /// True if the state says so, or the watchdog saw the call end.
+    /// True if the state says so, or the recorder retired the call and does not show that it failed.
     pub completed: bool,
     /// The call's number in the recorder since the rank started.
     pub record_id: Option<u64>,
@@ -25,6 +25,13 @@ pub struct Entry {
     pub started_ns: Option<u64>,
     /// When it was first seen done, if that was recorded.
     pub completed_ns: Option<u64>,
+}
+
+impl Entry {
+    /// True if all that says that the call ended is that the recorder retired it.
+    pub(super) fn is_only_retired(&self) -> bool {
+        self.completed && !self.started && self.completed_ns.is_none()
+    }
 }
 
 /// What the calls of one line have in common: a dump has thousands of entries and few of these.
@@ -72,7 +79,10 @@ impl Numbers<'_> {
         Entry {
             site,
             started: matches!(self.state, "started" | "completed"),
-            completed: self.state == "completed" || self.retired || completed_ns.is_some(),
+            // A watchdog retires a call that it gave up, too: that one began, and its end was not seen.
+            completed: self.state == "completed"
+                || completed_ns.is_some()
+                || (self.retired && self.state != "started"),
             record_id: self.record_id,
             collective_seq: self.collective_seq,
             p2p_seq: self.p2p_seq,

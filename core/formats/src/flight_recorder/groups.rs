@@ -46,6 +46,8 @@ pub(super) struct GroupTable {
     ids: BTreeMap<GroupKey, GroupId>,
     /// Groups in which somebody sends or receives.
     pub(super) with_p2p: BTreeSet<GroupId>,
+    /// Groups whose recorder says when a call was issued, and not when it ended.
+    pub(super) ends_unseen: BTreeSet<GroupId>,
     /// Ranks that called a group whose other members, not listed, left no dump; empty if every rank
     /// has such a group, which is then likely one of a single member.
     pub(super) deserted: BTreeSet<GlobalRank>,
@@ -61,6 +63,7 @@ impl GroupTable {
             groups: Vec::new(),
             ids: BTreeMap::new(),
             with_p2p: BTreeSet::new(),
+            ends_unseen: BTreeSet::new(),
             deserted: BTreeSet::new(),
             listed: BTreeMap::new(),
             namesakes: BTreeSet::new(),
@@ -89,6 +92,7 @@ impl GroupTable {
             };
             table.add(key, draft, ranks);
         }
+        table.ends_unseen = table.groups_without_ends(dumps);
         table
     }
 
@@ -225,6 +229,24 @@ impl GroupTable {
                 }
             }
         }
+    }
+
+    /// The groups of backends that need not report the end of a call, as far as their recorders did not.
+    fn groups_without_ends(&self, dumps: &[Dump]) -> BTreeSet<GroupId> {
+        let mut found = BTreeSet::new();
+        for dump in dumps {
+            let unseen = |site: &Site| call_name(&site.profiling_name).ends_unseen;
+            let unseen: Vec<bool> = dump.sites.iter().map(unseen).collect();
+            if !unseen.contains(&true) {
+                continue;
+            }
+            let ids = self.ids(dump);
+            let only_retired = dump.entries.iter().filter(|entry| entry.is_only_retired());
+            let sites = only_retired.map(|entry| entry.site as usize);
+            let sites = sites.filter(|site| unseen.get(*site) == Some(&true));
+            found.extend(sites.filter_map(|site| ids.get(site).copied()));
+        }
+        found
     }
 
     fn key(&self, rank: GlobalRank, name: &str, desc: &str) -> GroupKey {

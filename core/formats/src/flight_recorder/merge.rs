@@ -9,7 +9,7 @@ use super::statuses::dropped_ended;
 use super::{Dump, Entry, FlightRecorderError, Site};
 use crate::job_calls::Merged;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::rank::MAX_WORLD_SIZE;
+use lockstep_core::rank::{GlobalRank, GroupRank, MAX_WORLD_SIZE};
 use lockstep_core::trace::{
     CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, Trace, TraceHeader,
 };
@@ -93,7 +93,7 @@ pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
         }
     }
     let end_ps = merger.end_ps;
-    retired::compare(&mut log);
+    retired::compare(&mut log, &merger.table.ends_unseen);
     retired::take_back_without_dump(&mut log, &last_uncounted);
     Ok(Merged { header, log, end_ps })
 }
@@ -222,7 +222,13 @@ impl Merger {
             .sites
             .iter()
             .zip(&ids)
-            .map(|(site, group)| self.shared(called(site, *group)))
+            .map(|(site, group)| {
+                let mut called = called(site, *group);
+                if matches!(called.op.as_str(), "send" | "recv") && called.peer.is_none() {
+                    called.peer = self.only_peer(dump.rank, *group);
+                }
+                self.shared(called)
+            })
             .collect();
         let batches = batches(&dump, &ids);
         let mut calls = Vec::with_capacity(dump.entries.len());
@@ -268,8 +274,17 @@ impl Merger {
             unended: self.table.unended(&dump, &ids),
             group_without_calls: self.table.group_without_calls(&dump, &ids),
             dropped_ended: dropped_ended(&dump),
+            issued_only: ids.iter().any(|id| self.table.ends_unseen.contains(id)),
             ..RankLog::default()
         }
+    }
+
+    /// The other member of one of NCCL's groups of two: torch's hook records sends and receives without their
+    /// peers, and NCCL has no receive from any source.
+    fn only_peer(&self, rank: GlobalRank, group: GroupId) -> Option<GroupRank> {
+        let group = self.table.groups.get(group.index())?;
+        let own = group.group_rank(rank).filter(|own| own.0 < 2)?;
+        (group.size() == 2 && group.backend() == BackendName::Nccl).then_some(GroupRank(1 - own.0))
     }
 
     fn retired_uncounted(&self, dump: &Dump) -> BTreeMap<GroupId, u64> {

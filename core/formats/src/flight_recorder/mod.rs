@@ -10,6 +10,7 @@
 //! members of its groups are worked out (see `members.rs`), since its dumps do not list them, and
 //! a call that ended at an unknown time is taken to have ended when the last member made it.
 
+mod debug_server;
 mod dump;
 mod entry;
 mod error;
@@ -66,7 +67,7 @@ impl Dump {
             return Err(FlightRecorderError::TooLarge { file: file(), bytes: bytes.len() });
         }
         // A pickle that begins with `[` or `{` does not exist: those are no opcodes.
-        let dump = match begins_as_json(bytes) {
+        let mut dump = match begins_as_json(bytes) {
             true => from_json::read(file_name, bytes)?,
             false => from_pickle::read(file_name, bytes).map_err(|error| {
                 if is_text(bytes) {
@@ -79,6 +80,7 @@ impl Dump {
             })?,
         };
         let rank = rank_of_file_name(file_name)?;
+        dump.take_back_failed();
         Ok(Dump { rank, ..dump })
     }
 

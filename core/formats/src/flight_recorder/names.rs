@@ -16,17 +16,30 @@ pub(super) struct CallName<'a> {
     pub(super) own: Option<GroupRank>,
     /// Its other side.
     pub(super) peer: Option<GroupRank>,
+    /// True if the backend need not report the end of a call: torch retires its calls when they are issued.
+    pub(super) ends_unseen: bool,
 }
 
-/// Takes `nccl:all_reduce`, `nccl:send 1->2` or `gloo:recv 3<-?` apart.
+/// The backend of a profiling name, and whether it need not report the end of a call.
+///
+/// torch 2.15 records every backend through one hook, by the backend's own name. It follows the works of gloo
+/// and of its own NCCL backends; of others it retires a call as soon as that is issued
+/// (`FlightRecorderHook.cpp`, `tracksWorkCompletion`). Backends that are made like NCCL's put calls on streams
+/// as it does.
+fn backend(name: &str) -> (BackendName, bool) {
+    match name {
+        "nccl" | "nccl2" | "nccl-lazy" => (BackendName::Nccl, false),
+        "ncclx" | "rccl" | "rcclx" | "hccl" | "xccl" => (BackendName::Nccl, true),
+        "gloo" => (BackendName::Gloo, false),
+        "mpi" => (BackendName::Mpi, true),
+        _ => (BackendName::Unknown, false),
+    }
+}
+
+/// Takes `nccl:all_reduce`, `nccl2:send`, `nccl:send 1->2` or `gloo:recv 3<-?` apart.
 pub(super) fn call_name(name: &str) -> CallName<'_> {
-    let (backend, call) = name.split_once(':').unwrap_or(("", name));
-    let backend = match backend {
-        "nccl" => BackendName::Nccl,
-        "gloo" => BackendName::Gloo,
-        "mpi" => BackendName::Mpi,
-        _ => BackendName::Unknown,
-    };
+    let (said, call) = name.split_once(':').unwrap_or(("", name));
+    let (backend, ends_unseen) = backend(said);
     let (op, ranks) = call.split_once(' ').unwrap_or((call, ""));
     let p2p = matches!(op, "send" | "recv" | "isend" | "irecv" | "recvAnySource" | "recv_any");
     let sides = ranks.split_once("->").or_else(|| ranks.split_once("<-"));
@@ -37,6 +50,7 @@ pub(super) fn call_name(name: &str) -> CallName<'_> {
         p2p,
         own: sides.filter(|_| p2p).and_then(|(own, _)| rank(own)),
         peer: sides.filter(|_| p2p).and_then(|(_, peer)| rank(peer)),
+        ends_unseen,
     }
 }
 
@@ -84,6 +98,18 @@ mod tests {
         assert_eq!((name.backend, name.op, name.p2p), (BackendName::Nccl, "recv", true));
         assert_eq!((name.own, name.peer), (Some(GroupRank(3)), Some(GroupRank(10))));
         assert_eq!(call_name("gloo:recv 3<-?").peer, None);
+        for (name, ends_unseen) in [("nccl2", false), ("nccl-lazy", false), ("rccl", true)] {
+            let send = format!("{name}:send");
+            let send = call_name(&send);
+            assert_eq!((send.backend, send.p2p, send.peer), (BackendName::Nccl, true, None));
+            assert_eq!(send.ends_unseen, ends_unseen, "{name}");
+        }
+        for name in ["ncclx", "rcclx", "hccl", "xccl"] {
+            let name = format!("{name}:all_reduce");
+            let call = call_name(&name);
+            assert_eq!((call.backend, call.op), (BackendName::Nccl, "all_reduce"));
+            assert!(call.ends_unseen, "{name}");
+        }
         assert_eq!(call_name("nccl:_all_gather_base").op, "all_gather");
         assert_eq!(call_name("weird").op, "weird");
         assert_eq!(call_name("").op, "");

@@ -1,6 +1,6 @@
 //! Flight Recorder dumps as contributions.
 
-use super::{Dump, FlightRecorderError, Recording, recording_of};
+use super::{Dump, FlightRecorderError, Recording, debug_server, recording_of};
 use crate::file_names::is_log;
 use crate::job_calls::{JobCalls, Shows};
 use crate::problem::{FileProblem, MixedFiles};
@@ -24,6 +24,17 @@ impl Reader for FlightRecorderReader {
     }
 
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
+        let pages = debug_server::dumps(file.bytes);
+        if !pages.is_empty() {
+            let dump = |(rank, json): &(u32, String)| {
+                // Each rank's part is a file of its own, by the name that PyTorch gives such a file.
+                let name = format!("{}/rank_{rank}.json", file.name);
+                let read = Dump::read(&name, json.as_bytes());
+                let dump = read.map_err(|error| error.of_file(file.name.to_owned()))?;
+                Ok(Contribution::Calls(FileCalls::new(&Dumps, &name, dump)))
+            };
+            return pages.iter().map(dump).collect();
+        }
         let read = Dump::read(file.name, file.bytes);
         let dump = read.map_err(|error| {
             // A process that wrote nothing leaves an empty log.

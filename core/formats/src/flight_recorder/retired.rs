@@ -14,14 +14,19 @@ use lockstep_core::trace::{CallLog, CallRecord, CallState, MaybeEarly, RankLog};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
-/// than what the others did with them.
-pub(super) fn compare(log: &mut CallLog) {
-    mark_outrun_on_nccl(log);
-    let gloo = log.groups.iter().zip(0..);
-    let gloo = gloo.filter(|(group, _)| group.backend() == BackendName::Gloo && group.size() > 1);
-    let ids: Vec<GroupId> = gloo.map(|(_, id)| GroupId(id)).collect();
+/// than what the others did with them. `ends_unseen` are groups whose calls are retired when they are
+/// issued: what a rank did behind such a call does not show that it ended.
+pub(super) fn compare(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
+    mark_outrun_on_nccl(log, ends_unseen);
+    let groups = log.groups.iter().zip(0..).map(|(group, id)| (group, GroupId(id)));
+    let retired_early = groups.filter(|(group, id)| {
+        let unreliable = group.backend() == BackendName::Gloo || ends_unseen.contains(id);
+        unreliable && group.size() > 1
+    });
+    let ids: Vec<GroupId> = retired_early.map(|(_, id)| id).collect();
     for id in ids {
         let Some(group) = log.groups.get(id.index()) else { continue };
+        let issued_only = ends_unseen.contains(&id);
         let members: Vec<GlobalRank> = group.ranks().to_vec();
         // Gloo does not list the members of its groups: who never called one may be none.
         let last = |rank: &GlobalRank| {
@@ -40,7 +45,7 @@ pub(super) fn compare(log: &mut CallLog) {
                 let beyond = beyond(log, id, &last, *seq);
                 let some = stands_in_what_ended(log, id, &beyond);
                 let outrun = beyond.iter().map(|(_, calls)| went_on(calls)).max();
-                let outrun = outrun.unwrap_or(Outrun::No);
+                let outrun = outrun.filter(|_| !issued_only).unwrap_or(Outrun::No);
                 if outrun != Outrun::Yes {
                     let ended = |(other, calls): &(GlobalRank, Beyond<'_>)| {
                         let other = *other;
@@ -51,11 +56,12 @@ pub(super) fn compare(log: &mut CallLog) {
                 }
                 (outrun, some)
             });
-            if outrun == Outrun::Yes || is_late_in_one(log, id, *rank, &last) {
+            let is_late = || !issued_only && is_late_in_one(log, id, *rank, &last);
+            if outrun == Outrun::Yes || is_late() {
                 early.push(*rank);
             } else if outrun == Outrun::Maybe {
                 maybe.push(*rank);
-            } else if some {
+            } else if some && !issued_only {
                 by_some.push(*rank);
             }
         }
@@ -116,9 +122,10 @@ fn pending_again(record: &mut CallRecord) {
 /// Marks ranks on NCCL of whom others have come out of a collective that needs everybody and that theirs
 /// do not show: their dump is older, or the others' communicator was aborted under the call, which ends
 /// it as well.
-fn mark_outrun_on_nccl(log: &mut CallLog) {
-    let nccl = |group: GroupId| {
-        let group = log.groups.get(group.index());
+fn mark_outrun_on_nccl(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
+    let nccl = |id: GroupId| {
+        let group = Some(id).filter(|id| !ends_unseen.contains(id));
+        let group = group.and_then(|id| log.groups.get(id.index()));
         group.is_some_and(|group| group.backend() == BackendName::Nccl && group.size() > 1)
     };
     let mut ended: BTreeMap<GroupId, u64> = BTreeMap::new();
@@ -134,7 +141,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
             ended.insert(group, seq);
         }
     }
-    let mut outrun = outrun_by_peers(log);
+    let mut outrun = outrun_by_peers(log, ends_unseen);
     for (rank, own) in log.logs() {
         let mut last: BTreeMap<GroupId, u64> = own.enqueued.clone();
         for record in own.calls.iter().filter(|record| !record.call.p2p) {
@@ -163,11 +170,12 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
 
 /// The ranks on NCCL that made fewer sends than a peer has received of them, where the recorder has
 /// dropped none of either. A send may end before its receive is called.
-fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
+fn outrun_by_peers(log: &CallLog, ends_unseen: &BTreeSet<GroupId>) -> Vec<GlobalRank> {
     // Per direction: how many sends were called, and how many receives have ended.
     let mut lanes: BTreeMap<(GroupId, GlobalRank, GlobalRank), (usize, usize)> = BTreeMap::new();
     for (rank, own) in log.logs().filter(|(_, own)| is_whole(own)) {
-        for record in own.calls.iter().filter(|record| record.call.p2p) {
+        let messages = own.calls.iter().filter(|record| record.call.p2p);
+        for record in messages.filter(|record| !ends_unseen.contains(&record.call.group)) {
             let (group, op) = (record.call.group, record.call.op.as_str());
             let known =
                 log.groups.get(group.index()).filter(|it| it.backend() == BackendName::Nccl);

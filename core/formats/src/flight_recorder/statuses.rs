@@ -62,8 +62,7 @@ impl GroupTable {
     /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
     /// the ring, as its status tells: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
-        let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
-        if !dump.is_cut() || !dump.sites.iter().all(nccl) {
+        if !dump.is_cut() || !dump.sites.iter().all(is_followed_nccl) {
             return BTreeMap::new();
         }
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {
@@ -127,8 +126,7 @@ pub(super) fn dropped_ended(dump: &Dump) -> bool {
         /// The number of the first batch that has not ended.
         batch: Option<u64>,
     }
-    let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
-    if dump.status.is_empty() || !dump.sites.iter().all(nccl) {
+    if dump.status.is_empty() || !dump.sites.iter().all(is_followed_nccl) {
         return false;
     }
     let mut groups: BTreeMap<u64, Kept> = BTreeMap::new();
@@ -160,6 +158,12 @@ pub(super) fn dropped_ended(dump: &Dump) -> bool {
         }
     };
     groups.keys().all(|pg_id| dump.status.contains_key(pg_id)) && dump.status.iter().all(all_kept)
+}
+
+/// True of a call of NCCL's whose end the recorder follows: a status counts others as ended once they are issued.
+fn is_followed_nccl(site: &Site) -> bool {
+    let name = call_name(&site.profiling_name);
+    name.backend == BackendName::Nccl && !name.ends_unseen
 }
 
 /// The last collective that is recorded of each of gloo's groups. gloo counts its sends and

@@ -13,6 +13,7 @@ mod going_on;
 mod heard;
 mod line_words;
 mod messages;
+mod network;
 mod reader;
 mod spawned;
 mod statement;
@@ -40,6 +41,9 @@ const MAX_STATEMENTS: usize = 1 << 16;
 
 /// So many lines of a store that cannot be used are kept: it is asked again and again.
 const MOST_STORE_LINES: usize = 2;
+
+/// So many failed transfers are kept.
+const MOST_NETWORK_LINES: usize = 64;
 
 /// Characters of a log's last line that are told.
 const LAST_WORDS: usize = 120;
@@ -152,6 +156,8 @@ struct Reader {
     hidden: u64,
     /// Lines that say that the rendezvous store cannot be used.
     store: Vec<(Said, u64)>,
+    /// Lines of failed transfers between machines, each pair once.
+    network: Vec<(Said, u64)>,
 }
 
 impl Reader {
@@ -212,6 +218,15 @@ impl Reader {
         {
             self.store.push((Said::Store { error }, number));
         }
+        if self.network.len() < MOST_NETWORK_LINES
+            && let Some(said) = network::of_line(taken.text)
+            && self.network.iter().all(|(known, _)| *known != said)
+        {
+            if let Some(rank) = taken.rank.and_then(rank_of) {
+                self.found.push(Statement { rank, said: said.clone(), line: number });
+            }
+            self.network.push((said, number));
+        }
         // What is one of the messages above says more than that it was raised.
         if self.found.len() == before
             && !in_traceback
@@ -264,7 +279,9 @@ impl Reader {
                     self.say(rank, said, number);
                 }
                 watchdog::Line::Signalled => self.say(rank, Said::Signalled, number),
-                watchdog::Line::Stuck(said) | watchdog::Line::DeviceError(said) => {
+                watchdog::Line::Stuck(said)
+                | watchdog::Line::DeviceError(said)
+                | watchdog::Line::Aborted(said) => {
                     self.say(rank, said, number);
                 }
                 watchdog::Line::Behind { ranks, said, next } => {
@@ -320,6 +337,8 @@ impl Reader {
         if unnamed.is_empty() {
             unnamed.append(&mut self.store);
         }
+        let told = |it: &(Said, u64)| self.found.iter().any(|known| known.line == it.1);
+        unnamed.extend(std::mem::take(&mut self.network).into_iter().filter(|it| !told(it)));
         let wrote = self.wrote.into_iter();
         let wrote = wrote.filter_map(|(rank, last)| Some((rank_of(rank)?, shortened(&last))));
         let mut wrote: BTreeMap<GlobalRank, String> = wrote.collect();

@@ -149,6 +149,15 @@ pub enum Said {
         /// Which launcher.
         by: By,
     },
+    /// NCCL: a transfer between two machines failed.
+    NetworkFailed {
+        /// The machine that says so, by name.
+        host: String,
+        /// The address of the other one.
+        peer: String,
+        /// The reason: `Connection reset by peer`.
+        why: String,
+    },
     /// DETAIL: the rank runs this collective, while another runs another.
     Runs {
         /// Its number in the group.

@@ -23,6 +23,8 @@ pub(super) enum Line {
     Stuck(Said),
     /// The watchdog ended the process because of an error of the rank's own device.
     DeviceError(Said),
+    /// The backend ended the process because of an error of its communicator.
+    Aborted(Said),
 }
 
 /// A line of the watchdog, and the rank that it is about.
@@ -48,6 +50,9 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
     if let Some(by) = after(line, "due to a collective timeout from  rank ").and_then(number) {
         say(by, Line::Signalled);
     }
+    if let Some((rank, said)) = aborted(line, spoken) {
+        return say(rank, said);
+    }
     let Some(rank) = own else { return };
     if line.contains("Heartbeat monitor timed out") {
         let works = after(line, "workMetaList_.size()=").and_then(number);
@@ -69,6 +74,22 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
     // torch 2.3 prints memory that nobody set.
     let completed = completed.filter(|completed| *completed <= enqueued);
     say(rank, Line::Stood { said: Said::Stood { group, enqueued, completed }, failed });
+}
+
+/// The rank that torch 2.15's NCCL backend ends, and why (`ProcessGroupNCCL::abortProcess`):
+/// `[TC][rank=3][name=0] Aborting process on rank 3 due to timeout - …`. The line counts ranks in its group.
+fn aborted(line: &str, spoken: Option<u64>) -> Option<(u64, Line)> {
+    let (before, rest) = line.split_once("Aborting process on rank ")?;
+    let group = after(before, "[name=").and_then(|rest| rest.split(']').next());
+    let rank = spoken.or(number(rest).filter(|_| is_world(group.unwrap_or_default())))?;
+    let (_, reason) = rest.split_once(" due to ")?;
+    if reason.starts_with("timeout") {
+        return Some((rank, Line::Signalled));
+    }
+    // An error of the communicator: most often another rank is gone.
+    let error = reason.strip_prefix("error - ")?.trim_end().to_owned();
+    let said = Said::GaveUp { error, frame: None, source: None, call: None };
+    Some((rank, Line::Aborted(said)))
 }
 
 /// The group whose desync report begins below a line: one that ends behind the watchdog's prefix,

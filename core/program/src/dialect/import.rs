@@ -101,6 +101,8 @@ fn of_module(own: &str, here: &str, module: &str, name: &str) -> Option<String> 
     if name == "load" || own == "load" {
         return Some(plain);
     }
+    // `from time import time` gives the module's own name to its function.
+    let here = if own == here { format!("_{here}") } else { here.to_owned() };
     Some(format!("{own} = _imported({here}, \"{name}\", \"{module}.{name}\")"))
 }
 

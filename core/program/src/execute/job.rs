@@ -48,12 +48,17 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     crate::classes::special_methods::add(builder);
     crate::python::with_statement::add(builder);
     durations(builder);
-    builder.namespace("time", |builder| {
-        clock(builder);
-    });
-    builder.namespace("datetime", |builder| {
-        timedelta(builder);
-    });
+    // By a second name where an import gives the first to something in it.
+    for name in ["time", "_time"] {
+        builder.namespace(name, |builder| {
+            clock(builder);
+        });
+    }
+    for name in ["datetime", "_datetime"] {
+        builder.namespace(name, |builder| {
+            timedelta(builder);
+        });
+    }
     timedelta(builder);
     crate::python::environ::add(builder);
     crate::python::json::add(builder);

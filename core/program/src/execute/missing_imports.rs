@@ -242,7 +242,10 @@ fn imported<'v>(
     }
     let process = process(eval).map_err(starlark::Error::new_native)?;
     let own = name.rsplit('.').next().unwrap_or(name);
+    // Other libraries have classes of PyTorch's names: they are not PyTorch's.
+    let others = own == "DistributedDataParallel" && !name.starts_with("torch.");
     if module.is_none()
+        && !others
         && let Some((_, value)) = process.natives.iter().find(|(known, _)| *known == own)
     {
         return Ok(value.to_value());

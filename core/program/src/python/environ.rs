@@ -17,6 +17,19 @@ const MAX_SET: usize = 1000;
 const OF_TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 
+/// The variable of torchrun's that says the same as one of Slurm's or MPI's launchers: a program that asks for such
+/// a variable is started by that launcher, which counts its processes as torchrun counts ranks.
+fn of_launchers(name: &str) -> Option<&'static str> {
+    match name {
+        "SLURM_PROCID" | "OMPI_COMM_WORLD_RANK" | "PMI_RANK" => Some("RANK"),
+        "SLURM_NTASKS" | "SLURM_NPROCS" | "OMPI_COMM_WORLD_SIZE" | "PMI_SIZE" => Some("WORLD_SIZE"),
+        "SLURM_LOCALID" | "OMPI_COMM_WORLD_LOCAL_RANK" | "MPI_LOCALRANKID" => Some("LOCAL_RANK"),
+        "SLURM_NTASKS_PER_NODE" | "OMPI_COMM_WORLD_LOCAL_SIZE" => Some("LOCAL_WORLD_SIZE"),
+        "SLURM_NODEID" => Some("GROUP_RANK"),
+        _ => None,
+    }
+}
+
 /// Adds `os`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("os", |builder| {
@@ -36,7 +49,11 @@ fn environ(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] default: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        Ok(variable(name, eval)?.unwrap_or(default))
+        // Without a default the question is whether that launcher started the program.
+        match (variable(name, eval)?, of_launchers(name).filter(|_| !default.is_none())) {
+            (None, Some(same)) => Ok(variable(same, eval)?.unwrap_or(default)),
+            (known, _) => Ok(known.unwrap_or(default)),
+        }
     }
 
     /// The names, sorted; also of `name in os.environ`, which the dialect writes so.
@@ -60,9 +77,13 @@ fn environ(builder: &mut GlobalsBuilder) {
         if let Some(value) = variable(name, eval)? {
             return Ok(value);
         }
+        let same = of_launchers(name);
+        if let Some(value) = same.map(|same| variable(same, eval)).transpose()?.flatten() {
+            return Ok(value);
+        }
         let process = process(eval)?;
         // Torchrun sets it: what needs it is a rank.
-        process.asked_for_rank |= !process.is_rank() && OF_TORCHRUN.contains(&name);
+        process.asked_for_rank |= !process.is_rank() && OF_TORCHRUN.contains(&same.unwrap_or(name));
         Err(anyhow::Error::new(Raised { text: format!("KeyError: '{name}'"), help: None }))
     }
 
@@ -115,7 +136,11 @@ fn getenv(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] default: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        Ok(variable(name, eval)?.unwrap_or(default))
+        // Without a default the question is whether that launcher started the program.
+        match (variable(name, eval)?, of_launchers(name).filter(|_| !default.is_none())) {
+            (None, Some(same)) => Ok(variable(same, eval)?.unwrap_or(default)),
+            (known, _) => Ok(known.unwrap_or(default)),
+        }
     }
 }
 

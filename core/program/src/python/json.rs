@@ -98,6 +98,11 @@ impl Written {
                 Some(text) => self.text.push_str(&text),
                 None => {
                     let class = class_of(value);
+                    // The program raises nothing there: the value is one that only a run gives.
+                    anyhow::ensure!(
+                        class != "unknown",
+                        "what only a run gives has no value here that could be written as JSON: print it instead"
+                    );
                     let text = format!("Object of type {class} is not JSON serializable");
                     return Err(type_error(text));
                 }

@@ -181,13 +181,31 @@ fn parsed<'v>(this: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     Ok(objects::object("Namespace", all, heap))
 }
 
+/// The value of an argument that `torch.distributed.launch` passes to every rank: `--local_rank`. Its default would
+/// make each rank take itself for the first of its machine.
+fn passed_by_launcher(
+    name: &str,
+    optional: bool,
+    eval: &mut Evaluator<'_, '_, '_>,
+) -> anyhow::Result<Option<String>> {
+    if name != "local_rank" || !optional {
+        return Ok(None);
+    }
+    let process = process(eval)?;
+    match process.is_rank() {
+        true => Ok(process.dist()?.environ("LOCAL_RANK")),
+        false => Ok(None),
+    }
+}
+
 #[starlark_module]
 fn parser_methods(builder: &mut MethodsBuilder) {
     fn add_argument<'v>(
         this: Value<'v>,
         #[starlark(args)] names: UnpackTuple<&'v str>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<NoneType> {
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
         let get = |name: &str| named.entries.iter().find(|(own, _)| *own == name).map(|(_, v)| *v);
         let long = names.items.iter().find(|name| name.starts_with("--"));
         let Some(first) = long.or(names.items.first()) else { return Ok(NoneType) };
@@ -204,7 +222,16 @@ fn parser_methods(builder: &mut MethodsBuilder) {
         };
         let few = get("nargs").and_then(|nargs| nargs.unpack_str()).is_some_and(|n| n != "+");
         let none = if few && none.is_none() { Some(Value::new_none()) } else { none };
-        let value = get("default").or(none);
+        let mut value = match passed_by_launcher(&name, optional, eval)? {
+            Some(passed) => Some(eval.heap().alloc(passed)),
+            None => get("default").or(none),
+        };
+        // A text, given or as the default, goes through the argument's type.
+        if let (Some(text), Some(of_type)) =
+            (value.filter(|it| it.unpack_str().is_some()), get("type"))
+        {
+            value = Some(eval.eval_function(of_type, &[text], &[])?);
+        }
         if let Ok(mut options) = parser(this)?.options.try_borrow_mut() {
             options.insert(name, value);
         }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
+use crate::compile;
 use crate::tests::tensors::{executed, printed, raised};
+use lockstep_scenarios::program::Options;
 
 #[test]
 fn a_tuple_is_no_list() {
@@ -94,6 +96,53 @@ fn names_of_the_environment() {
     print([name for name in os.environ if name.endswith(\"RANK\")])
     print(\"A\" in os.environ.keys())";
     assert_eq!(printed(body), ["torchrun", "2 12 True True", "['LOCAL_RANK', 'RANK']", "True"]);
+}
+
+/// A program that asks for a launcher's variables is one that this launcher starts.
+#[test]
+fn ranks_of_slurm_and_mpi_are_the_ranks() {
+    let body = "    print(os.environ[\"SLURM_PROCID\"], os.environ[\"SLURM_NTASKS\"], os.environ[\"SLURM_LOCALID\"])
+    print(os.environ.get(\"OMPI_COMM_WORLD_RANK\", \"-1\"), os.getenv(\"OMPI_COMM_WORLD_SIZE\", \"9\"))
+    print(os.environ.get(\"SLURM_PROCID\"), \"SLURM_PROCID\" in os.environ)";
+    let size = printed("    print(os.environ[\"WORLD_SIZE\"])").remove(0);
+    assert_eq!(
+        printed(body),
+        [format!("0 {size} 0"), format!("0 {size}"), "None False".to_owned()]
+    );
+}
+
+/// `from time import time` gives the module's name to its function; another library's class of a name of PyTorch's
+/// is not PyTorch's.
+#[test]
+fn imports_give_names_to_what_they_name() {
+    let text = |import: &str, line: &str| {
+        format!(
+            "{import}\nimport torch.nn as nn\nimport torch.distributed as dist\ndef main():\n    \
+             dist.init_process_group(\"gloo\")\n    {line}\n    dist.barrier()\nrun(main, world_size=2)\n"
+        )
+    };
+    let compiled = |text: &str| compile("train.py", text, &Options::default());
+    let timed =
+        compiled(&text("from time import time", "start = time(); print(\"took\", time() - start)"))
+            .unwrap();
+    assert_eq!(timed.raised.len(), 0);
+    assert!(timed.printed[0].text.starts_with("took "), "{:?}", timed.printed);
+    let class = "from apex.parallel import DistributedDataParallel";
+    let other = compiled(&text(class, "DistributedDataParallel(nn.Linear(2, 2), message_size=10)"));
+    assert!(other.is_err() || other.unwrap().raised.is_empty());
+}
+
+/// A default that is a text goes through `type`, and the launcher passes each rank its own `--local_rank`.
+#[test]
+fn arguments_are_what_argparse_makes_of_them() {
+    let body = "    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument(\"--steps\", type=int, default=\"3\")
+    parser.add_argument(\"--name\", default=\"a\")
+    parser.add_argument(\"--local-rank\", type=int, default=-1)
+    args = parser.parse_args()
+    print(args.steps + 1, args.name, args.local_rank)";
+    assert_eq!(printed(body), ["4 a 0"]);
 }
 
 #[test]

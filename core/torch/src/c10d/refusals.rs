@@ -184,10 +184,11 @@ impl Asked {
                  descriptor",
             )
             .with_help("A rank cannot send to or receive from itself.")),
-            Some(_) => Err(runtime_error("a rank cannot send to or receive from itself")
-                .with_help(
-                    "NCCL allows it inside a batch_isend_irecv that does both; Lockstep does not.",
-                )),
+            Some(_) => Err(DistError::new(
+                ErrorKind::Unsupported,
+                "a rank that sends to itself is not followed here",
+            )
+            .with_help("NCCL allows it inside a batch_isend_irecv that does both.")),
             None if self.backend == BackendName::Nccl => Err(DistError::new(
                 ErrorKind::DistBackendError,
                 "ncclInvalidArgument: Invalid value for an argument.",

@@ -474,3 +474,22 @@ fn world_sizes_and_writers_are_heard() {
     assert_eq!(log.last_words, "world_size=4");
     assert!(log.is_empty());
 }
+
+/// torch 2.15's NCCL backend names the rank in its group, and only of the default group that is the job's rank.
+#[test]
+fn a_backend_that_aborts_its_process_says_why() {
+    let line = |rank: u32, name: &str, why: &str| {
+        format!(
+            "[E1128 09:00:00.1 ProcessGroupNCCL.cpp:700] [TC][rank={rank}][name={name}] Aborting process on rank \
+             {rank} due to {why}\n"
+        )
+    };
+    let timeout = "timeout - timeout watchdog detected operation timeout";
+    assert_eq!(said(&line(3, "0", timeout)), [(3, Said::Signalled)]);
+    assert_eq!(said(&line(1, "tp", timeout)), []);
+    let spoken = format!("[rank5]:{}", line(1, "tp", timeout));
+    assert_eq!(said(&spoken), [(5, Said::Signalled)]);
+    let error = "nccl hit async error: remote process exited or there was a network error";
+    let gone = Said::GaveUp { error: error.to_owned(), frame: None, source: None, call: None };
+    assert_eq!(said(&line(2, "default_pg", &format!("error - {error}"))), [(2, gone)]);
+}

@@ -1,0 +1,82 @@
+//! The dumps of all ranks on one page of PyTorch's debug server (`torch.distributed.debug`, `/fr_trace_json`): each
+//! rank's JSON below a heading that names the rank, as text or as the saved HTML page.
+
+use crate::text::is_text;
+
+/// More ranks on one page are left out: the page is made for a look at a small job.
+const MAX_RANKS: usize = 1 << 12;
+
+/// The heading of a rank's part, up to its number.
+const HEADING: &str = "Rank ";
+
+/// The ranks of a page with their JSON; empty if the file is no such page.
+pub(super) fn dumps(bytes: &[u8]) -> Vec<(u32, String)> {
+    let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| is_text(bytes)) else {
+        return Vec::new();
+    };
+    let headings: Vec<(u32, usize)> = text
+        .match_indices(HEADING)
+        .filter_map(|(at, _)| heading(text, at))
+        .take(MAX_RANKS)
+        .collect();
+    let ends = headings.iter().skip(1).map(|(_, at)| *at).chain([text.len()]);
+    let parts = headings.iter().zip(ends).filter_map(|((rank, begin), end)| {
+        let part = text.get(*begin..end)?;
+        let json = part.get(part.find('{')?..=part.rfind('}')?)?;
+        json.contains("entries").then(|| (*rank, unescaped(json)))
+    });
+    parts.collect()
+}
+
+/// The rank of a heading, `Rank 3: http://node-1:25999`, and where its line goes on.
+fn heading(text: &str, at: usize) -> Option<(u32, usize)> {
+    let rest = text.get(at + HEADING.len()..)?;
+    let (rank, rest) = rest.split_once(": http")?;
+    let rank = rank.parse().ok()?;
+    Some((rank, text.len() - rest.len()))
+}
+
+/// Text of a saved page as it was before it became HTML.
+fn unescaped(json: &str) -> String {
+    let escapes = [
+        ("&#34;", "\""),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&amp;", "&"),
+    ];
+    match json.contains('&') {
+        true => escapes
+            .iter()
+            .fold(json.to_owned(), |text, (escape, plain)| text.replace(escape, plain)),
+        false => json.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_holds_every_rank() {
+        let json = |rank: u32| format!("{{\n  \"version\": \"2.10\",\n  \"entries\": [{rank}]\n}}");
+        let text: String = (0..3)
+            .map(|rank| format!("=== Rank {rank}: http://a:1/handler ===\n{}\n", json(rank)))
+            .collect();
+        let wanted: Vec<(u32, String)> = (0..3).map(|rank| (rank, json(rank))).collect();
+        assert_eq!(dumps(text.as_bytes()), wanted);
+        let page: String = (0..3)
+            .map(|rank| {
+                let json = json(rank).replace('"', "&#34;");
+                format!("<h2>Rank {rank}: http://a:1/</h2>\n<pre>{json}</pre>\n")
+            })
+            .collect();
+        assert_eq!(dumps(page.as_bytes()), wanted);
+        for none in
+            ["", "Rank 3: http://a {", "Rank x: http://a {\"entries\": []}", "{\"entries\": []}"]
+        {
+            assert_eq!(dumps(none.as_bytes()), [], "{none}");
+        }
+    }
+}
