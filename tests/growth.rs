@@ -87,7 +87,7 @@ fn py_spy(size: usize) -> String {
 fn kineto(size: usize) -> String {
     let event = |at: usize| {
         format!(
-            "{{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":\"nccl:all_reduce\",\"pid\":0,\"tid\":1,\"ts\":{at},\"dur\":1,\
+            "{{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":\"record_param_comms\",\"pid\":0,\"tid\":1,\"ts\":{at},\"dur\":1,\
              \"args\":{{\"Collective name\":\"allreduce\",\"Seq\":{at},\"Group size\":2,\"In msg nelems\":{at},\"dtype\":\"Float\",\
              \"Process Group Name\":\"0\",\"External id\":{at}}}}}"
         )
