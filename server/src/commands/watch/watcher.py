@@ -11,7 +11,8 @@ while is more asked: then the job waits anyhow.
 
 A failure in here is swallowed: the thread ends, and the job goes on without it.
 
-Environment: LOCKSTEP_WATCH, the path of the socket.
+Environment: LOCKSTEP_WATCH, the path of the socket; LOCKSTEP_WATCH_DUMPS, how the paths of dumps begin that NCCL's
+watchdog writes; LOCKSTEP_WATCH_PATIENCE, after how many seconds a job stands still.
 """
 
 import importlib.machinery
@@ -28,7 +29,7 @@ BETWEEN_DUMPS = 1.0
 # A rank that made no call for so long is quiet: it dumps once, and tells its stacks.
 QUIET = 2.0
 # A rank that made no call for so long dumps once with the stack of every call, which may take seconds.
-LONG_QUIET = 10.0
+LONG_QUIET = min(10.0, max(QUIET, float(os.environ.get("LOCKSTEP_WATCH_PATIENCE", "60")) / 2))
 # How long a socket that takes nothing is waited for.
 SEND_TIMEOUT = 20.0
 
@@ -215,8 +216,23 @@ class Watcher:
         atexit.register(lambda: self.last_words(bool(raised)))
 
 
+def set_up_recorder():
+    """Sets what PyTorch reads when the first group is made, under the names of this release, unless it is set."""
+    import torch
+
+    older = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8)
+    names = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    if not older:
+        names = ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+    os.environ.setdefault(names[0], "2000")
+    if os.environ.get("LOCKSTEP_WATCH_DUMPS"):
+        os.environ.setdefault(names[1], os.environ["LOCKSTEP_WATCH_DUMPS"])
+        os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+
+
 def hook_into(c10d, path):
     """Has init_process_group begin the watcher before it does its work."""
+    set_up_recorder()
     real, begun = c10d.init_process_group, []
 
     def init_process_group(*args, **kwargs):
