@@ -14,7 +14,10 @@ use anyhow::{Context, Result, bail};
 use hub::{Hub, Watched};
 use job_log::JobLogFile;
 use lockstep_core::plan::STOPPED;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Trace;
 use lockstep_diagnosis::{Report, Verdict, diagnose_job};
+use lockstep_formats::job_log::Said;
 use lockstep_formats::recording::{JoinError, Piece, Sources};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
@@ -298,7 +301,7 @@ impl Folder {
     }
 
     /// What the dumps, stacks and output show together with what was seen of the processes.
-    fn diagnose(&self, watched: &Watched) -> Result<(Report, Option<lockstep_core::trace::Trace>)> {
+    fn diagnose(&self, watched: &Watched) -> Result<(Report, Option<Trace>)> {
         let mut sources = Sources::default();
         for path in files::below(&[self.recording()])? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -317,10 +320,14 @@ impl Folder {
             }
             Err(error) => bail!("nothing can be told of it: {error}"),
         };
+        let is_stopped = |rank: &GlobalRank| watched.ranks.get(rank).is_some_and(|own| own.stopped);
+        // A launcher can end a stopped process only by SIGKILL: that is what follows, not what happened.
+        job.heard.statements.retain(|it| {
+            !(is_stopped(&it.rank) && matches!(it.said, Said::Killed { .. } | Said::Terminated))
+        });
         if let Some(calls) = &mut job.calls {
-            let log = &mut calls.merged.log;
-            for (rank, _) in watched.ranks.iter().filter(|(_, own)| own.stopped) {
-                if let Some(own) = log.ranks.get_mut(rank.index()) {
+            for (rank, own) in (0..).map(GlobalRank).zip(&mut calls.merged.log.ranks) {
+                if is_stopped(&rank) {
                     own.get_or_insert_default().unresponsive = Some(STOPPED.to_owned());
                 }
             }
@@ -330,7 +337,7 @@ impl Folder {
     }
 
     /// Writes report and trace; what cannot be written is told.
-    fn keep(&self, report: &Report, trace: Option<&lockstep_core::trace::Trace>) {
+    fn keep(&self, report: &Report, trace: Option<&Trace>) {
         let text = format!("{REPORT_MARK}\n{}", report.to_markdown());
         let mut written =
             std::fs::write(self.path.join("report.md"), text).context("cannot write the report");

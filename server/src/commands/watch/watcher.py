@@ -29,7 +29,7 @@ BETWEEN_DUMPS = 1.0
 # A rank that made no call for so long is quiet: it dumps once, and tells its stacks.
 QUIET = 2.0
 # A rank that made no call for so long dumps once with the stack of every call, which may take seconds.
-LONG_QUIET = min(10.0, max(QUIET, float(os.environ.get("LOCKSTEP_WATCH_PATIENCE", "60")) / 2))
+LONG_QUIET = min(10.0, max(QUIET, float(os.environ.get("LOCKSTEP_WATCH_PATIENCE", "60")) / 3))
 # How long a socket that takes nothing is waited for.
 SEND_TIMEOUT = 20.0
 
@@ -156,8 +156,9 @@ class Watcher:
         self.connection = Connection(self.path)
         self.connection.tell({"t": "hello", "rank": known[0], "pid": self.process, "torch": torch.__version__})
         world_told, changes, counters = False, 0, None
-        changed = dumped = beat = time.monotonic()
-        pause = BETWEEN_DUMPS
+        changed = beat = time.monotonic()
+        # The first calls are told at once.
+        dumped, pause = changed - BETWEEN_DUMPS, BETWEEN_DUMPS
         told_quiet = told_long = False
         while True:
             time.sleep(LOOK)
