@@ -1,30 +1,34 @@
 //! Every reader of a job's files (`core/formats/src/readers.rs`): pickles, JSON, profiles, logs, stacks, and what
-//! is joined from them. The first byte chooses the name, which some readers look at.
+//! is joined from them. An input is one file, or two with [`BORDER`] between them. Its first byte and its length
+//! choose the name, which some readers look at, so that a file of `tests/data` is an input as it is.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use lockstep_formats::recording::{Piece, Sources};
 
-const NAMES: [&str; 8] = [
-    "nccl_trace_rank_0",
-    "rank_0.json",
-    "trace.json",
-    "job.log",
-    "stacks.txt",
-    "nccl.log",
-    "rank_3.err",
-    "torchfrtrace.txt",
-];
+const BORDER: &[u8] = b"\n==> next file <==\n";
+
+const JSON_NAMES: [&str; 3] = ["trace.json", "rank_0.json", "nccl_trace_rank_0"];
+
+const TEXT_NAMES: [&str; 6] =
+    ["job.log", "stacks.txt", "nccl.log", "rank_3.err", "torchfrtrace.txt", "ncclras.txt"];
+
+fn name(bytes: &[u8]) -> &'static str {
+    match bytes.trim_ascii_start().first() {
+        Some(b'{' | b'[') => JSON_NAMES[bytes.len() % JSON_NAMES.len()],
+        Some(0x80..) => "nccl_trace_rank_0",
+        _ => TEXT_NAMES[bytes.len() % TEXT_NAMES.len()],
+    }
+}
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((first, bytes)) = bytes.split_first() else { return };
     let mut sources = Sources::default();
-    // Two files, as of two ranks.
-    let (one, other) = bytes.split_at(if first & 8 == 0 { bytes.len() } else { bytes.len() / 2 });
-    sources.take(Piece::read(NAMES[usize::from(first & 7)], one));
-    if !other.is_empty() {
-        sources.take(Piece::read("nccl_trace_rank_1", other));
+    let border = bytes.windows(BORDER.len()).position(|window| window == BORDER);
+    let one = &bytes[..border.unwrap_or(bytes.len())];
+    sources.take(Piece::read(name(one), one));
+    if let Some(border) = border {
+        sources.take(Piece::read("nccl_trace_rank_1", &bytes[border + BORDER.len()..]));
     }
     if let Ok(job) = sources.join() {
         let _ = format!("{job:?}").len();

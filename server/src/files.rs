@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// No file of any kind is read past this.
@@ -23,17 +23,12 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// When it is not a file, is larger than `limit`, or cannot be read.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let shown = path.display();
-    // Asked before it is opened: opening a named pipe waits for a writer.
-    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    if !metadata.is_file() {
-        bail!("cannot read {shown}: it is not a file");
-    }
     let too_large =
         |bytes: u64| format!("cannot read {shown}: it has {bytes} bytes, and the limit is {limit}");
-    if metadata.len() > limit {
-        bail!(too_large(metadata.len()));
+    let (file, length) = open(path)?;
+    if length > limit {
+        bail!(too_large(length));
     }
-    let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
     let mut bytes = Vec::new();
     // A file can grow while it is read, and some say that they are empty when they are not.
     file.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {shown}"))?;
@@ -44,6 +39,37 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
+}
+
+/// Opens a file, and says how long it is.
+///
+/// # Errors
+/// When it is not a file, or cannot be read.
+pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
+    let shown = path.display();
+    // Asked before it is opened: opening a named pipe waits for a writer.
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    if !metadata.is_file() {
+        bail!("cannot read {shown}: it is not a file");
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    Ok((file, metadata.len()))
+}
+
+/// The first bytes of a file, without a byte-order mark, and the byte at which they begin.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn head(file: &mut (impl Read + Seek), bytes: u64) -> std::io::Result<(Vec<u8>, u64)> {
+    let mut head = Vec::new();
+    file.rewind()?;
+    file.by_ref().take(bytes).read_to_end(&mut head)?;
+    let start = match head.starts_with(BYTE_ORDER_MARK) {
+        true => BYTE_ORDER_MARK.len(),
+        false => 0,
+    };
+    head.drain(..start);
+    Ok((head, start as u64))
 }
 
 /// The files that paths name, in name order: a file itself; a folder's own files, or, when it has

@@ -59,6 +59,8 @@ enum Command {
     /// Have your own PyTorch run a training script as every rank of a job, without GPUs, and write its plan
     #[command(before_help = "Example: lockstep record --world-size 8 -- train.py --epochs 1")]
     Record(commands::record::Arguments),
+    #[command(before_help = "Example: lockstep watch -- torchrun --nproc-per-node 4 train.py")]
+    Watch(commands::watch::Arguments),
     /// Run a plan for real, one process per rank, and compare it with the simulator
     #[command(before_help = "Example: lockstep run all_reduce --world-size 8")]
     Run(commands::run::Arguments),
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Some(Command::Run(arguments)) => commands::run::run(arguments),
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
         Some(Command::Record(arguments)) => commands::record::run(arguments),
+        Some(Command::Watch(arguments)) => commands::watch::run(arguments),
         Some(Command::Repair(arguments)) => commands::repair::run(arguments),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
         Some(Command::Export(arguments)) => commands::export::run(arguments),

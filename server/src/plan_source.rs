@@ -22,11 +22,14 @@ use lockstep_formats::goal;
 use lockstep_formats::msccl;
 use lockstep_scenarios::program::Compiled;
 use lockstep_scenarios::{torch_call, torch_calls};
-use std::io::Read;
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Plan files past this are refused: the largest that make sense have a few megabytes.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
+
+/// What a file is can be seen from so many of its first bytes.
+const HEAD_BYTES: u64 = 4 << 10;
 
 /// The collectives by name.
 const COLLECTIVES: [&str; 9] = [
@@ -103,19 +106,32 @@ impl PlanArguments {
         if path.is_dir() {
             return self.recorded(path);
         }
-        let bytes = if self.what == "-" {
+        let from_stdin = self.what == "-";
+        if !from_stdin && let Some(plan) = self.json_plan(path)? {
+            return Ok((self.adjusted(plan), Said::default()));
+        }
+        let bytes = if from_stdin {
             let mut bytes = Vec::new();
-            let mut input = std::io::stdin().lock().take(MAX_PLAN_BYTES);
+            let mut input = std::io::stdin().lock().take(MAX_PLAN_BYTES + 1);
             input.read_to_end(&mut bytes).context("cannot read standard input")?;
             bytes
         } else {
-            files::read(path, files::MAX_FILE_BYTES)?
+            let (mut file, length) = files::open(path)?;
+            let (head, _) = files::head(&mut file, HEAD_BYTES)
+                .with_context(|| format!("cannot read {}", self.what))?;
+            if recorded::is_recording(&head) {
+                return self.recorded(path);
+            }
+            if length > MAX_PLAN_BYTES {
+                bail!(self.too_large());
+            }
+            files::read(path, MAX_PLAN_BYTES)?
         };
-        if recorded::is_recording(&bytes) && self.what != "-" {
-            return self.recorded(path);
-        }
         if bytes.len() as u64 > MAX_PLAN_BYTES {
-            bail!("cannot read {}: it is no recording, and too large for a plan", self.what);
+            bail!(self.too_large());
+        }
+        if recorded::is_recording(&bytes) && !from_stdin {
+            return self.recorded(path);
         }
         if is_program(path, &bytes) {
             return self.program(&bytes);
@@ -136,12 +152,38 @@ impl PlanArguments {
                 _ => return Err(error.context(format!("cannot use {}", self.what))),
             },
         };
+        Ok((self.adjusted(plan), Said::default()))
+    }
+
+    fn too_large(&self) -> String {
+        format!(
+            "cannot read {}: it is no recording, and too large for a plan (at most {} MiB)",
+            self.what,
+            MAX_PLAN_BYTES >> 20
+        )
+    }
+
+    /// The plan of a file of our JSON, which is never in memory as text; `None` for a file of another kind.
+    fn json_plan(&self, path: &Path) -> Result<Option<Plan>> {
+        let cannot = || format!("cannot read {}", self.what);
+        let (mut file, length) = files::open(path)?;
+        let (head, start) = files::head(&mut file, HEAD_BYTES).with_context(cannot)?;
+        if length > MAX_PLAN_BYTES || !claims_to_be_a_plan(&head) {
+            return Ok(None);
+        }
+        self.options.only_for_names(&self.what)?;
+        file.seek(SeekFrom::Start(start)).with_context(cannot)?;
+        let plan = Plan::from_json_stream(BufReader::new(file));
+        Ok(Some(plan.with_context(|| format!("cannot use {}", self.what))?))
+    }
+
+    /// The plan with the nodes and the timeout that the options ask for.
+    fn adjusted(&self, plan: Plan) -> Plan {
         let plan = self.options.on_nodes(plan);
-        let plan = match self.options.timeout_ms {
+        match self.options.timeout_ms {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
-        };
-        Ok((plan, Said::default()))
+        }
     }
 
     /// The plan of a recorded job; what it assumes goes to standard error.
@@ -152,11 +194,7 @@ impl PlanArguments {
         for line in said {
             terminal::note(&format!("lockstep: {line}"));
         }
-        let plan = self.options.on_nodes(plan);
-        Ok(match self.options.timeout_ms {
-            Some(timeout_ms) => (with_timeout(plan, timeout_ms), Said::default()),
-            None => (plan, Said::default()),
-        })
+        Ok((self.adjusted(plan), Said::default()))
     }
 
     /// What a program does, as a plan, and what its ranks say.
@@ -195,6 +233,14 @@ impl PlanArguments {
         }
         Ok(goal.plan)
     }
+}
+
+/// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its
+/// schema elsewhere is read whole.
+fn claims_to_be_a_plan(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&head[..head.len().min(200)]);
+    let without_spaces: String = text.split_ascii_whitespace().collect();
+    without_spaces.starts_with("{\"schema\":\"lockstep.plan/")
 }
 
 /// Whether a file is a program: by its name, or, of standard input, by what only a program says.

@@ -110,6 +110,7 @@ pub enum Action {
     /// `batch_isend_irecv`, `_coalescing_manager`, `all_reduce_coalesced`.
     Coalesced {
         /// The calls, at least one.
+        #[serde(deserialize_with = "super::bounded::calls")]
         calls: Vec<Call>,
         /// Whether the program goes on at once.
         #[serde(default)]

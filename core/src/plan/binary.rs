@@ -1,6 +1,6 @@
 //! The plan's binary form: a magic number with the version, then postcard.
 
-use super::{Plan, PlanError};
+use super::{MAX_OPS, Plan, PlanError};
 
 /// The first bytes of a binary plan; the last one is the version.
 pub const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x02";
@@ -27,7 +27,15 @@ impl Plan {
             return Err(PlanError::Unreadable(format!("its binary version is {}", magic[7])));
         }
         let plan: Plan = postcard::from_bytes(body).map_err(|error| {
-            PlanError::Unreadable(format!("its content ends or breaks: {error}"))
+            PlanError::Unreadable(match error {
+                // postcard drops the text of an error that is not its own.
+                postcard::Error::SerdeDeCustom => {
+                    format!(
+                        "a value or a list in it is over its limit (at most {MAX_OPS} operations)"
+                    )
+                }
+                error => format!("its content ends or breaks: {error}"),
+            })
         })?;
         plan.check()?;
         Ok(plan)

@@ -3,6 +3,7 @@
 
 use super::{PLAN_SCHEMA, Plan, PlanError};
 use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Seek, SeekFrom};
 
 #[derive(Serialize)]
 struct Written<'a> {
@@ -29,17 +30,63 @@ impl Plan {
     /// # Errors
     /// When the text is no JSON, of another schema, or a plan that cannot be run.
     pub fn from_json(text: &str) -> Result<Plan, PlanError> {
-        let unreadable = |error: serde_json::Error| PlanError::Unreadable(error.to_string());
-        let found = serde_json::from_str::<SchemaOnly>(text).map_err(unreadable)?.schema;
-        match found.as_deref() {
-            Some(PLAN_SCHEMA) => {}
-            Some(other) => {
-                return Err(PlanError::Unreadable(format!("its schema is {other:?}")));
-            }
-            None => return Err(PlanError::Unreadable("it has no \"schema\" field".into())),
+        check_schema(serde_json::from_str(text))?;
+        checked(serde_json::from_str(text))
+    }
+
+    /// Reads and checks a plan's JSON text as it comes, so that text and plan are never in memory together. The
+    /// text is gone through twice: the first time, only the schema is looked for.
+    ///
+    /// # Errors
+    /// Those of [`Plan::from_json`], and when the reader cannot be read.
+    pub fn from_json_stream(mut text: impl BufRead + Seek) -> Result<Plan, PlanError> {
+        let unreadable = |error: std::io::Error| PlanError::Unreadable(error.to_string());
+        let start = text.stream_position().map_err(unreadable)?;
+        check_schema(serde_json::from_reader(&mut text))?;
+        text.seek(SeekFrom::Start(start)).map_err(unreadable)?;
+        checked(serde_json::from_reader(text))
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> PlanError {
+    PlanError::Unreadable(error.to_string())
+}
+
+fn check_schema(found: serde_json::Result<SchemaOnly>) -> Result<(), PlanError> {
+    match found.map_err(unreadable)?.schema.as_deref() {
+        Some(PLAN_SCHEMA) => Ok(()),
+        Some(other) => {
+            let shown: String = other.chars().take(80).collect();
+            Err(PlanError::Unreadable(format!("its schema is {shown:?}")))
         }
-        let plan: Plan = serde_json::from_str(text).map_err(unreadable)?;
-        plan.check()?;
-        Ok(plan)
+        None => Err(PlanError::Unreadable("it has no \"schema\" field".into())),
+    }
+}
+
+fn checked(plan: serde_json::Result<Plan>) -> Result<Plan, PlanError> {
+    let plan = plan.map_err(unreadable)?;
+    plan.check()?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::BackendName;
+    use crate::plan::PlanBuilder;
+    use std::io::{BufReader, Cursor};
+
+    #[test]
+    fn a_stream_reads_as_its_text_does() {
+        let plan = PlanBuilder::new("x", 3, BackendName::Host).unwrap();
+        let plan = plan.every_rank(|_, _| {}).unwrap();
+        let text = plan.to_json();
+        let stream = |text: &str| {
+            Plan::from_json_stream(BufReader::with_capacity(7, Cursor::new(text.to_owned())))
+        };
+        assert_eq!(stream(&text), Ok(plan));
+        for wrong in ["", "{", "[]", "{}", "{\"schema\":\"lockstep.plan/9\"}", &text[..40]] {
+            assert_eq!(stream(wrong), Plan::from_json(wrong), "{wrong}");
+        }
     }
 }

@@ -22,6 +22,7 @@
 
 mod action;
 mod binary;
+mod bounded;
 mod builder;
 mod call;
 mod check;
@@ -37,6 +38,7 @@ pub mod value;
 
 pub use action::{Action, Call, STOPPED, WorkQuery, exit_status, leaves_at_once};
 pub use binary::PLAN_MAGIC;
+pub use bounded::MAX_OPS;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use collective_lab::{CollectiveLab, patience_ms};
@@ -70,10 +72,13 @@ pub struct Plan {
     /// The process groups; the first is the default group.
     pub groups: Vec<ProcessGroup>,
     /// The tensors that programs name; every rank that uses one has its own.
+    #[serde(deserialize_with = "bounded::tensors")]
     pub tensors: Vec<Tensor>,
     /// The programs; see `program_of`.
+    #[serde(deserialize_with = "bounded::programs")]
     pub programs: Vec<Program>,
     /// Per rank, the index of its program.
+    #[serde(deserialize_with = "bounded::program_of")]
     pub program_of: Vec<u32>,
     /// The texts that source lines point into; empty if there are none.
     pub sources: Vec<Source>,
@@ -175,6 +180,7 @@ pub enum Fill {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// The operations.
+    #[serde(deserialize_with = "bounded::ops")]
     pub ops: Vec<Op>,
 }
 

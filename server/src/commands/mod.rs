@@ -24,6 +24,7 @@ pub(crate) mod signals;
 pub(crate) mod sim;
 pub(crate) mod time;
 pub(crate) mod version;
+pub(crate) mod watch;
 
 use lockstep_core::trace::{Outcome, TraceEnd};
 use lockstep_gpu_exec::RankLauncher;

@@ -77,10 +77,23 @@ fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
         }
         None => {
             let (at, seen) = stands(facts, rank);
-            let message = format!(
-                "Rank {rank} does not go on{at}: {how}. Nobody waits for it in a call, so that no timeout \
-                 passes: without an end from outside the job stays like this."
-            );
+            let waited_for = job.open_rows().map(|(_, row)| row).find(|row| row.lacks(rank));
+            let waiting = waited_for.and_then(|row| row.made.iter().find(|made| made.pending()));
+            let message = match (waited_for, waiting) {
+                (Some(row), Some(first)) => {
+                    let waiting = row.waiting();
+                    format!(
+                        "Rank {rank} does not go on{at}: {how}. {} wait{} for it in {}.",
+                        words::cap_ranks(&waiting),
+                        s(&waiting),
+                        words::call(job.log, *first)
+                    )
+                }
+                _ => format!(
+                    "Rank {rank} does not go on{at}: {how}. Nobody waits for it in a call, so that no timeout \
+                     passes: without an end from outside the job stays like this."
+                ),
+            };
             (message, seen)
         }
     };

@@ -1,0 +1,149 @@
+//! Bounds on what a plan may hold, kept while it is read: an operation takes some 150 bytes of memory and can be
+//! written in three.
+
+use super::{Action, Call, Op, Program, Tensor};
+use crate::rank::MAX_WORLD_SIZE;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The most operations of a plan, counted over its programs; each call of [`Action::Coalesced`] counts as one.
+/// 2^23; small in this crate's tests.
+pub const MAX_OPS: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
+
+/// The most calls of one [`Action::Coalesced`].
+const MAX_COALESCED: usize = 1 << 20;
+
+/// The most tensors of a plan.
+const MAX_TENSORS: usize = 4 << 20;
+
+/// Reads a list item by item. `weigh` says what an item counts, and `most` is the largest sum.
+struct Bounded<T, F> {
+    what: &'static str,
+    most: usize,
+    weigh: F,
+    item: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>, F: Fn(&T) -> usize> Visitor<'de> for Bounded<T, F> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a list of at most {} {}", self.most, self.what)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let (mut read, mut sum) = (Vec::new(), 0usize);
+        while let Some(item) = list.next_element()? {
+            sum = sum.saturating_add((self.weigh)(&item));
+            if sum > self.most {
+                let (most, what) = (self.most, self.what);
+                return Err(A::Error::custom(format!("it has more than {most} {what}")));
+            }
+            read.push(item);
+        }
+        read.shrink_to_fit();
+        Ok(read)
+    }
+}
+
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+    what: &'static str,
+    most: usize,
+    weigh: impl Fn(&T) -> usize,
+) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_seq(Bounded { what, most, weigh, item: PhantomData })
+}
+
+/// What an operation counts.
+fn calls_of(op: &Op) -> usize {
+    match &op.action {
+        Action::Coalesced { calls, .. } => calls.len().max(1),
+        _ => 1,
+    }
+}
+
+/// The operations of one program.
+pub(super) fn ops<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Op>, D::Error> {
+    bounded(deserializer, "operations", MAX_OPS, calls_of)
+}
+
+/// The programs of a plan. A program counts as an operation itself, so that empty ones have an end.
+pub(super) fn programs<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Program>, D::Error> {
+    bounded(deserializer, "operations in its programs", MAX_OPS, |program: &Program| {
+        program.ops.iter().map(calls_of).sum::<usize>() + 1
+    })
+}
+
+/// The calls of one [`Action::Coalesced`].
+pub(super) fn calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Call>, D::Error> {
+    bounded(deserializer, "calls in one operation", MAX_COALESCED, |_| 1)
+}
+
+/// The tensors of a plan.
+pub(super) fn tensors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tensor>, D::Error> {
+    bounded(deserializer, "tensors", MAX_TENSORS, |_| 1)
+}
+
+/// The program of each rank.
+pub(super) fn program_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    bounded(deserializer, "ranks", MAX_WORLD_SIZE as usize, |_| 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::BackendName;
+    use crate::plan::{PLAN_MAGIC, Plan, PlanBuilder};
+
+    /// A binary plan of so many operations, three bytes each.
+    fn dense(programs: usize, ops: usize) -> Vec<u8> {
+        let plan = PlanBuilder::new("dense", 1, BackendName::Host).unwrap();
+        let mut plan = plan.every_rank(|_, _| {}).unwrap();
+        plan.programs = vec![Program::default()];
+        let empty = plan.to_bytes();
+        plan.programs[0].ops.push(Op { action: Action::Synchronize, at: None, via: None });
+        let one = plan.to_bytes();
+        // The list of programs begins where the two first differ: a length, then the operations.
+        let at = empty.iter().zip(&one).position(|(empty, one)| empty != one).unwrap();
+        let op = &one[at + 1..one.len() - (empty.len() - at - 1)];
+        let list = [&varint(ops)[..], &op.repeat(ops)].concat();
+        [&empty[..at - 1], &varint(programs), &list.repeat(programs), &empty[at + 1..]].concat()
+    }
+
+    fn varint(mut value: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value > 127 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+
+    #[test]
+    fn operations_are_counted_over_all_programs() {
+        assert_eq!(&dense(1, 0)[..8], PLAN_MAGIC);
+        let plan = Plan::from_bytes(&dense(3, 1000)).unwrap();
+        assert_eq!(plan.programs.iter().map(|program| program.ops.len()).sum::<usize>(), 3000);
+        let refused = Plan::from_bytes(&dense(9, MAX_OPS / 8)).unwrap_err().to_string();
+        assert!(refused.contains("at most 4096 operations"), "{refused}");
+        let action = "{\"action\":\"synchronize\"}";
+        let text = serde_json::to_string(&plan).unwrap();
+        let ops = vec![action; MAX_OPS / 8].join(",");
+        let programs = vec![format!("{{\"ops\":[{ops}]}}"); 9].join(",");
+        let start = text.find("\"programs\":[").unwrap();
+        let end = text.find("],\"program_of\"").unwrap();
+        let text = format!(
+            "{{\"schema\":\"lockstep.plan/2\",{}\"programs\":[{programs}{}",
+            &text[1..start],
+            &text[end..]
+        );
+        let refused = Plan::from_json(&text).unwrap_err().to_string();
+        assert!(refused.contains("more than 4096 operations"), "{refused}");
+    }
+}

@@ -1,0 +1,387 @@
+//! `lockstep watch`: a real PyTorch job, watched while it runs. When it hangs, fails or times out, its dumps, stacks and
+//! logs are gathered and diagnosed.
+//!
+//! The job is started as it would be without Lockstep, with one folder more on `PYTHONPATH`. Its exit code is kept.
+
+mod hub;
+mod job_log;
+
+use super::signals;
+use crate::files;
+use crate::output_file::REPORT_MARK;
+use crate::{terminal, trace_file};
+use anyhow::{Context, Result, bail};
+use hub::{Hub, Watched};
+use job_log::JobLogFile;
+use lockstep_core::plan::STOPPED;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Trace;
+use lockstep_diagnosis::{Report, Verdict, diagnose_job};
+use lockstep_formats::job_log::Said;
+use lockstep_formats::recording::{JoinError, Piece, Sources};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What runs in every rank: the user's Python imports it when it starts.
+const WATCHER: &str = include_str!("watch/watcher.py");
+
+/// How often the job is looked at.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// A job that was told to end gets this long before it is killed.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Watch a real PyTorch job, and diagnose it when it hangs, fails or times out
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The job, as it is started without Lockstep, behind `--`: `torchrun --nproc-per-node 4 train.py`
+    #[arg(value_name = "COMMAND", last = true, required_unless_present = "print_watcher")]
+    command: Vec<OsString>,
+    /// A new folder for what is gathered; without it `watched`, `watched-2`, … is made, and removed after a job
+    /// that ends well
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Report a job that makes no call for so many seconds; it is left running
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
+    /// Print the Python file that runs in every rank, and do nothing else
+    #[arg(long)]
+    print_watcher: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if arguments.print_watcher {
+        terminal::print(WATCHER.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = Folder::make(arguments.output.as_deref())?;
+    let done = watch(&arguments, &folder);
+    if done.is_err() {
+        folder.remove_if_unasked();
+    }
+    done
+}
+
+fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
+    let cancelled = signals::cancelled()?;
+    let python = tempfile::tempdir().context("cannot make a folder for the watcher")?;
+    std::fs::write(python.path().join("sitecustomize.py"), WATCHER)
+        .context("cannot write the watcher")?;
+    let socket = python.path().join("hub");
+    let hub = Hub::listen(&socket, &folder.recording())?;
+    let patience = Duration::from_secs(arguments.patience.max(1));
+    let mut job = Job::start(arguments, folder, python.path(), &socket)?;
+    let mut told_to_end: Option<Instant> = None;
+    let mut told_still = false;
+    let status = loop {
+        if let Some(status) = job.child.try_wait().context("cannot wait for the job")? {
+            break status;
+        }
+        std::thread::sleep(LOOKS);
+        hub.watched().look_at_the_silent();
+        match told_to_end {
+            None if cancelled.load(Ordering::Relaxed) => {
+                job.signal(Signal::TERM);
+                told_to_end = Some(Instant::now());
+            }
+            Some(since) if since.elapsed() > GRACE => job.kill_all(),
+            _ => {}
+        }
+        let still = hub.watched().stands_still(patience);
+        if still && !told_still && told_to_end.is_none() {
+            tell_standing(&hub, folder, patience);
+        }
+        told_still = still;
+    };
+    job.log.finish();
+    Ok(tell_end(&hub, folder, status, told_to_end.is_some()))
+}
+
+/// The job stands still: says why, and leaves it as it is.
+fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
+    let report = match folder.diagnose(&hub.watched()) {
+        Ok((report, trace)) => {
+            folder.keep(&report, trace.as_ref());
+            report
+        }
+        Err(error) => {
+            terminal::note(&format!("lockstep: the job stands still, and {error:#}"));
+            return;
+        }
+    };
+    terminal::note(&format!(
+        "lockstep: no rank has made a call for {} s. The job is left as it is. What was gathered is in {}\n{}",
+        patience.as_secs(),
+        folder.path.display(),
+        report.to_text()
+    ));
+}
+
+/// The job has ended: says why, unless all went well. Returns its exit code.
+fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> ExitCode {
+    let watched = hub.watched();
+    let shown = match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => format!("signal {}", status.signal().unwrap_or_default()),
+    };
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
+    let code = ExitCode::from(u8::try_from(code).unwrap_or(1));
+    if let Some(why) = &watched.unwritten {
+        terminal::note(&format!("lockstep: not all that the ranks sent could be kept: {why}"));
+    }
+    if watched.ranks.is_empty() {
+        terminal::note(&format!(
+            "lockstep: the job ended with {shown}. No rank came to init_process_group under this watch, so \
+             nothing was recorded but its output"
+        ));
+        if status.success() {
+            folder.remove_if_unasked();
+            return code;
+        }
+    }
+    match folder.diagnose(&watched) {
+        Ok((report, _)) if status.success() && report.verdict != Verdict::Findings => {
+            let world = watched.world_size.unwrap_or(watched.ranks.len() as u32);
+            terminal::note(&format!(
+                "lockstep: the job of {world} ranks ended well ({shown}, {})",
+                match report.verdict {
+                    Verdict::Healthy => "every recorded call ended",
+                    _ => "not every call was seen to end",
+                }
+            ));
+            folder.remove_if_unasked();
+        }
+        Ok((report, trace)) => {
+            folder.keep(&report, trace.as_ref());
+            let ended = if cancelled { "was ended" } else { "ended" };
+            terminal::note(&format!(
+                "lockstep: the job {ended} with {shown}. What was gathered is in {}\n{}",
+                folder.path.display(),
+                report.to_text()
+            ));
+        }
+        Err(error) => terminal::note(&format!(
+            "lockstep: the job ended with {shown}, and {error:#}. What was gathered is in {}",
+            folder.path.display()
+        )),
+    }
+    code
+}
+
+/// The job and what it prints.
+struct Job {
+    child: Child,
+    log: JobLogFile,
+}
+
+impl Job {
+    fn start(arguments: &Arguments, folder: &Folder, python: &Path, socket: &Path) -> Result<Job> {
+        let words = with_logs(&arguments.command, &folder.path.join("logs"));
+        let Some((program, rest)) = words.split_first() else { bail!("name the job behind --") };
+        let mut path = python.as_os_str().to_owned();
+        if let Some(own) = std::env::var_os("PYTHONPATH").filter(|own| !own.is_empty()) {
+            path.push(":");
+            path.push(own);
+        }
+        // A job in the background of a terminal would be stopped when it reads from it.
+        let stdin = match std::io::stdin().is_terminal() {
+            true => Stdio::null(),
+            false => Stdio::inherit(),
+        };
+        let mut child = Command::new(program)
+            .args(rest)
+            .env("PYTHONPATH", path)
+            .env("LOCKSTEP_WATCH", socket)
+            .env("LOCKSTEP_WATCH_DUMPS", folder.recording().join("nccl_trace_rank_"))
+            .env("LOCKSTEP_WATCH_PATIENCE", arguments.patience.to_string())
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let pipes = (child.stdout.take(), child.stderr.take());
+        let log = JobLogFile::begin(&folder.recording(), pipes);
+        Ok(Job { child, log })
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// To the launcher, which tells its ranks.
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            // One that has just ended needs no signal.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn kill_all(&self) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// The command with a log a rank, where torchrun starts it and is not told where logs go.
+fn with_logs(command: &[OsString], logs: &Path) -> Vec<OsString> {
+    let words: Vec<&str> = command.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let named = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "torchrun");
+    let module = words.windows(2).position(|pair| pair == ["-m", "torch.distributed.run"]);
+    let at = match words.first() {
+        Some(first) if named(first) => 1,
+        _ => match module {
+            Some(at) => at + 2,
+            None => return command.to_vec(),
+        },
+    };
+    let own = ["--log-dir", "--log_dir", "--redirects", "-r", "--tee", "-t"];
+    let options = words.iter().skip(at).take_while(|word| !word.ends_with(".py"));
+    let is_own = |word: &&str| own.contains(&word.split('=').next().unwrap_or_default());
+    if options.copied().any(|word| is_own(&word)) {
+        return command.to_vec();
+    }
+    let mut changed = command.to_vec();
+    let added = ["--log-dir".into(), logs.as_os_str().to_owned(), "--tee".into(), "3".into()];
+    changed.splice(at..at, added);
+    changed
+}
+
+/// Where things are gathered.
+struct Folder {
+    path: PathBuf,
+    /// Whether its user named it.
+    asked: bool,
+}
+
+impl Folder {
+    /// Makes a new folder: the named one, or the first of `watched`, `watched-2`, … that is not there.
+    fn make(named: Option<&Path>) -> Result<Folder> {
+        let made = |path: &Path| {
+            std::fs::create_dir(path)
+                .with_context(|| format!("cannot make the folder {}", path.display()))
+        };
+        if let Some(path) = named {
+            made(path)?;
+            std::fs::create_dir(path.join("recording")).context("cannot make a folder in it")?;
+            return Ok(Folder { path: std::path::absolute(path)?, asked: true });
+        }
+        for number in 1..=10_000u32 {
+            let name = if number == 1 { "watched".into() } else { format!("watched-{number}") };
+            let path = std::path::absolute(&name)?;
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+                Err(_) => made(&path)?,
+                Ok(()) => {}
+            }
+            std::fs::create_dir(path.join("recording")).context("cannot make a folder in it")?;
+            return Ok(Folder { path, asked: false });
+        }
+        bail!("there are too many folders watched-N here: name one by -o")
+    }
+
+    /// What `lockstep diagnose` reads.
+    fn recording(&self) -> PathBuf {
+        self.path.join("recording")
+    }
+
+    /// Removes a folder that nobody asked for.
+    fn remove_if_unasked(&self) {
+        if !self.asked {
+            // Made by this process, and nothing else writes there.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+
+    /// What the dumps, stacks and output show together with what was seen of the processes.
+    fn diagnose(&self, watched: &Watched) -> Result<(Report, Option<Trace>)> {
+        let mut sources = Sources::default();
+        for path in files::below(&[self.recording()])? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.ends_with(".incoming") {
+                continue;
+            }
+            sources.take(match files::read(&path, files::MAX_FILE_BYTES) {
+                Ok(bytes) => Piece::read(&name, &bytes),
+                Err(error) => Piece::unreadable(&name, format!("{error:#}")),
+            });
+        }
+        let mut job = match sources.join() {
+            Ok(job) => job,
+            Err(JoinError::Mixed { why, world_size, .. }) => {
+                return Ok((Report::unusable(world_size, why), None));
+            }
+            Err(error) => bail!("nothing can be told of it: {error}"),
+        };
+        let is_stopped = |rank: &GlobalRank| watched.ranks.get(rank).is_some_and(|own| own.stopped);
+        // A launcher can end a stopped process only by SIGKILL: that is what follows, not what happened.
+        job.heard.statements.retain(|it| {
+            !(is_stopped(&it.rank) && matches!(it.said, Said::Killed { .. } | Said::Terminated))
+        });
+        if let Some(calls) = &mut job.calls {
+            for (rank, own) in (0..).map(GlobalRank).zip(&mut calls.merged.log.ranks) {
+                if is_stopped(&rank) {
+                    own.get_or_insert_default().unresponsive = Some(STOPPED.to_owned());
+                }
+            }
+        }
+        let trace = job.calls.as_ref().map(|calls| calls.merged.trace());
+        Ok((diagnose_job(job).report, trace))
+    }
+
+    /// Writes report and trace; what cannot be written is told.
+    fn keep(&self, report: &Report, trace: Option<&Trace>) {
+        let text = format!("{REPORT_MARK}\n{}", report.to_markdown());
+        let mut written =
+            std::fs::write(self.path.join("report.md"), text).context("cannot write the report");
+        if let Some(trace) = trace {
+            written = written.and(trace_file::write(&self.path.join("watched.lks"), trace));
+        }
+        if let Err(error) = written {
+            terminal::note(&format!("lockstep: {error:#}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torchrun_writes_a_log_a_rank_unless_it_was_told_where() {
+        let changed = |words: &str| {
+            let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
+            let changed = with_logs(&words, Path::new("L"));
+            changed.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(
+            changed("bin/torchrun --nproc-per-node 4 train.py -t 3"),
+            "bin/torchrun --log-dir L --tee 3 --nproc-per-node 4 train.py -t 3"
+        );
+        assert_eq!(
+            changed("python -u -m torch.distributed.run train.py"),
+            "python -u -m torch.distributed.run --log-dir L --tee 3 train.py"
+        );
+        for own in ["torchrun --tee=3 train.py", "torchrun -r 3 train.py", "python train.py"] {
+            assert_eq!(changed(own), own);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_there_is_not_taken() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("out");
+        let made = Folder::make(Some(&path)).unwrap();
+        assert!(made.recording().is_dir());
+        assert!(Folder::make(Some(&path)).is_err());
+        made.remove_if_unasked();
+        assert!(path.is_dir(), "its user asked for it");
+    }
+}

@@ -1,0 +1,293 @@
+"""Lockstep's watcher: tells `lockstep watch` what a rank of a running job does.
+
+`lockstep watch` puts the folder of this file in front of PYTHONPATH, and Python imports a module of this name
+when it starts. Nothing is changed until the script imports torch.distributed. Then, at init_process_group, one
+daemon thread begins. It reads PyTorch's own flight recorder, which notes every call of gloo and NCCL in C++, also
+those of DDP's reducer, and sends it over a Unix socket. No call of the job goes through Python because of it.
+
+What it costs: a look at the recorder's counters every 0.2 s (some 10 us), and a dump of the recorder after which
+it pauses 200 times as long as the dump took, so under 0.5% of the time. Only when no call has been made for a
+while is more asked: then the job waits anyhow.
+
+A failure in here is swallowed: the thread ends, and the job goes on without it.
+
+Environment: LOCKSTEP_WATCH, the path of the socket; LOCKSTEP_WATCH_DUMPS, how the paths of dumps begin that NCCL's
+watchdog writes; LOCKSTEP_WATCH_PATIENCE, after how many seconds a job stands still.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+# How often the recorder's counters are looked at, in seconds.
+LOOK = 0.2
+# A dump may take this part of the time at most.
+PAUSE_PER_DUMP = 200
+# The least time between two dumps of a job that goes on, in seconds.
+BETWEEN_DUMPS = 1.0
+# A rank that made no call for so long is quiet: it dumps once, and tells its stacks.
+QUIET = 2.0
+# A rank that made no call for so long dumps once with the stack of every call, which may take seconds.
+LONG_QUIET = min(10.0, max(QUIET, float(os.environ.get("LOCKSTEP_WATCH_PATIENCE", "60")) / 3))
+# How long a socket that takes nothing is waited for.
+SEND_TIMEOUT = 20.0
+
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+class Connection:
+    """A message is the length of its JSON (4 bytes), the length of its payload (8 bytes), the JSON, the payload."""
+
+    def __init__(self, path):
+        import socket
+        import threading
+
+        self.lock = threading.Lock()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(SEND_TIMEOUT)
+        self.socket.connect(path)
+
+    def tell(self, message, payload=b""):
+        import json
+        import struct
+
+        text = json.dumps(message).encode()
+        with self.lock:
+            self.socket.sendall(struct.pack("<IQ", len(text), len(payload)) + text + payload)
+
+
+class Recorder:
+    """PyTorch's flight recorder, whichever functions this release has for it."""
+
+    def __init__(self):
+        import torch._C._distributed_c10d as c10d
+
+        self.c10d = c10d
+
+    def _backends(self):
+        """gloo's and NCCL's calls are in recorders of their own in newer releases."""
+        function = getattr(self.c10d, "_dump_fr_trace_json", None)
+        return ("gloo", "nccl") if "backend:" in (getattr(function, "__doc__", None) or "") else (None,)
+
+    def _json(self, backend, calls):
+        names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+        function = next((getattr(self.c10d, name) for name in names if hasattr(self.c10d, name)), None)
+        if function is None:
+            return b""
+        text = function(calls) if backend is None else function(calls, False, backend)
+        return text.encode() if isinstance(text, str) else text
+
+    def counters(self):
+        """Bytes that change when a call is made."""
+        return b"".join(self._json(backend, False) for backend in self._backends())
+
+    def _fullest(self, dumps):
+        return max((dump for dump in dumps if dump), key=len, default=b"")
+
+    def dump(self):
+        """The calls without their stacks."""
+        return self._fullest(self._json(backend, True) for backend in self._backends())
+
+    def dump_with_stacks(self):
+        names = ("_dump_fr_trace", "_dump_nccl_trace")
+        function = next((getattr(self.c10d, name) for name in names if hasattr(self.c10d, name)), None)
+        if function is None:
+            return b""
+        dumps = []
+        for backend in self._backends():
+            dumps.append(function(True, True, False) if backend is None else function(True, True, False, backend))
+        return self._fullest(dumps)
+
+
+def stacks(own_thread):
+    """Where every thread is, as `py-spy dump` writes it."""
+    import threading
+    import traceback
+
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    lines = [f"Process {os.getpid()}: {' '.join(sys.argv)}", f"Python v{sys.version.split()[0]} ({sys.executable})", ""]
+    for ident, frame in sys._current_frames().items():
+        if ident == own_thread:
+            continue
+        lines.append(f'Thread {ident} (active): "{names.get(ident, "")}"')
+        for entry in reversed(traceback.extract_stack(frame)):
+            lines.append(f"    {entry.name} ({entry.filename}:{entry.lineno})")
+        lines.append("")
+    return "\n".join(lines).encode()
+
+
+class Watcher:
+    def __init__(self, path):
+        self.path = path
+        self.connection = None
+        self.recorder = None
+        self.process = os.getpid()
+
+    def rank(self):
+        """The global rank, as soon as anything tells it."""
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+        for name in RANK_VARIABLES:
+            if os.environ.get(name, "").isdigit():
+                return int(os.environ[name]), None
+        return None
+
+    def watch(self):
+        try:
+            self._watch()
+        except Exception:
+            pass
+
+    def _watch(self):
+        import threading
+        import time
+
+        own_thread = threading.get_ident()
+        known = self.rank()
+        while known is None:
+            time.sleep(LOOK)
+            known = self.rank()
+        import torch
+
+        self.recorder = Recorder()
+        self.connection = Connection(self.path)
+        self.connection.tell({"t": "hello", "rank": known[0], "pid": self.process, "torch": torch.__version__})
+        world_told, changes, counters = False, 0, None
+        changed = beat = time.monotonic()
+        # The first calls are told at once.
+        dumped, pause = changed - BETWEEN_DUMPS, BETWEEN_DUMPS
+        told_quiet = told_long = False
+        while True:
+            time.sleep(LOOK)
+            now = time.monotonic()
+            if not world_told and (known := self.rank()) and known[1]:
+                world_told = True
+                self.connection.tell({"t": "world", "world_size": known[1]})
+            seen = self.recorder.counters()
+            if seen != counters:
+                counters, changed, told_quiet, told_long = seen, now, False, False
+                changes += 1
+            quiet = now - changed
+            if quiet >= LONG_QUIET and not told_long:
+                told_long = True
+                self.connection.tell({"t": "dump"}, self.recorder.dump_with_stacks())
+                self.connection.tell({"t": "stacks"}, stacks(own_thread))
+            elif quiet >= QUIET and not told_quiet:
+                told_quiet = True
+                self.connection.tell({"t": "dump"}, self.recorder.dump())
+                self.connection.tell({"t": "stacks"}, stacks(own_thread))
+            elif quiet < QUIET and now - dumped >= pause:
+                began = time.monotonic()
+                dump = self.recorder.dump()
+                took = time.monotonic() - began
+                self.connection.tell({"t": "dump"}, dump)
+                dumped, pause = now, max(BETWEEN_DUMPS, PAUSE_PER_DUMP * took)
+            if now - beat >= 1.0:
+                beat = now
+                self.connection.tell({"t": "beat", "changes": changes})
+
+    def last_words(self, raised):
+        """At the end of the process: what the recorder holds, with stacks if the script raised."""
+        try:
+            if self.connection is None or os.getpid() != self.process:
+                return
+            dump = self.recorder.dump_with_stacks() if raised else self.recorder.dump()
+            self.connection.tell({"t": "dump"}, dump)
+            if not raised:
+                self.connection.tell({"t": "end"})
+        except Exception:
+            pass
+
+    def begin(self):
+        import atexit
+        import threading
+
+        threading.Thread(target=self.watch, name="lockstep watch", daemon=True).start()
+        raised = []
+        hook = sys.excepthook
+
+        def excepthook(kind, value, trace):
+            raised.append(kind)
+            hook(kind, value, trace)
+
+        sys.excepthook = excepthook
+        atexit.register(lambda: self.last_words(bool(raised)))
+
+
+def set_up_recorder():
+    """Sets what PyTorch reads when the first group is made, under the names of this release, unless it is set."""
+    import torch
+
+    older = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8)
+    names = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    if not older:
+        names = ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+    os.environ.setdefault(names[0], "2000")
+    if os.environ.get("LOCKSTEP_WATCH_DUMPS"):
+        os.environ.setdefault(names[1], os.environ["LOCKSTEP_WATCH_DUMPS"])
+        os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+
+
+def hook_into(c10d, path):
+    """Has init_process_group begin the watcher before it does its work."""
+    set_up_recorder()
+    real, begun = c10d.init_process_group, []
+
+    def init_process_group(*args, **kwargs):
+        if not begun:
+            begun.append(True)
+            try:
+                Watcher(path).begin()
+            except Exception:
+                pass
+        return real(*args, **kwargs)
+
+    import functools
+
+    c10d.init_process_group = functools.wraps(real)(init_process_group)
+
+
+class Finder:
+    """Waits for the import of one module."""
+
+    NAME = "torch.distributed.distributed_c10d"
+
+    def __init__(self, path):
+        self.path = path
+
+    def find_spec(self, name, folders=None, target=None):
+        if name != self.NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute, path = spec.loader.exec_module, self.path
+
+        def exec_module(module):
+            execute(module)
+            try:
+                hook_into(module, path)
+            except Exception:
+                pass
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def import_the_other_sitecustomize():
+    """This file has taken the place of a module of the same name further down the path."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("LOCKSTEP_WATCH"):
+        sys.meta_path.insert(0, Finder(os.environ["LOCKSTEP_WATCH"]))
+    import_the_other_sitecustomize()
