@@ -46,7 +46,10 @@ fn what_a_failed_job_printed_is_diagnosed() {
     let done = watch(folder.path(), &["-o", "out"], &job);
     assert_eq!(done.status.code(), Some(1));
     let said = text(&done.stderr);
-    assert!(said.contains("Rank 1 ended by ValueError: a bad batch") || said.contains("[rank_died]"), "{said}");
+    assert!(
+        said.contains("Rank 1 ended by ValueError: a bad batch") || said.contains("[rank_died]"),
+        "{said}"
+    );
     let report = std::fs::read_to_string(folder.path().join("out/report.md")).unwrap();
     assert!(report.contains("a bad batch"), "{report}");
     let again = watch(folder.path(), &["-o", "out"], &job);
@@ -85,7 +88,11 @@ fn real_jobs_are_watched_where_there_is_torch() {
     // torchrun's own exit code is 1 whatever its ranks' is.
     let faults: [(&str, i32, &[&str]); 5] = [
         ("none", 0, &["the job of 4 ranks ended well (exit code 0, every recorded call ended)"]),
-        ("skip", 1, &["no rank has made a call for 8 s", "[op_skipped]", "ulprits 2", "train.py:28"]),
+        (
+            "skip",
+            1,
+            &["no rank has made a call for 8 s", "[op_skipped]", "ulprits 2", "train.py:28"],
+        ),
         ("stop", 1, &["[rank_unresponsive]", "ulprits 2", "stands stopped by a signal (SIGSTOP)"]),
         ("kill", 1, &["[rank_died]", "ulprits 2", "SIGKILL"]),
         ("raise", 1, &["[rank_died]", "ulprits 2", "a bad batch"]),
