@@ -425,3 +425,17 @@ fn the_page_is_served_as_browsers_need_it() {
     assert_eq!(version["backends"][0]["available"], true);
     assert!(service.get("api/scenarios").json().as_array().unwrap().len() >= 3);
 }
+
+#[test]
+fn what_is_made_in_the_data_folder_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for what in ["check", "rebuild"] {
+        assert_eq!(lockstep(["data", what, "--data-dir", data.to_str().unwrap()]).code, 0);
+        for entry in std::fs::read_dir(&data).unwrap().flatten() {
+            let mode = entry.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{} after {what}", entry.path().display());
+        }
+    }
+}

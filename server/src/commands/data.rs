@@ -43,6 +43,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         }
     };
     let folder = data_folder(folder.data_dir)?;
+    // As `lockstep serve`: the list is for its user alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     if anew {
         Store::forget_list(&folder)?;
     }

@@ -110,9 +110,18 @@ pub(super) fn adopt(
 ) -> Result<(), StoreError> {
     for entry in fs::read_dir(folder).map_err(at("read the folder", folder))? {
         let path = entry.map_err(at("read the folder", folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         // Nobody was told yet that it is kept.
-        if path.to_string_lossy().ends_with(INCOMING) {
+        if name.ends_with(INCOMING) {
             remove(&path)?;
+            continue;
+        }
+        let number = name.strip_suffix(".lks").or_else(|| name.strip_suffix(".dumps"));
+        if number.is_none_or(|number| number.parse::<u64>().is_err()) {
+            notes.push(format!(
+                "{} was not written by lockstep serve: it stays where it is",
+                path.display()
+            ));
         }
     }
     let Sides { rows, files } = Sides::of(list, table, folder)?;

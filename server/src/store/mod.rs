@@ -539,7 +539,7 @@ mod tests {
         assert!(store.run(run).unwrap().is_some());
         let adopted = store.run(51).unwrap().unwrap();
         assert_eq!((adopted.state, adopted.outcome), (RunState::Ended, Some(Outcome::Completed)));
-        assert_eq!(store.notes().len(), 5, "{:?}", store.notes());
+        assert_eq!(store.notes().len(), 6, "{:?}", store.notes());
         // A new run does not take the place of a file that could not be read.
         assert_eq!(store.add_run("b", "host", 2).unwrap(), 100);
     }
