@@ -1,19 +1,27 @@
 //! The dumps of all ranks on one page of PyTorch's debug server (`torch.distributed.debug`, `/fr_trace_json`): each
 //! rank's JSON below a heading that names the rank, as text or as the saved HTML page.
 
+use super::MAX_DUMP_BYTES;
 use crate::text::is_text;
 
 /// More ranks on one page are left out: the page is made for a look at a small job.
 const MAX_RANKS: usize = 1 << 12;
+
+/// The first heading stands within so many bytes: a page's head comes before it. Large files of other kinds are not
+/// looked through.
+const HEAD_BYTES: usize = 1 << 16;
 
 /// The heading of a rank's part, up to its number.
 const HEADING: &str = "Rank ";
 
 /// The ranks of a page with their JSON; empty if the file is no such page.
 pub(super) fn dumps(bytes: &[u8]) -> Vec<(u32, String)> {
-    let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| is_text(bytes)) else {
+    let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or(bytes);
+    let has_heading = head.windows(HEADING.len()).any(|window| window == HEADING.as_bytes());
+    if bytes.len() > MAX_DUMP_BYTES || !has_heading || !is_text(head) {
         return Vec::new();
-    };
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
     let headings: Vec<(u32, usize)> = text
         .match_indices(HEADING)
         .filter_map(|(at, _)| heading(text, at))
