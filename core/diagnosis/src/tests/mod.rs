@@ -23,6 +23,7 @@ mod programs;
 mod recorded_jobs;
 mod reported_logs;
 mod simulated;
+mod stopped;
 mod unsaid;
 mod votes;
 mod which;
