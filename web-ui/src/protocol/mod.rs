@@ -7,6 +7,7 @@
 mod account;
 mod calls;
 mod ddp;
+mod measure;
 mod mesh;
 mod schedule_file;
 mod wire;
@@ -14,6 +15,7 @@ mod wire;
 pub(crate) use account::{Account, Stroke, Weave};
 pub(crate) use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
+pub(crate) use measure::{Area, CallShare, Measured, RankShare};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use wire::{pack, unpack};
@@ -101,6 +103,8 @@ pub(crate) enum Request {
     FindCalls { session: SessionId, query: String },
     /// A call of a rank.
     Locate { session: SessionId, rank: u32, which: Which },
+    /// What ranks did in a stretch of time.
+    Measure { session: SessionId, area: Area },
     /// All that is known of a call.
     AboutCall { session: SessionId, id: CallId },
     /// The trace, in the attachment.
@@ -166,6 +170,7 @@ pub(crate) enum Response {
     CallsFound(Box<FoundCalls>),
     Located(Option<CallMark>),
     CallTold(Option<Box<CallDetails>>),
+    Measured(Box<Measured>),
     Exported,
     Compared(Comparison),
     Accounted(Box<Account>),

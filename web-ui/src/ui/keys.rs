@@ -25,7 +25,7 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 19] = [
     ("Space", "play or pause"),
     ("→", "forward, to the next moment or step"),
     ("←", "back"),
@@ -41,6 +41,10 @@ const KEYS: [(&str, &str); 18] = [
     ("/", "recording: find calls; Enter and Shift+Enter go to the next hit and the one before"),
     ("← →", "recording, timeline with the focus: the rank's call before and after"),
     ("↑ ↓", "timeline with the focus: other ranks; with a call selected, the same call there"),
+    (
+        "Shift and drag",
+        "recording: measure a stretch: time in calls, computing, bytes, bus bandwidth",
+    ),
     ("Enter, Esc", "recording: into the selected call's details, and back"),
     ("Tab", "to the next control"),
     ("?", "this list"),

@@ -14,13 +14,13 @@ use super::canvas::use_size;
 use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
-use crate::protocol::{CallId, CallMark, Request, Response, SessionId, Window};
+use crate::protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
 pub(crate) use order::{Order, Shown};
 use paint::{Marks, Raster, image_of, paint};
-use pointer::use_pointer;
+use pointer::{Clicks, use_pointer};
 use rows::Rows;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -145,6 +145,12 @@ pub(crate) struct TimelineProps {
     /// A click on a call selects it, and one beside all calls none.
     #[prop_or_default]
     pub(crate) on_select: Option<Callback<Option<CallId>>>,
+    /// The area that is marked.
+    #[prop_or_default]
+    pub(crate) area: Option<Area>,
+    /// Dragging with Shift marks an area; true once it is let go.
+    #[prop_or_default]
+    pub(crate) on_area: Option<Callback<(Area, bool)>>,
     /// Keys that move the selection.
     #[prop_or_default]
     pub(crate) on_step: Option<Callback<Step>>,
@@ -220,6 +226,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             culprits: props.culprits.clone(),
             playhead_ps: props.playhead_ps,
             selected: props.selected.clone(),
+            area: props.area.clone(),
         };
         let deps = (now.clone(), raster.clone(), marks, shared.dark);
         use_effect_with(deps, move |(_, _, marks, dark)| {
@@ -257,8 +264,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         now.clone(),
         stretch.setter(),
         hover.clone(),
-        props.on_seek.clone(),
-        on_click,
+        Clicks { on_seek: props.on_seek.clone(), on_click, on_area: props.on_area.clone() },
     );
     let keys = {
         let (stretch, now) = (stretch.clone(), now.clone());
@@ -415,6 +421,21 @@ impl Geometry {
         let lane = (down.fract() * f64::from(self.rows.lanes)) as u32;
         let rank = self.order.rank_at(row as u32)?;
         Some((rank, lane.min(self.rows.lanes.saturating_sub(1))))
+    }
+
+    /// The area between two points.
+    fn area(&self, a: (f64, f64), b: (f64, f64)) -> Area {
+        let time = |x: f64| self.time_at(x.clamp(self.gutter(), self.width)).max(0.0) as u64;
+        let row = |y: f64| {
+            let down = ((y - rows::AXIS) / self.rank_height()).max(0.0);
+            (self.stretch.first_row.floor() + down.floor()) as u32
+        };
+        let (top, bottom) = (row(a.1.min(b.1)), row(a.1.max(b.1)));
+        Area {
+            from_ps: time(a.0.min(b.0)),
+            to_ps: time(a.0.max(b.0)),
+            ranks: (top..=bottom).filter_map(|row| self.order.rank_at(row)).collect(),
+        }
     }
 
     /// How far below the axis the rows of a rank begin, if it is shown; above the axis if it is scrolled out.

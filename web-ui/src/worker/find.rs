@@ -14,7 +14,7 @@ use lockstep_diagnosis::who_waits;
 const MAX_LISTED: usize = 500;
 
 impl Held {
-    fn calls_of(&self, rank: u32) -> &[CallRecord] {
+    pub(super) fn calls_of(&self, rank: u32) -> &[CallRecord] {
         let log = self.log.as_ref().and_then(|log| log.ranks.get(rank as usize)?.as_ref());
         log.map_or(&[], |log| &log.calls)
     }
@@ -140,7 +140,7 @@ impl Held {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::worker::lanes::Lanes;
     use lockstep_core::collective::Collective;
@@ -149,7 +149,7 @@ mod tests {
     use lockstep_sim::{SimConfig, simulate};
 
     /// An all_reduce of four ranks, simulated.
-    fn held() -> Held {
+    pub(in crate::worker) fn held() -> Held {
         let lab = CollectiveLab::new(Collective::AllReduce { op: ReduceOp::Sum }, 4, 16);
         let trace = simulate(&lab.plan().unwrap(), &SimConfig::default()).unwrap();
         let log = CallLog::of(&trace);

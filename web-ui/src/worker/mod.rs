@@ -8,6 +8,7 @@ mod account;
 mod ddp;
 mod find;
 mod lanes;
+mod measure;
 mod mesh;
 mod open;
 mod questions;
@@ -183,6 +184,10 @@ async fn answer(
         }
         Request::Locate { session, rank, which } => {
             plain(Response::Located(with(state, session, |held| held.locate(rank, &which))?))
+        }
+        Request::Measure { session, area } => {
+            let measured = with(state, session, |held| held.measure(&area))?;
+            plain(Response::Measured(Box::new(measured)))
         }
         Request::AboutCall { session, id } => {
             let told = with(state, session, |held| held.about_call(id))?;

@@ -5,6 +5,7 @@
 
 mod details;
 mod find;
+mod measured;
 mod repair;
 mod rows;
 pub(in crate::pages) mod sources;
@@ -19,6 +20,7 @@ use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use measured::{Marked, MeasuredArea};
 use sources::Sources;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -49,6 +51,15 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let culprits: Vec<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let selection = use_selection(opened, asking);
     let together = use_state(|| false);
+    let marked = use_state(|| Marked::None);
+    let mark_area = {
+        let marked = marked.setter();
+        Callback::from(move |area| marked.set(Some(area)))
+    };
+    let unmark = {
+        let marked = marked.setter();
+        Callback::from(move |()| marked.set(None))
+    };
     let order = {
         let pins: BTreeSet<u32> = (*selection.pins).clone();
         let deps = (opened.session, pins, *together);
@@ -78,8 +89,12 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 <ContextProvider<Texts> context={props.texts.clone()}>
                     <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} look={(*selection.look).clone()}
+                              area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} />
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
+                    if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done) {
+                        <MeasuredArea session={opened.session} area={area.clone()} on_close={unmark} />
+                    }
                     if let Some(details) = &selection.details {
                         <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} on_call={selection.show.clone()}
                                  on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_close={selection.close.clone()} />

@@ -4,7 +4,7 @@ use super::Geometry;
 use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
-use crate::protocol::{CallMark, RowKind, SessionId, SpanText, Window};
+use crate::protocol::{Area, CallMark, RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
@@ -35,6 +35,7 @@ pub(super) struct Marks {
     pub(super) culprits: Vec<u32>,
     pub(super) playhead_ps: Option<u64>,
     pub(super) selected: Option<CallMark>,
+    pub(super) area: Option<Area>,
 }
 
 /// Paints the whole canvas.
@@ -60,6 +61,9 @@ pub(super) fn paint(
     if let Some((raster, _)) = drawn {
         row_names(&context, now, raster, &ink);
     }
+    if let Some(area) = &marks.area {
+        shade(&context, now, area, &ink);
+    }
     if let Some(mark) = &marks.selected {
         selection(&context, now, mark, &ink);
     }
@@ -74,6 +78,24 @@ pub(super) fn paint(
             context.line_to(x, 7.0);
             context.fill();
         }
+    }
+}
+
+/// A veil over the area that is measured, row by row: they need not be neighbours.
+fn shade(context: &CanvasRenderingContext2d, now: &Geometry, area: &Area, ink: &Ink) {
+    let left = now.x_of(area.from_ps as f64).max(now.gutter());
+    let right = now.x_of(area.to_ps as f64).min(now.width);
+    if right <= left {
+        return;
+    }
+    context.set_fill_style_str(ink.accent);
+    context.set_global_alpha(0.16);
+    for top in area.ranks.iter().filter_map(|rank| now.top_of(*rank)).filter(|top| *top >= 0.0) {
+        context.fill_rect(left, AXIS + top, right - left, now.rank_height());
+    }
+    context.set_global_alpha(1.0);
+    for x in [left, right] {
+        context.fill_rect(x - 0.5, AXIS - 4.0, 1.0, now.height);
     }
 }
 

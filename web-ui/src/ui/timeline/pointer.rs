@@ -3,6 +3,7 @@
 use super::hover::{Hovered, Point};
 use super::{Geometry, Stretch};
 use crate::dom::Listener;
+use crate::protocol::Area;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use web_sys::{Element, PointerEvent, WheelEvent};
@@ -22,6 +23,18 @@ pub(super) struct Pointer {
 struct Held {
     at: BTreeMap<i32, (f64, f64)>,
     travelled: f64,
+    /// Where an area begins that is being marked.
+    area: Option<(f64, f64)>,
+}
+
+/// What is done with clicks and drags; with none of them the pointer moves the timeline.
+pub(super) struct Clicks {
+    /// A click goes to a time.
+    pub(super) on_seek: Option<Callback<u64>>,
+    /// A click on a point, or beside everything.
+    pub(super) on_click: Option<Callback<Option<Point>>>,
+    /// An area, as it grows and when it is let go.
+    pub(super) on_area: Option<Callback<(Area, bool)>>,
 }
 
 fn place(frame: &NodeRef, x: i32, y: i32) -> (f64, f64) {
@@ -37,9 +50,9 @@ pub(super) fn use_pointer(
     now: Rc<Geometry>,
     set: UseStateSetter<Stretch>,
     hover: Rc<Hovered>,
-    on_seek: Option<Callback<u64>>,
-    on_click: Option<Callback<Option<Point>>>,
+    clicks: Clicks,
 ) -> Pointer {
+    let Clicks { on_seek, on_click, on_area } = clicks;
     let held = use_mut_ref(Held::default);
     let dragging = use_state(|| false);
     let latest = use_mut_ref(|| now.clone());
@@ -68,18 +81,21 @@ pub(super) fn use_pointer(
             move || drop(heard)
         });
     }
+    let marks_area = on_area.is_some();
     let down = {
         let (frame, held) = (frame.clone(), held.clone());
         Callback::from(move |event: PointerEvent| {
             let mut held = held.borrow_mut();
             held.at.insert(event.pointer_id(), place(&frame, event.client_x(), event.client_y()));
             held.travelled = 0.0;
+            let here = held.at.get(&event.pointer_id()).copied();
+            held.area = here.filter(|_| marks_area && event.shift_key());
         })
     };
     let moved = {
         let (frame, held, dragging, hover) =
             (frame.clone(), held.clone(), dragging.clone(), hover.clone());
-        let (now, set) = (now.clone(), set.clone());
+        let (now, set, on_area) = (now.clone(), set.clone(), on_area.clone());
         Callback::from(move |event: PointerEvent| {
             let here = place(&frame, event.client_x(), event.client_y());
             let mut held = held.borrow_mut();
@@ -103,6 +119,10 @@ pub(super) fn use_pointer(
                 if let Some(element) = frame.cast::<Element>() {
                     let _ = element.set_pointer_capture(event.pointer_id());
                 }
+            }
+            if let (Some(begin), Some(on_area)) = (held.area, &on_area) {
+                on_area.emit((now.area(begin, here), false));
+                return;
             }
             let other =
                 held.at.iter().find(|(id, _)| **id != event.pointer_id()).map(|(_, at)| *at);
@@ -128,6 +148,13 @@ pub(super) fn use_pointer(
             let mut held = held.borrow_mut();
             let was_down = held.at.remove(&event.pointer_id()).is_some();
             dragging.set(false);
+            if let (Some(begin), Some(on_area)) = (held.area.take(), &on_area)
+                && held.travelled >= 4.0
+            {
+                let here = place(&frame, event.client_x(), event.client_y());
+                on_area.emit((now.area(begin, here), true));
+                return;
+            }
             if !was_down || held.travelled >= 4.0 {
                 return;
             }

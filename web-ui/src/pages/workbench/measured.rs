@@ -1,0 +1,98 @@
+//! What the ranks did in the area that is marked.
+
+use crate::app::use_shared;
+use crate::explain;
+use crate::protocol::{Area, CallShare, Measured, RankShare, Request, Response, SessionId};
+use crate::turns::use_turns;
+use lockstep_core::words::counted;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// More ranks than this are told together.
+const MAX_RANKS: usize = 24;
+
+/// The area that is marked, and whether it was let go.
+pub(super) type Marked = Option<(Area, bool)>;
+
+/// Properties of [`MeasuredArea`].
+#[derive(Properties, PartialEq)]
+pub(super) struct MeasuredAreaProps {
+    pub(super) session: SessionId,
+    pub(super) area: Area,
+    pub(super) on_close: Callback<()>,
+}
+
+/// What the ranks did in the area: how each spent the time, and its collectives.
+#[component(MeasuredArea)]
+pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
+    let measured = use_measured(props.session, &props.area);
+    let Some(measured) = measured else { return html! {} };
+    let long = props.area.to_ps.saturating_sub(props.area.from_ps).max(1);
+    let close = props.on_close.reform(|_: MouseEvent| ());
+    let share = |ps: u64| format!("{:.0}%", ps as f64 * 100.0 / long as f64);
+    let row = |of: &RankShare| {
+        html! {
+            <tr>
+                <th scope="row">{ format!("rank {}", of.rank) }</th>
+                <td class="n">{ share(of.compute_ps) }</td><td class="n">{ share(of.calls_ps) }</td>
+                <td class="n">{ share(of.exposed_ps) }</td><td class="n">{ share(of.idle_ps) }</td>
+                <td class="n">{ of.calls }</td><td class="n">{ explain::bytes(of.bytes) }</td>
+            </tr>
+        }
+    };
+    let call = |of: &CallShare| {
+        html! {
+            <tr>
+                <th scope="row">{ &of.op }</th><td>{ &of.group }</td>
+                <td class="n">{ of.count }</td><td class="n">{ explain::bytes(of.bytes) }</td>
+                <td class="n">{ explain::time(of.time_ps) }</td><td class="n">{ explain::time(of.skew_ps) }</td>
+                <td class="n">{ of.busbw.map(|rate| format!("{:.2} GB/s", rate / 1e9)).unwrap_or_default() }</td>
+            </tr>
+        }
+    };
+    html! {
+        <section class="details measured" aria-label="The marked area" data-test="measured" data-ranks={measured.ranks.len().to_string()}>
+            <header>
+                <h2>{ format!("{} of {}", explain::time(long), counted(measured.ranks.len() as u64, "rank")) }</h2>
+                <span class="grow" />
+                <button class="quiet" onclick={close} aria-label="Close" data-test="measured-close">{ "×" }</button>
+            </header>
+            <div class="scroll"><table class="figures-table">
+                <thead><tr><th />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
+                <tbody>
+                    { for measured.ranks.iter().take(MAX_RANKS).map(row) }
+                    if measured.ranks.len() > MAX_RANKS { <tr><th scope="row">{ format!("{} more", measured.ranks.len() - MAX_RANKS) }</th></tr> }
+                </tbody>
+            </table></div>
+            if !measured.calls.is_empty() {
+                <div class="scroll"><table class="figures-table">
+                    <thead><tr><th>{ "collective" }</th><th>{ "group" }</th>{ for ["count", "bytes", "since the last came", "waited for the last", "bus bandwidth"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
+                    <tbody>{ for measured.calls.iter().map(call) }</tbody>
+                </table></div>
+            }
+        </section>
+    }
+}
+
+#[hook]
+fn use_measured(session: SessionId, area: &Area) -> Option<Rc<Measured>> {
+    let client = use_shared().client;
+    let measured = use_state(|| None::<Rc<Measured>>);
+    let turns = use_turns();
+    {
+        let measured = measured.setter();
+        use_effect_with((session, area.clone()), move |(session, area)| {
+            let turn = turns.next();
+            let request = Request::Measure { session: *session, area: area.clone() };
+            wasm_bindgen_futures::spawn_local(async move {
+                let answered = client.ask(request).await.map(|answered| answered.response);
+                if let Ok(Response::Measured(found)) = answered
+                    && turn.counts()
+                {
+                    measured.set(Some(Rc::new(*found)));
+                }
+            });
+        });
+    }
+    (*measured).clone()
+}

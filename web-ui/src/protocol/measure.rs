@@ -1,0 +1,57 @@
+//! What ranks did in a stretch of time.
+
+use serde::{Deserialize, Serialize};
+
+/// A stretch of a timeline on some of its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Area {
+    pub(crate) from_ps: u64,
+    pub(crate) to_ps: u64,
+    /// As the rows have them.
+    pub(crate) ranks: Vec<u32>,
+}
+
+/// What ranks did in an area.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// One a rank, in the area's order.
+    pub(crate) ranks: Vec<RankShare>,
+    /// One a kind of collective and group, those that took longest first.
+    pub(crate) calls: Vec<CallShare>,
+}
+
+/// How a rank spent a stretch. Calls and computation may overlap; a process that waits for a call is
+/// in that call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankShare {
+    pub(crate) rank: u32,
+    /// Picoseconds in which a call was in flight.
+    pub(crate) calls_ps: u64,
+    /// Picoseconds in which it computed.
+    pub(crate) compute_ps: u64,
+    /// Picoseconds of calls in which nothing was computed.
+    pub(crate) exposed_ps: u64,
+    /// Picoseconds with neither.
+    pub(crate) idle_ps: u64,
+    /// Calls made.
+    pub(crate) calls: u64,
+    /// Bytes that it gave to them.
+    pub(crate) bytes: u64,
+}
+
+/// The collectives of one kind and group that ended in an area.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CallShare {
+    pub(crate) op: String,
+    pub(crate) group: String,
+    /// How many; all members together count once.
+    pub(crate) count: u64,
+    /// Bytes of a rank in all of them.
+    pub(crate) bytes: u64,
+    /// Picoseconds from when the last member came to when the last one ended, in all of them.
+    pub(crate) time_ps: u64,
+    /// Picoseconds that the first member waited for the last one, in all of them.
+    pub(crate) skew_ps: u64,
+    /// Bus bandwidth in bytes a second as nccl-tests defines it; `None` for what it does not define.
+    pub(crate) busbw: Option<f64>,
+}
