@@ -8,3 +8,8 @@ for (const kind of ["dragover", "drop"]) {
     if (kind === "drop" && event.dataTransfer) window.lockstep_early.push(...event.dataTransfer.files);
   });
 }
+
+// The page opens with its home as plain HTML; an address of another view waits for the program.
+if (!/^#?\/?$/.test(location.hash) && !location.hash.startsWith("#token=")) {
+  document.querySelector("#page .home")?.remove();
+}

@@ -17,6 +17,20 @@ use yew::prelude::*;
 /// The address of the simulation that moves on the home page.
 const MOVING: &str = "#/step?collective=all_reduce&algorithm=ring&world=6&count=12";
 
+/// The words that `index.html` has, too, to be read before the program is there.
+const TITLE: &str = "See why a distributed training job hangs, and what every rank does.";
+const LEAD: &str = "Lockstep reads what PyTorch leaves behind, names the rank, the call and the line, and shows any collective step by step. It runs in this tab: nothing is uploaded.";
+const HANGS: [&str; 2] = [
+    "My job hangs",
+    "Drop Flight Recorder dumps, logs, stacks or profiles anywhere on this page, as files, folder or archive.",
+];
+const LEARN: [&str; 2] =
+    ["Teach me", "Every picture is a simulation that you step, change and question."];
+const TEST: [&str; 2] = [
+    "Test my code or plan",
+    "Step a small program here, rank by rank. Real scripts are recorded by your own PyTorch, without GPUs:",
+];
+
 /// The first view.
 #[component(Home)]
 pub(crate) fn home() -> Html {
@@ -34,13 +48,13 @@ pub(crate) fn home() -> Html {
     html! {
         <div class="home">
             <header>
-                <h1>{ "See why a distributed training job hangs, and what every rank does." }</h1>
-                <p class="lead">{ "Lockstep reads what PyTorch leaves behind, names the rank, the call and the line, and shows any collective step by step. It runs in this tab: nothing is uploaded." }</p>
+                <h1>{ TITLE }</h1>
+                <p class="lead">{ LEAD }</p>
             </header>
             <div class="doors">
                 <section class="panel door" aria-labelledby="door-hang">
-                    <h2 id="door-hang">{ "My job hangs" }</h2>
-                    <p>{ "Drop Flight Recorder dumps, logs, stacks or profiles anywhere on this page, as files, folder or archive." }</p>
+                    <h2 id="door-hang">{ HANGS[0] }</h2>
+                    <p>{ HANGS[1] }</p>
                     <div class="row">
                         <label class="button primary">{ "Choose files" }
                             <input class="hidden" type="file" multiple={true} onchange={pick.clone()} data-test="home-files" /></label>
@@ -53,8 +67,8 @@ pub(crate) fn home() -> Html {
                     <ul>{ for others.map(|sample| link(sample.route(), sample.title)) }</ul>
                 </section>
                 <section class="panel door" aria-labelledby="door-learn">
-                    <h2 id="door-learn">{ "Teach me" }</h2>
-                    <p>{ "Every picture is a simulation that you step, change and question." }</p>
+                    <h2 id="door-learn">{ LEARN[0] }</h2>
+                    <p>{ LEARN[1] }</p>
                     <ul>
                         { link(Route::to(View::Learn), "Lessons: predict, then watch") }
                         { link(Route::to(View::Step), "Step through a collective") }
@@ -65,8 +79,8 @@ pub(crate) fn home() -> Html {
                     </ul>
                 </section>
                 <section class="panel door" aria-labelledby="door-test">
-                    <h2 id="door-test">{ "Test my code or plan" }</h2>
-                    <p>{ "Step a small program here, rank by rank. Real scripts are recorded by your own PyTorch, without GPUs:" }</p>
+                    <h2 id="door-test">{ TEST[0] }</h2>
+                    <p>{ TEST[1] }</p>
                     <pre>{ "lockstep record --world-size 8 -- \\\n  train.py\nlockstep sim train.plan.json" }</pre>
                     <ul>
                         { link(Route::to(View::Program), "Open a program or a plan") }
@@ -134,5 +148,25 @@ fn moving_ring() -> Html {
                 </div>
             </div>
         </section>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_at_once_is_what_the_page_says() {
+        let html = include_str!("../../../index.html");
+        for words in [TITLE, LEAD].iter().chain(&HANGS).chain(&LEARN).chain(&TEST) {
+            assert!(html.contains(words), "{words}");
+        }
+        for (group, views) in View::GROUPS {
+            assert!(html.contains(&format!(">{group}</span>")), "{group}");
+            for view in views {
+                let (to, title) = (Route::to(*view).to_hash(), view.title());
+                assert!(html.contains(&format!("<a href=\"{to}\">{title}</a>")), "{title}");
+            }
+        }
     }
 }
