@@ -127,3 +127,23 @@ async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
     page.until("finding", "data-culprits", "2").await?;
     page.close().await
 }
+
+/// A rank is broken on purpose by a form, and the run's finding names it.
+#[tokio::test]
+async fn a_fault_is_chosen_in_a_form() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=3&count=1000").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.chromium.run("document.querySelector('.faults').open = true").await?;
+    page.click("fault-add").await?;
+    // A call that rank 2 does not make is told before the run.
+    let second = "const field = document.querySelector('[data-test=choose-fault-call]');
+        const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
+        set.call(field, VALUE); field.dispatchEvent(new Event('change', { bubbles: true }))";
+    page.chromium.run(&second.replace("VALUE", "2")).await?;
+    page.until("run-faults-wrong", "role", "alert").await?;
+    page.chromium.run(&second.replace("VALUE", "1")).await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    page.until("finding", "data-culprits", "2").await?;
+    page.close().await
+}

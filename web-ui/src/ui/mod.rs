@@ -8,6 +8,7 @@ mod comparison;
 pub(crate) mod dropped;
 mod elements;
 mod facts;
+mod fault_form;
 mod field;
 mod findings;
 mod fold;

@@ -1,5 +1,6 @@
 //! The button that runs a plan for real, and what it leads to.
 
+use super::fault_form::FaultForm;
 use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
 use crate::dom;
@@ -31,7 +32,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     let run = use_real_run();
     let missing = shared.server.missing();
     let running = matches!(run.stage, Stage::Starting | Stage::Running { .. });
-    let typed = use_state(String::new);
+    let faults = use_state(Vec::<Fault>::new);
     let chosen = use_state(Executor::default);
     let executor = *chosen;
     let choose = {
@@ -42,21 +43,19 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         })
     };
     let executors = Executor::ALL.map(|executor| Choice::new(executor.name(), executor.label()));
-    let (faults, wrong) = faults_of(&typed, &props.plan);
+    let wrong = wrong_with(&faults, &props.plan);
+    let is_wrong = wrong.is_some();
     let start = {
         let (run, plan, simulated) = (run.clone(), props.plan.clone(), props.simulated);
+        let faults = faults.clone();
         Callback::from(move |_: MouseEvent| {
-            let asked = RunAsked { executor, faults: faults.clone() };
+            let asked = RunAsked { executor, faults: (*faults).clone() };
             run.start(plan.clone(), simulated, asked);
         })
     };
-    let type_faults = {
-        let typed = typed.setter();
-        Callback::from(move |event: InputEvent| {
-            if let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() {
-                typed.set(input.value());
-            }
-        })
+    let change_faults = {
+        let faults = faults.setter();
+        Callback::from(move |changed| faults.set(changed))
     };
     let close = {
         let run = run.clone();
@@ -86,7 +85,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     }
     html! {
         <section class="real-run" data-test="real-run" data-stage={stage}>
-            <button class="primary" onclick={start} disabled={missing.is_some() || running || wrong.is_some()} data-test="run-real"
+            <button class="primary" onclick={start} disabled={missing.is_some() || running || is_wrong} data-test="run-real"
                     aria-describedby={missing.is_some().then_some("no-server")}>
                 { if running { "Running…" } else { "Run it for real" } }
             </button>
@@ -104,14 +103,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 <SelectField name="executor" label="By" value={executor.name()} choices={executors.to_vec()} on_choose={choose} />
                 <details class="faults">
                     <summary>{ "Break it on purpose" }</summary>
-                    <label>{ "Faults" }
-                        <input type="text" value={(*typed).clone()} oninput={type_faults} spellcheck="false" autocomplete="off"
-                               placeholder="drop:rank=1,call=1" data-test="run-faults" /></label>
-                    if let Some(wrong) = wrong {
-                        <p class="bad" role="alert" data-test="run-faults-wrong">{ wrong }</p>
-                    } else {
-                        <p class="muted">{ "kill:rank=1,call=3 · stop:rank=1,call=3,for_ms=200 · delay:rank=1,call=3,by_ms=50 · drop:rank=1,call=3 · resize:rank=1,call=3,count=8. Several, with spaces between them; kill and stop also take after_ms." }</p>
-                    }
+                    <FaultForm faults={(*faults).clone()} world_size={props.plan.world_size} {wrong} on_change={change_faults} />
                 </details>
             }
             { match &run.stage {
@@ -171,16 +163,9 @@ fn where_it_runs(executor: Executor, world_size: u32) -> String {
     }
 }
 
-/// The faults that were typed, or what is wrong with them.
-fn faults_of(typed: &str, plan: &Plan) -> (Vec<Fault>, Option<String>) {
-    if typed.trim().is_empty() {
-        return (Vec::new(), None);
-    }
-    let faults: Result<Vec<Fault>, _> = typed.split_whitespace().map(str::parse).collect();
-    match faults.and_then(|faults| plan.with_faults(&faults).map(|_| faults)) {
-        Ok(faults) => (faults, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
-    }
+/// What is wrong with faults of a plan, in a sentence.
+fn wrong_with(faults: &[Fault], plan: &Plan) -> Option<String> {
+    plan.with_faults(faults).err().map(|error| error.to_string())
 }
 
 /// Properties of [`Dumps`].

@@ -67,7 +67,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    fn name(self) -> &'static str {
+    /// Its word in the text of a fault: `kill`.
+    pub fn name(self) -> &'static str {
         match self {
             FaultKind::Kill => "kill",
             FaultKind::Stop { .. } => "stop",
