@@ -9,13 +9,14 @@ use crate::protocol::{Opened, Request, Response, SessionId};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::sessions::Session;
-use crate::ui::{ComparisonCard, LiveRun};
+use crate::ui::{ComparisonCard, LiveRun, RealRun};
 use lockstep_core::plan::Plan;
 use lockstep_diagnosis::Report;
 use lockstep_sim::{Comparison, Topology};
 use serde::Deserialize;
 use serde_json::Value;
 use std::rc::Rc;
+use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
 /// The list of runs, or the run that the address names.
@@ -48,10 +49,20 @@ fn list() -> Html {
             wasm_bindgen_futures::spawn_local(async move { runs.set(Some(server::runs().await)) });
         });
     }
+    let wanted = use_state(String::new);
+    let filter = {
+        let wanted = wanted.setter();
+        Callback::from(move |event: InputEvent| {
+            let input: HtmlInputElement = event.target_unchecked_into();
+            wanted.set(input.value().to_lowercase());
+        })
+    };
     let refresh = Callback::from(move |_: MouseEvent| again.set(*again + 1));
     html! {
         <section class="panel runs">
-            <header><h1>{ "Runs" }</h1><span class="grow" /><button onclick={refresh} data-test="refresh">{ "Refresh" }</button></header>
+            <header><h1>{ "Runs" }</h1><span class="grow" />
+                <input type="text" class="filter" placeholder="Filter: hang, gloo, rank 2" aria-label="Filter the runs" oninput={filter} data-test="filter-runs" />
+                <button onclick={refresh} data-test="refresh">{ "Refresh" }</button></header>
             { match &*runs {
                 None => html! { <p class="muted">{ "Asking…" }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ why }</p> },
@@ -61,12 +72,26 @@ fn list() -> Html {
                 Some(Ok(runs)) => html! {
                     <table class="plain" data-test="runs" data-count={runs.len().to_string()}>
                         <thead><tr><th>{ "run" }</th><th>{ "plan" }</th><th>{ "ranks" }</th><th>{ "backend" }</th><th>{ "when" }</th><th>{ "took" }</th><th>{ "end" }</th><th>{ "diagnosis" }</th><th>{ "against the simulation" }</th></tr></thead>
-                        <tbody>{ for runs.iter().map(row) }</tbody>
+                        <tbody>{ for runs.iter().filter(|run| is_wanted(run, &wanted)).map(row) }</tbody>
                     </table>
                 },
             } }
         </section>
     }
+}
+
+/// Whether a run has every word that was typed, in lower case, somewhere in its row.
+fn is_wanted(run: &Run, words: &str) -> bool {
+    let shown = ["name", "world_size", "backend"].map(|name| run.text(name)).join(" ");
+    let row = format!(
+        "{} {shown} {} {} {}",
+        run.id,
+        ending(run),
+        diagnosis(&run.fields),
+        agreement(&run.fields)
+    );
+    let row = row.to_lowercase();
+    words.split_whitespace().all(|word| row.contains(word))
 }
 
 fn row(run: &Run) -> Html {
@@ -237,6 +262,9 @@ fn one_run(props: &OneRunProps) -> Html {
                         Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
                     } }
                     <Workbench opened={opened.clone()} />
+                    if let Some(plan) = &opened.header.plan {
+                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={Rc::new(plan.clone())} simulated={None} /></section>
+                    }
                     </>
                 },
             } }
