@@ -122,7 +122,8 @@ fn real_jobs_are_watched_where_there_is_torch() {
             .args(job)
             .output()
             .unwrap();
-        let said = text(&done.stderr);
+        // Lines are wrapped anywhere.
+        let said = text(&done.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(done.status.code(), Some(code), "{fault}: {said}");
         for part in parts {
             assert!(said.contains(part), "{fault} does not say {part}: {said}");

@@ -82,26 +82,20 @@ impl Watched {
     /// Looks at the processes of ranks that say nothing.
     pub(super) fn look_at_the_silent(&mut self) {
         for rank in self.ranks.values_mut() {
-            if !rank.gone
-                && !rank.ended
-                && rank.heard.elapsed() >= SILENT
-                && let Some(stopped) = is_stopped(rank.pid)
-            {
-                rank.stopped = stopped;
+            // Only a word of its own takes it back: a process that is being killed is not stopped any more.
+            if !rank.gone && !rank.ended && rank.heard.elapsed() >= SILENT && is_stopped(rank.pid) {
+                rank.stopped = true;
             }
         }
     }
 }
 
-/// Whether a process stands stopped by a signal or a debugger; `None` when it has ended: a launcher kills the ranks
-/// that stand stopped, and that tells nothing of why they stood.
-fn is_stopped(pid: u32) -> Option<bool> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Whether a process stands stopped by a signal or a debugger; false where there is none.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
-    match stat.rsplit(')').next()?.trim_start().chars().next()? {
-        'Z' | 'X' => None,
-        state => Some(matches!(state, 'T' | 't')),
-    }
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 /// The hub, which listens as long as the process lives.
@@ -323,15 +317,15 @@ mod tests {
         use rustix::process::{Pid, Signal, kill_process};
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
-        assert_eq!(is_stopped(child.id()), Some(false));
+        assert!(!is_stopped(child.id()));
         kill_process(pid, Signal::STOP).unwrap();
         let began = Instant::now();
-        while is_stopped(child.id()) == Some(false) && began.elapsed() < Duration::from_secs(20) {
+        while !is_stopped(child.id()) && began.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(is_stopped(child.id()), Some(true));
+        assert!(is_stopped(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(is_stopped(child.id()), None);
+        assert!(!is_stopped(child.id()));
     }
 }
