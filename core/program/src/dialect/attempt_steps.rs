@@ -7,7 +7,7 @@ use super::attempt_parts::{Target, assigned, is_part};
 pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
     let goes = format!("if _try_{guard}.goes:");
     // A module that is not there raises where that is tried.
-    let text = text.replace("_imported(", "_import_tried(");
+    let text = tried_import(text).unwrap_or_else(|| text.to_owned());
     // A mask is as long as its text.
     let target = if text.len() == mask.len() { assigned(mask) } else { imported(&text) };
     let Some((end, target)) = target else {
@@ -53,6 +53,14 @@ pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
             all
         }
     }
+}
+
+/// An import as `import::statement` writes it, `np = _imported(…)`, that raises where the module is missing; `None`
+/// for any other statement, whatever its strings say.
+fn tried_import(text: &str) -> Option<String> {
+    let (own, import) = text.split_once(" = _imported(")?;
+    let is_name = own.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    is_name.then(|| format!("{own} = _import_tried({import}"))
 }
 
 /// The target of an import, whose value has no `=`.

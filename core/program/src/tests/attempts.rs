@@ -7,6 +7,17 @@ use crate::compile;
 use crate::tests::compiled;
 use lockstep_scenarios::program::Options;
 
+/// What a string says inside of a `try` is printed as it stands.
+#[test]
+fn a_string_in_a_try_is_not_rewritten() {
+    let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    try:\n        \
+                print('was_imported(yes)')\n        said = 'x = _imported(no)'\n    except ImportError:\n        \
+                pass\n    print(said)\nrun(main, world_size=1)\n";
+    let compiled = compiled(text);
+    let printed: Vec<&str> = compiled.printed.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(printed, ["was_imported(yes)", "x = _imported(no)"]);
+}
+
 #[test]
 fn what_is_raised_is_caught_as_in_python() {
     let programs = [
