@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use fantoccini::Locator;
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// The page of a service, opened at an address of its own.
 #[derive(Debug)]
@@ -85,6 +86,18 @@ impl Page {
         let found = self.chromium.client.wait().for_element(Locator::Css(&locator)).await;
         found.with_context(|| test.to_owned())?.click().await?;
         Ok(())
+    }
+
+    /// Chooses files in a field for them.
+    ///
+    /// # Errors
+    /// When there is no such field.
+    pub async fn choose(&self, test: &str, files: &[PathBuf]) -> Result<()> {
+        let locator = format!("[data-test=\"{test}\"]");
+        let input = self.chromium.client.find(Locator::Css(&locator)).await?;
+        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        // chromedriver takes several files as lines.
+        Ok(input.send_keys(&names.join("\n")).await?)
     }
 
     /// Presses a key.

@@ -163,13 +163,13 @@ fn all_wait_for_messages(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::logs::tests::{found, report};
     use crate::report::Certainty;
 
     /// As torch 2.7.1 prints it on gloo.
-    fn raises(rank: u32, line: u32, error: &str) -> String {
+    pub(crate) fn raises(rank: u32, line: u32, error: &str) -> String {
         format!(
             "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/job/job.py\", line \
              {line}, in <module>\n[rank{rank}]:     dist.all_reduce(y)\n[rank{rank}]:   File \
@@ -179,7 +179,7 @@ mod tests {
         )
     }
 
-    const LATE: &str =
+    pub(crate) const LATE: &str =
         "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
     const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
 

@@ -111,22 +111,9 @@ fn unanswered(found: &mut Claim, waited: BTreeSet<GlobalRank>, call: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::gave_up::tests::{LATE, raises};
     use crate::logs::log_finding::finding;
     use crate::report::Evidence;
-
-    /// As torch 2.7.1 prints it on gloo.
-    fn raises(rank: u32, line: u32, error: &str) -> String {
-        format!(
-            "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/job/job.py\", line \
-             {line}, in <module>\n[rank{rank}]:     dist.all_reduce(y)\n[rank{rank}]:   File \
-             \"/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line 2815, in \
-             all_reduce\n[rank{rank}]:     work.wait()\n[rank{rank}]: RuntimeError: \
-             [/pytorch/third_party/gloo/gloo/transport/tcp/{error}\n"
-        )
-    }
-
-    const LATE: &str =
-        "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
 
     /// The dumps see a rank stay away; its log, that it waited for another one.
     #[test]
