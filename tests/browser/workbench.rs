@@ -45,6 +45,9 @@ async fn a_hang_is_investigated() -> Result<()> {
     // Another view, and back.
     page.chromium.run("location.hash = '#/step'").await?;
     page.until("transport", "data-moment", "1").await?;
+    let shown =
+        "return [...document.querySelectorAll('main')].filter(main => main.offsetParent).length";
+    assert_eq!(page.chromium.run(shown).await?, 1, "the recording is kept, and not shown");
     page.chromium.run("location.hash = '#/recording'").await?;
     page.until("view-recording", "class", "view recording").await?;
     assert_eq!(page.attribute("details", "data-call").await?, called);

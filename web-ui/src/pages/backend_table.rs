@@ -35,8 +35,8 @@ pub(super) fn backend_table(props: &BackendTableProps) -> Html {
             <SelectField name="documents" label="As said by" value={documents.version()} choices={versions} on_choose={choose} />
             <div class="scrolls"><table class="plain">
                 <thead>
-                    <tr><th></th>{ for documents.columns().map(|column| html! { <th colspan="2">{ column.name() }</th> }) }</tr>
-                    <tr><th></th>{ for documents.columns().map(|_| html! { <><th>{ "CPU" }</th><th>{ "GPU" }</th></> }) }</tr>
+                    <tr><td></td>{ for documents.columns().map(|column| html! { <th colspan="2">{ column.name() }</th> }) }</tr>
+                    <tr><td></td>{ for documents.columns().map(|_| html! { <><th>{ "CPU" }</th><th>{ "GPU" }</th></> }) }</tr>
                 </thead>
                 <tbody>{ for documents.rows().map(|(call, cells)| html! {
                     <tr class={classes!((call == props.call).then_some("chosen"))} data-test={format!("backends-{call}")}>

@@ -199,7 +199,7 @@ pub(crate) fn recording() -> Html {
         <div class="recording" data-test="recording" data-stage={stage_word} ondrop={anywhere}>
             <section class={classes!("drop", over.then_some("over"), small.then_some("small"))} ondrop={(!small).then_some(drop)}
                      ondragover={dragged(true)} ondragenter={dragged(true)} ondragleave={dragged(false)} data-test="drop">
-                if !small { <h1>{ "Open a recording of a real job" }</h1> }
+                <h1 class={small.then_some("hidden")}>{ if small { "Recording" } else { "Open a recording of a real job" } }</h1>
                 <p>
                     { match small {
                         true => "Drop more of what the job left here: dumps, logs, profiles, its sources. ",

@@ -25,7 +25,7 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
     html! {
         <table class={classes!("buffers", (n > 8).then_some("small"))} style={format!("--n:{n}")} data-test="buffers">
             if let Some(call) = view.ranks.iter().find_map(|rank| rank.calls.last()) {
-                <thead><tr><th />
+                <thead><tr><td />
                     { for parts(call).into_iter().map(|(_, name, _)| html! { <th scope="col">{ name }</th> }) }
                 </tr></thead>
             }

@@ -60,7 +60,7 @@ fn table(account: &DdpAccount, label: Option<&str>) -> Html {
         }
     });
     html! {
-        <div class="scroll tall">
+        <div class="scroll tall" tabindex="0" role="group" aria-label="The buckets">
         <table class="plain figures-table" data-test={format!("bucket-table-{}", label.unwrap_or("A"))}>
             <caption class="muted">{ match label {
                 Some(label) => format!("{label}: the buckets of pass {}, in the order of their launch", pass.number + 1),

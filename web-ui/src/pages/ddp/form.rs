@@ -133,7 +133,7 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
             <TopologyFields topology={knobs.topology} route={knobs.write()} world_size={knobs.world} on_route={topology} />
             <SelectField name="device" label="Device (40 % of its peak)" value={knobs.device.clone()} choices={devices} on_choose={set("device")} />
             <NumberField name="batch" label="Samples a rank and pass" value={knobs.batch} min={1} max={MAX_BATCH} on_choose={number("batch")} />
-            <h3>{ "DistributedDataParallel(…)" }</h3>
+            <h2 class="part">{ "DistributedDataParallel(…)" }</h2>
             <SelectField name="known-cap" label="bucket_cap_mb" value={knobs.cap.clone()} choices={caps} on_choose={set("cap")} />
             <TextField name="cap" label="bucket_cap_mb, as typed (MiB)" value={knobs.cap.clone()} wrong={knobs.cap().err()} on_choose={set("cap")} />
             <div class="checks">

@@ -248,7 +248,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                     <WaitsAt session={opened.session} moment={stepping.playback.moment} world_size={opened.header.world_size} ranks_per_node={plan.ranks_per_node} />
                 }
             </section>
-            <section class="panel verdicts" aria-label="Findings">
+            <section class="panel verdicts" aria-label="What is wrong">
                 if let Some(compiled) = &compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
                     if !asking { <Findings report={opened.report.clone()} /> }

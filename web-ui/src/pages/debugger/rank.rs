@@ -183,7 +183,7 @@ fn pending(state: &RankView, plan: &Plan, rank: u32) -> Html {
     };
     html! {
         <div data-test="pending" data-count={state.pending.len().to_string()}>
-            <h4>{ format!("Pending work: {}", state.pending.len()) }</h4>
+            <h3>{ format!("Pending work: {}", state.pending.len()) }</h3>
             <ul class="pending mono">
                 { for state.pending.iter().take(MAX_PENDING).map(|work| html! {
                     <li>{ format!("{} #{} of {}{}", work.name, work.seq,

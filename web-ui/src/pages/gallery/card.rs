@@ -130,8 +130,8 @@ fn facts(account: &Account, choice: GalleryChoice, formula: Formula, several: bo
             if choice.topology.ranks_per_node() > 0 {
                 <div title="what all messages between nodes carry"><dt>{ "across" }</dt><dd>{ bytes(account.across_elements) }</dd></div>
             }
-            <div class="time" title={parts.clone()}><dt>{ "time" }</dt><dd>{ explain::time(cost.time_ps) }</dd>
-                <span class="split" role="img" aria-label={parts}><i style={part(path.latency_ps())} /><i class="waiting" style={part(path.waiting_ps)} /></span></div>
+            <div class="time" title={parts.clone()}><dt>{ "time" }</dt><dd>{ explain::time(cost.time_ps) }
+                <span class="split" role="img" aria-label={parts}><i style={part(path.latency_ps())} /><i class="waiting" style={part(path.waiting_ps)} /></span></dd></div>
         </dl>
     }
 }

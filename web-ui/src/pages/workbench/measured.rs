@@ -58,7 +58,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 <button class="quiet" onclick={close} aria-label="Close" data-test="measured-close">{ "×" }</button>
             </header>
             <div class="scroll"><table class="figures-table">
-                <thead><tr><th />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
+                <thead><tr><td />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
                     { for measured.ranks.iter().take(MAX_RANKS).map(row) }
                     if measured.ranks.len() > MAX_RANKS { <tr><th scope="row">{ format!("{} more", measured.ranks.len() - MAX_RANKS) }</th></tr> }

@@ -101,7 +101,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                     }
                 </ContextProvider<Texts>>
             </section>
-            <section class="panel verdicts" aria-label="Findings">
+            <section class="panel verdicts" aria-label="What is wrong">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
