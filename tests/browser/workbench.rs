@@ -66,7 +66,9 @@ async fn a_hang_is_investigated() -> Result<()> {
 
     // A word that cannot be read is told, and so is what nobody calls.
     let input = page.chromium.client.find(Locator::Css("[data-test=find]")).await?;
-    input.clear().await?;
+    input.send_keys(&ESCAPE.to_string()).await?;
+    let empty = "return document.querySelector('[data-test=find]').value === ''";
+    page.chromium.until("an empty query", empty).await?;
     input.send_keys("slower:10").await?;
     page.until("find-error", "role", "alert").await?;
     ensure!(page.text("find-error").await?.contains("slower:10ms"));
