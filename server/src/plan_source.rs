@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// Plan files past this are refused: the largest that make sense have a few megabytes.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
 
-/// What a file is can be seen from so many of its first bytes.
+/// The first bytes of a file, this many, tell its kind.
 const HEAD_BYTES: u64 = 4 << 10;
 
 /// The collectives by name.

@@ -70,7 +70,7 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
     page.close().await
 }
 
-/// What the diagnosis says of a hang is the answer: it comes after the question.
+/// The findings are the answer to the lesson's question: they are shown after it.
 #[tokio::test]
 async fn a_hang_keeps_its_diagnosis_until_the_question_is_answered() -> Result<()> {
     let page = Page::open("#/learn/a-skipped-call?at=3").await?;

@@ -99,7 +99,7 @@ async fn every_sample_opens() -> Result<()> {
     page.close().await
 }
 
-/// What was dropped is there again after a reload, until it is closed.
+/// A dropped recording is there again after a reload, until it is closed.
 #[tokio::test]
 async fn a_reload_loses_nothing() -> Result<()> {
     let page = Page::open("#/recording").await?;

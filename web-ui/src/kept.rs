@@ -65,7 +65,7 @@ async fn write(files: Option<Vec<Kept>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was kept, if anything.
+/// Returns the files that were kept, if any.
 pub(crate) async fn kept() -> Vec<Kept> {
     read().await.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What is typed to find calls: `rank:10 op:all_to_all unfinished`. All words must hold.
+//! The query that finds calls: `rank:10 op:all_to_all unfinished`. All words must hold.
 
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::trace::CallRecord;

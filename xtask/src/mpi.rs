@@ -1,6 +1,6 @@
 //! The MPI that the mpi backend is built with: whether there is one, and what is done with each.
 
-use crate::{packages, shell, test};
+use crate::{packages, shell};
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ pub(crate) fn lint() -> Result<()> {
         eprintln!("the mpi backend is not looked at: it needs {}", missing.join(" and "));
         return Ok(());
     }
-    shell::run(&mut test::clippy(&[
+    shell::run(&mut shell::clippy(&[
         "--workspace",
         "--all-targets",
         "--features=lockstep-server/mpi",

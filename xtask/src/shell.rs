@@ -64,3 +64,10 @@ fn show(command: &Command) -> String {
         .collect::<Vec<_>>()
         .join(" ")
 }
+
+/// Clippy, to which every warning is an error.
+pub(crate) fn clippy(arguments: &[&str]) -> Command {
+    let mut clippy = cargo(["clippy", "--quiet"]);
+    clippy.args(arguments).args(["--", "--deny", "warnings"]);
+    clippy
+}

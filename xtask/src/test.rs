@@ -8,7 +8,6 @@ use crate::test_programs::Start;
 use crate::{browser, mpi, packages, shell, structure, test_programs, web};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -131,19 +130,12 @@ fn lint() -> Result<()> {
     structure::check()?;
     shell::run(&mut shell::cargo(["fmt", "--all", "--check"]))
         .context("some files are not formatted; `cargo fmt --all` does it")?;
-    shell::run(&mut clippy(&["--workspace", "--all-targets"]))?;
+    shell::run(&mut shell::clippy(&["--workspace", "--all-targets"]))?;
     // Together, unlike where they are packed: what they share is looked at once.
     let pages = ["--package=lockstep-web-ui", "--package=lockstep-web-program"];
-    shell::run(&mut clippy(&[&["--target", web::TARGET][..], &pages].concat()))?;
+    shell::run(&mut shell::clippy(&[&["--target", web::TARGET][..], &pages].concat()))?;
     let docs = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
     // Private items are documented here, so links to them lead somewhere.
     let flags = "--deny warnings --allow rustdoc::private_intra_doc_links";
     shell::run(shell::cargo(docs).env("RUSTDOCFLAGS", flags))
-}
-
-/// Clippy, to which every warning is an error.
-pub(crate) fn clippy(arguments: &[&str]) -> Command {
-    let mut clippy = shell::cargo(["clippy", "--quiet"]);
-    clippy.args(arguments).args(["--", "--deny", "warnings"]);
-    clippy
 }

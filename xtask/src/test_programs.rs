@@ -22,11 +22,11 @@ struct Program {
     folder: PathBuf,
 }
 
-/// How the test programs are started.
+/// Arguments and environment of the test programs.
 pub(crate) struct Start<'a> {
     /// Arguments of every test program: names to run, --nocapture.
     pub(crate) arguments: &'a [String],
-    /// What is added to their environment.
+    /// Additions to their environment.
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
 

@@ -26,7 +26,7 @@ const MODULES: [(&str, &str); 2] =
 /// Smaller files gain nothing worth a second copy.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
-/// How the page is compiled.
+/// The profile that the page is compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Options {
     /// Compile quickly instead of small: for looking at a change, not for shipping

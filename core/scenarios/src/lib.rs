@@ -9,7 +9,8 @@ mod torch_call;
 mod torch_calls;
 
 pub use groups::GroupsLab;
-pub use torch_call::{Heeds, TorchCall, TorchCallError, TorchCallOptions, torch_call, torch_calls};
+pub use torch_call::{Heeds, TorchCall, TorchCallError, TorchCallOptions};
+pub use torch_calls::{torch_call, torch_calls};
 
 use lockstep_core::plan::PlanError;
 

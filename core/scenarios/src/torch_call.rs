@@ -5,7 +5,6 @@
 //! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
 //! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
 
-use super::torch_calls::CALLS;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan, PlanError};
 use lockstep_core::rank::GlobalRank;
@@ -80,16 +79,6 @@ fn named(ranks: &[GlobalRank]) -> String {
 
 fn help(error: &DistError) -> String {
     error.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default()
-}
-
-/// Every call, in the order of torch.distributed's documents.
-pub fn torch_calls() -> &'static [TorchCall] {
-    CALLS
-}
-
-/// The call of that name, if there is one.
-pub fn torch_call(name: &str) -> Option<&'static TorchCall> {
-    CALLS.iter().find(|call| call.name == name)
 }
 
 /// The lines that every program begins with.

@@ -29,8 +29,17 @@ mod point_to_point;
 mod together;
 mod works;
 
+const CALLS: &[TorchCall] = &joined::<COUNT>(&SECTIONS);
+
 /// Every call, in the order of torch.distributed's documents.
-pub(super) const CALLS: &[TorchCall] = &joined::<COUNT>(&SECTIONS);
+pub fn torch_calls() -> &'static [TorchCall] {
+    CALLS
+}
+
+/// The call of that name, if there is one.
+pub fn torch_call(name: &str) -> Option<&'static TorchCall> {
+    CALLS.iter().find(|call| call.name == name)
+}
 
 const SECTIONS: [&[TorchCall]; 6] = [
     &collectives::CALLS,

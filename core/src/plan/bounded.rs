@@ -57,7 +57,7 @@ fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_seq(Bounded { what, most, weigh, item: PhantomData })
 }
 
-/// What an operation counts.
+/// The number that an operation counts as: the calls of a coalesced one, else 1.
 fn calls_of(op: &Op) -> usize {
     match &op.action {
         Action::Coalesced { calls, .. } => calls.len().max(1),

@@ -28,10 +28,10 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What runs in every rank: the user's Python imports it when it starts.
+/// The Python file that the user's Python imports in every rank when it starts.
 const WATCHER: &str = include_str!("watch/watcher.py");
 
-/// How often the job is looked at.
+/// The time between two looks at the job.
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// A job that was told to end gets this long before it is killed.
@@ -254,7 +254,7 @@ fn with_logs(command: &[OsString], logs: &Path) -> Vec<OsString> {
     changed
 }
 
-/// Where things are gathered.
+/// The folder with everything that is gathered.
 struct Folder {
     path: PathBuf,
     /// Whether its user named it.
@@ -287,7 +287,7 @@ impl Folder {
         bail!("there are too many folders watched-N here: name one by -o")
     }
 
-    /// What `lockstep diagnose` reads.
+    /// The folder of dumps, stacks and output. `lockstep diagnose` reads it.
     fn recording(&self) -> PathBuf {
         self.path.join("recording")
     }
@@ -300,7 +300,7 @@ impl Folder {
         }
     }
 
-    /// What the dumps, stacks and output show together with what was seen of the processes.
+    /// Diagnoses the dumps, stacks and output together with the states of the processes.
     fn diagnose(&self, watched: &Watched) -> Result<(Report, Option<Trace>)> {
         let mut sources = Sources::default();
         for path in files::below(&[self.recording()])? {

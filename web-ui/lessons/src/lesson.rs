@@ -40,7 +40,7 @@ struct AnswerText {
 /// `10-ring-all-reduce.md` is `ring-all-reduce`.
 ///
 /// # Errors
-/// Where the text is not in the format, with the line.
+/// A text that is not in the format, with the line.
 pub fn read_lesson(file: &str, text: &str) -> Result<Lesson, LessonError> {
     let wrong = |line: usize, message: String| LessonError { file: file.to_owned(), line, message };
     let text = text.strip_prefix(FENCE).and_then(|text| text.split_once(&format!("\n{FENCE}\n")));

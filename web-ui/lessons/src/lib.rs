@@ -5,7 +5,7 @@
 //! neither the texts nor a Markdown parser. How to write one is in ARCHITECTURE.md, "How to add a
 //! lesson".
 //!
-//! What a lesson claims (the right answer of a question, a number in a sentence) is written in the
+//! The claims of a lesson (the right answer of a question, a number in a sentence) is written in the
 //! file and checked by the tests of `lockstep-web-ui`, which open the address that the lesson shows
 //! and ask the simulator.
 

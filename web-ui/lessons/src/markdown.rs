@@ -3,7 +3,7 @@
 use crate::types::{Block, Fact, Inline, LessonError};
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Parser, Tag, TagEnd};
 
-/// How the destination of a link begins that is a fact: `[6](<is: rounds>)`.
+/// The start of the destination of a link that is a fact: `[6](<is: rounds>)`.
 const FACT: &str = "is:";
 
 /// A part of a file between its headings.
@@ -68,7 +68,7 @@ struct Reader {
     fenced: Option<(String, String)>,
     strong: bool,
     heading: bool,
-    /// Where the link that is read leads.
+    /// The destination of the link that is being read.
     link: Option<String>,
 }
 

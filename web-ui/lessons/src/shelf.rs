@@ -20,7 +20,7 @@ pub struct Shelf {
 /// Reads the words of the glossary, in the order of the alphabet.
 ///
 /// # Errors
-/// Where the text is not in the format, with the line.
+/// A text that is not in the format, with the line.
 pub fn read_glossary(file: &str, text: &str) -> Result<Vec<Word>, LessonError> {
     let mut found = words(file, text)?;
     found.sort_by_key(|word| word.word.to_lowercase());
@@ -31,7 +31,7 @@ impl Shelf {
     /// Reads the files of `text/`, given as names and texts.
     ///
     /// # Errors
-    /// Where one of them is not in the format, or two lessons have one name.
+    /// A text that is not in the format, or two lessons have one name.
     pub fn read<'a>(
         files: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Shelf, LessonError> {
@@ -56,7 +56,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// What the page fetches below `lessons/`: names and JSON. `index.json` lists the lessons,
+    /// The files that the page fetches below `lessons/`: names and JSON. `index.json` lists the lessons,
     /// `glossary.json` the words, and each lesson has a file of its own.
     ///
     /// # Errors

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// A lesson: steps that are read one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lesson {
-    /// What the list says of it.
+    /// Its entry in the list.
     #[serde(flatten)]
     pub title: Title,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// What the list of lessons says of one of them.
+/// An entry of the list of lessons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Title {
     /// The name in the address: `ring-all-reduce`.
@@ -21,9 +21,9 @@ pub struct Title {
     pub title: String,
     /// The heading under which it is listed.
     pub chapter: String,
-    /// How long it takes to read and try, in minutes.
+    /// Minutes that it takes to read and try.
     pub minutes: u32,
-    /// What the reader knows afterwards, in a sentence or two.
+    /// The reader's gain, in a sentence or two.
     pub after: String,
     /// The number of steps.
     pub steps_count: usize,
@@ -38,7 +38,7 @@ pub struct Step {
     pub title: String,
     /// The text above the question.
     pub blocks: Vec<Block>,
-    /// What is shown beside it.
+    /// The view beside it.
     pub show: Show,
     /// The question, if there is one.
     pub ask: Option<Ask>,
@@ -49,7 +49,7 @@ pub struct Step {
     pub facts: Vec<Fact>,
 }
 
-/// What is shown beside a text: a view of the page at an address.
+/// The live part beside a text: a view of the page at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Show {
     /// The address: `#/step?collective=all_reduce&world=4`.
@@ -67,7 +67,7 @@ pub struct Show {
 pub struct Ask {
     /// The question.
     pub question: Vec<Inline>,
-    /// What the simulator is asked for, and must answer with the value of the right answer; not for
+    /// The question for the simulator, which must answer with the value of the right answer; not for
     /// the page.
     #[serde(skip)]
     pub claim: String,
@@ -94,9 +94,9 @@ pub struct Answer {
 /// A number in a text, and what the simulator is asked for to check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What the simulator is asked for.
+    /// The question for the simulator.
     pub claim: String,
-    /// What the text says.
+    /// The value in the text.
     pub says: String,
 }
 
@@ -126,7 +126,7 @@ pub enum Inline {
     Link {
         /// Its words.
         text: String,
-        /// Where it leads.
+        /// Its destination.
         to: String,
     },
 }
@@ -138,7 +138,7 @@ pub struct Word {
     pub id: String,
     /// The word.
     pub word: String,
-    /// What it means, with links to views that show it.
+    /// Its meaning, with links to views that show it.
     pub blocks: Vec<Block>,
 }
 
@@ -150,7 +150,7 @@ pub struct LessonError {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what to write instead.
+    /// The mistake, and the right form.
     pub message: String,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct FoundCalls {
     pub(crate) calls: Vec<CallMark>,
 }
 
-/// Which call of a rank is meant.
+/// Names a call of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Which {
     /// By its number in the recorder that wrote it, else its number on its rank.
@@ -53,7 +53,7 @@ pub(crate) struct CallDetails {
     pub(crate) facts: Vec<(String, String)>,
     /// Its stack, innermost frame first.
     pub(crate) stack: Vec<String>,
-    /// Whom it waits for at the end of the trace; empty if it does not wait.
+    /// The ranks that it waits for at the end of the trace; empty if it does not wait.
     pub(crate) waits_for: Vec<u32>,
     /// The same call on the members of its group.
     pub(crate) members: Vec<Member>,

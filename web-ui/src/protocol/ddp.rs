@@ -1,6 +1,6 @@
 //! The DDP lab: a model and a setting, and one pass told gradient by gradient.
 
-use super::SessionId;
+use super::session_id::SessionId;
 use lockstep_sim::Topology;
 use lockstep_torch::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
 use serde::{Deserialize, Serialize};

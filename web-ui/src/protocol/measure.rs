@@ -1,4 +1,4 @@
-//! What ranks did in a stretch of time.
+//! The time and collectives of ranks in a stretch of time.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(crate) struct Area {
     pub(crate) ranks: Vec<u32>,
 }
 
-/// What ranks did in an area.
+/// The time and collectives of ranks in an area.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// One a rank, in the area's order.
@@ -20,7 +20,7 @@ pub(crate) struct Measured {
     pub(crate) calls: Vec<CallShare>,
 }
 
-/// How a rank spent a stretch. Calls and computation may overlap; a process that waits for a call is
+/// The time of a rank in a stretch. Calls and computation may overlap; a process that waits for a call is
 /// in that call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankShare {
@@ -44,7 +44,7 @@ pub(crate) struct RankShare {
 pub(crate) struct CallShare {
     pub(crate) op: String,
     pub(crate) group: String,
-    /// How many; all members together count once.
+    /// The number of collectives; all members together count once.
     pub(crate) count: u64,
     /// Bytes of a rank in all of them.
     pub(crate) bytes: u64,

@@ -10,6 +10,7 @@ mod ddp;
 mod measure;
 mod mesh;
 mod schedule_file;
+mod session_id;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
@@ -18,6 +19,7 @@ pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub(crate) use measure::{Area, CallShare, Measured, RankShare};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
+pub(crate) use session_id::SessionId;
 pub(crate) use wire::{pack, unpack};
 
 use lockstep_core::plan::CollectiveLab;
@@ -29,10 +31,6 @@ use lockstep_diagnosis::{Report, Wait};
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
 use lockstep_torch::ddp::lab::{LabModel, Summary};
 use serde::{Deserialize, Serialize};
-
-/// A trace that the worker holds for the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct SessionId(pub(crate) u32);
 
 /// What the page wants, with the number that its answers carry.
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,7 +101,7 @@ pub(crate) enum Request {
     FindCalls { session: SessionId, query: String },
     /// A call of a rank.
     Locate { session: SessionId, rank: u32, which: Which },
-    /// What ranks did in a stretch of time.
+    /// Measure ranks in a stretch of time.
     Measure { session: SessionId, area: Area },
     /// All that is known of a call.
     AboutCall { session: SessionId, id: CallId },

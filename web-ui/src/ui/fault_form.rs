@@ -1,11 +1,11 @@
-//! What is done to ranks of a real run on purpose, as a form: a row a fault.
+//! The form for faults of a real run: a row a fault.
 
 use super::field::{Choice, NumberField, SelectField};
 use lockstep_core::plan::{Fault, FaultKind, MAX_FAULTS, Moment};
 use lockstep_core::rank::GlobalRank;
 use yew::prelude::*;
 
-/// What a rank may be made to do, by the words of the command line.
+/// The kinds of faults, by the words of the command line.
 const KINDS: [(&str, &str); 5] = [
     ("drop", "leaves out"),
     ("delay", "comes late to"),
@@ -25,7 +25,7 @@ const MAX_COUNT: u64 = 1 << 32;
 pub(super) struct FaultFormProps {
     pub(super) faults: Vec<Fault>,
     pub(super) world_size: u32,
-    /// What is wrong with them, in a sentence.
+    /// The first mistake in them, in a sentence.
     pub(super) wrong: Option<String>,
     pub(super) on_change: Callback<Vec<Fault>>,
 }

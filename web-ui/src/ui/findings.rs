@@ -1,6 +1,7 @@
 //! What the diagnosis says.
 
 use super::facts::Facts;
+use super::go::{Go, goes};
 use super::ladder::ladder;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
@@ -14,16 +15,9 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(crate) struct FindingsProps {
     pub(crate) report: Report,
-    /// What names a rank or a call goes there.
+    /// A name of a rank or a call leads to it.
     #[prop_or_default]
     pub(crate) on_go: Option<Callback<Go>>,
-}
-
-/// A call that somebody wants to see.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Go {
-    pub(crate) rank: u32,
-    pub(crate) which: Which,
 }
 
 /// Evidence shown before the reader asks for more.
@@ -154,17 +148,6 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                 }
             }
         </article>
-    }
-}
-
-/// A text that goes to a call, where it can be gone to.
-pub(super) fn goes(words: String, to: Go, on_go: Option<&Callback<Go>>) -> Html {
-    match on_go {
-        None => html! { <b>{ words }</b> },
-        Some(on_go) => {
-            let go = on_go.reform(move |_: MouseEvent| to.clone());
-            html! { <button class="goes" onclick={go} title="Show it in the timeline">{ words }</button> }
-        }
     }
 }
 

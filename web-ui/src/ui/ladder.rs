@@ -1,6 +1,6 @@
 //! The call ladder of a finding: the ranks' calls side by side around their first disagreement.
 
-use super::findings::{Go, goes};
+use super::go::{Go, goes};
 use crate::protocol::Which;
 use lockstep_diagnosis::{Ladder, LadderSide, LadderStep, Rung};
 use yew::prelude::*;

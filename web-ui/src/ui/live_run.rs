@@ -16,7 +16,7 @@ struct QuietClockProps {
     events: u64,
 }
 
-/// How long nothing has happened.
+/// The time since the last event.
 #[component(QuietClock)]
 fn quiet_clock(props: &QuietClockProps) -> Html {
     let since = use_state(dom::now_ms);

@@ -163,7 +163,7 @@ fn where_it_runs(executor: Executor, world_size: u32) -> String {
     }
 }
 
-/// What is wrong with faults of a plan, in a sentence.
+/// The first mistake in faults of a plan, in a sentence.
 fn wrong_with(faults: &[Fault], plan: &Plan) -> Option<String> {
     plan.with_faults(faults).err().map(|error| error.to_string())
 }

@@ -4,6 +4,7 @@
 //! go, and asks anew when the stretch that is shown changes; until the answer comes the old pixels
 //! are stretched to fit.
 
+mod geometry;
 mod hover;
 mod order;
 mod paint;
@@ -15,6 +16,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
 use crate::protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
+use geometry::{Geometry, Stretch};
 pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
@@ -24,87 +26,6 @@ use pointer::{Clicks, use_pointer};
 use rows::Rows;
 use std::rc::Rc;
 use yew::prelude::*;
-
-/// The stretch that is shown: picoseconds across, rows down.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stretch {
-    from: f64,
-    to: f64,
-    first_row: f64,
-}
-
-impl Stretch {
-    fn whole(fit: (u64, u64)) -> Stretch {
-        let (from, to) = (fit.0 as f64, fit.1 as f64);
-        Stretch { from, to: to.max(from + least_span(from)), first_row: 0.0 }
-    }
-
-    /// Scaled by `factor` around a time, within what there is to see.
-    fn zoomed(self, factor: f64, around: f64, end: f64) -> Stretch {
-        let least = least_span(end.max(self.to));
-        let span = ((self.to - self.from) * factor).clamp(least, least.max(end * 1.05));
-        let share = (around - self.from) / (self.to - self.from);
-        let from = around - share * span;
-        Stretch { from, to: from + span, ..self }.moved(0.0, end)
-    }
-
-    /// Moved by so many picoseconds.
-    fn moved(self, by: f64, end: f64) -> Stretch {
-        let span = self.to - self.from;
-        let most = (end * 1.05 - span).max(0.0);
-        let from = (self.from + by).clamp(0.0, most);
-        Stretch { from, to: from + span, ..self }
-    }
-
-    fn scrolled(self, by: f64, rows: u32, visible: u32) -> Stretch {
-        let most = f64::from(rows.saturating_sub(visible));
-        Stretch { first_row: (self.first_row + by).clamp(0.0, most), ..self }
-    }
-
-    /// Moved and widened as little as shows a span in the middle third, and its row.
-    fn showing(
-        self,
-        from: u64,
-        to: u64,
-        row: Option<u32>,
-        rows: Rows,
-        height: f64,
-        end: f64,
-    ) -> Stretch {
-        let (from, to) = (from as f64, (to as f64).max(from as f64));
-        let long = self.to - self.from;
-        let seen = from >= self.from && to <= self.to && to - from >= long / 400.0;
-        let wide = (to - from).max(long / 60.0).max(least_span(to));
-        let there = match seen {
-            true => self,
-            // Its neighbours on both sides stay in sight.
-            false => {
-                Stretch { from: from - 4.0 * wide, to: to + 4.0 * wide, ..self }.moved(0.0, end)
-            }
-        };
-        let visible = rows.visible(height);
-        match row.map(f64::from) {
-            Some(row)
-                if row < there.first_row
-                    || row + 1.0 > there.first_row.floor() + f64::from(visible) =>
-            {
-                let first = row - f64::from(visible) / 2.0;
-                Stretch { first_row: 0.0, ..there }.scrolled(
-                    first.floor().max(0.0),
-                    rows.count,
-                    visible,
-                )
-            }
-            _ => there,
-        }
-    }
-}
-
-/// The shortest stretch at a time that can be shown, in picoseconds: a nanosecond, or where times
-/// are so late that an f64 has no room for what lies between, some thousand of its steps.
-fn least_span(time: f64) -> f64 {
-    (time.abs() * f64::EPSILON * 8192.0).max(1000.0)
-}
 
 /// Properties of [`Timeline`].
 #[derive(Properties, PartialEq)]
@@ -139,7 +60,7 @@ pub(crate) struct TimelineProps {
     /// The call that is marked.
     #[prop_or_default]
     pub(crate) selected: Option<CallMark>,
-    /// Where to go; each is gone to once.
+    /// A place to bring into sight; each once.
     #[prop_or_default]
     pub(crate) look: Option<Look>,
     /// A click on a call selects it, and one beside all calls none.
@@ -166,7 +87,7 @@ pub(crate) struct Look {
     pub(crate) number: u32,
 }
 
-/// Where a key moves the selection.
+/// A move of the selection by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Previous,
@@ -348,17 +269,6 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
     }
 }
 
-/// What the canvas shows and where.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Geometry {
-    stretch: Stretch,
-    width: f64,
-    height: f64,
-    rows: Rows,
-    order: Order,
-    end: f64,
-}
-
 fn rows_of(props: &TimelineProps) -> Rows {
     let TimelineProps { world_size, lanes, least_row: least, .. } = *props;
     let count = props.order.as_ref().map_or(world_size, Order::len);
@@ -366,7 +276,7 @@ fn rows_of(props: &TimelineProps) -> Rows {
     Rows { count, lanes, least, several }
 }
 
-/// What a key of the focused timeline does with the selection, if anything.
+/// The step of the selection for a key, if it has one.
 fn step_of(key: &str, selected: Option<&CallMark>, now: &Geometry) -> Option<Step> {
     let row = selected.and_then(|mark| now.order.row_of(mark.id.rank));
     let beside = |row: Option<u32>| Some(Step::To { rank: now.order.rank_at(row?)? });
@@ -379,69 +289,6 @@ fn step_of(key: &str, selected: Option<&CallMark>, now: &Geometry) -> Option<Ste
         "ArrowUp" => beside(row?.checked_sub(1)),
         "ArrowDown" => beside(row?.checked_add(1)),
         _ => None,
-    }
-}
-
-impl Geometry {
-    fn visible(&self) -> u32 {
-        self.rows.visible(self.height)
-    }
-
-    /// The room that the buttons take in the axis, in pixels.
-    fn tools(&self) -> f64 {
-        if self.visible() < self.rows.count { 230.0 } else { 108.0 }
-    }
-
-    fn time_at(&self, x: f64) -> f64 {
-        let share = (x - self.gutter()) / (self.width - self.gutter()).max(1.0);
-        self.stretch.from + share * (self.stretch.to - self.stretch.from)
-    }
-
-    fn x_of(&self, time: f64) -> f64 {
-        let share = (time - self.stretch.from) / (self.stretch.to - self.stretch.from);
-        self.gutter() + share * (self.width - self.gutter())
-    }
-
-    fn rank_height(&self) -> f64 {
-        self.rows.rank_height(self.height)
-    }
-
-    /// The width of what stands left of the rows.
-    fn gutter(&self) -> f64 {
-        self.rows.gutter(self.width, self.height)
-    }
-
-    /// Rank and lane under a point.
-    fn row_at(&self, y: f64) -> Option<(u32, u32)> {
-        let down = (y - rows::AXIS) / self.rank_height();
-        if down < 0.0 {
-            return None;
-        }
-        let row = self.stretch.first_row.floor() + down.floor();
-        let lane = (down.fract() * f64::from(self.rows.lanes)) as u32;
-        let rank = self.order.rank_at(row as u32)?;
-        Some((rank, lane.min(self.rows.lanes.saturating_sub(1))))
-    }
-
-    /// The area between two points.
-    fn area(&self, a: (f64, f64), b: (f64, f64)) -> Area {
-        let time = |x: f64| self.time_at(x.clamp(self.gutter(), self.width)).max(0.0) as u64;
-        let row = |y: f64| {
-            let down = ((y - rows::AXIS) / self.rank_height()).max(0.0);
-            (self.stretch.first_row.floor() + down.floor()) as u32
-        };
-        let (top, bottom) = (row(a.1.min(b.1)), row(a.1.max(b.1)));
-        Area {
-            from_ps: time(a.0.min(b.0)),
-            to_ps: time(a.0.max(b.0)),
-            ranks: (top..=bottom).filter_map(|row| self.order.rank_at(row)).collect(),
-        }
-    }
-
-    /// How far below the axis the rows of a rank begin, if it is shown; above the axis if it is scrolled out.
-    fn top_of(&self, rank: u32) -> Option<f64> {
-        let row = f64::from(self.order.row_of(rank)?);
-        Some((row - self.stretch.first_row.floor()) * self.rank_height())
     }
 }
 
@@ -538,33 +385,5 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
             }) }
             if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
         </ul>
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_stretch_stays_one_however_far_it_is_zoomed(
-            end in 1u64.., at in 0.0..1.0f64, factors in prop::collection::vec(0.01..3.0f64, 1..60),
-        ) {
-            let end = end as f64;
-            let mut stretch = Stretch::whole((0, end as u64));
-            for factor in factors {
-                stretch = stretch.zoomed(factor, stretch.from + at * (stretch.to - stretch.from), end);
-                // A pixel of the widest screen is still a step of the time.
-                prop_assert!(stretch.from + (stretch.to - stretch.from) / 8000.0 > stretch.from);
-                prop_assert!(stretch.from >= 0.0 && stretch.from.is_finite() && stretch.to.is_finite());
-            }
-        }
-
-        #[test]
-        fn whatever_is_worth_showing_first_is_a_stretch(from in any::<u64>(), more in 0u64..5) {
-            let stretch = Stretch::whole((from, from.saturating_add(more)));
-            prop_assert!(stretch.to - stretch.from >= 1000.0);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Who waits for whom: a graph of ranks for few, sentences for all.
 
-use super::findings::{Go, goes};
+use super::go::{Go, goes};
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
 use crate::protocol::Which;

@@ -4,7 +4,7 @@
 //! a device), one to four for its calls in flight, and one for the messages it sends (if they were
 //! recorded). The spans of a lane never overlap.
 
-use super::raster::Class;
+use super::class::Class;
 use crate::palette;
 use crate::protocol::{RowKind, WorkAnswer};
 use lockstep_core::plan::{Action, Plan};

@@ -1,8 +1,8 @@
-//! What ranks did in a stretch of time: calls, computation, and collectives with their bus bandwidth
+//! Measures ranks in a stretch of time: calls, computation, and collectives with their bus bandwidth
 //! (nccl-tests, `doc/PERFORMANCE.md`).
 
+use super::class::Class;
 use super::lanes::{Lanes, OPEN, Row, Span};
-use super::raster::Class;
 use super::session::Held;
 use crate::protocol::{Area, CallShare, Measured, RankShare};
 use lockstep_core::group::ProcessGroup;
@@ -23,7 +23,7 @@ struct Collective<'l> {
 }
 
 impl Held {
-    /// What the ranks of an area did in it.
+    /// Measures the ranks of an area.
     pub(super) fn measure(&self, area: &Area) -> Measured {
         let stretch = (area.from_ps, area.to_ps.max(area.from_ps));
         let mut measured = Measured::default();
@@ -93,7 +93,7 @@ fn bytes(tensors: &[TensorShape]) -> u64 {
     tensors.iter().map(|tensor| tensor.numel().saturating_mul(tensor.dtype.size_bytes())).sum()
 }
 
-/// What a rank gives to a call; to one that only receives, nothing.
+/// The bytes that a rank gives to a call; to one that only receives, nothing.
 fn given(call: &CallRecord) -> u64 {
     bytes(&call.call.inputs)
 }
@@ -145,7 +145,7 @@ fn within(spans: &[Span], (from, to): (u64, u64)) -> &[Span] {
     spans.get(first..last).unwrap_or_default()
 }
 
-/// How much time parts cover together. They are sorted for it.
+/// The time that parts cover together. Sorts them.
 fn covered(parts: &mut [(u64, u64)]) -> u64 {
     parts.sort_unstable();
     let (mut sum, mut until) = (0, 0);

@@ -5,6 +5,7 @@
 //! cancelled one ends.
 
 mod account;
+mod class;
 mod ddp;
 mod find;
 mod lanes;

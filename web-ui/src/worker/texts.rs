@@ -1,7 +1,7 @@
 //! The words on the timeline: what a span is called, and what is known of it.
 
+use super::class::Class;
 use super::lanes::{OPEN, Row, Span};
-use super::raster::Class;
 use crate::protocol::Picked;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -88,7 +88,7 @@ fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
     }
 }
 
-/// What is known of a call by itself: names and values, and its stack, innermost frame first.
+/// Describes a call by itself: names and values, and its stack, innermost frame first.
 pub(super) fn about(log: &CallLog, record: &CallRecord) -> (Vec<(String, String)>, Vec<String>) {
     let call = &record.call;
     let mut facts = Vec::new();

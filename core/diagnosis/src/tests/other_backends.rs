@@ -55,7 +55,7 @@ fn change(files: &mut [(String, Vec<u8>)], mut change: impl FnMut(u32, &mut Valu
     }
 }
 
-/// What was done is found under the backend's name as under gloo's.
+/// A mistake is found under the backend's name as under gloo's.
 #[test]
 fn newer_nccl_backends_are_judged_as_nccl() {
     for backend in ["nccl2", "nccl-lazy"] {

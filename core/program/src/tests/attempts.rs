@@ -7,7 +7,7 @@ use crate::compile;
 use crate::tests::compiled;
 use lockstep_scenarios::program::Options;
 
-/// What a string says inside of a `try` is printed as it stands.
+/// A string inside of a `try` is printed as it stands.
 #[test]
 fn a_string_in_a_try_is_not_rewritten() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    try:\n        \

@@ -14,7 +14,7 @@ use lockstep_torch::ddp::{
 };
 use std::path::PathBuf;
 
-use super::hooks::HookArguments;
+use super::hooks::{HookArguments, dtype};
 
 /// More ranks inside `join()` than this are not shown one by one.
 const MAX_JOINING: u32 = 4096;
@@ -355,15 +355,6 @@ impl Arguments {
             latency_ps: self.run.link_latency_ns.saturating_mul(1000),
             bytes_per_second: self.run.link_bytes_per_second,
         }
-    }
-}
-
-/// A floating-point type by its name.
-pub(super) fn dtype(name: &str) -> Result<Dtype> {
-    let dtype = Dtype::from_torch_name(name.trim());
-    match dtype.is_float() {
-        true => Ok(dtype),
-        false => bail!("{name:?} is no floating-point type: float16, bfloat16, float32, …"),
     }
 }
 

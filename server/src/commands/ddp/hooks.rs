@@ -1,6 +1,5 @@
 //! Communication hooks on the command line.
 
-use super::arguments::dtype;
 use anyhow::{Result, bail};
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::ddp::{CommHook, CompressionRate, HookAlgorithm, PostLocalSgd, PowerSgd};
@@ -112,5 +111,14 @@ impl HookArguments {
             bail!("there is no wrapper that compresses to {other}: float16 or bfloat16");
         }
         Ok(Some(CommHook { wrapper, algorithm }))
+    }
+}
+
+/// A floating-point type by its name.
+pub(super) fn dtype(name: &str) -> Result<Dtype> {
+    let dtype = Dtype::from_torch_name(name.trim());
+    match dtype.is_float() {
+        true => Ok(dtype),
+        false => bail!("{name:?} is no floating-point type: float16, bfloat16, float32, …"),
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct WatchedRank {
     gone: bool,
 }
 
-/// What the ranks have told so far.
+/// The newest record of each rank.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     /// The ranks that have spoken.
@@ -123,7 +123,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// What the ranks have told so far.
+    /// The newest record of each rank.
     pub(super) fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }

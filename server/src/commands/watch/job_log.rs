@@ -1,4 +1,4 @@
-//! What a job prints goes on to the terminal, and into a file of bounded size.
+//! The job's output goes on to the terminal, and into a file of bounded size.
 
 use std::fs::File;
 use std::io::{Read, Write};

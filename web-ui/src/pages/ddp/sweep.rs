@@ -3,7 +3,7 @@
 
 use super::answers::use_sweep;
 use super::choice::LabChoice;
-use super::sweep_chart::{Line, SweepChart};
+use super::sweep_chart::{Line, SweepChart, Words};
 use crate::explain;
 use crate::palette::rank_rgb;
 use crate::protocol::{DdpQuestion, ModelRef};
@@ -171,15 +171,5 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
             </div>
             <p class="muted small-print">{ format!("{points} points in closed form; every other argument as in the form. The dashed line is the best of this setting. Each line is a step of the setting with one thing changed.") }</p>
         </div>
-    }
-}
-
-/// How a value is written on an axis; functions are the same when they are one function.
-#[derive(Clone, Copy)]
-pub(super) struct Words(pub(super) fn(f64) -> String);
-
-impl PartialEq for Words {
-    fn eq(&self, other: &Words) -> bool {
-        std::ptr::fn_addr_eq(self.0, other.0)
     }
 }

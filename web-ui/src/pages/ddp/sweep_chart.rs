@@ -1,6 +1,5 @@
 //! One figure over the values of a sweep, a curve a line; plotters draws it as SVG.
 
-use super::sweep::Words;
 use crate::app::use_shared;
 use crate::ui::canvas::{ink, use_size};
 use crate::ui::chart::{Axis, colour};
@@ -16,6 +15,16 @@ pub(super) struct Line {
     /// Red, green, blue; the reader's own setting is in the colour of the text.
     pub(super) colour: Option<[u8; 3]>,
     pub(super) values: Vec<f64>,
+}
+
+/// The text of a value on an axis; functions are the same when they are one function.
+#[derive(Clone, Copy)]
+pub(super) struct Words(pub(super) fn(f64) -> String);
+
+impl PartialEq for Words {
+    fn eq(&self, other: &Words) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
 }
 
 /// Properties of [`SweepChart`].

@@ -1,6 +1,5 @@
 //! Going to the next moment at which a stop is met.
 
-use super::stops;
 use crate::app::use_shared;
 use crate::client::Client;
 use crate::playback::{Act, Playback};
@@ -63,7 +62,7 @@ impl Search {
                             format!("Stopped at rank {rank}'s call before.")
                         }
                         (Some(stop), _) => {
-                            let stop = stops::words(stop, &search.groups);
+                            let stop = words(stop, &search.groups);
                             format!("Stopped at {stop}: rank {}.", found.rank)
                         }
                         (None, _) => String::new(),
@@ -78,5 +77,21 @@ impl Search {
             search.playback.dispatch(Act::To(to));
             search.said.set((to, words));
         });
+    }
+}
+
+/// A stop in words.
+pub(super) fn words(stop: &Stop, groups: &[ProcessGroup]) -> String {
+    match stop {
+        Stop::Start => "the start".to_owned(),
+        Stop::End => "the end".to_owned(),
+        Stop::Line { line, rank: None } => format!("line {line}"),
+        Stop::Line { line, rank: Some(rank) } => format!("line {line} on rank {rank}"),
+        Stop::Rank(rank) => format!("rank {rank}'s next call"),
+        Stop::Call { group, seq } => {
+            let label = groups.get(group.index()).map_or("?", ProcessGroup::label);
+            format!("call #{seq} of group {label}")
+        }
+        Stop::Differ => "first disagreement".to_owned(),
     }
 }

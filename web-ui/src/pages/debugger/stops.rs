@@ -1,6 +1,6 @@
 //! The places to stop at: as chips, as a form that adds one, and the buttons that go there.
 
-use super::search::Search;
+use super::search::{Search, words};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
@@ -35,22 +35,6 @@ pub(super) fn toggled(stops: &[Stop], stop: Stop) -> Vec<Stop> {
         others.push(stop);
     }
     others
-}
-
-/// A stop in words.
-pub(super) fn words(stop: &Stop, groups: &[ProcessGroup]) -> String {
-    match stop {
-        Stop::Start => "the start".to_owned(),
-        Stop::End => "the end".to_owned(),
-        Stop::Line { line, rank: None } => format!("line {line}"),
-        Stop::Line { line, rank: Some(rank) } => format!("line {line} on rank {rank}"),
-        Stop::Rank(rank) => format!("rank {rank}'s next call"),
-        Stop::Call { group, seq } => {
-            let label = groups.get(group.index()).map_or("?", ProcessGroup::label);
-            format!("call #{seq} of group {label}")
-        }
-        Stop::Differ => "first disagreement".to_owned(),
-    }
 }
 
 /// Properties of [`Stops`].

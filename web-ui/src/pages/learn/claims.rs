@@ -42,7 +42,7 @@ fn shelf() -> Shelf {
 struct Claim<'a> {
     verb: &'a str,
     arguments: BTreeMap<&'a str, &'a str>,
-    /// What is changed in the address first.
+    /// The changes to the address that come first.
     changes: Vec<(&'a str, &'a str)>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// What the simulator answers: words, or a number that can be compared.
+/// An answer of the simulator: words, or a number that can be compared.
 enum Measured {
     Words(String),
     Count(u64),
@@ -109,7 +109,7 @@ impl Measured {
     }
 }
 
-/// What is shown, simulated.
+/// The shown view, simulated.
 enum Shown {
     Job(Box<Job>),
     Ddp(Box<DdpAccount>),
@@ -216,7 +216,7 @@ fn recorded(files: &[String]) -> Result<Shown, String> {
     Ok(Shown::Recording(Box::new(Recorded { log, report: job.report })))
 }
 
-/// What the simulator answers to a claim about what a step shows.
+/// The simulator's answer to a claim about the view of a step.
 fn measured(show: &Show, text: &str) -> Result<String, String> {
     let claim = Claim::parse(text)?;
     // Which of several values makes something least: `least of=end algorithm=ring|tree`.
@@ -339,7 +339,7 @@ fn of_job(job: &mut Job, claim: &Claim<'_>) -> Result<Measured, String> {
     })
 }
 
-/// What calls and their diagnosis answer: of a simulation, and of a recording.
+/// Answers from calls and their diagnosis: of a simulation, and of a recording.
 fn of_calls(log: &CallLog, report: &Report, claim: &Claim<'_>) -> Result<Measured, String> {
     let group = GroupId(claim.number_or("group", 0)? as u32);
     let calls = |rank: GlobalRank| -> Result<Vec<&CallRecord>, String> {

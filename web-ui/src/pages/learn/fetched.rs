@@ -1,4 +1,4 @@
-//! What lies beside the page as static files: the texts of lessons, and the files that they open.
+//! Static files beside the page: the texts of lessons, and the files that they open.
 
 use crate::dom;
 use js_sys::{Array, Uint8Array};
@@ -78,7 +78,7 @@ pub(super) async fn files(names: &[String]) -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-/// What is said while a file is on its way, or instead of it.
+/// The sentence while a file is on its way, or instead of it.
 pub(super) fn waiting<T>(fetched: &Fetched<T>) -> Html {
     match fetched {
         Fetched::Failed(why) => html! {

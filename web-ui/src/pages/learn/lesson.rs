@@ -147,7 +147,7 @@ fn steps(props: &StepsProps) -> Html {
     }
 }
 
-/// What is shown at a step: what answers its question, once it is answered.
+/// The view at a step; the one that answers its question, once it is answered.
 fn shown(step: &Step, solved: bool) -> Show {
     let reveal = step.ask.as_ref().and_then(|ask| ask.reveal.as_ref()).filter(|_| solved);
     match reveal {

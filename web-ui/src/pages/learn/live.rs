@@ -26,7 +26,7 @@ pub(super) fn address_of(show: &Show) -> Route {
     }
 }
 
-/// What is simulated at an address: the moment, and who is looked at, are not part of it.
+/// The simulation of an address: the moment, and who is looked at, are not part of it.
 fn subject(route: &Route) -> String {
     let places = ["moment", "rank", "stop", "param", "pass"];
     let route = places.into_iter().fold(route.clone(), |route, place| route.without(place));

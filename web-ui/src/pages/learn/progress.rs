@@ -1,4 +1,4 @@
-//! What a reader has done, kept in the browser.
+//! A reader's progress, kept in the browser.
 
 use crate::dom;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use yew::prelude::*;
 /// Under which it is kept in the browser's local storage.
 const KEY: &str = "lockstep.lessons";
 
-/// What a reader has done, lesson by lesson.
+/// The progress, lesson by lesson.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Progress(BTreeMap<String, Kept>);
 
-/// What a reader has done of a lesson.
+/// The progress in a lesson.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// Per step from 0, the answers that were chosen, in order.
@@ -35,7 +35,7 @@ impl Kept {
         self.solved.values().filter(|solved| **solved).count()
     }
 
-    /// What was chosen at a step.
+    /// The option that was chosen at a step.
     pub(super) fn chosen(&self, step: usize) -> &[usize] {
         self.chosen.get(&step).map(Vec::as_slice).unwrap_or_default()
     }
@@ -80,13 +80,13 @@ impl Progress {
         }
     }
 
-    /// What was done of a lesson.
+    /// The steps of a lesson that are done.
     pub(super) fn of(&self, lesson: &str) -> Kept {
         self.0.get(lesson).cloned().unwrap_or_default()
     }
 }
 
-/// What a reader has done of a lesson, and a callback that changes it.
+/// The progress in a lesson, and a callback that changes it.
 #[hook]
 pub(super) fn use_kept(lesson: &str) -> (Kept, Callback<Kept>) {
     let progress = use_state(Progress::load);
@@ -103,7 +103,7 @@ pub(super) fn use_kept(lesson: &str) -> (Kept, Callback<Kept>) {
     (progress.of(lesson), set)
 }
 
-/// What a reader has done, and a callback that forgets it all.
+/// The progress in all lessons, and a callback that forgets it all.
 #[hook]
 pub(super) fn use_progress() -> (Progress, Callback<()>) {
     let progress = use_state(Progress::load);

@@ -1,4 +1,4 @@
-//! What the ranks did in the area that is marked.
+//! The ranks' time and collectives in the marked area.
 
 use crate::app::use_shared;
 use crate::explain;
@@ -22,7 +22,7 @@ pub(super) struct MeasuredAreaProps {
     pub(super) on_close: Callback<()>,
 }
 
-/// What the ranks did in the area: how each spent the time, and its collectives.
+/// Shows how each rank spent the time in the area, and the area's collectives.
 #[component(MeasuredArea)]
 pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
     let measured = use_measured(props.session, &props.area);

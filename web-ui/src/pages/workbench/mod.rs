@@ -113,7 +113,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     }
 }
 
-/// What the trace is, in a sentence or two.
+/// Describes the trace in a sentence or two.
 fn summary(opened: &Opened, recorded: bool) -> String {
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
@@ -132,7 +132,7 @@ fn summary(opened: &Opened, recorded: bool) -> String {
     format!("{origin}. {ranks}, {groups}, {calls} over {time}. {}", end.unwrap_or_default())
 }
 
-/// What is looked at, and how that changes.
+/// The selected call, and the callbacks that change it.
 struct Selection {
     mark: Option<CallMark>,
     details: Option<Rc<CallDetails>>,

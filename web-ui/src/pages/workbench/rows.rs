@@ -1,10 +1,10 @@
-//! Which ranks the timeline shows: those that are pinned first, and ranks that wait alike as one.
+//! The rows of the timeline: those ranks that are pinned first, and ranks that wait alike as one.
 
 use crate::ui::{Order, Shown};
 use lockstep_diagnosis::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What ranks that wait alike have in common: call, number, group, line, whom they wait for.
+/// The key that ranks share if they wait alike: call, number, group, line, whom they wait for.
 type Alike<'w> = (&'w str, Option<u64>, &'w str, Option<&'w str>, Vec<u32>);
 
 fn alike(wait: &Wait) -> Alike<'_> {

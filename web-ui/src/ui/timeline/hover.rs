@@ -29,7 +29,7 @@ pub(super) struct Hovered {
     pub(super) set: Callback<(Option<Point>, bool)>,
 }
 
-/// What lies at a point.
+/// Asks the worker for the span at a point.
 pub(super) async fn picked(client: &Client, session: SessionId, point: Point) -> Option<Picked> {
     let Point { rank, lane, time_ps, slack_ps, .. } = point;
     let request = Request::Pick { session, rank, lane, time_ps, slack_ps };

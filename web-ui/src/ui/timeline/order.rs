@@ -1,4 +1,4 @@
-//! Which ranks a timeline shows, and in which order.
+//! The rows of a timeline, in their order.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ impl Order {
         Order::Chosen { rows: Rc::new(rows), places: Rc::new(places) }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(super) fn len(&self) -> u32 {
         match self {
             Order::All(world_size) => *world_size,
@@ -61,7 +61,7 @@ impl Order {
         }
     }
 
-    /// What a row is called, and whether it is pinned.
+    /// The name of a row, and whether it is pinned.
     pub(super) fn name_at(&self, row: u32) -> Option<(String, bool)> {
         match self {
             Order::All(_) => Some((format!("r{}", self.rank_at(row)?), false)),

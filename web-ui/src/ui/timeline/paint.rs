@@ -1,6 +1,6 @@
 //! Painting: axis, pixels, texts, playhead.
 
-use super::Geometry;
+use super::geometry::Geometry;
 use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
@@ -28,7 +28,7 @@ impl Raster {
     }
 }
 
-/// What is marked on the pixels.
+/// The marks on the pixels.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Marks {
     /// Ranks that the findings blame.

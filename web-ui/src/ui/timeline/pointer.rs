@@ -1,7 +1,7 @@
 //! Wheel, drag, pinch and click on the timeline.
 
+use super::geometry::{Geometry, Stretch};
 use super::hover::{Hovered, Point};
-use super::{Geometry, Stretch};
 use crate::dom::Listener;
 use crate::protocol::Area;
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ pub(super) struct Pointer {
 struct Held {
     at: BTreeMap<i32, (f64, f64)>,
     travelled: f64,
-    /// Where an area begins that is being marked.
+    /// The corner at which the area begins that is being marked.
     area: Option<(f64, f64)>,
 }
 
-/// What is done with clicks and drags; with none of them the pointer moves the timeline.
+/// The handlers of clicks and drags; with none of them the pointer moves the timeline.
 pub(super) struct Clicks {
     /// A click goes to a time.
     pub(super) on_seek: Option<Callback<u64>>,

@@ -2,7 +2,7 @@
 
 /// Where the times stand.
 pub(super) const AXIS: f64 = 20.0;
-/// Where the ranks' names stand, alone and with the number of ranks that a row stands for.
+/// The width of the ranks' names, alone and with the number of ranks that a row stands for.
 const RANKS: [f64; 2] = [46.0, 78.0];
 /// Where the rows' names stand, in full and cut short.
 const NAMES: [f64; 2] = [96.0, 36.0];
