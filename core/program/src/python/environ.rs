@@ -41,6 +41,19 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     deleting(builder);
 }
 
+/// The value of a variable that a program asks for with a default.
+fn asked_for<'v>(
+    name: &str,
+    default: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    // Without a default the question is whether that launcher started the program.
+    match (variable(name, eval)?, of_launchers(name).filter(|_| !default.is_none())) {
+        (None, Some(same)) => Ok(variable(same, eval)?.unwrap_or(default)),
+        (known, _) => Ok(known.unwrap_or(default)),
+    }
+}
+
 /// `os.environ[name]` and its assignment are written as calls by the dialect.
 #[starlark_module]
 fn environ(builder: &mut GlobalsBuilder) {
@@ -49,11 +62,7 @@ fn environ(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] default: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        // Without a default the question is whether that launcher started the program.
-        match (variable(name, eval)?, of_launchers(name).filter(|_| !default.is_none())) {
-            (None, Some(same)) => Ok(variable(same, eval)?.unwrap_or(default)),
-            (known, _) => Ok(known.unwrap_or(default)),
-        }
+        asked_for(name, default, eval)
     }
 
     /// The names, sorted; also of `name in os.environ`, which the dialect writes so.
@@ -136,11 +145,7 @@ fn getenv(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] default: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        // Without a default the question is whether that launcher started the program.
-        match (variable(name, eval)?, of_launchers(name).filter(|_| !default.is_none())) {
-            (None, Some(same)) => Ok(variable(same, eval)?.unwrap_or(default)),
-            (known, _) => Ok(known.unwrap_or(default)),
-        }
+        asked_for(name, default, eval)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::output_file::Overwrite;
 use anyhow::{Context, Result, bail};
-use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
 use lockstep_torch::ddp::join::{JoinOptions, Joinable};
 use lockstep_torch::ddp::model::Device;
