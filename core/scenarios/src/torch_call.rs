@@ -1,7 +1,7 @@
 //! One call of torch.distributed on its own, as a small program: what the lab and the command line
 //! offer by name.
 //!
-//! [`torch_calls`] lists them all in order; each has a name, a sentence, the backends it works on,
+//! [`torch_calls`](crate::torch_calls()) lists them all in order; each has a name, a sentence, the backends it works on,
 //! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
 //! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
 
@@ -286,6 +286,7 @@ pub(super) fn dim(name: &str) -> Option<lockstep_torch::c10d::MeshDim<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{torch_call, torch_calls};
 
     /// Every call of the table, on every backend it names and some world sizes, is a plan whose
     /// operations point at lines that name what they do.

@@ -1,4 +1,4 @@
-//! The table of [`torch_calls`](super::torch_calls()): each call's text, and the same in Rust.
+//! The table of [`torch_calls`]: each call's text, and the same in Rust.
 
 use super::torch_call::TorchCall;
 use lockstep_torch::c10d::DistError;
