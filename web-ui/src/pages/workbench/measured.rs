@@ -46,7 +46,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 <th scope="row">{ &of.op }</th><td>{ &of.group }</td>
                 <td class="n">{ of.count }</td><td class="n">{ explain::bytes(of.bytes) }</td>
                 <td class="n">{ explain::time(of.time_ps) }</td><td class="n">{ explain::time(of.skew_ps) }</td>
-                <td class="n">{ of.busbw.map(|rate| format!("{:.2} GB/s", rate / 1e9)).unwrap_or_default() }</td>
+                <td class="n">{ of.busbw.map(bandwidth).unwrap_or_default() }</td>
             </tr>
         }
     };
@@ -71,6 +71,14 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 </table></div>
             }
         </section>
+    }
+}
+
+/// A bandwidth for people, from bytes a second: `1.25 GB/s`.
+fn bandwidth(rate: f64) -> String {
+    match rate {
+        _ if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
+        _ => format!("{:.2} MB/s", rate / 1e6),
     }
 }
 

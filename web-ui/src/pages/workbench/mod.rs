@@ -56,6 +56,10 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         let marked = marked.setter();
         Callback::from(move |area| marked.set(Some(area)))
     };
+    {
+        let marked = marked.setter();
+        use_effect_with(selection.mark.clone(), move |_| marked.set(None));
+    }
     let unmark = {
         let marked = marked.setter();
         Callback::from(move |()| marked.set(None))
@@ -92,10 +96,10 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                               area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} />
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
+                    // One pane at a time, or no room is left for the timeline.
                     if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done) {
                         <MeasuredArea session={opened.session} area={area.clone()} on_close={unmark} />
-                    }
-                    if let Some(details) = &selection.details {
+                    } else if let Some(details) = &selection.details {
                         <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} on_call={selection.show.clone()}
                                  on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_close={selection.close.clone()} />
                     }
