@@ -70,6 +70,12 @@ enum Command {
     /// Change a recorded job so that its first finding is mended, and prove it in the simulator
     #[command(before_help = "Example: lockstep repair dumps/ -o repaired.json")]
     Repair(commands::repair::Arguments),
+    /// Say where the time of a job went: computing, exposed communication, waiting, the critical path across ranks
+    #[command(before_help = "Example: lockstep analyze job.trace")]
+    Analyze(commands::analyze::Arguments),
+    /// Say what a job would take if something were otherwise: a straggler gone, faster links, other buckets
+    #[command(before_help = "Example: lockstep whatif job.trace --without-straggler 3")]
+    Whatif(commands::whatif::Arguments),
     /// Check a schedule from a file: prove that it does what it claims
     #[command(before_help = "Example: lockstep schedule check algo.xml")]
     Schedule(commands::schedule::Arguments),
@@ -127,6 +133,8 @@ fn main() -> ExitCode {
         Some(Command::Record(arguments)) => commands::record::run(arguments),
         Some(Command::Watch(arguments)) => commands::watch::run(arguments),
         Some(Command::Repair(arguments)) => commands::repair::run(arguments),
+        Some(Command::Analyze(arguments)) => commands::analyze::run(arguments),
+        Some(Command::Whatif(arguments)) => commands::whatif::run(arguments),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
         Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),

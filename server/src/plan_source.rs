@@ -235,6 +235,29 @@ impl PlanArguments {
     }
 }
 
+/// True of a path at which a recording lies rather than a plan or a program: a folder, an archive, a trace, a dump, a
+/// profile.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn is_recorded(path: &Path) -> Result<bool> {
+    if !path.exists() {
+        return Ok(false);
+    }
+    if path.is_dir() {
+        return Ok(true);
+    }
+    let (mut file, _) = files::open(path)?;
+    let (head, _) = files::head(&mut file, HEAD_BYTES)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if recorded::is_recording(&head) {
+        return Ok(true);
+    }
+    // JSON that does not say that it is a plan is a profile or a dump.
+    let is_json = head.trim_ascii_start().first() == Some(&b'{');
+    Ok(is_json && !claims_to_be_a_plan(&head))
+}
+
 /// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its
 /// schema elsewhere is read whole.
 fn claims_to_be_a_plan(head: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! The subcommands, a file each. Each returns its exit code; an error ends the process with 2 and
 //! its one sentence on standard error.
 
+pub(crate) mod analyze;
 pub(crate) mod calibrate;
 pub(crate) mod completions;
 pub(crate) mod data;
@@ -25,6 +26,7 @@ pub(crate) mod sim;
 pub(crate) mod time;
 pub(crate) mod version;
 pub(crate) mod watch;
+pub(crate) mod whatif;
 
 use lockstep_core::trace::{Outcome, TraceEnd};
 use lockstep_gpu_exec::RankLauncher;

@@ -24,9 +24,7 @@ impl Replayable {
     /// # Errors
     /// When they cannot be read, or make no plan.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Replayable> {
-        let mut recording = Recording::default();
-        recording.add_files(files::below(paths)?)?;
-        let read = recording.read()?;
+        let read = Replayable::read_only(paths)?;
         let log = match &read.held {
             Held::Trace(trace) => CallLog::of(trace),
             Held::Merged(merged) => merged.log.clone(),
@@ -39,6 +37,16 @@ impl Replayable {
         let recovered =
             recover(&format!("replay of {name}"), &log, RecordingEnd::of(&read.report))?;
         Ok(Replayable { read, recovered })
+    }
+
+    /// Reads the files of one job without making a plan of them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn read_only(paths: &[PathBuf]) -> Result<Read> {
+        let mut recording = Recording::default();
+        recording.add_files(files::below(paths)?)?;
+        recording.read()
     }
 
     /// The repair of the first finding.

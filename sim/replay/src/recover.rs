@@ -61,6 +61,18 @@ impl RecordingEnd {
 }
 
 impl Recovered {
+    /// The plan of a trace that has one.
+    pub fn of_plan(plan: Plan) -> Recovered {
+        Recovered { plan, assumed: Vec::new(), made: BTreeMap::new() }
+    }
+
+    /// The operation of the plan that a recorded call is, by its index among the rank's recorded calls.
+    pub(crate) fn op_of_record(&self, rank: GlobalRank, record: usize) -> Option<u32> {
+        let made = self.made.get(&rank)?;
+        let at = made.binary_search_by_key(&record, |of| of.record).ok()?;
+        made.get(at).map(|of| of.op)
+    }
+
     /// The recorded calls with the states and times that a simulation of the plan gave them: the recording that
     /// the replayed job would have left. `log` is the recording that the plan was recovered from.
     pub fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
@@ -116,8 +128,7 @@ pub enum RecoverError {
 /// When there are no calls, or they make no plan.
 pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered, RecoverError> {
     if let Some(plan) = &log.plan {
-        let (assumed, made) = (Vec::new(), BTreeMap::new());
-        return Ok(Recovered { plan: plan.clone(), assumed, made });
+        return Ok(Recovered::of_plan(plan.clone()));
     }
     if log.logs().all(|(_, own)| own.calls.is_empty()) {
         return Err(RecoverError::NoCalls);

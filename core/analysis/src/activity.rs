@@ -1,0 +1,197 @@
+//! What every rank did: its calls and, where they are known, its computations.
+
+use lockstep_core::group::ProcessGroup;
+use lockstep_core::plan::Action;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, Called, Trace, What};
+use std::sync::Arc;
+
+/// What the ranks of a job did, with times in picoseconds after the start of the trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activity {
+    /// By rank; those of which nothing was recorded are empty.
+    pub ranks: Vec<RankActivity>,
+    /// The process groups, by their ids.
+    pub groups: Vec<ProcessGroup>,
+    /// When the first thing happened.
+    pub start_ps: u64,
+    /// When the last thing happened.
+    pub end_ps: u64,
+    /// True if computations are known: of simulations, runs and profiles of devices. A Flight Recorder dump holds
+    /// calls only, so the time between them is unknown.
+    pub knows_computations: bool,
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankActivity {
+    /// True if something of it was recorded.
+    pub recorded: bool,
+    /// Its calls, in the order in which it made them.
+    pub calls: Vec<TimedCall>,
+    /// Its computations and pauses, by when they began; those of one rank do not overlap on one stream.
+    pub computations: Vec<Computation>,
+}
+
+/// A call and when it was ready and over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedCall {
+    /// Its number on its rank, as in the trace.
+    pub work: u32,
+    /// The operation in the rank's program that made it, if there is a plan.
+    pub plan_op: Option<u32>,
+    /// Its sequence number in the group.
+    pub seq: Option<u64>,
+    /// When the rank was ready for its peers: its stream began with the call, or the call was made where that is not
+    /// known.
+    pub ready_ps: u64,
+    /// When it was over on this rank; `None` if it never was.
+    pub ended_ps: Option<u64>,
+    /// What was called.
+    pub called: Arc<Called>,
+}
+
+/// A computation, or a pause, of a rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computation {
+    /// When it began.
+    pub from_ps: u64,
+    /// When it ended.
+    pub to_ps: u64,
+    /// Its name: `forward`, a kernel.
+    pub name: Arc<str>,
+    /// True of a pause: the rank did nothing, and said so.
+    pub is_pause: bool,
+    /// Its operation in the rank's program, if there is a plan.
+    pub op: Option<u32>,
+}
+
+impl Activity {
+    /// What the ranks of a trace did.
+    pub fn of_trace(trace: &Trace) -> Activity {
+        let log = CallLog::of(trace);
+        let mut activity = Activity::of_calls(&log);
+        let Some(plan) = &trace.header.plan else { return activity };
+        activity.knows_computations = true;
+        let mut open: Vec<Vec<(u32, u64, bool)>> = vec![Vec::new(); activity.ranks.len()];
+        for event in &trace.events {
+            let time_ps = event.time_ps;
+            let (Some(open), Some(own)) =
+                (open.get_mut(event.rank.index()), activity.ranks.get_mut(event.rank.index()))
+            else {
+                continue;
+            };
+            match event.what {
+                What::OpBegan { op } => open.push((op, time_ps, false)),
+                What::StreamBegan { op } => open.push((op, time_ps, true)),
+                What::OpEnded { op } | What::StreamEnded { op } => {
+                    let on_stream = matches!(event.what, What::StreamEnded { .. });
+                    let at = open.iter().position(|one| (one.0, one.2) == (op, on_stream));
+                    let Some((_, from_ps, _)) = at.map(|at| open.swap_remove(at)) else { continue };
+                    let program = plan.program(event.rank);
+                    let of = program.and_then(|program| program.ops.get(op as usize));
+                    let (name, is_pause) = match of.map(|op| &op.action) {
+                        Some(Action::Compute { name, .. }) => (name, false),
+                        Some(Action::Sleep { name, .. }) => (name, true),
+                        _ => continue,
+                    };
+                    if time_ps > from_ps {
+                        own.computations.push(Computation {
+                            from_ps,
+                            to_ps: time_ps,
+                            name: name.as_str().into(),
+                            is_pause,
+                            op: Some(op),
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        for own in &mut activity.ranks {
+            own.computations.sort_by_key(|one| (one.from_ps, one.to_ps));
+        }
+        activity.stretch();
+        activity
+    }
+
+    /// What is known from calls alone.
+    pub fn of_calls(log: &CallLog) -> Activity {
+        let mut activity = Activity {
+            ranks: vec![RankActivity::default(); log.ranks.len()],
+            groups: log.groups.clone(),
+            start_ps: 0,
+            end_ps: 0,
+            knows_computations: false,
+        };
+        // A recorder that polls sees a start only when it looks.
+        let starts_are_known = log.device_times || !log.recorded;
+        for (rank, own) in log.logs() {
+            let Some(activity) = activity.ranks.get_mut(rank.index()) else { continue };
+            activity.recorded = true;
+            // Calls of one group follow each other.
+            let mut busy_until: Vec<u64> = vec![0; log.groups.len()];
+            activity.calls = Vec::with_capacity(own.calls.len());
+            for record in &own.calls {
+                let before = busy_until.get_mut(record.call.group.index());
+                let made_ps = match starts_are_known {
+                    true => record.started_ps.unwrap_or(record.scheduled_ps),
+                    false => record.scheduled_ps,
+                };
+                let after_ps = before.as_deref().copied().unwrap_or(0);
+                let ready_ps = match (starts_are_known, record.completed_ps) {
+                    (false, Some(ended_ps)) => made_ps.max(after_ps).min(ended_ps.max(made_ps)),
+                    _ => made_ps,
+                };
+                let ended_ps = record.completed_ps.map(|ended_ps| ended_ps.max(ready_ps));
+                if let Some((before, ended_ps)) = before.zip(ended_ps).filter(|_| !record.call.p2p)
+                {
+                    *before = ended_ps.max(*before);
+                }
+                activity.calls.push(TimedCall {
+                    work: record.work,
+                    plan_op: record.plan_op,
+                    seq: record.seq,
+                    ready_ps,
+                    ended_ps,
+                    called: Arc::clone(&record.call),
+                });
+            }
+        }
+        activity.stretch();
+        activity
+    }
+
+    /// Sets start and end by what is there.
+    fn stretch(&mut self) {
+        let (mut start_ps, mut end_ps) = (u64::MAX, 0);
+        for own in &self.ranks {
+            for call in &own.calls {
+                start_ps = start_ps.min(call.ready_ps);
+                end_ps = end_ps.max(call.ended_ps.unwrap_or(call.ready_ps));
+            }
+            for one in &own.computations {
+                start_ps = start_ps.min(one.from_ps);
+                end_ps = end_ps.max(one.to_ps);
+            }
+        }
+        (self.start_ps, self.end_ps) = (start_ps.min(end_ps), end_ps);
+    }
+
+    /// A call of a rank, by its index among the rank's calls.
+    pub(crate) fn call(&self, (rank, at): (GlobalRank, usize)) -> Option<&TimedCall> {
+        self.ranks.get(rank.index())?.calls.get(at)
+    }
+
+    /// The name of a call's group.
+    pub(crate) fn group_label(&self, called: &Called) -> &str {
+        self.groups.get(called.group.index()).map_or("?", ProcessGroup::label)
+    }
+}
+
+/// The source line of a call: `train.py:88`, or nothing.
+pub(crate) fn line_of(called: &Called) -> Option<String> {
+    let frame = called.stack.first()?;
+    let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
+    Some(format!("{file}:{}", frame.line))
+}

@@ -1,0 +1,28 @@
+//! Where the time of a job went.
+//!
+//! [`Activity`] is what every rank did, from a simulation, a run or a recording alike: its calls, and its computations
+//! where they are known. `meetings` finds the calls that belong together, and so the peer that each call waited for.
+//! From these [`Analysis`] tells the shares of time per rank and step, what each kind of collective cost, who came last,
+//! and the critical path across ranks.
+//!
+//! At any moment a rank computes, or else communicates (*exposed* communication, which no computation hides), or else
+//! waits for a peer that has not made the call yet (*skew*), or else is idle. The four add up to the time.
+
+mod activity;
+mod analysis;
+mod bandwidth;
+mod critical_path;
+mod kinds;
+mod late;
+mod meetings;
+mod segments;
+mod steps;
+mod text;
+
+pub use activity::{Activity, Computation, RankActivity, TimedCall};
+pub use analysis::{ANALYSIS_SCHEMA, Analysis, RankTime, Share, StepTime};
+pub use bandwidth::bus_factor;
+pub use critical_path::{Cause, CriticalPath, PathPart};
+pub use kinds::CallKind;
+pub use late::LateRank;
+pub use meetings::{Transfer, transfers};

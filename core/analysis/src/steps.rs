@@ -1,0 +1,182 @@
+//! The training steps of a job: the calls of a rank repeat themselves, and each repetition is a step.
+//!
+//! A step of a rank goes from the end of the last call of the repetition before to the end of its own last call, so
+//! that the computation in front of its calls belongs to it. Steps of ranks are aligned by the collectives that the
+//! ranks made together.
+
+use crate::activity::{Activity, RankActivity};
+use lockstep_core::group::GroupId;
+use lockstep_core::trace::Called;
+use std::collections::BTreeMap;
+
+/// Longer loops are not looked for: a step of a large pipeline has a few thousand calls.
+const LONGEST_PERIOD: usize = 4096;
+
+/// So many calls of a rank are compared at most, from its end.
+const COMPARED: usize = 1 << 16;
+
+/// The steps of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// By rank and step, from when to when; empty of ranks whose calls do not repeat.
+    pub(crate) of_rank: Vec<Vec<(u64, u64)>>,
+    /// How many steps there are.
+    pub(crate) count: usize,
+}
+
+/// Calls that repeat: they begin at `start`, `period` calls are one repetition, and there are `count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Repetition {
+    start: usize,
+    period: usize,
+    count: usize,
+}
+
+/// The loop that covers most of a sequence, the shortest of equally good ones; `None` if no loop covers half of it.
+fn repetition(values: &[u32]) -> Option<Repetition> {
+    let mut best: Option<(usize, Repetition)> = None;
+    for period in 1..=(values.len() / 2).min(LONGEST_PERIOD) {
+        let (mut run, mut longest, mut until) = (0, 0, 0);
+        for (at, (one, next)) in values.iter().zip(values.get(period..)?).enumerate() {
+            run = if one == next { run + 1 } else { 0 };
+            if run > longest {
+                (longest, until) = (run, at + 1);
+            }
+        }
+        let covered = longest + period;
+        if longest >= period && best.is_none_or(|(most, _)| covered > most) {
+            let found = Repetition { start: until - longest, period, count: covered / period };
+            best = Some((covered, found));
+        }
+        if covered * 10 >= values.len() * 9 {
+            break;
+        }
+    }
+    best.filter(|(covered, _)| covered * 2 >= values.len()).map(|(_, found)| found)
+}
+
+/// From when to when each repetition of a rank took; `first` is its number in the job.
+struct RankSteps {
+    first: i64,
+    bounds: Vec<(u64, u64)>,
+}
+
+impl Steps {
+    /// The steps of a job; none where calls do not repeat.
+    pub(crate) fn of(activity: &Activity) -> Steps {
+        let mut known: BTreeMap<&Called, u32> = BTreeMap::new();
+        let mut found: Vec<Option<Repetition>> = Vec::with_capacity(activity.ranks.len());
+        let mut before: Option<(Vec<u32>, Option<Repetition>)> = None;
+        for own in &activity.ranks {
+            let skipped = own.calls.len().saturating_sub(COMPARED);
+            let values = own.calls.iter().skip(skipped).map(|call| {
+                let next = known.len() as u32;
+                *known.entry(call.called.as_ref()).or_insert(next)
+            });
+            let values: Vec<u32> = values.collect();
+            let loop_of = match &before {
+                // Most ranks call as the one before does.
+                Some((same, loop_of)) if *same == values => *loop_of,
+                _ => repetition(&values),
+            };
+            found.push(loop_of.map(|it| Repetition { start: it.start + skipped, ..it }));
+            before = Some((values, loop_of));
+        }
+        let most =
+            found.iter().enumerate().filter_map(|(rank, it)| Some((it.as_ref()?.count, rank)));
+        let Some((_, reference)) = most.max_by_key(|(count, rank)| (*count, usize::MAX - rank))
+        else {
+            return Steps::default();
+        };
+        let numbers = match (activity.ranks.get(reference), found.get(reference).copied().flatten())
+        {
+            (Some(own), Some(it)) => numbers_of_rows(own, it),
+            _ => return Steps::default(),
+        };
+        let ranks: Vec<Option<RankSteps>> = activity
+            .ranks
+            .iter()
+            .zip(&found)
+            .map(|(own, it)| it.map(|it| rank_steps(activity, own, it, &numbers)))
+            .collect();
+        Steps::common(ranks)
+    }
+
+    /// The steps that all ranks with steps have.
+    fn common(ranks: Vec<Option<RankSteps>>) -> Steps {
+        let with_steps = || ranks.iter().flatten();
+        let first = with_steps().map(|it| it.first).max().unwrap_or(0);
+        let last = with_steps().map(|it| it.first.saturating_add(it.bounds.len() as i64)).min();
+        let count = usize::try_from(last.unwrap_or(first).saturating_sub(first)).unwrap_or(0);
+        let of_rank = ranks.into_iter().map(|it| {
+            let Some(it) = it else { return Vec::new() };
+            let skipped = usize::try_from(first.saturating_sub(it.first)).unwrap_or(0);
+            it.bounds.into_iter().skip(skipped).take(count).collect()
+        });
+        let of_rank: Vec<Vec<(u64, u64)>> = of_rank.collect();
+        Steps { of_rank, count }
+    }
+}
+
+/// The repetition in which a rank made each of its collectives.
+fn numbers_of_rows(own: &RankActivity, it: Repetition) -> BTreeMap<(GroupId, u64), i64> {
+    let calls = own.calls.iter().skip(it.start).take(it.period * it.count).enumerate();
+    let numbered = calls.filter_map(|(at, call)| {
+        let seq = call.seq.filter(|_| !call.called.p2p)?;
+        Some(((call.called.group, seq), (at / it.period) as i64))
+    });
+    numbered.collect()
+}
+
+fn rank_steps(
+    activity: &Activity,
+    own: &RankActivity,
+    it: Repetition,
+    numbers: &BTreeMap<(GroupId, u64), i64>,
+) -> RankSteps {
+    let shared = numbers_of_rows(own, it);
+    let shared = shared.iter().find_map(|(row, own)| Some(numbers.get(row)? - own));
+    let mut from_ps = match it.start.checked_sub(1) {
+        Some(before) => own.calls.get(before).and_then(|call| call.ended_ps),
+        None => Some(activity.start_ps),
+    };
+    let mut bounds = Vec::with_capacity(it.count);
+    for block in
+        own.calls.get(it.start..).unwrap_or_default().chunks_exact(it.period).take(it.count)
+    {
+        let ends = block.iter().map(|call| call.ended_ps);
+        let ended_ps = ends.collect::<Option<Vec<u64>>>().and_then(|ends| ends.into_iter().max());
+        let Some((from, to)) = from_ps.zip(ended_ps) else { break };
+        bounds.push((from.min(to), to));
+        from_ps = Some(to);
+    }
+    RankSteps { first: shared.unwrap_or(0), bounds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_loop_is_found_between_what_comes_before_and_behind() {
+        let found = |values: &[u32]| repetition(values).map(|it| (it.start, it.period, it.count));
+        assert_eq!(found(&[9, 8, 1, 2, 2, 1, 2, 2, 1, 2, 2, 7]), Some((2, 3, 3)));
+        assert_eq!(found(&[5, 5, 5, 5]), Some((0, 1, 4)));
+        assert_eq!(found(&[1, 2, 3, 4]), None);
+        assert_eq!(found(&[]), None);
+    }
+
+    proptest! {
+        /// A body that no shorter loop explains is found, however often it stands there.
+        #[test]
+        fn every_loop_is_found(body in 2usize..9, count in 3usize..20, before in 0usize..5) {
+            let body: Vec<u32> = (0..body as u32).collect();
+            let mut values: Vec<u32> = (0..before as u32).map(|at| 100 + at).collect();
+            values.extend((0..count).flat_map(|_| body.clone()));
+            prop_assume!(count * body.len() >= before);
+            let found = repetition(&values).unwrap();
+            prop_assert_eq!((found.start, found.period, found.count), (before, body.len(), count));
+        }
+    }
+}

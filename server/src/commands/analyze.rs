@@ -1,0 +1,67 @@
+//! `lockstep analyze`: where the time of a job went, and the critical path across its ranks.
+
+use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, Replayable, is_recorded};
+use crate::recording::Held;
+use crate::terminal;
+use anyhow::{Result, bail};
+use lockstep_analysis::{Activity, Analysis};
+use lockstep_core::plan::Plan;
+use lockstep_sim::{SimConfig, simulate};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Say where the time of a job went: computing, exposed communication, waiting for late ranks, the critical path
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    plan: PlanArguments,
+    /// More files of the same recording
+    #[arg(value_name = "PATH")]
+    more: Vec<PathBuf>,
+    #[command(flatten)]
+    links: LinkOptions,
+    #[command(flatten)]
+    faults: FaultOptions,
+    /// Print JSON: the schema lockstep.analysis/1
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let activity = activity(&arguments)?;
+    let analysis = Analysis::of(&activity);
+    if analysis.ranks.iter().all(|rank| rank.total == lockstep_analysis::Share::default()) {
+        bail!("nothing that takes time was recorded: there is nothing to analyse");
+    }
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&analysis)? + "\n",
+        false => analysis.to_text(),
+    };
+    terminal::text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the ranks did, by a recording or by a simulation.
+fn activity(arguments: &Arguments) -> Result<Activity> {
+    let first = Path::new(&arguments.plan.what);
+    if !arguments.more.is_empty() || is_recorded(first)? {
+        let paths = [first.to_owned()].into_iter().chain(arguments.more.iter().cloned());
+        let read = Replayable::read_only(&paths.collect::<Vec<PathBuf>>())?;
+        for note in &read.report.notes {
+            terminal::note(&format!("lockstep: {note}"));
+        }
+        return match &read.held {
+            Held::Trace(trace) => Ok(Activity::of_trace(trace)),
+            Held::Merged(merged) => Ok(Activity::of_calls(&merged.log)),
+            Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
+        };
+    }
+    let (plan, said) = arguments.plan.plan_and_said()?;
+    let said = said.with_faults(&plan, &arguments.faults.faults);
+    let plan: Plan = arguments.faults.simulated(plan)?;
+    let topology = arguments.links.topology(&plan)?;
+    let config = SimConfig { topology, record_messages: false, ..SimConfig::default() };
+    let trace = simulate(&plan, &config)?;
+    said.tell(Some(&trace));
+    Ok(Activity::of_trace(&trace))
+}

@@ -1,0 +1,312 @@
+//! `lockstep whatif`: what a job would take if something were otherwise.
+
+use super::describe_ps;
+use crate::output_file::{FileKind, Overwrite};
+use crate::plan_source::{PlanArguments, Replayable, is_recorded};
+use crate::recording::Held;
+use crate::topology_file::TopologyFile;
+use crate::{terminal, trace_file};
+use anyhow::{Context, Result, bail};
+use lockstep_analysis::{Activity, Analysis, Cause};
+use lockstep_clusters::quantity::parse_us;
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::Algorithm;
+use lockstep_core::trace::Trace;
+use lockstep_core::words::nearest;
+use lockstep_replay::{
+    Fitted, Recovered, Side, Variation, fit_links, what_if, with_measured_computations,
+};
+use lockstep_sim::Topology;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Say what a job would take if something were otherwise: simulated before and after the change
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    plan: PlanArguments,
+    #[command(flatten)]
+    changes: Changes,
+    /// The links on which the job was recorded or is simulated [default: fitted from the recording]
+    #[arg(long, value_name = "FILE")]
+    measured_topology: Option<PathBuf>,
+    /// Write the trace of the changed job to a file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
+    /// Print JSON: the schema lockstep.whatif/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is otherwise. They are made in this order.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Changes {
+    /// A rank computes as fast as the others do between the same calls
+    #[arg(long, value_name = "RANK")]
+    without_straggler: Vec<u32>,
+    /// Computations of a rank take so many times as long: rank=3,compute=0.5; without rank, of all
+    #[arg(long, value_name = "rank=R,compute=F")]
+    scale: Vec<String>,
+    /// Another rate or latency of links between nodes (inter) or inside them (intra): inter=400Gbps,latency=5us
+    #[arg(long, value_name = "inter=RATE[,latency=TIME]")]
+    link: Vec<String>,
+    /// Other links altogether: a file that `lockstep calibrate` writes
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// Another algorithm, for all collectives that it can carry out: tree
+    #[arg(long, value_name = "NAME")]
+    algorithm: Option<String>,
+    /// DDP's buckets cut at so many MiB
+    #[arg(long, value_name = "MIB")]
+    bucket_cap_mb: Option<f64>,
+}
+
+impl Changes {
+    fn variations(&self) -> Result<Vec<Variation>> {
+        let mut variations = Vec::new();
+        for rank in &self.without_straggler {
+            variations.push(Variation::WithoutStraggler(GlobalRank(*rank)));
+        }
+        for text in &self.scale {
+            variations.push(scale_of(text)?);
+        }
+        for text in &self.link {
+            variations.push(link_of(text)?);
+        }
+        if let Some(path) = &self.topology {
+            variations.push(Variation::Topology(TopologyFile::read(path)?.topology));
+        }
+        if let Some(name) = &self.algorithm {
+            let known = || Algorithm::ALL.iter().map(|algorithm| algorithm.name());
+            let found = Algorithm::ALL.iter().find(|algorithm| algorithm.name() == name);
+            let Some(algorithm) = found else {
+                let meant = nearest(name, known()).map(|it| format!("; did you mean {it}?"));
+                bail!("there is no algorithm {name}{}", meant.unwrap_or_default());
+            };
+            variations.push(Variation::Algorithm(*algorithm));
+        }
+        if let Some(mib) = self.bucket_cap_mb {
+            if !(mib > 0.0 && mib < 1e6) {
+                bail!("--bucket-cap-mb takes a number of MiB above 0, as DDP does; {mib} is none");
+            }
+            variations.push(Variation::BucketBytes((mib * f64::from(1 << 20)) as u64));
+        }
+        Ok(variations)
+    }
+}
+
+/// The parts of `a=b,c=d`.
+fn parts(text: &str) -> Result<Vec<(&str, &str)>> {
+    let part = |part| -> Result<(&str, &str)> {
+        str::split_once(part, '=').with_context(|| format!("{part} in {text} has no ="))
+    };
+    text.split(',').map(part).collect()
+}
+
+fn scale_of(text: &str) -> Result<Variation> {
+    let (mut ranks, mut factor) = (Vec::new(), None);
+    for (key, value) in parts(text)? {
+        match key {
+            "rank" => {
+                let rank = value.parse().with_context(|| format!("{value} is no rank"))?;
+                ranks.push(GlobalRank(rank));
+            }
+            "compute" => factor = value.parse::<f64>().ok().filter(|it| (0.0..=1e6).contains(it)),
+            _ => bail!("--scale takes rank and compute, as in rank=3,compute=0.5; not {key}"),
+        }
+    }
+    let computing = factor.context("--scale needs a factor from 0 up, as in rank=3,compute=0.5")?;
+    Ok(Variation::Scale { ranks, computing })
+}
+
+fn link_of(text: &str) -> Result<Variation> {
+    let (mut which, mut bytes_per_second, mut latency_ps) = (Side::Across, None, None);
+    for (key, value) in parts(text)? {
+        match key {
+            "inter" | "intra" => {
+                which = if key == "inter" { Side::Across } else { Side::Inside };
+                bytes_per_second = Some(rate_of(value)?);
+            }
+            "latency" => latency_ps = Some((parse_us(value)? * 1e6) as u64),
+            _ => bail!("--link takes inter, intra and latency, as in inter=400Gbps; not {key}"),
+        }
+    }
+    Ok(Variation::Links { which, bytes_per_second, latency_ps })
+}
+
+/// Bytes a second of `400Gbps` or `50GB/s`.
+fn rate_of(text: &str) -> Result<u64> {
+    let wrong = || format!("{text} is no rate: say for example 400Gbps or 50GB/s");
+    let lower = text.to_lowercase();
+    let (number, factor) =
+        [("gbps", 1.25e8), ("gb/s", 1e9), ("mbps", 1.25e5), ("mb/s", 1e6), ("tb/s", 1e12)]
+            .into_iter()
+            .find_map(|(unit, factor)| Some((lower.strip_suffix(unit)?, factor)))
+            .with_context(wrong)?;
+    let rate = number.trim().parse::<f64>().ok().map(|number| number * factor);
+    let rate = rate.filter(|rate| (1.0..=1e15).contains(rate)).with_context(wrong)?;
+    Ok(rate as u64)
+}
+
+/// A job, and the links that it is simulated on.
+struct Base {
+    plan: Plan,
+    topology: Topology,
+    fitted: Option<Fitted>,
+    /// Where the recorded time went.
+    recorded: Option<Analysis>,
+    assumed: Vec<String>,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    changes: Vec<String>,
+    before: &'a Analysis,
+    after: &'a Analysis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<Recorded>,
+    /// The links that were fitted from the recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitted: Option<Fitted>,
+    assumed: &'a [String],
+}
+
+/// What was recorded, beside what its replay takes.
+#[derive(Clone, Copy, Serialize)]
+struct Recorded {
+    time_ps: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ps: Option<u64>,
+    /// By how much the replay's step, or its time without steps, is off: 0.05 for 5% too long.
+    error: f64,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(path) = &arguments.output {
+        arguments.overwrite.check(path, FileKind::Trace, &[Path::new(&arguments.plan.what)])?;
+    }
+    let variations = arguments.changes.variations()?;
+    let mut base = base(&arguments)?;
+    let (before, after, assumed) = what_if(&base.plan, base.topology, &variations)?;
+    base.assumed.extend(assumed);
+    if let Some(path) = &arguments.output {
+        trace_file::write(path, &after.trace)?;
+    }
+    let recorded = base.recorded.as_ref().map(|recorded| {
+        let of = |analysis: &Analysis| analysis.step_ps.unwrap_or(analysis.time_ps).max(1) as f64;
+        let error = of(&before.analysis) / of(recorded) - 1.0;
+        Recorded { time_ps: recorded.time_ps, step_ps: recorded.step_ps, error }
+    });
+    let changes: Vec<String> = variations.iter().map(Variation::words).collect();
+    let (before, after) = (&before.analysis, &after.analysis);
+    let text = match arguments.json {
+        true => {
+            let schema = "lockstep.whatif/1";
+            let (fitted, assumed) = (base.fitted, &base.assumed);
+            let printed = Printed { schema, changes, before, after, recorded, fitted, assumed };
+            serde_json::to_string_pretty(&printed)? + "\n"
+        }
+        false => as_text(&changes, (before, after), recorded, &base),
+    };
+    terminal::text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The job as it is: a recording's plan on links that were fitted from it, or a plan on its own.
+fn base(arguments: &Arguments) -> Result<Base> {
+    let given = arguments.measured_topology.as_deref().map(TopologyFile::read).transpose()?;
+    let given = given.map(|file| file.topology);
+    let path = Path::new(&arguments.plan.what);
+    if !is_recorded(path)? {
+        let (plan, said) = arguments.plan.plan_and_said()?;
+        said.tell(None);
+        let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
+        let (fitted, recorded, assumed) = (None, None, Vec::new());
+        return Ok(Base { plan, topology, fitted, recorded, assumed });
+    }
+    let replayable = Replayable::read(&[path.to_owned()])?;
+    let activity = match &replayable.read.held {
+        Held::Trace(trace) => Activity::of_trace(trace),
+        Held::Merged(merged) => Activity::of_calls(&merged.log),
+        Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
+    };
+    let assumed = replayable.recovered.assumed.iter().map(ToString::to_string).collect();
+    let plan = arguments.plan.options.on_nodes(replayable.recovered.plan.clone());
+    let recovered = Recovered { plan, ..replayable.recovered };
+    let fitted = if given.is_none() { fit_links(&recovered, &activity) } else { None };
+    let usual = Topology::of_ranks_per_node(recovered.plan.ranks_per_node);
+    let topology = given.or(fitted.map(|fitted| fitted.topology)).unwrap_or(usual);
+    let plan = match &replayable.read.held {
+        Held::Trace(_) => with_measured_computations(&recovered.plan, &activity),
+        Held::Merged(_) | Held::Log => recovered.plan,
+    };
+    Ok(Base { plan, topology, fitted, recorded: Some(Analysis::of(&activity)), assumed })
+}
+
+fn as_text(
+    changes: &[String],
+    (before, after): (&Analysis, &Analysis),
+    recorded: Option<Recorded>,
+    base: &Base,
+) -> String {
+    let mut text = format!("what if     {}\n\n", changes.join(", and "));
+    text.push_str(&format!("{:<26}{:>12}{:>12}{:>9}\n", "", "before", "after", "change"));
+    let mut row = |name: &str, of: &dyn Fn(&Analysis) -> Option<u64>| {
+        let (Some(before), Some(after)) = (of(before), of(after)) else { return };
+        let change = match before {
+            0 => "–".to_owned(),
+            before => format!("{:+.1}%", (after as f64 / before as f64 - 1.0) * 100.0),
+        };
+        let (before, after) = (describe_ps(before), describe_ps(after));
+        text.push_str(&format!("{name:<26}{before:>12}{after:>12}{change:>9}\n"));
+    };
+    row("step (median)", &|it| it.step_ps);
+    row("whole job", &|it| Some(it.time_ps));
+    row("exposed communication", &|it| Some(it.exposed_ps()));
+    row("waiting for late ranks", &|it| Some(it.waiting_ps()));
+    row("critical path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing)));
+    row("  communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating)));
+    row("  pauses and idle", &|it| {
+        Some(it.critical_path.time_of(Cause::Pause) + it.critical_path.time_of(Cause::Idle))
+    });
+    text.push('\n');
+    if let Some(recorded) = recorded {
+        let (what, time_ps) = match (recorded.step_ps, before.step_ps) {
+            (Some(step_ps), Some(_)) => ("a step", step_ps),
+            _ => ("the job", recorded.time_ps),
+        };
+        let now_ps =
+            before.step_ps.filter(|_| recorded.step_ps.is_some()).unwrap_or(before.time_ps);
+        text.push_str(&format!(
+            "replayed    {} for {what}; recorded {} ({:+.1}%)\n",
+            describe_ps(now_ps),
+            describe_ps(time_ps),
+            recorded.error * 100.0
+        ));
+    }
+    let links = match &base.fitted {
+        Some(fitted) => format!(
+            "{}, fitted from the recording to {:.0}%{}",
+            fitted.topology,
+            fitted.error * 100.0,
+            if fitted.is_underdetermined {
+                ", with too few sizes to tell latency from rate"
+            } else {
+                ""
+            }
+        ),
+        None => base.topology.to_string(),
+    };
+    text.push_str(&format!("links       {links}\n"));
+    for assumed in &base.assumed {
+        text.push_str(&format!("assumed     {assumed}\n"));
+    }
+    text
+}

@@ -1,0 +1,345 @@
+//! DDP's buckets of a recorded job, cut anew.
+//!
+//! A backward pass is a run of asynchronous all_reduces of one group with computations between them. How many bytes of
+//! gradients were ready when is known at the launches; between two of them gradients are assumed to become ready
+//! evenly. A new bucket is launched when its last byte is ready.
+
+use crate::measured::set_program;
+use lockstep_core::collective::Collective;
+use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorId};
+use lockstep_core::rank::GlobalRank;
+use std::ops::Range;
+
+/// More buckets of one pass are not made: a plan with so many would not be DDP's.
+const MOST: u64 = 4096;
+
+/// The buckets of one backward pass in a program.
+#[derive(Debug)]
+struct Pass {
+    /// From the computation in front of the first bucket to the last bucket.
+    ops: Range<usize>,
+    /// Their operations, in order.
+    buckets: Vec<usize>,
+    /// The elements of each.
+    numel: Vec<u64>,
+    /// How long was computed before each, since the one before, in nanoseconds.
+    computed_ns: Vec<u64>,
+}
+
+/// Cuts the buckets of all backward passes at so many bytes; false if the plan has none.
+pub(crate) fn rebucket(plan: &mut Plan, bytes: u64) -> bool {
+    let before = plan.clone();
+    let mut found = false;
+    plan.programs.clear();
+    for rank in (0..before.world_size).map(GlobalRank) {
+        let mut program = before.program(rank).cloned().unwrap_or_default();
+        let passes = passes(&before, &program);
+        found |= !passes.is_empty();
+        // From the last to the first, so that the places of the earlier ones stay.
+        for pass in passes.iter().rev() {
+            recut(plan, &mut program, pass, bytes);
+        }
+        set_program(plan, rank, program);
+    }
+    found
+}
+
+/// The backward passes of a program: at least two buckets each, or one that may be cut.
+fn passes(plan: &Plan, program: &Program) -> Vec<Pass> {
+    let mut passes: Vec<Pass> = Vec::new();
+    let mut open: Option<Pass> = None;
+    let (mut computed_ns, mut from) = (0u64, 0);
+    for (at, op) in program.ops.iter().enumerate() {
+        match &op.action {
+            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+                from = if computed_ns == 0 { at } else { from };
+                computed_ns = computed_ns.saturating_add(*duration_ns);
+            }
+            Action::Copy { .. } | Action::Query { .. } => {}
+            Action::Call { call, async_op: true } if is_bucket(call) => {
+                let first = open.as_ref().and_then(|pass| pass.buckets.first());
+                let first = first.and_then(|first| program.ops.get(*first));
+                let same = first.is_some_and(|first| same_kind(plan, first, call));
+                if !same {
+                    passes.extend(open.take());
+                    let start = if computed_ns > 0 { from } else { at };
+                    let (buckets, numel, computed_ns) = (Vec::new(), Vec::new(), Vec::new());
+                    open = Some(Pass { ops: start..at, buckets, numel, computed_ns });
+                }
+                if let Some(pass) = &mut open {
+                    pass.ops.end = at + 1;
+                    pass.buckets.push(at);
+                    pass.numel.push(numel(call));
+                    pass.computed_ns.push(computed_ns);
+                }
+                computed_ns = 0;
+            }
+            _ => {
+                passes.extend(open.take());
+                computed_ns = 0;
+            }
+        }
+    }
+    passes.extend(open);
+    passes
+}
+
+fn is_bucket(call: &Call) -> bool {
+    matches!(call, Call::Collective { collective: Collective::AllReduce { .. }, .. })
+}
+
+fn numel(call: &Call) -> u64 {
+    match call {
+        Call::Collective { count, .. } => *count,
+        Call::Send { .. } | Call::Recv { .. } => 0,
+    }
+}
+
+fn tensor_of<'p>(plan: &'p Plan, call: &Call) -> Option<&'p Tensor> {
+    match call {
+        Call::Collective { output: Some(id), .. } => plan.tensors.get(id.index()),
+        _ => None,
+    }
+}
+
+/// True of a bucket of the same group, reduction and type as another one.
+fn same_kind(plan: &Plan, first: &Op, call: &Call) -> bool {
+    let [first] = first.action.calls() else { return false };
+    let reduction = |call: &Call| match call {
+        Call::Collective { collective, .. } => Some(*collective),
+        Call::Send { .. } | Call::Recv { .. } => None,
+    };
+    let dtype = |call: &Call| tensor_of(plan, call).map(|tensor| tensor.dtype);
+    (first.group(), reduction(first), dtype(first)) == (call.group(), reduction(call), dtype(call))
+}
+
+/// Puts new buckets into the place of a pass's.
+fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
+    let first = pass.buckets.first().and_then(|at| program.ops.get(*at)).cloned();
+    let Some(first) = first else { return };
+    let Some(tensor) = first.action.calls().first().and_then(|call| tensor_of(plan, call)).cloned()
+    else {
+        return;
+    };
+    let total: u64 = pass.numel.iter().sum();
+    let element = tensor.dtype.size_bytes().max(1);
+    let each = (bytes / element).max(1).max(total.div_ceil(MOST)).min(total.max(1));
+    let ready = Ready::of(pass);
+    let mut made: Vec<Op> = Vec::new();
+    let mut buckets: Vec<usize> = Vec::new();
+    let (mut until, mut time_ns) = (0, 0);
+    while until < total {
+        let part = each.min(total - until);
+        until += part;
+        let ready_ns = ready.at(until);
+        if ready_ns > time_ns {
+            let (name, duration_ns) = ("backward".to_owned(), ready_ns - time_ns);
+            made.push(Op {
+                action: Action::Compute { name, duration_ns },
+                at: first.at,
+                via: None,
+            });
+            time_ns = ready_ns;
+        }
+        let mut op = first.clone();
+        if let Action::Call { call: Call::Collective { count, output, input, .. }, .. } =
+            &mut op.action
+        {
+            let id = tensor_with(plan, &tensor, part);
+            (*count, *output) = (part, Some(id));
+            *input = input.map(|_| id);
+        }
+        buckets.push(made.len());
+        made.push(op);
+    }
+    program.ops = replaced(&program.ops, pass, made, &buckets);
+}
+
+/// The tensor of so many elements, which is added if there is none.
+fn tensor_with(plan: &mut Plan, like: &Tensor, numel: u64) -> TensorId {
+    let name = format!("bucket[{numel}]");
+    let known =
+        plan.tensors.iter().rposition(|known| known.name == name && known.dtype == like.dtype);
+    let at = known.unwrap_or_else(|| {
+        let fill = Fill::Unknown;
+        plan.tensors.push(Tensor {
+            name,
+            numel,
+            fill,
+            dtype: like.dtype,
+            data: Default::default(),
+        });
+        plan.tensors.len() - 1
+    });
+    TensorId(at as u32)
+}
+
+/// The operations with those of a pass replaced. The first wait for one of its buckets waits for all new ones, and the
+/// others go.
+fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op> {
+    let mut new: Vec<Op> = Vec::with_capacity(ops.len() + made.len());
+    let mut moved: Vec<u32> = Vec::with_capacity(ops.len());
+    let start = pass.ops.start;
+    let mut made = Some(made);
+    let mut waited = false;
+    for (at, op) in ops.iter().enumerate() {
+        moved.push(new.len() as u32);
+        if pass.ops.contains(&at) {
+            new.extend(made.take().unwrap_or_default());
+            continue;
+        }
+        let mut op = op.clone();
+        match &mut op.action {
+            Action::Wait { op: of, .. } if pass.buckets.contains(&(*of as usize)) => {
+                if !waited {
+                    waited = true;
+                    for bucket in buckets {
+                        let op = (start + bucket) as u32;
+                        let action = Action::Wait { op, timeout_ms: None };
+                        new.push(Op { action, at: None, via: None });
+                    }
+                }
+                continue;
+            }
+            Action::Query { op: of, .. } if pass.buckets.contains(&(*of as usize)) => continue,
+            Action::Wait { op: of, .. } | Action::Query { op: of, .. } => {
+                *of = moved.get(*of as usize).copied().unwrap_or(*of);
+            }
+            _ => {}
+        }
+        new.push(op);
+    }
+    new
+}
+
+/// When how many elements of a pass's gradients are ready.
+struct Ready {
+    /// By launch: the elements until then, and the time since the pass's start in nanoseconds.
+    launches: Vec<(u64, u64)>,
+}
+
+impl Ready {
+    fn of(pass: &Pass) -> Ready {
+        let sum =
+            |values: &[u64]| values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
+        let behind = |values: &[u64]| sum(values.get(1..).unwrap_or_default());
+        let (rest_numel, rest_ns) = (behind(&pass.numel), behind(&pass.computed_ns));
+        let first_ns = pass.computed_ns.first().copied().unwrap_or(0);
+        let first_numel = pass.numel.first().copied().unwrap_or(0);
+        // The forward pass stands in front of the first bucket as well. Its gradients are taken to need as long as
+        // those of the other buckets.
+        let own_ns = match rest_numel {
+            0 => first_ns,
+            _ => (u128::from(rest_ns) * u128::from(first_numel) / u128::from(rest_numel)) as u64,
+        };
+        let own_ns = own_ns.min(first_ns);
+        let (mut numel, mut time_ns) = (0u64, 0u64);
+        let mut launches = vec![(0, first_ns - own_ns)];
+        for (at, (more, computed_ns)) in pass.numel.iter().zip(&pass.computed_ns).enumerate() {
+            numel = numel.saturating_add(*more);
+            time_ns = time_ns.saturating_add(if at == 0 { first_ns } else { *computed_ns });
+            launches.push((numel, time_ns));
+        }
+        Ready { launches }
+    }
+
+    /// When so many elements are ready, in nanoseconds since the pass's start.
+    fn at(&self, numel: u64) -> u64 {
+        let at = self.launches.partition_point(|(until, _)| *until < numel);
+        let after = self.launches.get(at).or(self.launches.last()).copied().unwrap_or((0, 0));
+        let before =
+            at.checked_sub(1).and_then(|at| self.launches.get(at)).copied().unwrap_or(after);
+        let (numel_between, ns_between) = (after.0 - before.0, after.1.saturating_sub(before.1));
+        if numel_between == 0 {
+            return after.1;
+        }
+        let part = u128::from(numel.saturating_sub(before.0)) * u128::from(ns_between);
+        before.1 + (part / u128::from(numel_between)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::group::{BackendName, GroupId};
+    use lockstep_core::plan::PlanBuilder;
+    use lockstep_core::reduce::ReduceOp;
+    use lockstep_sim::{SimConfig, simulate};
+    use proptest::prelude::*;
+
+    fn job(numel: &[u64], each_ns: u64, steps: usize) -> Plan {
+        let mut plan = PlanBuilder::new("ddp", 2, BackendName::Nccl).unwrap();
+        let tensors: Vec<_> = numel
+            .iter()
+            .map(|numel| plan.tensor("bucket", Dtype::Float32, *numel, Fill::Zeros))
+            .collect();
+        let reduce = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|_, program| {
+            for _ in 0..steps {
+                program.compute("forward", 1_000_000);
+                let made: Vec<u32> = numel
+                    .iter()
+                    .zip(&tensors)
+                    .map(|(numel, tensor)| {
+                        program.compute("backward", each_ns * numel);
+                        program.async_op().collective(
+                            GroupId::WORLD,
+                            reduce,
+                            *numel,
+                            None,
+                            Some(*tensor),
+                        )
+                    })
+                    .collect();
+                made.into_iter().for_each(|op| {
+                    program.wait(op);
+                });
+            }
+        });
+        plan.unwrap()
+    }
+
+    fn sums(plan: &Plan) -> (u64, u64) {
+        let ops = &plan.program(GlobalRank(0)).unwrap().ops;
+        let computed = ops.iter().map(|op| match &op.action {
+            Action::Compute { duration_ns, .. } => *duration_ns,
+            _ => 0,
+        });
+        let calls = ops.iter().flat_map(|op| op.action.calls());
+        (computed.sum(), calls.map(numel).sum())
+    }
+
+    proptest! {
+        /// Cut at any size, a pass computes as long and reduces as many elements, in buckets of at most that size, and
+        /// the plan still completes.
+        #[test]
+        fn cutting_keeps_work_and_bytes(
+            numel in prop::collection::vec(1u64..5000, 1..7),
+            each_ns in 0u64..200,
+            bytes in 4u64..30_000,
+            steps in 1usize..4,
+        ) {
+            let plan = job(&numel, each_ns, steps);
+            let mut cut = plan.clone();
+            prop_assert!(rebucket(&mut cut, bytes));
+            prop_assert_eq!(sums(&cut), sums(&plan));
+            let most = (bytes / 4).max(1).max(numel.iter().sum::<u64>().div_ceil(MOST));
+            let calls = cut.programs.iter().flat_map(|own| &own.ops).flat_map(|op| op.action.calls());
+            prop_assert!(calls.clone().all(|call| super::numel(call) <= most));
+            prop_assert_eq!(cut.check(), Ok(()));
+            let trace = simulate(&cut, &SimConfig::default()).unwrap();
+            prop_assert_eq!(trace.end.unwrap().outcome, lockstep_core::trace::Outcome::Completed);
+        }
+    }
+
+    /// With the cap that it had, a job of equal buckets is the same job.
+    #[test]
+    fn the_same_cap_gives_the_same_job() {
+        let plan = job(&[1000, 1000, 1000], 50, 2);
+        let mut cut = plan.clone();
+        assert!(rebucket(&mut cut, 4000));
+        let end = |plan: &Plan| simulate(plan, &SimConfig::default()).unwrap().end;
+        assert_eq!(end(&cut), end(&plan));
+    }
+}

@@ -1,0 +1,35 @@
+//! A plan whose computations take as long as they did in a trace of it.
+
+use lockstep_analysis::Activity;
+use lockstep_core::plan::{Action, Plan, Program};
+use lockstep_core::rank::GlobalRank;
+
+/// The plan of a trace with the durations of its computations and pauses as `activity`, which is of the same trace,
+/// has measured them. What the trace does not show keeps its planned duration.
+pub fn with_measured_computations(plan: &Plan, activity: &Activity) -> Plan {
+    let mut measured = Plan { programs: Vec::new(), ..plan.clone() };
+    for (rank, own) in (0..plan.world_size).map(GlobalRank).zip(&activity.ranks) {
+        let Some(mut program) = plan.program(rank).cloned() else { continue };
+        for one in &own.computations {
+            let op = one.op.and_then(|op| program.ops.get_mut(op as usize));
+            if let Some(Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. }) =
+                op.map(|op| &mut op.action)
+            {
+                *duration_ns = (one.to_ps - one.from_ps) / 1000;
+            }
+        }
+        set_program(&mut measured, rank, program);
+    }
+    measured
+}
+
+/// Gives a rank a program, which it shares with the rank before if they are equal.
+pub(crate) fn set_program(plan: &mut Plan, rank: GlobalRank, program: Program) {
+    if plan.programs.last() != Some(&program) {
+        plan.programs.push(program);
+    }
+    let index = plan.programs.len().saturating_sub(1) as u32;
+    if let Some(of) = plan.program_of.get_mut(rank.index()) {
+        *of = index;
+    }
+}
