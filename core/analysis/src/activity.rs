@@ -20,6 +20,8 @@ pub struct Activity {
     /// True if computations are known: of simulations, runs and profiles of devices. A Flight Recorder dump holds
     /// calls only, so the time between them is unknown.
     pub knows_computations: bool,
+    /// False if a recorder tells only when calls were issued, and not when they ended: gloo's Flight Recorder.
+    pub knows_ends: bool,
 }
 
 /// What one rank did.
@@ -123,6 +125,7 @@ impl Activity {
             start_ps: 0,
             end_ps: 0,
             knows_computations: false,
+            knows_ends: !log.logs().any(|(_, own)| own.issued_only),
         };
         // A recorder that polls sees a start only when it looks.
         let starts_are_known = log.device_times || !log.recorded;

@@ -62,6 +62,9 @@ pub struct Analysis {
     pub time_ps: u64,
     /// False if computations were not recorded: then they are in the idle time.
     pub knows_computations: bool,
+    /// False if the recorder tells only when calls were issued: then nothing is known of communication, and what is
+    /// told of waiting is how far apart the ranks issued their calls.
+    pub knows_ends: bool,
     /// The median time of a step, in picoseconds, without the first where there are more than two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_ps: Option<u64>,
@@ -89,7 +92,9 @@ impl Analysis {
             .of_rank
             .iter()
             .zip(&busy)
-            .map(|(bounds, busy)| bounds.iter().map(|stretch| share(busy, *stretch)).collect())
+            .map(|(steps, busy)| {
+                steps.iter().map(|step| share(busy, (step.from_ps, step.to_ps))).collect()
+            })
             .collect();
         let whole = (activity.start_ps, activity.end_ps);
         let rank_times =
@@ -106,6 +111,7 @@ impl Analysis {
             world_size: activity.ranks.len() as u32,
             time_ps: activity.end_ps - activity.start_ps,
             knows_computations: activity.knows_computations,
+            knows_ends: activity.knows_ends,
             step_ps: median(settled(&durations).to_vec()),
             ranks: rank_times.collect(),
             calls: call_kinds(activity, &meetings, &busy),
@@ -176,8 +182,8 @@ fn step_times(steps: &Steps, shares: &[Vec<Share>]) -> Vec<StepTime> {
     let mut times: Vec<StepTime> = Vec::with_capacity(steps.count);
     for number in 0..steps.count {
         let stretches = steps.of_rank.iter().filter_map(|own| own.get(number));
-        let from_ps = stretches.clone().map(|stretch| stretch.0);
-        let to_ps = stretches.map(|stretch| stretch.1).max();
+        let from_ps = stretches.clone().map(|step| step.from_ps);
+        let to_ps = stretches.map(|step| step.to_ps).max();
         let (Some(first_ps), Some(last_ps), Some(to_ps)) =
             (from_ps.clone().min(), from_ps.max(), to_ps)
         else {

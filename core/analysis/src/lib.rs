@@ -26,3 +26,4 @@ pub use critical_path::{Cause, CriticalPath, PathPart};
 pub use kinds::CallKind;
 pub use late::LateRank;
 pub use meetings::{Transfer, transfers};
+pub use steps::{RankStep, rank_steps};

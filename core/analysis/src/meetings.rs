@@ -217,6 +217,7 @@ mod tests {
             start_ps: 0,
             end_ps: 100,
             knows_computations: false,
+            knows_ends: true,
         };
         let meetings = Meetings::of(&activity);
         (0..3).map(|rank| meetings.last((GlobalRank(rank), 0)).unwrap().ready_ps).collect()

@@ -1,13 +1,15 @@
 //! The training steps of a job: the calls of a rank repeat themselves, and each repetition is a step.
 //!
 //! A step of a rank goes from the end of the last call of the repetition before to the end of its own last call, so
-//! that the computation in front of its calls belongs to it. Steps of ranks are aligned by the collectives that the
-//! ranks made together.
+//! that the computation in front of its calls belongs to it. Where a step is several equal calls, such as buckets of one
+//! size, it begins with the call before which regularly most time goes by. Steps of ranks are aligned by the collectives
+//! that the ranks made together.
 
 use crate::activity::{Activity, RankActivity};
 use lockstep_core::group::GroupId;
 use lockstep_core::trace::Called;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Longer loops are not looked for: a step of a large pipeline has a few thousand calls.
 const LONGEST_PERIOD: usize = 4096;
@@ -15,13 +17,35 @@ const LONGEST_PERIOD: usize = 4096;
 /// So many calls of a rank are compared at most, from its end.
 const COMPARED: usize = 1 << 16;
 
+/// A step is at most so many repetitions of equal calls.
+const MOST_REPETITIONS: usize = 64;
+
+/// The time before a step's first call is at least so many times that before any other of its calls.
+const PAUSE_FACTOR: f64 = 1.4;
+
 /// The steps of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// By rank and step, from when to when; empty of ranks whose calls do not repeat.
-    pub(crate) of_rank: Vec<Vec<(u64, u64)>>,
+    /// By rank and step; empty of ranks whose calls do not repeat.
+    pub(crate) of_rank: Vec<Vec<RankStep>>,
     /// How many steps there are.
     pub(crate) count: usize,
+}
+
+/// A step of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankStep {
+    /// Its calls, by their indexes among the rank's calls.
+    pub calls: Range<usize>,
+    /// When it began, in picoseconds after the start.
+    pub from_ps: u64,
+    /// When it ended.
+    pub to_ps: u64,
+}
+
+/// The steps of every rank, by rank and step; empty of ranks whose calls do not repeat. All others have as many.
+pub fn rank_steps(activity: &Activity) -> Vec<Vec<RankStep>> {
+    Steps::of(activity).of_rank
 }
 
 /// Calls that repeat: they begin at `start`, `period` calls are one repetition, and there are `count`.
@@ -55,10 +79,55 @@ fn repetition(values: &[u32]) -> Option<Repetition> {
     best.filter(|(covered, _)| covered * 2 >= values.len()).map(|(_, found)| found)
 }
 
-/// From when to when each repetition of a rank took; `first` is its number in the job.
+impl Repetition {
+    /// The steps that consist of several repetitions: they begin where most time goes by before a call. The repetitions
+    /// themselves if no call stands out.
+    fn with_pauses(self, own: &RankActivity) -> Repetition {
+        let calls = own.calls.get(self.start..).unwrap_or_default();
+        let ready: Vec<u64> =
+            calls.iter().take(self.period * self.count).map(|call| call.ready_ps).collect();
+        let before: Vec<u64> = ready
+            .windows(2)
+            .map(|pair| pair.last().unwrap_or(&0).saturating_sub(*pair.first().unwrap_or(&0)))
+            .collect();
+        let most = MOST_REPETITIONS.min(self.count / 3);
+        let steps = (1..=most).filter_map(|times| {
+            let period = times * self.period;
+            let (place, factor) = longest_pause(&before, period)?;
+            Some((factor, times, place))
+        });
+        let steps = steps.filter(|(factor, _, _)| *factor >= PAUSE_FACTOR);
+        let Some((_, times, place)) = steps.max_by(|a, b| a.0.total_cmp(&b.0)) else { return self };
+        let period = times * self.period;
+        let count = (self.period * self.count).saturating_sub(place) / period;
+        Repetition { start: self.start + place, period, count }
+    }
+}
+
+/// Before which of the calls of a step of `period` calls most time goes by in the median, and how many times as much as
+/// before the next one; `before` is the time before each call but the first.
+fn longest_pause(before: &[u64], period: usize) -> Option<(usize, f64)> {
+    if period < 2 {
+        return None;
+    }
+    let mut medians: Vec<(u64, usize)> = (0..period)
+        .filter_map(|place| {
+            // The first time is the one before the second call.
+            let first = (place + period - 1) % period;
+            let mut times: Vec<u64> = before.iter().skip(first).step_by(period).copied().collect();
+            times.sort_unstable();
+            Some((*times.get(times.len() / 2)?, place))
+        })
+        .collect();
+    medians.sort_unstable_by(|a, b| b.cmp(a));
+    let [(longest, place), (next, _), ..] = medians.as_slice() else { return None };
+    Some((*place, *longest as f64 / (*next).max(1) as f64))
+}
+
+/// The steps of a rank; `first` is the number of the first one in the job.
 struct RankSteps {
     first: i64,
-    bounds: Vec<(u64, u64)>,
+    steps: Vec<RankStep>,
 }
 
 impl Steps {
@@ -88,8 +157,16 @@ impl Steps {
         else {
             return Steps::default();
         };
-        let numbers = match (activity.ranks.get(reference), found.get(reference).copied().flatten())
-        {
+        let base = found.get(reference).copied().flatten();
+        let refined = base.zip(activity.ranks.get(reference)).map(|(it, own)| it.with_pauses(own));
+        for (it, own) in found.iter_mut().zip(&activity.ranks) {
+            *it = match (*it, base) {
+                (Some(it), Some(same)) if it == same => refined,
+                (Some(it), _) => Some(it.with_pauses(own)),
+                (None, _) => None,
+            };
+        }
+        let numbers = match (activity.ranks.get(reference), refined) {
             (Some(own), Some(it)) => numbers_of_rows(own, it),
             _ => return Steps::default(),
         };
@@ -97,7 +174,7 @@ impl Steps {
             .ranks
             .iter()
             .zip(&found)
-            .map(|(own, it)| it.map(|it| rank_steps(activity, own, it, &numbers)))
+            .map(|(own, it)| it.map(|it| steps_of_rank(activity, own, it, &numbers)))
             .collect();
         Steps::common(ranks)
     }
@@ -106,14 +183,14 @@ impl Steps {
     fn common(ranks: Vec<Option<RankSteps>>) -> Steps {
         let with_steps = || ranks.iter().flatten();
         let first = with_steps().map(|it| it.first).max().unwrap_or(0);
-        let last = with_steps().map(|it| it.first.saturating_add(it.bounds.len() as i64)).min();
+        let last = with_steps().map(|it| it.first.saturating_add(it.steps.len() as i64)).min();
         let count = usize::try_from(last.unwrap_or(first).saturating_sub(first)).unwrap_or(0);
         let of_rank = ranks.into_iter().map(|it| {
             let Some(it) = it else { return Vec::new() };
             let skipped = usize::try_from(first.saturating_sub(it.first)).unwrap_or(0);
-            it.bounds.into_iter().skip(skipped).take(count).collect()
+            it.steps.into_iter().skip(skipped).take(count).collect()
         });
-        let of_rank: Vec<Vec<(u64, u64)>> = of_rank.collect();
+        let of_rank: Vec<Vec<RankStep>> = of_rank.collect();
         Steps { of_rank, count }
     }
 }
@@ -128,7 +205,7 @@ fn numbers_of_rows(own: &RankActivity, it: Repetition) -> BTreeMap<(GroupId, u64
     numbered.collect()
 }
 
-fn rank_steps(
+fn steps_of_rank(
     activity: &Activity,
     own: &RankActivity,
     it: Repetition,
@@ -136,21 +213,22 @@ fn rank_steps(
 ) -> RankSteps {
     let shared = numbers_of_rows(own, it);
     let shared = shared.iter().find_map(|(row, own)| Some(numbers.get(row)? - own));
-    let mut from_ps = match it.start.checked_sub(1) {
+    let mut before_ps = match it.start.checked_sub(1) {
         Some(before) => own.calls.get(before).and_then(|call| call.ended_ps),
         None => Some(activity.start_ps),
     };
-    let mut bounds = Vec::with_capacity(it.count);
-    for block in
-        own.calls.get(it.start..).unwrap_or_default().chunks_exact(it.period).take(it.count)
-    {
+    let mut steps = Vec::with_capacity(it.count);
+    let blocks = own.calls.get(it.start..).unwrap_or_default().chunks_exact(it.period);
+    for (number, block) in blocks.take(it.count).enumerate() {
         let ends = block.iter().map(|call| call.ended_ps);
         let ended_ps = ends.collect::<Option<Vec<u64>>>().and_then(|ends| ends.into_iter().max());
-        let Some((from, to)) = from_ps.zip(ended_ps) else { break };
-        bounds.push((from.min(to), to));
-        from_ps = Some(to);
+        let Some((from_ps, to_ps)) = before_ps.zip(ended_ps) else { break };
+        let start = it.start + number * it.period;
+        let calls = start..start + it.period;
+        steps.push(RankStep { calls, from_ps: from_ps.min(to_ps), to_ps });
+        before_ps = Some(to_ps);
     }
-    RankSteps { first: shared.unwrap_or(0), bounds }
+    RankSteps { first: shared.unwrap_or(0), steps }
 }
 
 #[cfg(test)]
@@ -165,6 +243,22 @@ mod tests {
         assert_eq!(found(&[5, 5, 5, 5]), Some((0, 1, 4)));
         assert_eq!(found(&[1, 2, 3, 4]), None);
         assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn a_step_of_equal_calls_begins_after_the_longest_pause() {
+        let intervals = [900, 1000, 100, 120, 1100, 110, 90, 1050, 100, 110, 1000, 100, 100, 980];
+        let mut now = 0;
+        let ready = intervals.map(|interval| {
+            now += interval;
+            now
+        });
+        let before: Vec<u64> = ready.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let (place, factor) = longest_pause(&before, 3).unwrap();
+        assert_eq!(place, 1);
+        assert!(factor > 5.0);
+        assert!(longest_pause(&before, 2).unwrap().1 < PAUSE_FACTOR);
+        assert!(longest_pause(&before, 6).unwrap().1 < PAUSE_FACTOR);
     }
 
     proptest! {

@@ -30,6 +30,13 @@ impl Analysis {
             }
             (None, _) => writeln!(out, "; no steps are seen: the calls do not repeat")?,
         }
+        if !self.knows_ends {
+            writeln!(
+                out,
+                "\nThe recorder tells when calls were issued and not when they ended, as gloo's does: nothing is known of \
+                 communication. Profile the job with torch.profiler instead."
+            )?;
+        }
         self.write_shares(out)?;
         self.write_calls(out)?;
         self.write_late(out)?;

@@ -2,7 +2,7 @@
 
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{PlanArguments, Replayable, is_recorded};
+use crate::plan_source::{PlanArguments, PlanOptions, Replayable, is_recorded};
 use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
@@ -12,11 +12,7 @@ use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
-use lockstep_core::trace::Trace;
-use lockstep_core::words::nearest;
-use lockstep_replay::{
-    Fitted, Recovered, Side, Variation, fit_links, what_if, with_measured_computations,
-};
+use lockstep_replay::{Fitted, Side, Variation, fit_links, what_if, with_measured_computations};
 use lockstep_sim::Topology;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -25,8 +21,18 @@ use std::process::ExitCode;
 /// Say what a job would take if something were otherwise: simulated before and after the change
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    plan: PlanArguments,
+    /// A recording, a trace, a plan, a program, a scenario or a call, as for `lockstep sim`
+    #[arg(value_name = "RECORDING|PLAN|…")]
+    what: String,
+    /// Ranks of a program or a call
+    #[arg(long, value_name = "N")]
+    world_size: Option<u32>,
+    /// Ranks a node, so that links inside nodes and between them differ
+    #[arg(long, value_name = "N")]
+    ranks_per_node: Option<u32>,
+    /// Elements a rank, of a call
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
     #[command(flatten)]
     changes: Changes,
     /// The links on which the job was recorded or is simulated [default: fitted from the recording]
@@ -82,11 +88,10 @@ impl Changes {
             variations.push(Variation::Topology(TopologyFile::read(path)?.topology));
         }
         if let Some(name) = &self.algorithm {
-            let known = || Algorithm::ALL.iter().map(|algorithm| algorithm.name());
             let found = Algorithm::ALL.iter().find(|algorithm| algorithm.name() == name);
             let Some(algorithm) = found else {
-                let meant = nearest(name, known()).map(|it| format!("; did you mean {it}?"));
-                bail!("there is no algorithm {name}{}", meant.unwrap_or_default());
+                let known: Vec<&str> = Algorithm::ALL.iter().map(|it| it.name()).collect();
+                bail!("there is no algorithm {name}; those that there are: {}", known.join(", "));
             };
             variations.push(Variation::Algorithm(*algorithm));
         }
@@ -190,7 +195,7 @@ struct Recorded {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
-        arguments.overwrite.check(path, FileKind::Trace, &[Path::new(&arguments.plan.what)])?;
+        arguments.overwrite.check(path, FileKind::Trace, &[Path::new(&arguments.what)])?;
     }
     let variations = arguments.changes.variations()?;
     let mut base = base(&arguments)?;
@@ -223,9 +228,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 fn base(arguments: &Arguments) -> Result<Base> {
     let given = arguments.measured_topology.as_deref().map(TopologyFile::read).transpose()?;
     let given = given.map(|file| file.topology);
-    let path = Path::new(&arguments.plan.what);
+    let options = PlanOptions {
+        world_size: arguments.world_size,
+        ranks_per_node: arguments.ranks_per_node,
+        count: arguments.count,
+        ..PlanOptions::default()
+    };
+    let plan_arguments = PlanArguments { what: arguments.what.clone(), options, schedule: None };
+    let path = Path::new(&arguments.what);
     if !is_recorded(path)? {
-        let (plan, said) = arguments.plan.plan_and_said()?;
+        let (plan, said) = plan_arguments.plan_and_said()?;
         said.tell(None);
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
         let (fitted, recorded, assumed) = (None, None, Vec::new());
@@ -237,9 +249,15 @@ fn base(arguments: &Arguments) -> Result<Base> {
         Held::Merged(merged) => Activity::of_calls(&merged.log),
         Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
     };
+    if !activity.knows_ends {
+        bail!(
+            "the recorder of this job tells when calls were issued and not when they ended, as gloo's does: profile the \
+             job with torch.profiler instead"
+        );
+    }
     let assumed = replayable.recovered.assumed.iter().map(ToString::to_string).collect();
-    let plan = arguments.plan.options.on_nodes(replayable.recovered.plan.clone());
-    let recovered = Recovered { plan, ..replayable.recovered };
+    let mut recovered = replayable.recovered;
+    recovered.plan = plan_arguments.options.on_nodes(recovered.plan);
     let fitted = if given.is_none() { fit_links(&recovered, &activity) } else { None };
     let usual = Topology::of_ranks_per_node(recovered.plan.ranks_per_node);
     let topology = given.or(fitted.map(|fitted| fitted.topology)).unwrap_or(usual);

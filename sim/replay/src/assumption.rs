@@ -23,6 +23,8 @@ pub enum Assumption {
         /// Its name.
         op: String,
     },
+    /// Calls whose tensors are not recorded are of one element: a profile has sizes only with record_shapes.
+    NoSizes,
     /// Parts of an uneven all_to_all are equal.
     EvenParts,
     /// The first calls of a group are left out, since some members' recorders have dropped them.
@@ -75,6 +77,7 @@ impl Assumption {
             Assumption::Sums
             | Assumption::FirstRankIsRoot
             | Assumption::Bytes { .. }
+            | Assumption::NoSizes
             | Assumption::EvenParts
             | Assumption::Stays { .. }
             | Assumption::Member { .. }
@@ -96,6 +99,9 @@ impl fmt::Display for Assumption {
             }
             Assumption::Bytes { dtype } => write!(f, "elements of {dtype} are bytes"),
             Assumption::UnknownCall { op } => write!(f, "{op} is taken for a barrier"),
+            Assumption::NoSizes => f.write_str(
+                "calls whose sizes were not recorded are of one element: profile with record_shapes=True",
+            ),
             Assumption::EvenParts => f.write_str("the parts of every all_to_all are equal"),
             Assumption::Dropped { group, calls } => write!(
                 f,

@@ -1,10 +1,11 @@
 //! DDP's buckets of a recorded job, cut anew.
 //!
-//! A backward pass is a run of asynchronous all_reduces of one group with computations between them. How many bytes of
+//! The asynchronous all_reduces of one group in a step are the buckets of a backward pass. How many bytes of
 //! gradients were ready when is known at the launches; between two of them gradients are assumed to become ready
 //! evenly. A new bucket is launched when its last byte is ready.
 
 use crate::measured::set_program;
+use lockstep_analysis::{Activity, rank_steps};
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -16,7 +17,7 @@ const MOST: u64 = 4096;
 /// The buckets of one backward pass in a program.
 #[derive(Debug)]
 struct Pass {
-    /// From the computation in front of the first bucket to the last bucket.
+    /// From the first operation behind the call before to the last bucket.
     ops: Range<usize>,
     /// Their operations, in order.
     buckets: Vec<usize>,
@@ -26,69 +27,65 @@ struct Pass {
     computed_ns: Vec<u64>,
 }
 
-/// Cuts the buckets of all backward passes at so many bytes; false if the plan has none.
-pub(crate) fn rebucket(plan: &mut Plan, bytes: u64) -> bool {
+/// Cuts the buckets of all steps at so many bytes; false if there are none. `activity` is a simulation of the plan.
+pub(crate) fn rebucket(plan: &mut Plan, activity: &Activity, bytes: u64) -> bool {
     let before = plan.clone();
+    let steps = rank_steps(activity);
     let mut found = false;
     plan.programs.clear();
     for rank in (0..before.world_size).map(GlobalRank) {
         let mut program = before.program(rank).cloned().unwrap_or_default();
-        let passes = passes(&before, &program);
-        found |= !passes.is_empty();
+        let calls = activity.ranks.get(rank.index()).map(|own| own.calls.as_slice());
+        let steps = steps.get(rank.index()).map(Vec::as_slice).unwrap_or_default();
         // From the last to the first, so that the places of the earlier ones stay.
-        for pass in passes.iter().rev() {
-            recut(plan, &mut program, pass, bytes);
+        for step in steps.iter().rev() {
+            let made = calls.and_then(|calls| calls.get(step.calls.clone())).unwrap_or_default();
+            let ops: Vec<usize> =
+                made.iter().filter_map(|call| call.plan_op).map(|op| op as usize).collect();
+            if let Some(pass) = pass(&before, &program, &ops) {
+                found = true;
+                recut(plan, &mut program, &pass, bytes);
+            }
         }
         set_program(plan, rank, program);
     }
     found
 }
 
-/// The backward passes of a program: at least two buckets each, or one that may be cut.
-fn passes(plan: &Plan, program: &Program) -> Vec<Pass> {
-    let mut passes: Vec<Pass> = Vec::new();
-    let mut open: Option<Pass> = None;
-    let (mut computed_ns, mut from) = (0u64, 0);
-    for (at, op) in program.ops.iter().enumerate() {
-        match &op.action {
-            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
-                from = if computed_ns == 0 { at } else { from };
-                computed_ns = computed_ns.saturating_add(*duration_ns);
-            }
-            Action::Copy { .. } | Action::Query { .. } => {}
-            Action::Call { call, async_op: true } if is_bucket(call) => {
-                let first = open.as_ref().and_then(|pass| pass.buckets.first());
-                let first = first.and_then(|first| program.ops.get(*first));
-                let same = first.is_some_and(|first| same_kind(plan, first, call));
-                if !same {
-                    passes.extend(open.take());
-                    let start = if computed_ns > 0 { from } else { at };
-                    let (buckets, numel, computed_ns) = (Vec::new(), Vec::new(), Vec::new());
-                    open = Some(Pass { ops: start..at, buckets, numel, computed_ns });
-                }
-                if let Some(pass) = &mut open {
-                    pass.ops.end = at + 1;
-                    pass.buckets.push(at);
-                    pass.numel.push(numel(call));
-                    pass.computed_ns.push(computed_ns);
-                }
-                computed_ns = 0;
-            }
-            _ => {
-                passes.extend(open.take());
-                computed_ns = 0;
-            }
+/// The backward pass among a step's calls: the asynchronous all_reduces that are like the first one.
+fn pass(plan: &Plan, program: &Program, calls: &[usize]) -> Option<Pass> {
+    let mut buckets: Vec<usize> = Vec::new();
+    for at in calls {
+        let Action::Call { call, async_op: true } = &program.ops.get(*at)?.action else { continue };
+        let first = buckets.first().and_then(|first| program.ops.get(*first));
+        if is_bucket(call) && first.is_none_or(|first| same_kind(plan, first, call)) {
+            buckets.push(*at);
         }
     }
-    passes.extend(open);
-    passes
+    let (first, last) = (*buckets.first()?, *buckets.last()?);
+    let is_call = |at: &usize| program.ops.get(*at).is_some_and(|op| !op.action.calls().is_empty());
+    let start = (0..first).rev().find(is_call).map_or(0, |before| before + 1);
+    let (mut numel, mut computed_ns, mut ns) = (Vec::new(), Vec::new(), 0u64);
+    for (at, op) in program.ops.iter().enumerate().take(last + 1).skip(start) {
+        match &op.action {
+            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+                ns = ns.saturating_add(*duration_ns);
+            }
+            Action::Call { call, .. } if buckets.contains(&at) => {
+                numel.push(elements(call));
+                computed_ns.push(std::mem::take(&mut ns));
+            }
+            _ => {}
+        }
+    }
+    Some(Pass { ops: start..last + 1, buckets, numel, computed_ns })
 }
 
 fn is_bucket(call: &Call) -> bool {
     matches!(call, Call::Collective { collective: Collective::AllReduce { .. }, .. })
 }
 
-fn numel(call: &Call) -> u64 {
+fn elements(call: &Call) -> u64 {
     match call {
         Call::Collective { count, .. } => *count,
         Call::Send { .. } | Call::Recv { .. } => 0,
@@ -174,40 +171,46 @@ fn tensor_with(plan: &mut Plan, like: &Tensor, numel: u64) -> TensorId {
     TensorId(at as u32)
 }
 
-/// The operations with those of a pass replaced. The first wait for one of its buckets waits for all new ones, and the
-/// others go.
+/// The operations with those of a pass replaced. Where the last wait for one of its buckets stood all new ones are waited
+/// for, but not before they are launched; the other waits go.
 fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op> {
+    let of_pass = |op: &Op| match &op.action {
+        Action::Wait { op: of, .. } | Action::Query { op: of, .. } => {
+            pass.buckets.contains(&(*of as usize))
+        }
+        _ => false,
+    };
+    let last_wait =
+        ops.iter().rposition(|op| of_pass(op) && matches!(op.action, Action::Wait { .. }));
+    let waits_at = last_wait.map(|at| at.max(pass.ops.end - 1));
     let mut new: Vec<Op> = Vec::with_capacity(ops.len() + made.len());
     let mut moved: Vec<u32> = Vec::with_capacity(ops.len());
-    let start = pass.ops.start;
+    let mut start = 0;
     let mut made = Some(made);
-    let mut waited = false;
     for (at, op) in ops.iter().enumerate() {
         moved.push(new.len() as u32);
-        if pass.ops.contains(&at) {
-            new.extend(made.take().unwrap_or_default());
-            continue;
-        }
-        let mut op = op.clone();
-        match &mut op.action {
-            Action::Wait { op: of, .. } if pass.buckets.contains(&(*of as usize)) => {
-                if !waited {
-                    waited = true;
-                    for bucket in buckets {
-                        let op = (start + bucket) as u32;
-                        let action = Action::Wait { op, timeout_ms: None };
-                        new.push(Op { action, at: None, via: None });
-                    }
-                }
-                continue;
-            }
-            Action::Query { op: of, .. } if pass.buckets.contains(&(*of as usize)) => continue,
-            Action::Wait { op: of, .. } | Action::Query { op: of, .. } => {
+        let replaced = pass.ops.contains(&at)
+            && (pass.buckets.contains(&at)
+                || matches!(op.action, Action::Compute { .. } | Action::Sleep { .. }));
+        if !replaced && !of_pass(op) {
+            let mut op = op.clone();
+            if let Action::Wait { op: of, .. } | Action::Query { op: of, .. } = &mut op.action {
                 *of = moved.get(*of as usize).copied().unwrap_or(*of);
             }
-            _ => {}
+            new.push(op);
         }
-        new.push(op);
+        // What else stood between the buckets now stands before them.
+        if at + 1 == pass.ops.end {
+            start = new.len();
+            new.extend(made.take().unwrap_or_default());
+        }
+        if waits_at == Some(at) {
+            let waits = buckets.iter().map(|bucket| {
+                let op = (start + bucket) as u32;
+                Op { action: Action::Wait { op, timeout_ms: None }, at: None, via: None }
+            });
+            new.extend(waits);
+        }
     }
     new
 }
@@ -300,6 +303,10 @@ mod tests {
         plan.unwrap()
     }
 
+    fn activity_of(plan: &Plan) -> Activity {
+        Activity::of_trace(&simulate(plan, &SimConfig::default()).unwrap())
+    }
+
     fn sums(plan: &Plan) -> (u64, u64) {
         let ops = &plan.program(GlobalRank(0)).unwrap().ops;
         let computed = ops.iter().map(|op| match &op.action {
@@ -307,7 +314,7 @@ mod tests {
             _ => 0,
         });
         let calls = ops.iter().flat_map(|op| op.action.calls());
-        (computed.sum(), calls.map(numel).sum())
+        (computed.sum(), calls.map(elements).sum())
     }
 
     proptest! {
@@ -318,15 +325,15 @@ mod tests {
             numel in prop::collection::vec(1u64..5000, 1..7),
             each_ns in 0u64..200,
             bytes in 4u64..30_000,
-            steps in 1usize..4,
+            steps in 2usize..5,
         ) {
             let plan = job(&numel, each_ns, steps);
             let mut cut = plan.clone();
-            prop_assert!(rebucket(&mut cut, bytes));
+            prop_assert!(rebucket(&mut cut, &activity_of(&plan), bytes));
             prop_assert_eq!(sums(&cut), sums(&plan));
             let most = (bytes / 4).max(1).max(numel.iter().sum::<u64>().div_ceil(MOST));
             let calls = cut.programs.iter().flat_map(|own| &own.ops).flat_map(|op| op.action.calls());
-            prop_assert!(calls.clone().all(|call| super::numel(call) <= most));
+            prop_assert!(calls.clone().all(|call| elements(call) <= most));
             prop_assert_eq!(cut.check(), Ok(()));
             let trace = simulate(&cut, &SimConfig::default()).unwrap();
             prop_assert_eq!(trace.end.unwrap().outcome, lockstep_core::trace::Outcome::Completed);
@@ -338,7 +345,7 @@ mod tests {
     fn the_same_cap_gives_the_same_job() {
         let plan = job(&[1000, 1000, 1000], 50, 2);
         let mut cut = plan.clone();
-        assert!(rebucket(&mut cut, 4000));
+        assert!(rebucket(&mut cut, &activity_of(&plan), 4000));
         let end = |plan: &Plan| simulate(plan, &SimConfig::default()).unwrap().end;
         assert_eq!(end(&cut), end(&plan));
     }

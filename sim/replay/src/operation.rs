@@ -87,6 +87,9 @@ pub(crate) fn call_of(
         };
     }
     let collective = collective_of(called, assumed);
+    if either == 0 && !collective.is_barrier() {
+        assumed.insert(Assumption::NoSizes);
+    }
     let size = u64::from(members.size()).max(1);
     let count = match collective {
         Collective::Barrier | Collective::MonitoredBarrier { .. } => 0,

@@ -6,7 +6,7 @@ use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
-use lockstep_core::trace::Trace;
+use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::rank_list;
 use lockstep_sim::{Link, SimConfig, SimError, Topology, simulate};
 
@@ -76,9 +76,17 @@ pub enum VariationError {
         "there are no links inside nodes: say with --ranks-per-node which ranks share one, or change inter"
     )]
     NoNodes,
-    /// There are no asynchronous all_reduces of gradients.
-    #[error("the job has no buckets of DDP: no asynchronous all_reduces follow each other")]
+    /// No step has asynchronous all_reduces.
+    #[error("the job has no buckets of DDP: its steps have no asynchronous all_reduces")]
     NoBuckets,
+    /// The job hangs as it is.
+    #[error(
+        "the job does not complete as it is: `lockstep diagnose` says why, `lockstep repair` mends it"
+    )]
+    Hangs,
+    /// The job hangs with the changes.
+    #[error("with this change the job does not complete: its ranks no longer make the same calls")]
+    HangsChanged,
     /// The plan cannot be simulated.
     #[error(transparent)]
     Sim(#[from] SimError),
@@ -100,6 +108,10 @@ impl Compared {
         let analysis = Analysis::of(&Activity::of_trace(&trace));
         Ok(Compared { trace, analysis })
     }
+
+    fn completes(&self) -> bool {
+        self.trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed)
+    }
 }
 
 /// The job on its links before and after the changes, and what they assume.
@@ -118,7 +130,15 @@ pub fn what_if(
         variation.apply(&mut changed, &mut links, &mut assumed)?;
     }
     changed.check().map_err(SimError::from)?;
-    Ok((Compared::of(plan, topology)?, Compared::of(&changed, links)?, assumed))
+    let before = Compared::of(plan, topology)?;
+    if !before.completes() {
+        return Err(VariationError::Hangs);
+    }
+    let after = Compared::of(&changed, links)?;
+    if !after.completes() {
+        return Err(VariationError::HangsChanged);
+    }
+    Ok((before, after, assumed))
 }
 
 impl Variation {
@@ -177,7 +197,10 @@ impl Variation {
             Variation::Topology(topology) => *links = *topology,
             Variation::Algorithm(algorithm) => use_algorithm(plan, *algorithm)?,
             Variation::BucketBytes(bytes) => {
-                if !rebucket(plan, *bytes) {
+                let config =
+                    SimConfig { topology: *links, record_messages: false, ..SimConfig::default() };
+                let activity = Activity::of_trace(&simulate(plan, &config)?);
+                if !rebucket(plan, &activity, *bytes) {
                     return Err(VariationError::NoBuckets);
                 }
                 assumed.push(
