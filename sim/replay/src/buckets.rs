@@ -5,10 +5,11 @@
 //! evenly. A new bucket is launched when its last byte is ready.
 
 use crate::measured::set_program;
-use lockstep_analysis::{Activity, rank_steps};
+use lockstep_analysis::{Activity, RankStep, rank_steps};
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorId};
 use lockstep_core::rank::GlobalRank;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// More buckets of one pass are not made: a plan with so many would not be DDP's.
@@ -31,17 +32,34 @@ struct Pass {
 pub(crate) fn rebucket(plan: &mut Plan, activity: &Activity, bytes: u64) -> bool {
     let before = plan.clone();
     let steps = rank_steps(activity);
+    let made = |rank: GlobalRank, step: &RankStep| -> Vec<usize> {
+        let calls =
+            activity.ranks.get(rank.index()).and_then(|own| own.calls.get(step.calls.clone()));
+        let ops = calls.unwrap_or_default().iter().filter_map(|call| call.plan_op);
+        ops.map(|op| op as usize).collect()
+    };
+    // A recording shows that a call is asynchronous only where its rank went on before the call had ended: what is so on
+    // one rank in one step is so on all.
+    let mut asynchronous: BTreeSet<usize> = BTreeSet::new();
+    for (rank, steps) in (0..).map(GlobalRank).zip(&steps) {
+        let Some(program) = before.program(rank) else { continue };
+        let ops = steps.iter().flat_map(|step| made(rank, step).into_iter().enumerate());
+        let went_on = ops.filter(|(_, op)| {
+            let op = program.ops.get(*op).map(|op| &op.action);
+            matches!(op, Some(Action::Call { async_op: true, .. }))
+        });
+        asynchronous.extend(went_on.map(|(place, _)| place));
+    }
     let mut found = false;
     plan.programs.clear();
     for rank in (0..before.world_size).map(GlobalRank) {
         let mut program = before.program(rank).cloned().unwrap_or_default();
-        let calls = activity.ranks.get(rank.index()).map(|own| own.calls.as_slice());
         let steps = steps.get(rank.index()).map(Vec::as_slice).unwrap_or_default();
         // From the last to the first, so that the places of the earlier ones stay.
         for step in steps.iter().rev() {
-            let made = calls.and_then(|calls| calls.get(step.calls.clone())).unwrap_or_default();
-            let ops: Vec<usize> =
-                made.iter().filter_map(|call| call.plan_op).map(|op| op as usize).collect();
+            let ops = made(rank, step).into_iter().enumerate();
+            let ops = ops.filter(|(place, _)| asynchronous.contains(place)).map(|(_, op)| op);
+            let ops: Vec<usize> = ops.collect();
             if let Some(pass) = pass(&before, &program, &ops) {
                 found = true;
                 recut(plan, &mut program, &pass, bytes);
@@ -52,11 +70,11 @@ pub(crate) fn rebucket(plan: &mut Plan, activity: &Activity, bytes: u64) -> bool
     found
 }
 
-/// The backward pass among a step's calls: the asynchronous all_reduces that are like the first one.
+/// The backward pass among the asynchronous calls of a step: the all_reduces that are like the first one.
 fn pass(plan: &Plan, program: &Program, calls: &[usize]) -> Option<Pass> {
     let mut buckets: Vec<usize> = Vec::new();
     for at in calls {
-        let Action::Call { call, async_op: true } = &program.ops.get(*at)?.action else { continue };
+        let Action::Call { call, .. } = &program.ops.get(*at)?.action else { continue };
         let first = buckets.first().and_then(|first| program.ops.get(*first));
         if is_bucket(call) && first.is_none_or(|first| same_kind(plan, first, call)) {
             buckets.push(*at);
@@ -139,9 +157,10 @@ fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
             time_ns = ready_ns;
         }
         let mut op = first.clone();
-        if let Action::Call { call: Call::Collective { count, output, input, .. }, .. } =
+        if let Action::Call { call: Call::Collective { count, output, input, .. }, async_op } =
             &mut op.action
         {
+            *async_op = true;
             let id = tensor_with(plan, &tensor, part);
             (*count, *output) = (part, Some(id));
             *input = input.map(|_| id);
@@ -182,7 +201,13 @@ fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op
     };
     let last_wait =
         ops.iter().rposition(|op| of_pass(op) && matches!(op.action, Action::Wait { .. }));
-    let waits_at = last_wait.map(|at| at.max(pass.ops.end - 1));
+    let end = pass.ops.end - 1;
+    let is_waited_for =
+        matches!(ops.get(end).map(|op| &op.action), Some(Action::Call { async_op: false, .. }));
+    let waits_at = match last_wait {
+        Some(at) => Some(at.max(end)),
+        None => is_waited_for.then_some(end),
+    };
     let mut new: Vec<Op> = Vec::with_capacity(ops.len() + made.len());
     let mut moved: Vec<u32> = Vec::with_capacity(ops.len());
     let mut start = 0;
