@@ -1,5 +1,6 @@
 //! The `lockstep` command: what it says, and with which exit code.
 
+mod analysis;
 mod ddp;
 mod ddp_join;
 mod explain;

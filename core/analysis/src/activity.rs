@@ -3,7 +3,7 @@
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Called, Trace, What};
+use lockstep_core::trace::{CallLog, CallRecord, Called, Trace, What};
 use std::sync::Arc;
 
 /// What the ranks of a job did, with times in picoseconds after the start of the trace.
@@ -125,7 +125,7 @@ impl Activity {
             start_ps: 0,
             end_ps: 0,
             knows_computations: false,
-            knows_ends: !log.logs().any(|(_, own)| own.issued_only),
+            knows_ends: knows_ends(log),
         };
         // A recorder that polls sees a start only when it looks.
         let starts_are_known = log.device_times || !log.recorded;
@@ -190,6 +190,16 @@ impl Activity {
     pub(crate) fn group_label(&self, called: &Called) -> &str {
         self.groups.get(called.group.index()).map_or("?", ProcessGroup::label)
     }
+}
+
+/// False of a recording in which no call takes any time: its recorder did not tell when they ended.
+fn knows_ends(log: &CallLog) -> bool {
+    let issued_only = log.logs().any(|(_, own)| own.issued_only);
+    let calls = || log.logs().flat_map(|(_, own)| &own.calls);
+    let takes_time =
+        |call: &CallRecord| call.completed_ps.is_some_and(|end_ps| end_ps > call.scheduled_ps);
+    let none_ended = calls().all(|call| call.completed_ps.is_none());
+    !log.recorded || (!issued_only && (none_ended || calls().any(takes_time)))
 }
 
 /// The source line of a call: `train.py:88`, or nothing.

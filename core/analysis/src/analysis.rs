@@ -34,7 +34,6 @@ pub struct RankTime {
     /// Of the whole time.
     pub total: Share,
     /// Of a step: the median of each, without the first step where there are more than two; `None` without steps.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Share>,
 }
 
@@ -66,7 +65,6 @@ pub struct Analysis {
     /// told of waiting is how far apart the ranks issued their calls.
     pub knows_ends: bool,
     /// The median time of a step, in picoseconds, without the first where there are more than two.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step_ps: Option<u64>,
     /// By rank; ranks of which nothing was recorded are left out.
     pub ranks: Vec<RankTime>,

@@ -9,6 +9,7 @@ use crate::activity::{Activity, line_of};
 use crate::meetings::Meetings;
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What the time of a part was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,10 +39,8 @@ pub struct PathPart {
     /// The computation's name, or the call and its group: `all_reduce of dp`; empty where it was idle.
     pub name: String,
     /// The source line of the call: `train.py:88`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// The call's number on its rank, as in the trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<u32>,
 }
 
@@ -50,6 +49,19 @@ pub struct PathPart {
 pub struct CriticalPath {
     /// Its parts; each begins when the one before ends.
     pub parts: Vec<PathPart>,
+}
+
+/// The parts of a path that are alike: one computation, one call of one line, or idle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathKind<'a> {
+    /// The longest of them.
+    pub longest: &'a PathPart,
+    /// Their time, in picoseconds.
+    pub time_ps: u64,
+    /// Their number.
+    pub count: u64,
+    /// Their time by rank, in picoseconds.
+    pub by_rank: BTreeMap<GlobalRank, u64>,
 }
 
 /// Something that ended on a rank, by its index there.
@@ -107,6 +119,30 @@ impl CriticalPath {
     pub fn time_of(&self, cause: Cause) -> u64 {
         let parts = self.parts.iter().filter(|part| part.cause == cause);
         parts.map(|part| part.to_ps - part.from_ps).sum()
+    }
+
+    /// The parts added up by what they are, those that take longest first.
+    pub fn kinds(&self) -> Vec<PathKind<'_>> {
+        let mut kinds: BTreeMap<(Cause, &str, Option<&str>), PathKind<'_>> = BTreeMap::new();
+        for part in &self.parts {
+            let length_ps = part.to_ps - part.from_ps;
+            let key = (part.cause, part.name.as_str(), part.line.as_deref());
+            let kind = kinds.entry(key).or_insert_with(|| PathKind {
+                longest: part,
+                time_ps: 0,
+                count: 0,
+                by_rank: BTreeMap::new(),
+            });
+            kind.time_ps += length_ps;
+            kind.count += 1;
+            *kind.by_rank.entry(part.rank).or_default() += length_ps;
+            if length_ps > kind.longest.to_ps - kind.longest.from_ps {
+                kind.longest = part;
+            }
+        }
+        let mut kinds: Vec<PathKind<'_>> = kinds.into_values().collect();
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.time_ps));
+        kinds
     }
 
     /// The time of all parts, in picoseconds.

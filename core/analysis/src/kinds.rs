@@ -20,7 +20,6 @@ pub struct CallKind {
     /// The number of its members.
     pub members: u32,
     /// The source line: `train.py:88`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// The bytes of one call's whole buffer, as nccl-tests counts them.
     pub bytes: u64,
@@ -29,7 +28,6 @@ pub struct CallKind {
     /// The median time from when its last member was ready to when its last member was done, in picoseconds.
     pub median_ps: u64,
     /// The bus bandwidth of that, in bytes a second (nccl-tests, `doc/PERFORMANCE.md`); `None` where the call has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub busbw: Option<f64>,
     /// How long a member communicated in these calls while it did not compute: the mean of the members, in
     /// picoseconds, all calls together.
@@ -37,7 +35,6 @@ pub struct CallKind {
     /// How long a member waited for the last one in these calls: the mean of the members, in picoseconds.
     pub waiting_ps: u64,
     /// The rank that was ready last most often, and how often; `None` if all are always ready at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<(GlobalRank, u64)>,
 }
 

@@ -7,6 +7,8 @@
 //!
 //! At any moment a rank computes, or else communicates (*exposed* communication, which no computation hides), or else
 //! waits for a peer that has not made the call yet (*skew*), or else is idle. The four add up to the time.
+//!
+//! The types are written as JSON and in postcard, so they leave out no field.
 
 mod activity;
 mod analysis;
@@ -22,7 +24,7 @@ mod text;
 pub use activity::{Activity, Computation, RankActivity, TimedCall};
 pub use analysis::{ANALYSIS_SCHEMA, Analysis, RankTime, Share, StepTime};
 pub use bandwidth::bus_factor;
-pub use critical_path::{Cause, CriticalPath, PathPart};
+pub use critical_path::{Cause, CriticalPath, PathKind, PathPart};
 pub use kinds::CallKind;
 pub use late::LateRank;
 pub use meetings::{Transfer, transfers};

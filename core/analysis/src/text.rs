@@ -1,10 +1,9 @@
 //! An analysis as text for a terminal.
 
 use crate::analysis::{Analysis, Share};
-use crate::critical_path::{Cause, PathPart};
+use crate::critical_path::{Cause, PathKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::counted;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// So many rows of a table are shown.
@@ -155,29 +154,15 @@ impl Analysis {
             of(Cause::Pause),
             of(Cause::Idle)
         )?;
-        let mut kinds: BTreeMap<
-            (Cause, &str, Option<&str>),
-            (u64, u64, BTreeMap<GlobalRank, u64>),
-        > = BTreeMap::new();
-        for part in &path.parts {
-            let PathPart { cause, name, line, rank, .. } = part;
-            let (time_ps, count, ranks) =
-                kinds.entry((*cause, name.as_str(), line.as_deref())).or_default();
-            let length = part.to_ps - part.from_ps;
-            *time_ps += length;
-            *count += 1;
-            *ranks.entry(*rank).or_default() += length;
-        }
-        let mut kinds: Vec<_> = kinds.into_iter().collect();
-        kinds.sort_by_key(|(_, (time_ps, _, _))| std::cmp::Reverse(*time_ps));
-        for ((cause, name, line), (time_ps, count, ranks)) in kinds.iter().take(SHOWN) {
-            let name = match cause {
+        let kinds = path.kinds();
+        for PathKind { longest, time_ps, count, by_rank } in kinds.iter().take(SHOWN) {
+            let name = match longest.cause {
                 Cause::Idle => idle,
-                _ => name,
+                _ => &longest.name,
             };
-            let line = line.map(|line| format!(" ({line})")).unwrap_or_default();
-            let most = ranks.iter().max_by_key(|(_, time_ps)| **time_ps);
-            let on = match (most, ranks.len()) {
+            let line = longest.line.as_deref().map(|line| format!(" ({line})")).unwrap_or_default();
+            let most = by_rank.iter().max_by_key(|(_, time_ps)| **time_ps);
+            let on = match (most, by_rank.len()) {
                 (Some((rank, _)), 1) => format!("rank {rank}"),
                 (Some((rank, most_ps)), ranks) => {
                     format!("{ranks} ranks, {}% on rank {rank}", most_ps * 100 / (*time_ps).max(1))

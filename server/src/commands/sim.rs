@@ -28,9 +28,9 @@ pub(crate) struct Arguments {
     /// Leave single messages out of the trace, which is then much smaller
     #[arg(long)]
     no_messages: bool,
-    /// Give up once the trace has this many events
-    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
-    max_events: usize,
+    /// Give up once the trace has this many events [default: 5000000, or what the plan has without messages]
+    #[arg(long, value_name = "N")]
+    max_events: Option<usize>,
     /// Write the trace to a file: JSON if it ends in .json, else binary
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -45,6 +45,21 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     exit: ExitRule,
+}
+
+/// So many events a trace may have unless more are asked for.
+const MAX_EVENTS: usize = 5_000_000;
+
+/// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.
+const EVENTS_OF_AN_OP: usize = 7;
+
+/// How many events a simulation of the plan has at most without messages.
+fn events_of(plan: &Plan) -> usize {
+    let ops = plan
+        .program_of
+        .iter()
+        .map(|of| plan.programs.get(*of as usize).map_or(0, |program| program.ops.len() + 2));
+    ops.sum::<usize>().saturating_mul(EVENTS_OF_AN_OP)
 }
 
 /// What `--json` prints.
@@ -117,10 +132,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let (plan, said) = arguments.plan.plan_and_said()?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
+    // Without messages the plan bounds the events: an operation has a few.
+    let bounded = if arguments.no_messages { events_of(&plan) } else { 0 };
     let config = SimConfig {
         topology: arguments.links.topology(&plan)?,
         record_messages: !arguments.no_messages,
-        max_events: arguments.max_events,
+        max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
         ..SimConfig::default()
     };
     let simulated = simulate(&plan, &config);

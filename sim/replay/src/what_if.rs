@@ -9,9 +9,10 @@ use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::rank_list;
 use lockstep_sim::{Link, SimConfig, SimError, Topology, simulate};
+use serde::{Deserialize, Serialize};
 
 /// Something that is otherwise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Variation {
     /// A rank computes as fast as the others do.
     WithoutStraggler(GlobalRank),
@@ -40,7 +41,7 @@ pub enum Variation {
 }
 
 /// Which links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// Inside nodes.
     Inside,

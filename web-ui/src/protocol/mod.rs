@@ -5,6 +5,7 @@
 //! chooses the numbers of questions and sessions.
 
 mod account;
+mod analysis;
 mod calls;
 mod ddp;
 mod measure;
@@ -14,6 +15,7 @@ mod session_id;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
+pub(crate) use analysis::Changed;
 pub(crate) use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub(crate) use measure::{Area, CallShare, Measured, RankShare};
@@ -22,12 +24,14 @@ pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use session_id::SessionId;
 pub(crate) use wire::{pack, unpack};
 
+use lockstep_analysis::Analysis;
 use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{Outcome, TraceHeader};
 use lockstep_diagnosis::{Report, Wait};
+use lockstep_replay::Variation;
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
 use lockstep_torch::ddp::lab::{LabModel, Summary};
 use serde::{Deserialize, Serialize};
@@ -113,6 +117,10 @@ pub(crate) enum Request {
     /// Try the repair of a recording's first finding, and hold the simulation of the repaired job; its plan comes as
     /// JSON in the attachment.
     Repair { session: SessionId, repaired: SessionId },
+    /// Where the time of a trace went.
+    Analyse { session: SessionId },
+    /// Simulate the job of a trace as it is and with a change, and hold the changed one.
+    WhatIf { session: SessionId, changed: SessionId, variation: Box<Variation> },
     /// How two sessions of one plan ended, value by value.
     Compare { simulated: SessionId, run: SessionId },
 }
@@ -162,6 +170,8 @@ pub(crate) enum Response {
     Waits(Vec<Wait>),
     Explored(Box<Explored>),
     Repaired(Box<Repaired>),
+    Analysed(Box<Analysis>),
+    Changed(Box<Changed>),
     Elements { total: u64 },
     Drawn { rows: Vec<RowKind>, texts: Vec<SpanText> },
     Picked(Option<Picked>),

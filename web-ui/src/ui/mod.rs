@@ -47,7 +47,7 @@ pub(crate) use prose::prose;
 pub(crate) use real_run::RealRun;
 pub(crate) use ring::Ring;
 pub(crate) use source::{LineTools, SourceView};
-pub(crate) use timeline::{Legend, Look, Order, Shown, Step, Timeline, frame};
+pub(crate) use timeline::{Legend, Look, Order, PathMark, Shown, Step, Timeline, frame};
 pub(crate) use transport::{Counter, Transport};
 pub(crate) use waits::WaitGraph;
 pub(crate) use weave::WeaveDrawing;

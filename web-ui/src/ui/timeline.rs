@@ -21,6 +21,7 @@ pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
 pub(crate) use order::{Order, Shown};
+pub(crate) use paint::PathMark;
 use paint::{Marks, Raster, image_of, paint};
 use pointer::{Clicks, use_pointer};
 use rows::Rows;
@@ -69,6 +70,9 @@ pub(crate) struct TimelineProps {
     /// The area that is marked.
     #[prop_or_default]
     pub(crate) area: Option<Area>,
+    /// A path across ranks that is drawn over them, in order of time.
+    #[prop_or_default]
+    pub(crate) path: Rc<Vec<PathMark>>,
     /// Dragging with Shift marks an area; true once it is let go.
     #[prop_or_default]
     pub(crate) on_area: Option<Callback<(Area, bool)>>,
@@ -148,6 +152,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             playhead_ps: props.playhead_ps,
             selected: props.selected.clone(),
             area: props.area.clone(),
+            path: props.path.clone(),
         };
         let deps = (now.clone(), raster.clone(), marks, shared.dark);
         use_effect_with(deps, move |(_, _, marks, dark)| {

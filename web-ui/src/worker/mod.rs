@@ -5,6 +5,7 @@
 //! cancelled one ends.
 
 mod account;
+mod analysis;
 mod class;
 mod ddp;
 mod find;
@@ -207,6 +208,16 @@ async fn answer(
             let (held, shown, plan) = repair::shown(repaired, tried, slices).await?;
             keep(state, repaired, held);
             Ok((shown, Some(plan)))
+        }
+        Request::Analyse { session } => {
+            let analysis = with(state, session, |held| analysis::analysed(held))??;
+            plain(Response::Analysed(Box::new(analysis)))
+        }
+        Request::WhatIf { session, changed, variation } => {
+            let asked = with(state, session, |held| analysis::asked(held, &variation))??;
+            let (held, shown) = analysis::shown(changed, asked, slices).await?;
+            keep(state, changed, held);
+            plain(shown)
         }
         Request::Compare { simulated, run } => {
             let state = state.borrow();

@@ -306,7 +306,7 @@ async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     Ok(lanes)
 }
 
-async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), String> {
+pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), String> {
     let world_size = trace.header.world_size;
     if world_size > MAX_WORLD_SIZE {
         return Err(too_many_ranks(world_size));

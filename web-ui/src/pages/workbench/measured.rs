@@ -75,7 +75,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
 }
 
 /// A bandwidth for people, from bytes a second: `1.25 GB/s`.
-fn bandwidth(rate: f64) -> String {
+pub(super) fn bandwidth(rate: f64) -> String {
     match rate {
         _ if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
         _ => format!("{:.2} MB/s", rate / 1e6),

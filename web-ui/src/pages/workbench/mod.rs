@@ -3,19 +3,22 @@
 //! Everything that names a rank or a call leads to it: findings, evidence, the wait graph, hits of
 //! the search, members of a collective. They all say [`Go`], which the worker turns into a call.
 
+mod analysis;
 mod details;
 mod find;
 mod measured;
 mod repair;
 mod rows;
 pub(in crate::pages) mod sources;
+mod what_if;
 
 use crate::app::use_shared;
 use crate::explain;
 use crate::protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
-use crate::ui::{Findings, Go, Legend, Look, Step, Timeline, WaitGraph, use_asking};
+use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
+use analysis::WhereTimeWent;
 use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
@@ -52,6 +55,11 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let selection = use_selection(opened, asking);
     let together = use_state(|| false);
     let marked = use_state(|| Marked::None);
+    let path = use_state(Rc::<Vec<PathMark>>::default);
+    let draw_path = {
+        let path = path.setter();
+        Callback::from(move |marks| path.set(marks))
+    };
     let mark_area = {
         let marked = marked.setter();
         Callback::from(move |area| marked.set(Some(area)))
@@ -93,7 +101,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 <ContextProvider<Texts> context={props.texts.clone()}>
                     <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} look={(*selection.look).clone()}
-                              area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area}
+                              area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} />
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
                     // One pane at a time, or no room is left for the timeline.
@@ -109,6 +117,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
+                if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} {world_size} on_go={selection.go.clone()} />

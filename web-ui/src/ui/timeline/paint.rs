@@ -6,6 +6,7 @@ use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
 use crate::protocol::{Area, CallMark, RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
+use std::rc::Rc;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 use yew::NodeRef;
@@ -36,6 +37,19 @@ pub(super) struct Marks {
     pub(super) playhead_ps: Option<u64>,
     pub(super) selected: Option<CallMark>,
     pub(super) area: Option<Area>,
+    /// A path across ranks, in order of time.
+    pub(super) path: Rc<Vec<PathMark>>,
+}
+
+/// A stretch of a path on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PathMark {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// From when, in picoseconds.
+    pub(crate) from_ps: u64,
+    /// Until when.
+    pub(crate) to_ps: u64,
 }
 
 /// Paints the whole canvas.
@@ -64,6 +78,7 @@ pub(super) fn paint(
     if let Some(area) = &marks.area {
         shade(&context, now, area, &ink);
     }
+    path(&context, now, &marks.path, &ink);
     if let Some(mark) = &marks.selected {
         selection(&context, now, mark, &ink);
     }
@@ -97,6 +112,47 @@ fn shade(context: &CanvasRenderingContext2d, now: &Geometry, area: &Area, ink: &
     for x in [left, right] {
         context.fill_rect(x - 0.5, AXIS - 4.0, 1.0, now.height);
     }
+}
+
+/// A line along the bottom of the rows that a path is on, and from row to row where it changes the rank.
+fn path(context: &CanvasRenderingContext2d, now: &Geometry, marks: &[PathMark], ink: &Ink) {
+    let (from, to) = (now.stretch.from, now.stretch.to);
+    let first = marks.partition_point(|mark| (mark.to_ps as f64) < from);
+    let seen = marks.iter().skip(first).take_while(|mark| mark.from_ps as f64 <= to);
+    context.save();
+    context.begin_path();
+    context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
+    context.clip();
+    context.set_stroke_style_str(ink.accent);
+    context.set_line_width(2.0);
+    context.begin_path();
+    let mut before: Option<(f64, f64)> = None;
+    for mark in seen {
+        let Some(top) = now.top_of(mark.rank) else { continue };
+        let y = AXIS + top + now.rank_height() - 2.0;
+        let (left, right) = (now.x_of(mark.from_ps as f64), now.x_of(mark.to_ps as f64));
+        // Parts of less than a pixel do not move the line.
+        if let Some((x, last)) =
+            before.filter(|(x, last)| (left - x).abs() < 0.5 && (y - last).abs() < 0.5)
+        {
+            if right - x < 0.5 {
+                continue;
+            }
+            context.line_to(right, last);
+        } else {
+            match before {
+                Some((x, last)) => {
+                    context.line_to(x, last);
+                    context.line_to(left, y);
+                }
+                None => context.move_to(left, y),
+            }
+            context.line_to(right, y);
+        }
+        before = Some((right, y));
+    }
+    context.stroke();
+    context.restore();
 }
 
 /// A frame around the selected call, and a line from top to bottom where it was made.

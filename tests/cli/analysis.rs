@@ -1,0 +1,105 @@
+//! Where the time of a job went, and what it would take if something were otherwise.
+
+use super::{assert_refused, json};
+use lockstep_tests::lockstep;
+use serde_json::Value;
+
+fn case(name: &str) -> String {
+    format!("{}/data/flight-recorder/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn time_ps(said: &Value) -> u64 {
+    said["time_ps"].as_u64().unwrap()
+}
+
+#[test]
+fn a_straggler_is_told_with_what_it_costs() {
+    let said = json(&lockstep(["analyze", "throttled-gpu", "--json"]));
+    assert_eq!((&said["schema"], &said["world_size"]), (&"lockstep.analysis/1".into(), &4.into()));
+    assert_eq!((&said["late"][0]["rank"], &said["late"][0]["came_last"]), (&2.into(), &12.into()));
+    assert_eq!(said["steps"].as_array().unwrap().len(), 12);
+    let parts = said["critical_path"]["parts"].as_array().unwrap();
+    let computing = parts.iter().filter(|part| part["cause"] == "computing");
+    assert!(computing.clone().count() == 12 && computing.clone().all(|part| part["rank"] == 2));
+    let text = lockstep(["analyze", "throttled-gpu"]);
+    assert!(text.out.contains("rank 2 came last in 12 of 12 collectives"), "{}", text.out);
+}
+
+/// The scenario's own repair is the same job with a rank that is as fast as the others: both simulations end at the
+/// same picosecond.
+#[test]
+fn a_job_without_its_straggler_is_the_repaired_job() {
+    let asked = lockstep(["whatif", "throttled-gpu", "--without-straggler", "2", "--json"]);
+    let said = json(&asked);
+    let slow = json(&lockstep(["analyze", "throttled-gpu", "--json"]));
+    let repaired = json(&lockstep(["analyze", "throttled-gpu", "--repaired", "--json"]));
+    assert_eq!(time_ps(&said["before"]), time_ps(&slow));
+    assert_eq!(time_ps(&said["after"]), time_ps(&repaired));
+    assert!(time_ps(&repaired) * 2 < time_ps(&slow));
+}
+
+#[test]
+fn recorded_dumps_are_analysed_and_changed() {
+    let dumps = case("t215_healthy");
+    let analysed = lockstep(["analyze", &dumps]);
+    assert_eq!(analysed.code, 0, "{analysed:?}");
+    assert!(analysed.out.contains("outside of calls"), "{}", analysed.out);
+    // gloo's recorder does not tell when calls ended: nothing is built on that.
+    let asked = lockstep(["whatif", &dumps, "--scale", "rank=0,compute=2"]);
+    assert_refused(&asked, "when calls were issued and not when they ended");
+}
+
+/// A job that really ran: its links are fitted from its trace.
+#[test]
+fn a_run_is_replayed_on_fitted_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace");
+    let trace = trace.to_str().unwrap();
+    let run = lockstep(["run", "all_reduce", "--world-size", "3", "--count", "65536", "-o", trace]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let changed = folder.path().join("changed.trace");
+    let changed = changed.to_str().unwrap();
+    let asked =
+        lockstep(["whatif", trace, "--link", "inter=8Gbps,latency=9us", "--json", "-o", changed]);
+    let said = json(&asked);
+    assert_eq!(
+        said["recorded"]["time_ps"],
+        json(&lockstep(["analyze", trace, "--json"]))["time_ps"]
+    );
+    assert_eq!(said["fitted"]["kinds"], 1);
+    // The replay's own call, by the simulator on the links that were asked for.
+    let ring = lockstep([
+        "sim",
+        "all_reduce",
+        "--world-size",
+        "3",
+        "--count",
+        "65536",
+        "--link-latency-ns",
+        "9000",
+        "--link-bytes-per-second",
+        "1000000000",
+        "--json",
+    ]);
+    assert_eq!(time_ps(&said["after"]), time_ps(&json(&ring)));
+    assert_eq!(lockstep(["diagnose", changed]).code, 0);
+}
+
+#[test]
+fn a_change_that_does_not_apply_is_refused() {
+    for (changes, about) in [
+        (&["--without-straggler", "9"][..], "there is no rank 9"),
+        (&["--link", "intra=1GB/s"], "no links inside nodes"),
+        (&["--link", "inter=fast"], "is no rate"),
+        (&["--scale", "rank=1"], "needs a factor"),
+        (&["--algorithm", "rign"], "there is no algorithm rign"),
+        (&["--algorithm", "bruck"], "carries out none"),
+        (&["--bucket-cap-mb", "0"], "a number of MiB above 0"),
+        (&["--bucket-cap-mb", "4"], "no buckets of DDP"),
+    ] {
+        assert_refused(&lockstep([&["whatif", "all_reduce"], changes].concat()), about);
+    }
+    assert_eq!(lockstep(["whatif", "all_reduce"]).code, 2);
+    let hangs = lockstep(["whatif", "skipped-all-reduce", "--scale", "compute=2"]);
+    assert_refused(&hangs, "does not complete as it is");
+}
