@@ -3,7 +3,8 @@
 
 use anyhow::{Result, ensure};
 use fantoccini::Locator;
-use lockstep_tests::{Page, data};
+use lockstep_tests::{Page, data, lockstep};
+use serde_json::Value;
 
 const ENTER: char = '\u{e007}';
 const LEFT: char = '\u{e012}';
@@ -129,4 +130,31 @@ fn kept(wanted: bool) -> String {
          }};
          return (window.kept > 0) === {wanted} && window.kept !== undefined"
     )
+}
+
+/// Where the time of a trace went, its critical path, and the job without its straggler: in the page the same times as
+/// on the command line.
+#[tokio::test]
+async fn a_slow_job_is_analysed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let trace = folder.path().join("slow.trace");
+    let asked = trace.display().to_string();
+    ensure!(lockstep(["sim", "throttled-gpu", "-o", &asked]).code == 0);
+    let native = lockstep(["whatif", &asked, "--without-straggler", "2", "--json"]);
+    let native: Value = serde_json::from_str(&native.out)?;
+
+    let page = Page::open("#/recording").await?;
+    page.choose("pick-files", &[trace]).await?;
+    page.click("analyse").await?;
+    page.until("analysis", "data-steps", "true").await?;
+    let late = page.text("late").await?;
+    ensure!(late.contains("Rank 2 came last in 12 of 12"), "{late}");
+    page.click("draw-path").await?;
+    // The rank that came last most is proposed.
+    page.click("ask-what-if").await?;
+    let times = ["before", "after"].map(|side| native[side]["time_ps"].to_string());
+    page.until("what-if-told", "data-after", &times[1]).await?;
+    assert_eq!(page.attribute("what-if-told", "data-before").await?, times[0].as_str());
+    page.chromium.screenshot("analysis").await?;
+    page.close().await
 }

@@ -46,7 +46,9 @@ pub enum FlightRecorderError {
         why: String,
     },
     /// The file is a text, as a log is.
-    #[error("{file} is no Flight Recorder dump: it is text, neither a pickle nor JSON")]
+    #[error(
+        "{file} is text without any message that PyTorch, NCCL, torchrun or Python writes: it tells nothing of the job"
+    )]
     Text {
         /// The file's name.
         file: String,

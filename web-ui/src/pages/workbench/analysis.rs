@@ -22,6 +22,8 @@ const LISTED: usize = 8;
 pub(super) struct WhereTimeWentProps {
     pub(super) session: SessionId,
     pub(super) world_size: u32,
+    /// A call never ended: the job has no time that could be compared.
+    pub(super) unfinished: bool,
     pub(super) on_go: Callback<Go>,
     /// The critical path, while it is to be drawn.
     pub(super) on_path: Callback<Rc<Vec<PathMark>>>,
@@ -101,7 +103,7 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
             { path(&analysis, &props.on_go) }
             <label class="check"><input type="checkbox" checked={*drawn} onchange={draw} data-test="draw-path" />
                 <span>{ "Draw the critical path in the timeline" }</span></label>
-            <WhatIf session={props.session} world_size={props.world_size} straggler={analysis.late.first().map(|late| late.rank.0)} />
+            if !props.unfinished { <WhatIf session={props.session} world_size={props.world_size} straggler={analysis.late.first().map(|late| late.rank.0)} /> }
         </section>
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
-                if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} on_go={selection.go.clone()} on_path={draw_path} /> }
+                if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} {world_size} on_go={selection.go.clone()} />

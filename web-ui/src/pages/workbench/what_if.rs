@@ -157,7 +157,7 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
             <div class="row">
                 <SelectField name="what-if" label="The same job …" value={question.name()} {choices} on_choose={choose} />
                 if let Some((label, min, max, _)) = question.number(props) {
-                    <NumberField name="what-if-number" {label} value={*number} {min} {max} on_choose={set} bare=true />
+                    <NumberField name="what-if-number" {label} value={*number} {min} {max} on_choose={set} />
                 }
                 <button onclick={ask} disabled={*stage == Stage::Simulating} data-test="ask-what-if">{ "Simulate" }</button>
             </div>
@@ -197,17 +197,17 @@ fn shown(told: &Changed, world_size: u32) -> Html {
         told.fit_error.map(|error| format!(", fitted from this trace to {:.0}%", error * 100.0));
     let opened = &told.opened;
     html! {
-        <div data-test="what-if-told">
+        <div data-test="what-if-told" data-before={before.time_ps.to_string()} data-after={after.time_ps.to_string()}>
             <p>{ format!("If {}:", told.words) }</p>
             <div class="scroll"><table class="figures-table">
                 <thead><tr><td />{ for ["as it is", "changed", ""].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
                     { row("a step", &|it| it.step_ps) }
                     { row("all", &|it| Some(it.time_ps)) }
-                    { row("exposed communication", &|it| Some(it.exposed_ps())) }
-                    { row("waiting for peers", &|it| Some(it.waiting_ps())) }
-                    { row("computing on the critical path", &|it| Some(it.critical_path.time_of(Cause::Computing))) }
-                    { row("communicating on it", &|it| Some(it.critical_path.time_of(Cause::Communicating))) }
+                    { row("exposed", &|it| Some(it.exposed_ps())) }
+                    { row("waiting", &|it| Some(it.waiting_ps())) }
+                    { row("path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing))) }
+                    { row("path: communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating))) }
                 </tbody>
             </table></div>
             <p class="muted">{ off.unwrap_or_default() }{ format!(" Links: {}{}.", told.links, fit.unwrap_or_default()) }</p>

@@ -114,44 +114,44 @@ fn shade(context: &CanvasRenderingContext2d, now: &Geometry, area: &Area, ink: &
     }
 }
 
+/// Parts of a path this many pixels long are joined to the ones before: denser joints would hide the rows.
+const JOINED: f64 = 3.0;
+
 /// A line along the bottom of the rows that a path is on, and from row to row where it changes the rank.
 fn path(context: &CanvasRenderingContext2d, now: &Geometry, marks: &[PathMark], ink: &Ink) {
+    if marks.is_empty() {
+        return;
+    }
     let (from, to) = (now.stretch.from, now.stretch.to);
     let first = marks.partition_point(|mark| (mark.to_ps as f64) < from);
-    let seen = marks.iter().skip(first).take_while(|mark| mark.from_ps as f64 <= to);
     context.save();
     context.begin_path();
     context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
     context.clip();
-    context.set_stroke_style_str(ink.accent);
-    context.set_line_width(2.0);
     context.begin_path();
-    let mut before: Option<(f64, f64)> = None;
-    for mark in seen {
+    // Where the line ends on which row, and how long its last part is.
+    let mut before: Option<(f64, f64, f64)> = None;
+    for mark in marks.iter().skip(first).take_while(|mark| mark.from_ps as f64 <= to) {
         let Some(top) = now.top_of(mark.rank) else { continue };
-        let y = AXIS + top + now.rank_height() - 2.0;
+        let y = AXIS + top + now.rank_height() - 3.0;
         let (left, right) = (now.x_of(mark.from_ps as f64), now.x_of(mark.to_ps as f64));
-        // Parts of less than a pixel do not move the line.
-        if let Some((x, last)) =
-            before.filter(|(x, last)| (left - x).abs() < 0.5 && (y - last).abs() < 0.5)
-        {
-            if right - x < 0.5 {
-                continue;
+        let long = right - left;
+        match before {
+            Some((_, row, _)) if (row - y).abs() < 0.5 => {}
+            Some((x, row, last)) if long >= JOINED || last >= JOINED => {
+                context.move_to(x, row);
+                context.line_to(left, y);
             }
-            context.line_to(right, last);
-        } else {
-            match before {
-                Some((x, last)) => {
-                    context.line_to(x, last);
-                    context.line_to(left, y);
-                }
-                None => context.move_to(left, y),
-            }
-            context.line_to(right, y);
+            _ => context.move_to(left, y),
         }
-        before = Some((right, y));
+        context.line_to(right, y);
+        before = Some((right, y, long));
     }
-    context.stroke();
+    for (style, width) in [(ink.empty, 5.0), (ink.text, 2.0)] {
+        context.set_stroke_style_str(style);
+        context.set_line_width(width);
+        context.stroke();
+    }
     context.restore();
 }
 

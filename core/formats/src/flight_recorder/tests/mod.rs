@@ -196,7 +196,7 @@ fn what_is_no_dump_says_so() {
         (b"\x80\x02K\x01.", "holds an integer, not a dict of entries"),
         (b"\x80\x02}.", "neither version nor entries"),
         (b"\x80\x02cos\nsystem\n.", "GLOBAL at byte 2, which would run code"),
-        (b"hello", "it is text"),
+        (b"hello", "tells nothing of the job"),
     ] {
         let error = Dump::read("rank_0", bytes).unwrap_err().to_string();
         assert!(error.contains(text) && error.contains("rank_0"), "{error}");
