@@ -8,6 +8,7 @@
 //! Its [`reader::Contribution`]s are joined by [`recording`], which knows no format.
 
 pub mod archive;
+mod call_words;
 mod file_names;
 pub mod flight_recorder;
 pub mod frames;
@@ -18,6 +19,7 @@ pub mod kineto;
 pub mod msccl;
 pub mod nccl_log;
 pub mod ncclras;
+pub mod perfetto;
 pub mod pickle;
 pub mod problem;
 pub mod reader;
