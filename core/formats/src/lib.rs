@@ -9,6 +9,7 @@
 
 pub mod archive;
 mod call_words;
+mod computations;
 mod file_names;
 pub mod flight_recorder;
 pub mod frames;
@@ -22,6 +23,7 @@ pub mod ncclras;
 pub mod perfetto;
 pub mod pickle;
 pub mod problem;
+mod rank_calls;
 pub mod reader;
 pub mod readers;
 pub mod recording;

@@ -1,11 +1,11 @@
 //! From a profile's events to the calls that they tell of.
 
-use super::call::{Call, Group, MAX_CALLS};
 use super::json::{Args, Event, Small};
 use crate::flight_recorder::{public_name, rank_list};
+use crate::rank_calls::{Call, Group, MAX_CALLS};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::TensorShape;
+use lockstep_core::trace::{CallState, TensorShape};
 use std::collections::BTreeMap;
 
 /// What the events of one file have told so far.
@@ -131,7 +131,9 @@ impl Found {
                     tag: said.tag,
                     inputs: if ran.what.is_empty() { said.inputs } else { ran.what },
                     outputs: Vec::new(),
+                    reduce_op: None,
                     root: said.root,
+                    unfinished: None,
                     made_ns: ns(base_ns, made_us.min(ran.from_us)),
                     ran_ns: Some((ns(base_ns, ran.from_us), ns(base_ns, ran.to_us))),
                 });
@@ -143,7 +145,7 @@ impl Found {
 
 fn ns(base_ns: u64, us: f64) -> u64 {
     // Past the digits of a float there are no nanoseconds, and before 1970 there is nothing.
-    base_ns.saturating_add((us.max(0.0) * 1000.0) as u64)
+    base_ns.saturating_add((us.max(0.0) * 1000.0).round() as u64)
 }
 
 fn call_of_params(args: &Args) -> Option<Call> {
@@ -185,9 +187,15 @@ fn call_of_params(args: &Args) -> Option<Call> {
         tag: 0,
         inputs: tensor(&args.in_nelems),
         outputs: tensor(&args.out_nelems),
+        reduce_op: None,
         root: place.filter(|_| rooted),
         made_ns: 0,
         ran_ns: None,
+        unfinished: match args.state.text() {
+            "scheduled" => Some(CallState::Scheduled),
+            "started" => Some(CallState::Started),
+            _ => None,
+        },
     })
 }
 

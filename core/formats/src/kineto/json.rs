@@ -76,6 +76,9 @@ pub(super) struct Args {
     /// The root's place in the group; of send and recv the other side's.
     #[serde(rename = "Rank")]
     pub(super) rank: Small,
+    /// Lockstep's own: how far a call got that had not ended.
+    #[serde(rename = "State")]
+    pub(super) state: Small,
     #[serde(rename = "Input Dims")]
     pub(super) input_dims: Small,
     #[serde(rename = "Input type")]
