@@ -15,6 +15,7 @@ mod late_faults;
 mod output_file;
 mod plan_source;
 mod program_child;
+mod rank_files;
 mod recording;
 mod router;
 mod runs;

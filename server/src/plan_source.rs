@@ -17,6 +17,7 @@ use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::ProvedTable;
+use lockstep_core::trace::Trace;
 use lockstep_core::words::nearest;
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
@@ -48,7 +49,7 @@ const COLLECTIVES: [&str; 9] = [
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArguments {
     /// A program (train.py), a plan file (`-` for standard input), a recording (a Lockstep trace, a folder or archive
-    /// of Flight Recorder dumps, a profile), a scenario or a call of
+    /// of Flight Recorder dumps, a profile, an execution trace), a scenario or a call of
     /// torch.distributed (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
     #[arg(value_name = "PROGRAM|PLAN|RECORDING|SCENARIO|CALL")]
     pub(crate) what: String,
@@ -119,7 +120,7 @@ impl PlanArguments {
             let (mut file, length) = files::open(path)?;
             let (head, _) = files::head(&mut file, HEAD_BYTES)
                 .with_context(|| format!("cannot read {}", self.what))?;
-            if recorded::is_recording(&head) {
+            if recorded::is_recording(path, &head) {
                 return self.recorded(path);
             }
             if length > MAX_PLAN_BYTES {
@@ -130,7 +131,7 @@ impl PlanArguments {
         if bytes.len() as u64 > MAX_PLAN_BYTES {
             bail!(self.too_large());
         }
-        if recorded::is_recording(&bytes) && !from_stdin {
+        if !from_stdin && recorded::is_recording(path, &bytes) {
             return self.recorded(path);
         }
         if is_program(path, &bytes) {
@@ -153,6 +154,33 @@ impl PlanArguments {
             },
         };
         Ok((self.adjusted(plan), Said::default()))
+    }
+
+    /// The trace that is named, or that was recorded of the job whose recording is; `None` if it is something else,
+    /// or if the repaired plan of a recording is asked for.
+    ///
+    /// # Errors
+    /// When it is a recording that cannot be read.
+    pub(crate) fn recorded_trace(&self) -> Result<Option<Trace>> {
+        let path = Path::new(&self.what);
+        if self.options.repaired || !path.exists() {
+            return Ok(None);
+        }
+        if path.is_dir() {
+            return recorded::trace_of(path).map(Some);
+        }
+        let (mut file, _) = files::open(path)?;
+        let (head, _) = files::head(&mut file, HEAD_BYTES)
+            .with_context(|| format!("cannot read {}", self.what))?;
+        if recorded::is_recording(path, &head) {
+            return recorded::trace_of(path).map(Some);
+        }
+        // JSON may be a plan, a trace, a dump or a profile. What is none is refused as a plan.
+        let is_json = head.trim_ascii_start().first() == Some(&b'{');
+        if is_json && !claims_to_be_a_plan(&head) && !is_program(path, &head) {
+            return Ok(recorded::trace_of(path).ok());
+        }
+        Ok(None)
     }
 
     fn too_large(&self) -> String {

@@ -30,7 +30,11 @@ pub(crate) fn dtype_of(call: &Called) -> Option<Dtype> {
 }
 
 /// The source line of a call, `train.py:88`: of its stack, else of its operation in the plan.
-pub(crate) fn line_of(plan: Option<&Plan>, rank: GlobalRank, record: &CallRecord) -> Option<String> {
+pub(crate) fn line_of(
+    plan: Option<&Plan>,
+    rank: GlobalRank,
+    record: &CallRecord,
+) -> Option<String> {
     let own = user_frame(&record.call.stack).map(short_frame);
     own.or_else(|| op_line(plan?, rank, record.plan_op?))
 }

@@ -9,6 +9,7 @@
 
 pub mod archive;
 mod call_words;
+pub mod chakra;
 mod computations;
 mod file_names;
 pub mod flight_recorder;
@@ -27,6 +28,7 @@ mod rank_calls;
 pub mod reader;
 pub mod readers;
 pub mod recording;
+mod small_json;
 pub mod stacks;
 mod text;
 pub mod torchfrtrace;

@@ -12,8 +12,9 @@ mod reader;
 mod write;
 
 pub use crate::rank_calls::Calls;
+pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
 pub use reader::KinetoReader;
-pub use write::KinetoWriter;
+pub use write::{BEGINNING, KinetoWriter};
 
 use crate::rank_calls::{Group, RankCalls, Words, join};
 use lockstep_core::group::BackendName;

@@ -25,6 +25,9 @@ const FIRST_PID: u32 = 1_000_000;
 /// So many ranks of a group are listed with each of its calls (`kTruncatLength` in Kineto).
 const LISTED_RANKS: usize = 30;
 
+/// The first bytes of a file that [`KinetoWriter`] wrote.
+pub const BEGINNING: &[u8] = b"{\n  \"writtenBy\": \"lockstep ";
+
 /// Writes a trace as profiles, one a rank.
 #[derive(Debug)]
 pub struct KinetoWriter<'a> {
@@ -111,7 +114,9 @@ impl<'a> KinetoWriter<'a> {
             Origin::Recorded { by, .. } => format!("recorded by {by}"),
         };
         // HolisticTraceAnalysis looks for `"rank": 3`, with the space, in the first line that has it.
-        writeln!(out, "{{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [],")?;
+        let written = format!("lockstep {}, {origin}", env!("CARGO_PKG_VERSION"));
+        writeln!(out, "{{\n  \"writtenBy\": {},", json!(written))?;
+        writeln!(out, "  \"schemaVersion\": 1,\n  \"deviceProperties\": [],")?;
         writeln!(
             out,
             "  \"distributedInfo\": {{\"backend\": {}, \"rank\": {rank}, \"world_size\": {}, \
@@ -121,8 +126,6 @@ impl<'a> KinetoWriter<'a> {
             config.len(),
             json!(config)
         )?;
-        let written = format!("lockstep {}, {origin}", env!("CARGO_PKG_VERSION"));
-        writeln!(out, "  \"writtenBy\": {},", json!(written))?;
         writeln!(out, "  \"displayTimeUnit\": \"ms\",")?;
         writeln!(out, "  \"baseTimeNanoseconds\": {},", header.epoch_ns)?;
         write!(out, "  \"traceEvents\": [")
@@ -281,10 +284,7 @@ impl<'a> KinetoWriter<'a> {
 }
 
 fn on_device(device: u32, stream: u32) -> Map<String, Value> {
-    Map::from_iter([
-        ("device".to_owned(), device.into()),
-        ("stream".to_owned(), stream.into()),
-    ])
+    Map::from_iter([("device".to_owned(), device.into()), ("stream".to_owned(), stream.into())])
 }
 
 fn stream_of(group: GroupId) -> u32 {
@@ -293,11 +293,10 @@ fn stream_of(group: GroupId) -> u32 {
 
 /// The distance between neighbours of a group whose ranks are evenly spaced.
 fn stride(group: &ProcessGroup) -> Option<u32> {
-    let mut distances =
-        group.ranks().windows(2).map(|pair| match pair {
-            [a, b] => b.0.checked_sub(a.0),
-            _ => None,
-        });
+    let mut distances = group.ranks().windows(2).map(|pair| match pair {
+        [a, b] => b.0.checked_sub(a.0),
+        _ => None,
+    });
     let first = distances.next()??;
     distances.all(|distance| distance == Some(first)).then_some(first)
 }

@@ -102,11 +102,7 @@ impl RankTracks {
 
 /// The job's own track.
 pub(super) fn job() -> TrackDescriptor {
-    TrackDescriptor {
-        uuid: Some(JOB),
-        name: Some("job".to_owned()),
-        ..TrackDescriptor::default()
-    }
+    TrackDescriptor { uuid: Some(JOB), name: Some("job".to_owned()), ..TrackDescriptor::default() }
 }
 
 /// The counter of the job's bytes in flight.

@@ -6,9 +6,7 @@ use super::schema::{
 };
 use super::sequence::{Event, Sequence, Value};
 use super::tracks::{self, RankTracks};
-use crate::call_words::{
-    bytes_of, dtype_of, line_of, numel_of, op_line, payload, state_name,
-};
+use crate::call_words::{bytes_of, dtype_of, line_of, numel_of, op_line, payload, state_name};
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
@@ -360,8 +358,7 @@ impl<'a> Writer<'a> {
     ) -> io::Result<()> {
         let Some(writer) = self.ranks.get_mut(&rank) else { return Ok(()) };
         let lane = work.and_then(|work| writer.open.get(&work));
-        let track =
-            lane.map_or(writer.tracks.program(), |lane| writer.tracks.calls(*lane as u32));
+        let track = lane.map_or(writer.tracks.program(), |lane| writer.tracks.calls(*lane as u32));
         let mark = Event { kind: TYPE_INSTANT, track, name, ..Event::default() };
         writer.sequence.event(time_ps, mark, out)
     }

@@ -113,10 +113,7 @@ fn one_a_rank<'a>(
     kept
 }
 
-fn groups(
-    files: &[&RankCalls],
-    world_size: u32,
-) -> (Vec<ProcessGroup>, BTreeMap<String, GroupId>) {
+fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap<String, GroupId>) {
     let mut seen: BTreeMap<&str, (&Group, BTreeSet<GlobalRank>)> = BTreeMap::new();
     for file in files {
         for group in &file.groups {
@@ -158,12 +155,7 @@ enum Unnamed {
     Unknown,
 }
 
-fn unnamed(
-    files: &[&RankCalls],
-    several: bool,
-    words: Words,
-    notes: &mut Vec<String>,
-) -> Unnamed {
+fn unnamed(files: &[&RankCalls], several: bool, words: Words, notes: &mut Vec<String>) -> Unnamed {
     let unnamed = |file: &&RankCalls| -> Vec<(String, Vec<Vec<u64>>)> {
         let calls = file.calls.iter().filter(|call| call.group.is_none() && !is_p2p(&call.op));
         let sizes = |call: &Call| call.inputs.iter().map(|it| it.shape.clone()).collect();
