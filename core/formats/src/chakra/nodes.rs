@@ -36,9 +36,11 @@ struct ReadCall {
     at: usize,
     call: Call,
     peer: Option<GlobalRank>,
-    /// When it was made, began and ended.
-    times_ns: Option<[Option<u64>; 3]>,
+    times_ns: Option<RecordedTimes>,
 }
+
+/// When a call was made, began and ended, as far as that was recorded.
+type RecordedTimes = [Option<u64>; 3];
 
 /// The messages of a file: where each begins, and its bytes.
 struct Messages<'a> {
@@ -122,6 +124,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     let mut messages = Messages { file, bytes, at: 0, count: 0 };
     let _: Option<GlobalMetadata> = messages.decode()?;
     let (mut graph, mut names) = (Graph::default(), Names::default());
+    // When nodes ended whose times were recorded.
+    let mut ended_ns: BTreeMap<u64, u64> = BTreeMap::new();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let mut calls: Vec<ReadCall> = Vec::new();
     while let Some(node) = messages.decode::<Node>()? {
@@ -138,6 +142,10 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         }
         let duration_ns = duration_ns(&node);
         let call = call_of(&node);
+        let recorded = call.as_ref().and_then(|(_, _, times_ns)| (*times_ns)?[2]);
+        let began_ns = node.number("start_ns").or(recorded_start_ns(&node));
+        let end_ns = recorded.or_else(|| Some(began_ns?.saturating_add(duration_ns)));
+        ended_ns.extend(end_ns.map(|end_ns| (node.id, end_ns)));
         let uses = match NodeType::try_from(node.r#type) {
             _ if call.is_some() => Resource::Nothing,
             Ok(NodeType::Comp) if node.flag("is_cpu_op") == Some(true) => Resource::Processor,
@@ -176,8 +184,13 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
             });
             let (made_ns, ran_ns) = match read.times_ns {
                 Some([made, started, ended]) => {
-                    let made = made.or(started).or(ended).unwrap_or(slot.from_ns);
-                    let started = started.unwrap_or(made);
+                    // A call is made when all is done that it depends on.
+                    let needs = graph.nodes.get(read.at).map_or(0..0, |node| node.needs.clone());
+                    let needs = graph.needs.get(needs).unwrap_or_default();
+                    let possible = needs.iter().filter_map(|on| ended_ns.get(on).copied()).max();
+                    let began = started.or(made).or(ended).unwrap_or(slot.from_ns);
+                    let made = possible.or(made).unwrap_or(began).min(began.max(made.unwrap_or(0)));
+                    let started = began.max(made);
                     (made, Some((started, ended.unwrap_or(started))))
                 }
                 None => (slot.from_ns, Some((slot.from_ns, slot.to_ns))),
@@ -215,13 +228,18 @@ impl Names {
     }
 }
 
+/// When a node began, in nanoseconds; converters that know no times write 0.
+fn recorded_start_ns(node: &Node) -> Option<u64> {
+    (node.start_time_micros > 0).then(|| node.start_time_micros.saturating_mul(1000))
+}
+
 /// How long a node takes, in nanoseconds.
 fn duration_ns(node: &Node) -> u64 {
     node.number("duration_ns").unwrap_or_else(|| node.duration_micros.saturating_mul(1000))
 }
 
-/// A call, its peer, and when it was made, began and ended, if that was recorded.
-type CallOfNode = (Call, Option<GlobalRank>, Option<[Option<u64>; 3]>);
+/// A call, its peer, and its times.
+type CallOfNode = (Call, Option<GlobalRank>, Option<RecordedTimes>);
 
 /// The call that a node is.
 fn call_of(node: &Node) -> Option<CallOfNode> {
@@ -262,8 +280,7 @@ fn call_of(node: &Node) -> Option<CallOfNode> {
         _ => None,
     };
     let exact = ["scheduled_ns", "started_ns", "completed_ns"].map(|name| node.number(name));
-    let coarse = (node.start_time_micros > 0).then(|| {
-        let from_ns = node.start_time_micros.saturating_mul(1000);
+    let coarse = recorded_start_ns(node).map(|from_ns| {
         let to_ns = from_ns.saturating_add(node.duration_micros.saturating_mul(1000));
         [None, Some(from_ns), Some(to_ns)]
     });

@@ -383,7 +383,10 @@ fn computation_node(name: &str, from_ps: u64, duration_ns: u64) -> Node {
         r#type: NodeType::Comp.into(),
         start_time_micros: from_ps / 1_000_000,
         duration_micros: duration_ns.div_ceil(1000),
-        attr: vec![Attribute::new("duration_ns", number(duration_ns))],
+        attr: vec![
+            Attribute::new("start_ns", number(from_ps / 1000)),
+            Attribute::new("duration_ns", number(duration_ns)),
+        ],
         ..Node::default()
     }
 }

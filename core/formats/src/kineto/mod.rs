@@ -11,6 +11,9 @@ mod json;
 mod reader;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use crate::rank_calls::Calls;
 pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
 pub use reader::KinetoReader;

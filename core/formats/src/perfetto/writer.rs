@@ -252,8 +252,9 @@ impl<'a> Writer<'a> {
         let group = log.groups.get(call.group.index());
         let flow = match call.p2p {
             false => record.seq.map(|seq| row_flow(call.group, seq)),
+            true if call.op.contains("send") => self.message_flow(rank, record),
             // A flow leads to the end of the receive: it may have been made long before the send.
-            true => self.message_flow(rank, record).filter(|_| call.op.contains("send")),
+            true => None,
         };
         let Some(writer) = self.ranks.get_mut(&rank) else { return Ok(()) };
         let label = group.map_or("unknown group", ProcessGroup::label);
