@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what `lockstep export` writes with the tools that it is for.
 
-    pip install HolisticTraceAnalysis perfetto grpcio-tools
+    pip install HolisticTraceAnalysis psutil perfetto grpcio-tools
     python docs/export_check.py [--lockstep target/release/lockstep] [--chakra CHECKOUT] [PLAN]
 
 PLAN is anything that `lockstep sim` takes; without one, a small program on NCCL. What is checked:

@@ -32,8 +32,9 @@ pub(super) struct Graph {
     pub(super) nodes: Vec<GraphNode>,
     /// Ids of nodes that others depend on.
     pub(super) needs: Vec<u64>,
-    /// Like `needs`: control dependencies, which are followed where the node is in the file.
-    pub(super) hints: Vec<(u64, u64)>,
+    /// Callers: nodes and the nodes that control has come from. As in Chakra's feeder they are no dependencies, since
+    /// converters put the order of execution into the others; they are followed where there are no others.
+    pub(super) callers: Vec<(u64, u64)>,
 }
 
 /// When a node begins and ends, in nanoseconds.
@@ -71,7 +72,8 @@ impl Graph {
                 edges.push((*on_at, at));
             }
         }
-        for (id, on) in &self.hints {
+        let callers = if self.needs.is_empty() { self.callers.as_slice() } else { &[] };
+        for (id, on) in callers {
             edges.extend(at_of.get(on).copied().zip(at_of.get(id).copied()));
         }
         edges.sort_unstable();

@@ -132,8 +132,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         let at = graph.nodes.len();
         let needs = graph.needs.len()..graph.needs.len() + node.data_deps.len();
         graph.needs.extend_from_slice(&node.data_deps);
-        graph.hints.extend(node.ctrl_deps.iter().map(|on| (node.id, *on)));
-        if at >= MAX_NODES || graph.needs.len() + graph.hints.len() > MAX_DEPENDENCIES {
+        graph.callers.extend(node.ctrl_deps.iter().map(|on| (node.id, *on)));
+        if at >= MAX_NODES || graph.needs.len() + graph.callers.len() > MAX_DEPENDENCIES {
             return Err(ChakraError::TooManyNodes { file: file.to_owned() });
         }
         if node.name == GROUPS_NODE {

@@ -225,12 +225,22 @@ fn what_cannot_run_is_refused_in_a_sentence() {
     insta::assert_snapshot!(said.join("\n"));
 }
 
-/// A dependency for control names a caller, which converters may have left out.
+/// A dependency for control names a caller. Converters may have left it out, and in real files callers and data
+/// dependencies go in circles together.
 #[test]
-fn callers_that_were_left_out_are_passed_over() {
-    let called = Node { ctrl_deps: vec![77], ..call(2, vec![]) };
-    let bytes = file_of(&[called]);
-    assert!(ChakraReader.read(File { name: "job.0.et", bytes: &bytes }).is_ok());
+fn callers_are_no_dependencies() {
+    let called = |by, of| Node { ctrl_deps: vec![by], ..of };
+    for nodes in [
+        vec![called(77, call(2, vec![]))],
+        vec![called(2, call(1, vec![])), call(2, vec![1])],
+        vec![call(1, vec![]), called(1, call(2, vec![]))],
+    ] {
+        let bytes = file_of(&nodes);
+        assert!(ChakraReader.read(File { name: "job.0.et", bytes: &bytes }).is_ok());
+    }
+    // Where nothing else orders them, they do.
+    let circle = file_of(&[called(2, call(1, vec![])), called(1, call(2, vec![]))]);
+    assert!(refused("job.0.et", &circle).contains("in a circle"));
 }
 
 proptest! {
