@@ -91,11 +91,7 @@ pub enum ChakraError {
         on: u64,
     },
     /// Nodes wait for each other.
-    #[error(
-        "{file}: nodes {} depend on each other in a circle, so none of them can begin; convert the \
-         trace again",
-        circle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" → ")
-    )]
+    #[error("{file}: {}, and can never begin; convert the trace again", in_a_circle(circle))]
     Circle {
         /// The file's name.
         file: String,
@@ -126,4 +122,13 @@ pub enum ChakraError {
         /// The file's name.
         file: String,
     },
+}
+
+/// That nodes depend on each other, in words.
+fn in_a_circle(circle: &[u64]) -> String {
+    let named: Vec<String> = circle.iter().map(ToString::to_string).collect();
+    match named.as_slice() {
+        [one] => format!("node {one} depends on itself"),
+        _ => format!("nodes {} depend on each other in a circle", named.join(" → ")),
+    }
 }
