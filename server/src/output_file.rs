@@ -141,7 +141,7 @@ impl Overwrite {
     }
 }
 
-/// Whether a file is of a kind, by its beginning.
+/// True if a file is of a kind, by its beginning.
 ///
 /// # Errors
 /// When it cannot be read.

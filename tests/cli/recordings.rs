@@ -268,8 +268,9 @@ fn an_execution_trace_is_a_plan() {
         computed.len() == 3 && computed.iter().all(|ns| ns.abs_diff(800_000) <= 2),
         "{computed:?}"
     );
-    // One file is a recording by its name.
-    assert_eq!(lockstep(["sim", &format!("{chakra}/job.0.et")]).code, 0);
+    // One file is a recording by its name. Its replay assumes the calls of the others, and so is inconclusive.
+    fs::copy(format!("{chakra}/job.1.et"), path("alone.1.et")).unwrap();
+    assert_eq!(lockstep(["sim", &path("alone.1.et")]).code, 3);
     let mut cut = fs::read(format!("{chakra}/job.0.et")).unwrap();
     cut.truncate(cut.len() - 5);
     fs::write(path("job.0.et"), cut).unwrap();

@@ -1,4 +1,4 @@
-//! What writers of other tools' files say of a call: its bytes, its members, its source line.
+//! Properties of a call that writers of other tools' files state: its bytes, type, state and source line.
 
 use crate::frames::{short_frame, user_frame};
 use lockstep_core::dtype::Dtype;

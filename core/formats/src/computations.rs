@@ -14,7 +14,7 @@ pub(crate) struct Span {
     pub(crate) to_ps: Option<u64>,
 }
 
-/// When a rank's program was at its operations, and its compute stream.
+/// The times at which a rank's program, and its compute stream, was at its operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RankOps {
     /// By the operation's index.
@@ -32,7 +32,7 @@ pub(crate) struct Computation<'a> {
     pub(crate) line: Option<String>,
     /// True if nothing is computed: a sleep.
     pub(crate) idle: bool,
-    /// When it was carried out: on the compute stream, where it was put on that.
+    /// The time in which it was carried out: on the compute stream, where it was put on that.
     pub(crate) span: Span,
 }
 

@@ -156,7 +156,7 @@ fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be written: a recording as it is, else a simulation of the plan.
+/// The trace to be written: a recording as it is, else a simulation of the plan.
 fn trace(arguments: &Arguments) -> Result<Trace> {
     if let Some(recorded) = arguments.plan.recorded_trace()? {
         return Ok(recorded);

@@ -59,7 +59,7 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
         || looks_like_et(&path.to_string_lossy(), bytes)
 }
 
-/// What files hold, as the trace that it is or was recorded of.
+/// The trace that a file holds, or that a job's recordings make.
 ///
 /// # Errors
 /// When they cannot be read, or hold no calls.

@@ -1,8 +1,8 @@
-//! Why a file is no execution trace that can be used.
+//! The errors of the reader of execution traces.
 
 use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 
-/// Why a file is no execution trace that can be used.
+/// A file that is no execution trace which can be used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChakraError {
     /// It is larger than [`MAX_ET_BYTES`].
@@ -24,7 +24,7 @@ pub enum ChakraError {
         file: String,
         /// The number of the message, from 0 for the metadata.
         message: usize,
-        /// Where the message begins.
+        /// The byte at which the message begins.
         at: usize,
     },
     /// A message claims a size that none has.
@@ -37,9 +37,9 @@ pub enum ChakraError {
         file: String,
         /// The number of the message, from 0 for the metadata.
         message: usize,
-        /// Where the message begins.
+        /// The byte at which the message begins.
         at: usize,
-        /// What it claims.
+        /// The size that it claims.
         bytes: u64,
     },
     /// A message is no node.
@@ -52,9 +52,9 @@ pub enum ChakraError {
         file: String,
         /// The number of the message, from 0 for the metadata.
         message: usize,
-        /// Where the message begins.
+        /// The byte at which the message begins.
         at: usize,
-        /// What the decoder said.
+        /// The decoder's error.
         why: String,
     },
     /// It has more nodes or dependencies than are read.
@@ -87,7 +87,7 @@ pub enum ChakraError {
         id: u64,
         /// Its name.
         name: String,
-        /// What it depends on.
+        /// The node that it depends on.
         on: u64,
     },
     /// Nodes wait for each other.
@@ -103,7 +103,7 @@ pub enum ChakraError {
     Damaged {
         /// The file's name.
         file: String,
-        /// What the reader said.
+        /// The parser's error.
         why: String,
     },
     /// It has no calls of torch.distributed.
@@ -124,7 +124,7 @@ pub enum ChakraError {
     },
 }
 
-/// That nodes depend on each other, in words.
+/// Names a circle of nodes in words.
 fn in_a_circle(circle: &[u64]) -> String {
     let named: Vec<String> = circle.iter().map(ToString::to_string).collect();
     match named.as_slice() {

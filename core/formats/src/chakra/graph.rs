@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// So many nodes of a circle are named.
 const NAMED: usize = 8;
 
-/// What the layout in time needs of a node.
+/// A node, as far as its place in time depends on it.
 #[derive(Clone, Debug)]
 pub(super) struct GraphNode {
     pub(super) id: u64,
-    /// Where its dependencies are in [`Graph::needs`].
+    /// The range of its dependencies in [`Graph::needs`].
     pub(super) needs: std::ops::Range<usize>,
-    /// What it occupies while it lasts.
+    /// The resource that it occupies while it lasts.
     pub(super) uses: Resource,
     pub(super) duration_ns: u64,
 }
 
-/// What a node occupies: computations of one of these follow each other.
+/// A resource that a node occupies: computations on one of these follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     Nothing,
@@ -37,7 +37,7 @@ pub(super) struct Graph {
     pub(super) callers: Vec<(u64, u64)>,
 }
 
-/// When a node begins and ends, in nanoseconds.
+/// The beginning and end of a node, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) from_ns: u64,
@@ -45,7 +45,7 @@ pub(super) struct Slot {
 }
 
 impl Graph {
-    /// When every node runs, in the order of the nodes: each as soon as its dependencies have ended and what it
+    /// The time of every node, in the order of the nodes: each runs as soon as its dependencies have ended and what it
     /// occupies is free. A node that takes no time ends when the first node that depends on it begins.
     ///
     /// # Errors

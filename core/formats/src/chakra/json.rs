@@ -59,7 +59,7 @@ struct Attribute {
     value: Small,
 }
 
-/// What the nodes have told so far: calls by the number of their node.
+/// The calls that were found so far, by the number of their node.
 #[derive(Default)]
 struct Found {
     nodes: usize,

@@ -21,7 +21,7 @@ const WORLD: &str = "0";
 /// Names the node that lists the groups.
 pub(super) const GROUPS_NODE: &str = "## process_group:init ##";
 
-/// What one file holds.
+/// The calls and groups of one file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) calls: Vec<Call>,
@@ -39,7 +39,7 @@ struct ReadCall {
     times_ns: Option<RecordedTimes>,
 }
 
-/// When a call was made, began and ended, as far as that was recorded.
+/// The times at which a call was made, began and ended, as far as they were recorded.
 type RecordedTimes = [Option<u64>; 3];
 
 /// The messages of a file: where each begins, and its bytes.
@@ -228,12 +228,12 @@ impl Names {
     }
 }
 
-/// When a node began, in nanoseconds; converters that know no times write 0.
+/// The recorded start of a node, in nanoseconds; converters that know no times write 0.
 fn recorded_start_ns(node: &Node) -> Option<u64> {
     (node.start_time_micros > 0).then(|| node.start_time_micros.saturating_mul(1000))
 }
 
-/// How long a node takes, in nanoseconds.
+/// The duration of a node, in nanoseconds.
 fn duration_ns(node: &Node) -> u64 {
     node.number("duration_ns").unwrap_or_else(|| node.duration_micros.saturating_mul(1000))
 }

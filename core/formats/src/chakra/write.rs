@@ -48,7 +48,7 @@ pub struct ChakraWriter<'a> {
     trace: &'a Trace,
     log: CallLog,
     ops: BTreeMap<GlobalRank, RankOps>,
-    /// Whether all groups have a number for a name, as ASTRA-sim wants it; else their indices stand for them.
+    /// True if all groups have a number for a name, as ASTRA-sim wants it; else their indices stand for them.
     numbered: bool,
 }
 
@@ -57,7 +57,7 @@ struct RankNodes<'o, O> {
     out: &'o mut O,
     buffer: Vec<u8>,
     next_id: u64,
-    /// What the program has waited for since its last node that held it, and that node.
+    /// The last node that held the program, and those that it has waited for since.
     after: BTreeSet<u64>,
     /// The last collective of each group: they follow each other.
     last_of: BTreeMap<GroupId, u64>,

@@ -209,16 +209,13 @@ impl<'a> KinetoWriter<'a> {
             made.insert("State".to_owned(), state_name(record.state).into());
         }
         let made_ps = record.scheduled_ps;
-        let name = "record_param_comms";
-        let (from_ps, to_ps) = (made_ps, made_ps);
-        let args_made = made;
         events.event(Event {
             category: "cpu_op",
-            name,
+            name: "record_param_comms",
             place: process,
-            from_ps,
-            to_ps,
-            args: args_made,
+            from_ps: made_ps,
+            to_ps: made_ps,
+            args: made,
         })?;
         let Some(to_ps) = record.completed_ps.filter(|_| record.state == CallState::Completed)
         else {
@@ -251,15 +248,9 @@ impl<'a> KinetoWriter<'a> {
             put("Process Group Name", group.name().into());
             put("Process Group Description", group.desc().into());
             put("Process Group Ranks", listed_ranks(group).into());
-            let first = group.global_rank(GroupRank(0));
-            let second = group.global_rank(GroupRank(1));
-            if let Some(first) = first {
+            if let Some((first, stride)) = group.global_rank(GroupRank(0)).zip(stride(group)) {
                 put("Global rank start", first.0.into());
-            }
-            if let Some(stride) = stride(group) {
                 put("Global rank stride", stride.into());
-            } else if second.is_none() {
-                put("Global rank stride", 1.into());
             }
             let side = match call.op.contains("send") {
                 true => [group.group_rank(rank), call.peer],
@@ -291,13 +282,14 @@ fn stream_of(group: GroupId) -> u32 {
     group.0.saturating_add(FIRST_GROUP_STREAM)
 }
 
-/// The distance between neighbours of a group whose ranks are evenly spaced.
+/// The distance between neighbours of a group whose ranks are evenly spaced; 1 of a single rank.
 fn stride(group: &ProcessGroup) -> Option<u32> {
     let mut distances = group.ranks().windows(2).map(|pair| match pair {
         [a, b] => b.0.checked_sub(a.0),
         _ => None,
     });
-    let first = distances.next()??;
+    let Some(first) = distances.next() else { return Some(1) };
+    let first = first?;
     distances.all(|distance| distance == Some(first)).then_some(first)
 }
 

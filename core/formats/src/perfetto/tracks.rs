@@ -29,12 +29,12 @@ impl RankTracks {
         RankTracks { rank, base: (u64::from(rank.0) + 1) << 32 }
     }
 
-    /// What its program does.
+    /// The track of its program.
     pub(super) fn program(self) -> u64 {
         self.base | 1
     }
 
-    /// What its compute stream does.
+    /// The track of its compute stream.
     pub(super) fn compute(self) -> u64 {
         self.base | 2
     }

@@ -45,7 +45,7 @@ struct Writer<'a> {
     /// True if bytes in flight are those of messages; else they are those of calls.
     has_messages: bool,
     in_flight: u64,
-    /// How many sends and receives were made from a rank to another.
+    /// The numbers of sends and receives between two ranks so far.
     p2p: BTreeMap<Lane, [u64; 2]>,
 }
 
@@ -56,7 +56,7 @@ struct RankWriter {
     sequence: Sequence,
     tracks: RankTracks,
     lanes: Vec<CallLane>,
-    /// Which lane a call is on that has begun.
+    /// The lanes of calls that have begun and not ended.
     open: BTreeMap<u32, usize>,
     has_compute: bool,
     in_flight: u64,
@@ -425,7 +425,7 @@ fn flow_id(of: &[u64]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&bytes)
 }
 
-/// What is told of a call.
+/// The arguments of a call's slice.
 fn arguments_of(
     log: &CallLog,
     rank: GlobalRank,

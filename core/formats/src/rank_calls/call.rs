@@ -33,6 +33,6 @@ pub(crate) struct Call {
     pub(crate) made_ns: u64,
     /// When it was carried out, from and to; on CUDA that is its kernel's time.
     pub(crate) ran_ns: Option<(u64, u64)>,
-    /// How far it got, of a call that the file says had not ended.
+    /// The state of a call that the file says had not ended.
     pub(crate) unfinished: Option<CallState>,
 }

@@ -10,16 +10,16 @@ use lockstep_core::trace::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What notes call the files of a format.
+/// The words for the files of a format, in notes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
-    /// Who wrote them: `PyTorch's profiler`.
+    /// The writer of the files: `PyTorch's profiler`.
     pub(crate) by: &'static str,
     /// One of them: `a profile`.
     pub(crate) file: &'static str,
     /// Several: `profiles`.
     pub(crate) files: &'static str,
-    /// Why ranks may have none, as the second half of a sentence.
+    /// The reason why ranks may have none, as the second half of a sentence.
     pub(crate) missing: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is written for Perfetto, against what its own schema decodes of it, and against the trace.
+//! Checks the files for Perfetto against the decoder of its own schema, and against the trace.
 
 use super::schema::{self, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END};
 use super::{BEGINNING, write};
@@ -120,7 +120,7 @@ struct Slice {
     to_ns: Option<u64>,
 }
 
-/// What Perfetto makes of a file: slices, and the values of counters by track.
+/// The slices of a file, and the values of its counters by track.
 fn read(bytes: &[u8]) -> (Vec<Slice>, BTreeMap<u64, Vec<i64>>, Vec<schema::TracePacket>) {
     let trace = schema::Trace::decode(bytes).unwrap();
     let mut names: BTreeMap<(u32, u64), String> = BTreeMap::new();
