@@ -15,6 +15,7 @@ mod late_faults;
 mod output_file;
 mod plan_source;
 mod program_child;
+mod rank_files;
 mod recording;
 mod router;
 mod runs;
@@ -79,8 +80,8 @@ enum Command {
     /// Check a schedule from a file: prove that it does what it claims
     #[command(before_help = "Example: lockstep schedule check algo.xml")]
     Schedule(commands::schedule::Arguments),
-    /// Write what a plan does for other tools: Flight Recorder dumps, GOAL, MSCCL XML
-    #[command(before_help = "Example: lockstep export --flight-recorder plan.json -o dumps")]
+    /// Write a plan, a run or a recording for other tools: Perfetto, profiles, Chakra, Flight Recorder dumps, GOAL, MSCCL
+    #[command(before_help = "Example: lockstep export --perfetto dumps/ -o job.pftrace")]
     Export(commands::export::Arguments),
     /// Write the plan of a scenario or a collective
     #[command(before_help = "Example: lockstep plan skipped-all-reduce -o plan.json")]

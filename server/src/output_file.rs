@@ -6,6 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
+use lockstep_formats::{chakra, kineto, perfetto};
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,14 @@ pub(crate) enum FileKind {
     Goal,
     /// MSCCL's XML.
     Msccl,
+    /// A trace for Perfetto that Lockstep wrote.
+    Perfetto,
+    /// A profile that Lockstep wrote.
+    Kineto,
+    /// An execution trace of Chakra's that Lockstep wrote.
+    Chakra,
+    /// The groups beside execution traces.
+    CommGroups,
 }
 
 impl FileKind {
@@ -42,6 +51,10 @@ impl FileKind {
             FileKind::Report => "report of lockstep",
             FileKind::Goal => "GOAL file",
             FileKind::Msccl => "MSCCL file",
+            FileKind::Perfetto => "Perfetto trace of lockstep",
+            FileKind::Kineto => "profile that lockstep wrote",
+            FileKind::Chakra => "execution trace that lockstep wrote",
+            FileKind::CommGroups => "list of groups that lockstep wrote",
         }
     }
 
@@ -59,6 +72,10 @@ impl FileKind {
             FileKind::Report => text.starts_with(REPORT_MARK),
             FileKind::Goal => text.starts_with("num_ranks"),
             FileKind::Msccl => text.trim_start().starts_with("<algo"),
+            FileKind::Perfetto => bytes.starts_with(perfetto::BEGINNING),
+            FileKind::Kineto => bytes.starts_with(kineto::BEGINNING),
+            FileKind::Chakra => chakra::is_written_by_lockstep(bytes),
+            FileKind::CommGroups => text.starts_with("{\n  \"0\": ["),
         }
     }
 }
@@ -96,10 +113,10 @@ impl Overwrite {
         if self.force || metadata.len() == 0 {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut bytes));
-        read.with_context(|| format!("cannot read {shown}, which would be replaced"))?;
-        if !kind.begins(&bytes) {
+        let read = holds(path, kind);
+        let is_one =
+            read.with_context(|| format!("cannot read {shown}, which would be replaced"))?;
+        if !is_one {
             bail!(
                 "{shown} is there and is no {}: name another file, or pass --force to replace it",
                 kind.name()
@@ -122,6 +139,16 @@ impl Overwrite {
         self.check(path, kind, inputs)?;
         write_whole(path, |out| Ok(out.write_all(bytes)?))
     }
+}
+
+/// True if a file is of a kind, by its beginning.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn holds(path: &Path, kind: FileKind) -> std::io::Result<bool> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(BEGINNING).read_to_end(&mut bytes)?;
+    Ok(kind.begins(&bytes))
 }
 
 /// Writes a file beside its place and renames it; what is no file, such as a pipe, is written as it is.

@@ -17,6 +17,7 @@ use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::ProvedTable;
+use lockstep_core::trace::Trace;
 use lockstep_core::words::nearest;
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
@@ -48,7 +49,7 @@ const COLLECTIVES: [&str; 9] = [
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArguments {
     /// A program (train.py), a plan file (`-` for standard input), a recording (a Lockstep trace, a folder or archive
-    /// of Flight Recorder dumps, a profile), a scenario or a call of
+    /// of Flight Recorder dumps, a profile, an execution trace), a scenario or a call of
     /// torch.distributed (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
     #[arg(value_name = "PROGRAM|PLAN|RECORDING|SCENARIO|CALL")]
     pub(crate) what: String,
@@ -119,7 +120,7 @@ impl PlanArguments {
             let (mut file, length) = files::open(path)?;
             let (head, _) = files::head(&mut file, HEAD_BYTES)
                 .with_context(|| format!("cannot read {}", self.what))?;
-            if recorded::is_recording(&head) {
+            if recorded::is_recording(path, &head) {
                 return self.recorded(path);
             }
             if length > MAX_PLAN_BYTES {
@@ -130,7 +131,7 @@ impl PlanArguments {
         if bytes.len() as u64 > MAX_PLAN_BYTES {
             bail!(self.too_large());
         }
-        if recorded::is_recording(&bytes) && !from_stdin {
+        if !from_stdin && recorded::is_recording(path, &bytes) {
             return self.recorded(path);
         }
         if is_program(path, &bytes) {
@@ -153,6 +154,22 @@ impl PlanArguments {
             },
         };
         Ok((self.adjusted(plan), Said::default()))
+    }
+
+    /// The trace that is named, or that was recorded of the job whose recording is; `None` if it is something else,
+    /// or if the repaired plan of a recording is asked for.
+    ///
+    /// # Errors
+    /// When it is a recording that cannot be read.
+    pub(crate) fn recorded_trace(&self) -> Result<Option<Trace>> {
+        let path = Path::new(&self.what);
+        match kind_of(path)? {
+            _ if self.options.repaired => Ok(None),
+            PathKind::Recording => recorded::trace_of(path).map(Some),
+            // What is none is refused as a plan.
+            PathKind::SomeJson => Ok(recorded::trace_of(path).ok()),
+            PathKind::Other => Ok(None),
+        }
     }
 
     fn too_large(&self) -> String {
@@ -235,27 +252,42 @@ impl PlanArguments {
     }
 }
 
-/// True of a path at which a recording lies rather than a plan or a program: a folder, an archive, a trace, a dump, a
-/// profile.
-///
-/// # Errors
-/// When it cannot be read.
-pub(crate) fn is_recorded(path: &Path) -> Result<bool> {
+/// What lies at a path, by its name and its first bytes.
+enum PathKind {
+    /// A folder, an archive, a trace, a dump, an execution trace.
+    Recording,
+    /// JSON that does not say that it is a plan: a profile or a dump, or a plan after all.
+    SomeJson,
+    /// A plan, a program, or nothing.
+    Other,
+}
+
+fn kind_of(path: &Path) -> Result<PathKind> {
     if !path.exists() {
-        return Ok(false);
+        return Ok(PathKind::Other);
     }
     if path.is_dir() {
-        return Ok(true);
+        return Ok(PathKind::Recording);
     }
     let (mut file, _) = files::open(path)?;
     let (head, _) = files::head(&mut file, HEAD_BYTES)
         .with_context(|| format!("cannot read {}", path.display()))?;
-    if recorded::is_recording(&head) {
-        return Ok(true);
+    if recorded::is_recording(path, &head) {
+        return Ok(PathKind::Recording);
     }
-    // JSON that does not say that it is a plan is a profile or a dump.
     let is_json = head.trim_ascii_start().first() == Some(&b'{');
-    Ok(is_json && !claims_to_be_a_plan(&head))
+    match is_json && !claims_to_be_a_plan(&head) && !is_program(path, &head) {
+        true => Ok(PathKind::SomeJson),
+        false => Ok(PathKind::Other),
+    }
+}
+
+/// True of a path at which a recording lies rather than a plan or a program.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn is_recorded(path: &Path) -> Result<bool> {
+    Ok(!matches!(kind_of(path)?, PathKind::Other))
 }
 
 /// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its

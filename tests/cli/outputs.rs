@@ -59,6 +59,37 @@ fn dumps_of_a_real_job_stay_where_they_are() {
     }
 }
 
+/// Exports for other tools replace what Lockstep has written, and nothing else.
+#[test]
+fn what_other_tools_wrote_stays_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let perfetto = ["export", "--perfetto", "all_reduce", "-o"];
+    let with = |words: [&'static str; 4], out: &str| -> Vec<String> {
+        words.into_iter().map(str::to_owned).chain([out.to_owned()]).collect()
+    };
+    let trace = path("job.pftrace");
+    for _ in 0..2 {
+        assert_eq!(lockstep(with(perfetto, &trace)).code, 0);
+    }
+    // The beginning of a trace of Perfetto's own tools.
+    std::fs::write(&trace, b"\x0a\x24\x1a\x22").unwrap();
+    assert_refused(&lockstep(with(perfetto, &trace)), "--force");
+    assert_eq!(std::fs::read(&trace).unwrap(), b"\x0a\x24\x1a\x22");
+    for (form, file) in [("--kineto", "rank-1.pt.trace.json"), ("--chakra", "job.1.et")] {
+        let words = ["export", form, "all_reduce", "-o"];
+        let out = path(form);
+        for _ in 0..2 {
+            assert_eq!(lockstep(with(words, &out)).code, 0);
+        }
+        let theirs = format!("{out}/{file}");
+        std::fs::write(&theirs, "{ \"traceEvents\": [] }").unwrap();
+        assert_refused(&lockstep(with(words, &out)), "--force");
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "{ \"traceEvents\": [] }");
+        assert_eq!(lockstep(["export", form, "all_reduce"]).code, 2);
+    }
+}
+
 #[test]
 fn a_report_is_written_for_an_issue_and_as_a_page() {
     let folder = tempfile::tempdir().unwrap();

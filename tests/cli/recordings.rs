@@ -220,6 +220,65 @@ fn exported_dumps_are_diagnosed_like_what_they_are_of() {
     }
 }
 
+/// Profiles and execution traces of a hang are diagnosed like the hang: they say which calls did not end.
+#[test]
+fn exported_profiles_and_execution_traces_hold_the_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    for (id, kind, culprit) in [
+        ("stuck-data-loader", "rank_never_joined", 3),
+        ("uneven-last-batch", "size_mismatch", 1),
+        ("checkpoint-on-rank-0", "op_extra", 0),
+    ] {
+        for form in ["--kineto", "--chakra"] {
+            let out = folder.path().join(format!("{id}{form}"));
+            let written = lockstep(["export", form, id, "-o", out.to_str().unwrap()]);
+            assert_eq!(written.code, 0, "{written:?}");
+            let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), out.as_os_str()]);
+            let first = &json(&output)["findings"][0];
+            let found = (&first["kind"], &first["culprits"][0]);
+            assert_eq!(found, (&kind.into(), &culprit.into()), "{id} {form}");
+        }
+    }
+}
+
+/// An execution trace is a recording to every command: its calls and computations are simulated again.
+#[test]
+fn an_execution_trace_is_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (program, trace, chakra) = (path("train.py"), path("trace.json"), path("chakra"));
+    let text = "def main():\n    dist.init_process_group('gloo')\n    grad = tensor(64)\n    for step in \
+                range(4):\n        compute('forward', us = 800)\n        dist.all_reduce(grad)\nrun(main, \
+                world_size = 3)\n";
+    fs::write(&program, text).unwrap();
+    assert_eq!(lockstep(["sim", &program, "-o", &trace]).code, 0);
+    assert_eq!(lockstep(["export", "--chakra", &trace, "-o", &chakra]).code, 0);
+    let groups = fs::read_to_string(format!("{chakra}/astra-sim/comm_group.json")).unwrap();
+    let groups: serde_json::Value = serde_json::from_str(&groups).unwrap();
+    assert_eq!(groups, serde_json::json!({ "0": [0, 1, 2] }));
+    let healthy = lockstep(["diagnose", &chakra, "--json"]);
+    assert_eq!(json(&healthy)["verdict"], "healthy");
+    let plan = json(&lockstep(["plan", &chakra]));
+    assert_eq!(plan["world_size"], 3);
+    let ops = plan["programs"][0]["ops"].as_array().unwrap();
+    let computed = ops.iter().filter_map(|op| op["action"]["compute"]["duration_ns"].as_u64());
+    // The first computation is before the first call, which is where a recording of calls begins.
+    let computed: Vec<u64> = computed.collect();
+    assert!(
+        computed.len() == 3 && computed.iter().all(|ns| ns.abs_diff(800_000) <= 2),
+        "{computed:?}"
+    );
+    // One file is a recording by its name. Its replay assumes the calls of the others, and so is inconclusive.
+    fs::copy(format!("{chakra}/job.1.et"), path("alone.1.et")).unwrap();
+    assert_eq!(lockstep(["sim", &path("alone.1.et")]).code, 3);
+    let mut cut = fs::read(format!("{chakra}/job.0.et")).unwrap();
+    cut.truncate(cut.len() - 5);
+    fs::write(path("job.0.et"), cut).unwrap();
+    for command in ["diagnose", "plan", "sim"] {
+        assert_refused(&lockstep([command, &path("job.0.et")]), "is cut off inside of message");
+    }
+}
+
 /// A program knows which call of its loop a rank left out. In its dumps the calls are all alike: there the
 /// rank is named, and between which calls it is. Where times are recorded that were not simulated on a
 /// stream, they tell it, too.

@@ -55,7 +55,10 @@ pub(crate) fn diagnose_with(log: &CallLog, sources: &OtherSources<'_>) -> Report
     let Decided { findings, notes, world_size } = decide::of_calls(&Job::of(log), sources);
     let unseen = match sources.shows {
         Some(Shows::CallOrder) => {
-            vec!["NCCL's log tells which calls were made, and not which of them ended.".to_owned()]
+            vec![
+                "The recording tells which calls were made, and not which of them ended."
+                    .to_owned(),
+            ]
         }
         _ => unseen::reasons(log),
     };

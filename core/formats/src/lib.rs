@@ -8,6 +8,9 @@
 //! Its [`reader::Contribution`]s are joined by [`recording`], which knows no format.
 
 pub mod archive;
+mod call_words;
+pub mod chakra;
+mod computations;
 mod file_names;
 pub mod flight_recorder;
 pub mod frames;
@@ -18,11 +21,14 @@ pub mod kineto;
 pub mod msccl;
 pub mod nccl_log;
 pub mod ncclras;
+pub mod perfetto;
 pub mod pickle;
 pub mod problem;
+mod rank_calls;
 pub mod reader;
 pub mod readers;
 pub mod recording;
+mod small_json;
 pub mod stacks;
 mod text;
 pub mod torchfrtrace;

@@ -2,12 +2,13 @@
 
 use crate::problem::{FileProblem, ProblemKind};
 use crate::reader::{CallSource, Contribution, File, Reader};
-use crate::{flight_recorder, job_log, kineto, nccl_log, ncclras, stacks, torchfrtrace};
+use crate::{chakra, flight_recorder, job_log, kineto, nccl_log, ncclras, stacks, torchfrtrace};
 
 /// Every reader of a job's files. A file goes to the first that recognises it and can read it; a text, to
 /// all that read lines.
 pub static READERS: &[&dyn Reader] = &[
     &kineto::KinetoReader,
+    &chakra::ChakraReader,
     &flight_recorder::FlightRecorderReader,
     &stacks::StacksReader,
     &nccl_log::NcclLogReader,

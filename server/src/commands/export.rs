@@ -1,30 +1,37 @@
 //! `lockstep export`: what a plan does, or did, in the words of other tools.
 
 use crate::output_file::{FileKind, Overwrite, write_whole};
-use crate::plan_source::PlanArguments;
+use crate::plan_source::{LinkOptions, PlanArguments};
+use crate::rank_files::RankFiles;
 use crate::recording::is_lockstep_trace;
 use crate::{files, terminal};
 use anyhow::{Context, Result, anyhow, bail};
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Trace};
+use lockstep_formats::chakra::ChakraWriter;
 use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::goal;
+use lockstep_formats::kineto::KinetoWriter;
 use lockstep_formats::msccl;
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_formats::perfetto;
+use lockstep_sim::{SimConfig, SimError, simulate};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write what a plan does as Flight Recorder dumps for PyTorch's analyser, or for other simulators
+/// Write a plan, a run or a recording for other tools: Perfetto, PyTorch's analysers, other simulators
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
     #[command(flatten)]
     form: Form,
-    /// Write to a file instead of standard output; a folder for --flight-recorder
+    #[command(flatten)]
+    links: LinkOptions,
+    /// Write to a file instead of standard output; a folder for forms with a file a rank
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -45,11 +52,29 @@ struct Form {
     /// (`lockstep run --output`, `lockstep sim --output`): a folder of pickles, with JSON below it
     #[arg(long, requires = "output")]
     flight_recorder: bool,
+    /// A trace for ui.perfetto.dev: a process for each rank, a track for each stream. A recording is written as
+    /// recorded, a plan is simulated
+    #[arg(long)]
+    perfetto: bool,
+    /// Profiles as PyTorch's profiler writes them on CUDA, which HolisticTraceAnalysis reads: a folder
+    #[arg(long, requires = "output")]
+    kineto: bool,
+    /// Execution traces of MLCommons Chakra, which ASTRA-sim runs: a folder
+    #[arg(long, requires = "output")]
+    chakra: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let (true, Some(folder)) = (arguments.form.flight_recorder, &arguments.output) {
         return dumps(&arguments, folder);
+    }
+    if arguments.form.perfetto {
+        return perfetto_trace(&arguments);
+    }
+    if let (Form { kineto: true, .. } | Form { chakra: true, .. }, Some(folder)) =
+        (&arguments.form, &arguments.output)
+    {
+        return files_of_ranks(&arguments, folder);
     }
     let plan = arguments.plan.plan()?;
     let Some(path) = &arguments.output else {
@@ -84,6 +109,69 @@ fn dumps(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
         save(json.join(format!("rank_{}.json", dump.rank)), dump.to_json().as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a trace for Perfetto.
+fn perfetto_trace(arguments: &Arguments) -> Result<ExitCode> {
+    let Some(path) = &arguments.output else {
+        let mut bytes = Vec::new();
+        perfetto::write(&trace(arguments)?, &mut bytes)?;
+        terminal::print(&bytes)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    arguments.overwrite.check(path, FileKind::Perfetto, &[Path::new(&arguments.plan.what)])?;
+    let trace = trace(arguments)?;
+    write_whole(path, |mut out| Ok(perfetto::write(&trace, &mut out)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a profile or an execution trace for each rank.
+fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
+    let trace = trace(arguments)?;
+    let input = Path::new(&arguments.plan.what);
+    let rules = (arguments.overwrite, &[input][..]);
+    if arguments.form.kineto {
+        let writer = KinetoWriter::new(&trace);
+        let ranks: BTreeSet<GlobalRank> = writer.ranks().collect();
+        let (kind, name) = (FileKind::Kineto, KinetoWriter::file_name);
+        let files = RankFiles::new(folder, kind, name, &ranks, rules)?;
+        for rank in ranks {
+            files.write(rank, |mut out| writer.write(rank, &mut out))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let writer = ChakraWriter::new(&trace);
+    let ranks: BTreeSet<GlobalRank> = writer.ranks().collect();
+    let beside = folder.join("astra-sim");
+    let groups = beside.join("comm_group.json");
+    arguments.overwrite.check(&groups, FileKind::CommGroups, &[input])?;
+    let (kind, name) = (FileKind::Chakra, ChakraWriter::file_name);
+    let files = RankFiles::new(folder, kind, name, &ranks, rules)?;
+    for rank in ranks {
+        files.write(rank, |mut out| writer.write(rank, &mut out))?;
+    }
+    // Apart from the traces: whoever reads the folder reads what is in it.
+    fs::create_dir_all(&beside).with_context(|| format!("cannot create {}", beside.display()))?;
+    write_whole(&groups, |out| Ok(out.write_all(writer.comm_groups().as_bytes())?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The trace to be written: a recording as it is, else a simulation of the plan.
+fn trace(arguments: &Arguments) -> Result<Trace> {
+    if let Some(recorded) = arguments.plan.recorded_trace()? {
+        return Ok(recorded);
+    }
+    let plan = arguments.plan.plan()?;
+    let topology = arguments.links.topology(&plan)?;
+    let config = SimConfig { topology, ..SimConfig::default() };
+    match simulate(&plan, &config) {
+        Err(SimError::TooManyEvents { .. }) => {
+            terminal::note("lockstep: the simulation has too many messages to write each of them");
+            let config = SimConfig { record_messages: false, ..config };
+            Ok(simulate(&plan, &config)?)
+        }
+        simulated => Ok(simulated?),
+    }
 }
 
 /// The trace in a file, if it is one; anything else is a plan.

@@ -4,8 +4,9 @@ use crate::files;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::plan::Plan;
-use lockstep_core::trace::CallLog;
+use lockstep_core::trace::{CallLog, Trace};
 use lockstep_formats::archive;
+use lockstep_formats::chakra::looks_like_et;
 use lockstep_replay::{RecordingEnd, Recovered, Repair, recover, repair};
 use std::path::{Path, PathBuf};
 
@@ -58,9 +59,22 @@ impl Replayable {
     }
 }
 
-/// True of bytes that are a recording, and nothing else.
-pub(super) fn is_recording(bytes: &[u8]) -> bool {
-    is_lockstep_trace(bytes) || archive::is_archive(bytes) || bytes.first() == Some(&PICKLE)
+/// True of the first bytes of a recording that can be nothing else, or of a file that is one by its name.
+pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
+    is_lockstep_trace(bytes)
+        || archive::is_archive(bytes)
+        || bytes.first() == Some(&PICKLE)
+        || looks_like_et(&path.to_string_lossy(), bytes)
+}
+
+/// The trace that a file holds, or that a job's recordings make.
+///
+/// # Errors
+/// When they cannot be read, or hold no calls.
+pub(super) fn trace_of(path: &Path) -> Result<Trace> {
+    let mut recording = Recording::default();
+    recording.add_files(files::below(&[path.to_owned()])?)?;
+    recording.read()?.held.into_trace()
 }
 
 /// The plan of a recording, or its repaired one, and what is to be said of it.

@@ -17,8 +17,8 @@ fn a_real_profile_is_read_with_groups_roots_and_times() {
     assert!(files.iter().all(|(_, bytes)| Profile::is_one(bytes)));
     let profiles: Vec<Profile> =
         files.iter().map(|(name, bytes)| Profile::read(name, bytes).unwrap()).collect();
-    assert_eq!(profiles.iter().map(|it| it.rank.0).collect::<Vec<_>>(), [0, 1]);
-    let calls = calls_of(&profiles).unwrap();
+    assert_eq!(profiles.iter().map(|it| it.rank().0).collect::<Vec<_>>(), [0, 1]);
+    let calls = calls_of(profiles).unwrap();
     assert_eq!(calls.log.world_size, 4);
     let groups: Vec<_> = calls.log.groups.iter().map(|group| group.label().to_owned()).collect();
     assert_eq!(groups, ["default_pg", "dp_even", "dp_odd"]);
@@ -108,7 +108,7 @@ fn nccl(rank: u32, steps: u32, late_us: f64, skew_us: f64, keep: impl Fn(u32) ->
 
 fn calls(files: &[Vec<u8>]) -> Calls {
     let read = |bytes: &Vec<u8>| Profile::read("trace.json", bytes).unwrap();
-    calls_of(&files.iter().map(read).collect::<Vec<_>>()).unwrap()
+    calls_of(files.iter().map(read).collect()).unwrap()
 }
 
 fn found(calls: &Calls) -> Vec<(Kind, Vec<u32>)> {
@@ -173,7 +173,7 @@ fn what_is_no_profile_is_refused() {
     let text = String::from_utf8(std::mem::take(&mut file)).unwrap();
     let text = text.replace("\"rank\":0,", "");
     assert!(refused(text.as_bytes()).contains("does not say which rank"), "{text}");
-    assert!(Profile::read("rank7.json", text.as_bytes()).is_ok_and(|it| it.rank.0 == 7));
+    assert!(Profile::read("rank7.json", text.as_bytes()).is_ok_and(|it| it.rank().0 == 7));
     assert!(!Profile::is_one(b"{\"version\": \"2.10\", \"entries\": []}"));
 }
 
@@ -185,7 +185,7 @@ proptest! {
         let to = (at + cut).min(text.len());
         text.splice(at..to, put.bytes());
         if let Ok(profile) = Profile::read("rank1.json", &text) {
-            let calls = calls_of(&[profile]).unwrap();
+            let calls = calls_of(vec![profile]).unwrap();
             let _ = diagnose_profiles(&calls.log, calls.notes);
         }
     }

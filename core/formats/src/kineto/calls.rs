@@ -1,11 +1,12 @@
 //! From a profile's events to the calls that they tell of.
 
-use super::call::{Call, Group, MAX_CALLS};
-use super::json::{Args, Event, Small};
+use super::json::{Args, Event};
 use crate::flight_recorder::{public_name, rank_list};
+use crate::rank_calls::{Call, Group, MAX_CALLS};
+use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::TensorShape;
+use lockstep_core::trace::{CallState, TensorShape};
 use std::collections::BTreeMap;
 
 /// What the events of one file have told so far.
@@ -34,11 +35,11 @@ struct Timed<T> {
 
 /// What the dispatcher's record of a call says of its arguments.
 #[derive(Default)]
-struct Dispatched {
-    root: Option<GroupRank>,
-    peer: Option<GroupRank>,
-    tag: u32,
-    inputs: Vec<TensorShape>,
+pub(crate) struct Dispatched {
+    pub(crate) root: Option<GroupRank>,
+    pub(crate) peer: Option<GroupRank>,
+    pub(crate) tag: u32,
+    pub(crate) inputs: Vec<TensorShape>,
 }
 
 impl Found {
@@ -72,7 +73,8 @@ impl Found {
         } else if let Some(op) = name.strip_prefix("c10d::")
             && let Some(op) = dispatched_name(op)
         {
-            let what = Timed { from_us, to_us, what: dispatched(op, args) };
+            let what =
+                Timed { from_us, to_us, what: dispatched(op, &args.concrete, &args.input_dims) };
             self.made.entry(op.to_owned()).or_default().push(what);
             self.count += 1;
         }
@@ -131,7 +133,9 @@ impl Found {
                     tag: said.tag,
                     inputs: if ran.what.is_empty() { said.inputs } else { ran.what },
                     outputs: Vec::new(),
+                    reduce_op: None,
                     root: said.root,
+                    unfinished: None,
                     made_ns: ns(base_ns, made_us.min(ran.from_us)),
                     ran_ns: Some((ns(base_ns, ran.from_us), ns(base_ns, ran.to_us))),
                 });
@@ -143,13 +147,12 @@ impl Found {
 
 fn ns(base_ns: u64, us: f64) -> u64 {
     // Past the digits of a float there are no nanoseconds, and before 1970 there is nothing.
-    base_ns.saturating_add((us.max(0.0) * 1000.0) as u64)
+    base_ns.saturating_add((us.max(0.0) * 1000.0).round() as u64)
 }
 
-fn call_of_params(args: &Args) -> Option<Call> {
-    let name = args.collective.text();
-    let op = public_name(name);
-    let known = matches!(
+/// True of the public name of a call; `wait`, `init` and the like are recorded too, and are none.
+pub(crate) fn is_call(op: &str) -> bool {
+    matches!(
         op,
         "all_reduce"
             | "broadcast"
@@ -165,9 +168,13 @@ fn call_of_params(args: &Args) -> Option<Call> {
             | "allreduce_coalesced"
             | "allgather_into_tensor_coalesced"
             | "reduce_scatter_tensor_coalesced"
-    );
-    if !known {
-        // `wait`, `init` and the like are records of what is no call.
+    )
+}
+
+fn call_of_params(args: &Args) -> Option<Call> {
+    let name = args.collective.text();
+    let op = public_name(name);
+    if !is_call(op) {
         return None;
     }
     let dtype = Dtype::from_torch_name(args.dtype.text());
@@ -185,9 +192,15 @@ fn call_of_params(args: &Args) -> Option<Call> {
         tag: 0,
         inputs: tensor(&args.in_nelems),
         outputs: tensor(&args.out_nelems),
+        reduce_op: None,
         root: place.filter(|_| rooted),
         made_ns: 0,
         ran_ns: None,
+        unfinished: match args.state.text() {
+            "scheduled" => Some(CallState::Scheduled),
+            "started" => Some(CallState::Started),
+            _ => None,
+        },
     })
 }
 
@@ -218,7 +231,7 @@ fn group_of(args: &Args) -> Option<Group> {
 }
 
 /// The public name of `c10d::allreduce_` and the like.
-fn dispatched_name(op: &str) -> Option<&'static str> {
+pub(crate) fn dispatched_name(op: &str) -> Option<&'static str> {
     Some(match op {
         "allreduce_" => "all_reduce",
         "broadcast_" => "broadcast",
@@ -236,9 +249,9 @@ fn dispatched_name(op: &str) -> Option<&'static str> {
 }
 
 /// What the arguments say, as `torch/csrc/distributed/c10d/Ops.cpp` declares them.
-fn dispatched(op: &str, args: &Args) -> Dispatched {
+pub(crate) fn dispatched(op: &str, values: &Small, dims: &Small) -> Dispatched {
     let number = |at: usize| {
-        let number = args.concrete.at(at).whole()?;
+        let number = values.at(at).whole()?;
         u32::try_from(number).ok()
     };
     let root = match op {
@@ -251,10 +264,10 @@ fn dispatched(op: &str, args: &Args) -> Dispatched {
         _ => None,
     };
     let p2p = matches!(op, "send" | "recv");
-    let first = args.input_dims.at(0);
+    let first = dims.at(0);
     // Lists of tensors are one deeper than tensors.
     let list = first.at(0).list().is_empty();
-    let dims = if list { args.input_dims.clone() } else { first.clone() };
+    let dims = if list { dims.clone() } else { first.clone() };
     let inputs = match op {
         "barrier" => Vec::new(),
         _ => tensors(
@@ -270,18 +283,23 @@ fn dispatched(op: &str, args: &Args) -> Dispatched {
     }
 }
 
+/// The element type of a name in C++.
+pub(crate) fn dtype_of_cpp(name: &str) -> Dtype {
+    match name {
+        "unsigned char" => Dtype::Uint8,
+        "signed char" => Dtype::Int8,
+        "long int" | "long" => Dtype::Int64,
+        "c10::Half" => Dtype::Float16,
+        "c10::BFloat16" => Dtype::Bfloat16,
+        name => Dtype::from_torch_name(name),
+    }
+}
+
 /// Tensors by their sizes and C++ types.
 fn tensors(dims: &Small, types: &Small) -> Vec<TensorShape> {
     let shapes = dims.list().iter().enumerate().filter_map(|(at, dims)| {
         let shape: Option<Vec<u64>> = dims.list().iter().map(Small::whole).collect();
-        let dtype = match types.at(at).text() {
-            "unsigned char" => Dtype::Uint8,
-            "signed char" => Dtype::Int8,
-            "long int" | "long" => Dtype::Int64,
-            "c10::Half" => Dtype::Float16,
-            "c10::BFloat16" => Dtype::Bfloat16,
-            name => Dtype::from_torch_name(name),
-        };
+        let dtype = dtype_of_cpp(types.at(at).text());
         Some(TensorShape { shape: shape?, dtype })
     });
     shapes.collect()

@@ -1,5 +1,6 @@
 //! The JSON of a profiler's trace, event by event: what is not of interest is never kept.
 
+use crate::small_json::Small;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -76,6 +77,9 @@ pub(super) struct Args {
     /// The root's place in the group; of send and recv the other side's.
     #[serde(rename = "Rank")]
     pub(super) rank: Small,
+    /// Lockstep's own: how far a call got that had not ended.
+    #[serde(rename = "State")]
+    pub(super) state: Small,
     #[serde(rename = "Input Dims")]
     pub(super) input_dims: Small,
     #[serde(rename = "Input type")]
@@ -83,125 +87,6 @@ pub(super) struct Args {
     #[serde(rename = "Concrete Inputs")]
     pub(super) concrete: Small,
 }
-
-/// A value of which little is kept, whatever a stranger wrote there. Versions write numbers as such
-/// or as texts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Small {
-    #[default]
-    Nothing,
-    Number(f64),
-    Text(String),
-    /// Its first elements.
-    List(Vec<Small>),
-}
-
-/// So many elements of a list are kept, and so many characters of a text.
-const KEPT: usize = 64;
-const KEPT_TEXT: usize = 4096;
-
-impl Small {
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Small::Text(text) => text,
-            _ => "",
-        }
-    }
-
-    pub(super) fn real(&self) -> Option<f64> {
-        match self {
-            Small::Number(number) => Some(*number),
-            Small::Text(text) => text.trim().parse().ok(),
-            _ => None,
-        }
-    }
-
-    /// A whole number; of what is none, or below 0, nothing.
-    pub(super) fn whole(&self) -> Option<u64> {
-        const EXACT: f64 = (1u64 << 53) as f64;
-        let number = self.real().filter(|number| (0.0..=EXACT).contains(number))?;
-        ((number as u64) as f64 == number).then_some(number as u64)
-    }
-
-    pub(super) fn list(&self) -> &[Small] {
-        match self {
-            Small::List(list) => list,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn at(&self, at: usize) -> &Small {
-        self.list().get(at).unwrap_or(&Small::Nothing)
-    }
-}
-
-impl<'de> Deserialize<'de> for Small {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Small, D::Error> {
-        deserializer.deserialize_any(SmallVisitor)
-    }
-}
-
-struct SmallVisitor;
-
-impl<'de> Visitor<'de> for SmallVisitor {
-    type Value = Small;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Small, E> {
-        Ok(Small::Nothing)
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Small, E> {
-        Ok(Small::Number(number as f64))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Small, E> {
-        Ok(Small::Number(number as f64))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Small, E> {
-        Ok(Small::Number(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Small, E> {
-        let end = (0..=text.len().min(KEPT_TEXT)).rev().find(|end| text.is_char_boundary(*end));
-        Ok(Small::Text(text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Small, E> {
-        Ok(Small::Nothing)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Small, A::Error> {
-        let mut kept = Vec::new();
-        while kept.len() < KEPT {
-            match list.next_element()? {
-                Some(element) => kept.push(element),
-                None => return Ok(Small::List(kept)),
-            }
-        }
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Small::List(kept))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Small, A::Error> {
-        let Some(first) = map.next_key::<String>()? else { return Ok(Small::Nothing) };
-        if first == NUMBER_KEY {
-            let number: String = map.next_value()?;
-            return Ok(number.parse().map_or(Small::Nothing, Small::Number));
-        }
-        map.next_value::<IgnoredAny>()?;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Small::Nothing)
-    }
-}
-
-/// How serde_json hands numbers on where some crate of the program asks for its feature
-/// `arbitrary_precision`, as Starlark does: a map of this one entry.
-const NUMBER_KEY: &str = "$serde_json::private::Number";
 
 /// Reads a trace, handing every event on.
 ///

@@ -6,16 +6,20 @@
 //! [`Profile::read`] reads one rank's file, [`calls_of`] puts a job's together. A profile holds what
 //! has ended: it says who was slow, not who hangs.
 
-mod call;
 mod calls;
-mod job;
 mod json;
 mod reader;
+mod write;
 
-pub use job::{Calls, calls_of};
+#[cfg(test)]
+mod tests;
+
+pub use crate::rank_calls::Calls;
+pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
 pub use reader::KinetoReader;
+pub use write::{BEGINNING, KinetoWriter};
 
-use call::{Call, Group};
+use crate::rank_calls::{Group, RankCalls, Words, join};
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::rank::MAX_WORLD_SIZE;
@@ -23,9 +27,6 @@ use lockstep_core::trace::rank_of_file_name;
 
 /// A larger file is refused.
 pub const MAX_PROFILE_BYTES: usize = 2 << 30;
-
-/// A larger world is a damaged number.
-const MAX_TOLD: u32 = 1 << 17;
 
 /// Why a file is no profile that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,18 +72,26 @@ pub enum KinetoError {
 
 /// One rank's profile, as far as its calls go.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Profile {
-    /// The file's name.
-    pub file_name: String,
-    /// Whose it is.
-    pub rank: GlobalRank,
-    /// The size of the job, as far as the file says.
-    pub world_size: u32,
-    backend: BackendName,
-    groups: Vec<Group>,
-    calls: Vec<Call>,
-    /// True if it holds what a device did: then calls end when their kernels do.
-    on_device: bool,
+pub struct Profile(RankCalls);
+
+/// The calls of a job's profiles; `None` if there are none. The order of the files does not matter.
+pub fn calls_of(profiles: Vec<Profile>) -> Option<Calls> {
+    let profiles: Vec<RankCalls> = profiles.into_iter().map(|profile| profile.0).collect();
+    let words = Words {
+        by: "PyTorch's profiler",
+        file: "a profile",
+        files: "profiles",
+        missing: "a profiler writes only where it is asked to",
+    };
+    let mut calls = join(&profiles, words)?;
+    if profiles.iter().any(|profile| profile.backend == BackendName::Nccl && !profile.on_device) {
+        calls.notes.push(
+            "The profiles hold nothing of the devices: the calls' times are those of the processes. \
+             Profile ProfilerActivity.CUDA as well."
+                .to_owned(),
+        );
+    }
+    Some(calls)
 }
 
 impl Profile {
@@ -127,19 +136,15 @@ impl Profile {
             groups.insert(name.clone(), Group { name, desc: config.pg_desc, ranks });
         }
         let groups: Vec<Group> = groups.into_values().collect();
-        let listed =
-            groups.iter().flat_map(|group| &group.ranks).map(|rank| rank.0.saturating_add(1));
         let said = info.world_size.and_then(|size| u32::try_from(size).ok()).unwrap_or(0);
-        // A damaged number must not blow up the world.
-        let told = listed.chain([said]).filter(|size| *size <= MAX_TOLD).max().unwrap_or(0);
-        let world_size = told.max(rank.0 + 1).min(MAX_WORLD_SIZE);
+        let world_size = RankCalls::world_size_of(rank, said, &groups);
         let backend = match info.backend.as_str() {
             "nccl" => BackendName::Nccl,
             "gloo" => BackendName::Gloo,
             _ if on_device => BackendName::Nccl,
             _ => BackendName::Unknown,
         };
-        Ok(Profile {
+        Ok(Profile(RankCalls {
             file_name: file_name.to_owned(),
             rank,
             world_size,
@@ -147,6 +152,11 @@ impl Profile {
             groups,
             calls,
             on_device,
-        })
+        }))
+    }
+
+    /// Whose it is.
+    pub fn rank(&self) -> GlobalRank {
+        self.0.rank
     }
 }

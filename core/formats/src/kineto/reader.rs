@@ -55,7 +55,7 @@ impl CallSource for Profiles {
     ) -> Result<Option<JobCalls>, MixedFiles> {
         let profiles: Vec<Profile> =
             files.into_iter().filter_map(FileCalls::into_content).collect();
-        Ok(calls_of(&profiles).map(|Calls { header, log, end_ps, notes }| JobCalls {
+        Ok(calls_of(profiles).map(|Calls { header, log, end_ps, notes }| JobCalls {
             shows: self.shows(),
             merged: Merged { header, log, end_ps },
             notes,

@@ -1,6 +1,6 @@
-//! From the profiles of a job's ranks to its calls.
+//! From the files of a job's ranks to its calls.
 
-use super::Profile;
+use super::RankCalls;
 use super::call::{Call, Group};
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
@@ -10,7 +10,20 @@ use lockstep_core::trace::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The calls that the profiles of a job tell of.
+/// The words for the files of a format, in notes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    /// The writer of the files: `PyTorch's profiler`.
+    pub(crate) by: &'static str,
+    /// One of them: `a profile`.
+    pub(crate) file: &'static str,
+    /// Several: `profiles`.
+    pub(crate) files: &'static str,
+    /// The reason why ranks may have none, as the second half of a sentence.
+    pub(crate) missing: &'static str,
+}
+
+/// The calls that the files of a job tell of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     /// What a trace of them is about.
@@ -23,14 +36,14 @@ pub struct Calls {
     pub notes: Vec<String>,
 }
 
-/// The calls of a job's profiles; `None` if there are none. The order of the files does not matter.
-pub fn calls_of(profiles: &[Profile]) -> Option<Calls> {
+/// The calls of a job's files; `None` if there are none. The order of the files does not matter.
+pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let mut notes = Vec::new();
-    let profiles = one_a_rank(profiles, &mut notes);
-    let world_size = profiles.iter().map(|profile| profile.world_size).max()?;
-    let (groups, ids) = groups(&profiles, world_size);
-    let unnamed = unnamed(&profiles, groups.len() > 1, &mut notes);
-    let times = profiles.iter().flat_map(|profile| &profile.calls);
+    let files = one_a_rank(files, words, &mut notes);
+    let world_size = files.iter().map(|file| file.world_size).max()?;
+    let (groups, ids) = groups(&files, world_size);
+    let unnamed = unnamed(&files, groups.len() > 1, words, &mut notes);
+    let times = files.iter().flat_map(|file| &file.calls);
     let epoch_ns = times.map(|call| call.made_ns).min().unwrap_or(0);
     let mut log = CallLog {
         world_size,
@@ -39,40 +52,34 @@ pub fn calls_of(profiles: &[Profile]) -> Option<Calls> {
         outcome: Outcome::Unknown,
         recorded: true,
         simulated: false,
-        device_times: profiles.iter().all(|profile| profile.on_device),
+        device_times: files.iter().all(|file| file.on_device),
         ended_ps: None,
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);
     let mut known = BTreeSet::new();
-    for profile in &profiles {
-        let own = rank_log(profile, &ids, unnamed, epoch_ns, &mut known);
-        if let Some(slot) = log.ranks.get_mut(profile.rank.index()) {
+    for file in &files {
+        let own = rank_log(file, &ids, unnamed, epoch_ns, &mut known);
+        if let Some(slot) = log.ranks.get_mut(file.rank.index()) {
             *slot = Some(own);
         }
     }
-    finish_windows(&mut log);
+    finish_windows(&mut log, &files);
     let missing = log.ranks.iter().filter(|rank| rank.is_none()).count();
     if missing > 0 {
         notes.push(format!(
-            "{} of the job's {world_size} ranks have a profile; a profiler writes only where it is \
-             asked to, so that the others say nothing.",
-            profiles.len()
+            "{} of the job's {world_size} ranks have {}; {}, so that the others say nothing.",
+            files.len(),
+            words.file,
+            words.missing,
         ));
-    }
-    if profiles.iter().any(|profile| profile.backend == BackendName::Nccl && !profile.on_device) {
-        notes.push(
-            "The profiles hold nothing of the devices: the calls' times are those of the processes. \
-             Profile ProfilerActivity.CUDA as well."
-                .to_owned(),
-        );
     }
     let ends = log.logs().flat_map(|(_, log)| &log.calls);
     let end_ps = ends.map(|it| it.completed_ps.unwrap_or(it.scheduled_ps)).max().unwrap_or(0);
     let header = TraceHeader {
         origin: Origin::Recorded {
-            by: "PyTorch's profiler".to_owned(),
-            files: profiles.iter().map(|profile| profile.file_name.clone()).collect(),
+            by: words.by.to_owned(),
+            files: files.iter().map(|file| file.file_name.clone()).collect(),
         },
         world_size,
         groups,
@@ -82,41 +89,42 @@ pub fn calls_of(profiles: &[Profile]) -> Option<Calls> {
     Some(Calls { header, log, end_ps, notes })
 }
 
-/// The profiles by rank; of several of one rank the one with the most calls.
-fn one_a_rank<'a>(profiles: &'a [Profile], notes: &mut Vec<String>) -> Vec<&'a Profile> {
-    let mut sorted: Vec<&Profile> = profiles.iter().collect();
+/// The files by rank; of several of one rank the one with the most calls.
+fn one_a_rank<'a>(
+    files: &'a [RankCalls],
+    words: Words,
+    notes: &mut Vec<String>,
+) -> Vec<&'a RankCalls> {
+    let mut sorted: Vec<&RankCalls> = files.iter().collect();
     sorted.sort_by(|a, b| {
-        let order = |it: &Profile| (it.rank, std::cmp::Reverse(it.calls.len()));
+        let order = |it: &RankCalls| (it.rank, std::cmp::Reverse(it.calls.len()));
         order(a).cmp(&order(b)).then_with(|| a.file_name.cmp(&b.file_name))
     });
-    let mut kept: Vec<&Profile> = Vec::with_capacity(sorted.len());
-    for profile in sorted {
+    let mut kept: Vec<&RankCalls> = Vec::with_capacity(sorted.len());
+    for file in sorted {
         match kept.last() {
-            Some(last) if last.rank == profile.rank => notes.push(format!(
-                "{} and {} are both profiles of rank {}: the one with more calls, {}, is used.",
-                last.file_name, profile.file_name, profile.rank, last.file_name
+            Some(last) if last.rank == file.rank => notes.push(format!(
+                "{} and {} are both {} of rank {}: the one with more calls, {}, is used.",
+                last.file_name, file.file_name, words.files, file.rank, last.file_name
             )),
-            _ => kept.push(profile),
+            _ => kept.push(file),
         }
     }
     kept
 }
 
-fn groups(
-    profiles: &[&Profile],
-    world_size: u32,
-) -> (Vec<ProcessGroup>, BTreeMap<String, GroupId>) {
+fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap<String, GroupId>) {
     let mut seen: BTreeMap<&str, (&Group, BTreeSet<GlobalRank>)> = BTreeMap::new();
-    for profile in profiles {
-        for group in &profile.groups {
+    for file in files {
+        for group in &file.groups {
             let entry = seen.entry(&group.name).or_insert_with(|| (group, BTreeSet::new()));
             if entry.0.ranks.len() < group.ranks.len() {
                 entry.0 = group;
             }
-            entry.1.insert(profile.rank);
+            entry.1.insert(file.rank);
         }
     }
-    let backend = profiles.first().map_or(BackendName::Unknown, |profile| profile.backend);
+    let backend = files.first().map_or(BackendName::Unknown, |file| file.backend);
     let is_world = |group: &Group| group.desc == "default_pg" || group.name == "0";
     let mut groups: Vec<ProcessGroup> =
         ProcessGroup::world(world_size, backend).into_iter().collect();
@@ -147,23 +155,23 @@ enum Unnamed {
     Unknown,
 }
 
-fn unnamed(profiles: &[&Profile], several: bool, notes: &mut Vec<String>) -> Unnamed {
-    let unnamed = |profile: &&Profile| -> Vec<(String, Vec<Vec<u64>>)> {
-        let calls = profile.calls.iter().filter(|call| call.group.is_none() && !is_p2p(&call.op));
+fn unnamed(files: &[&RankCalls], several: bool, words: Words, notes: &mut Vec<String>) -> Unnamed {
+    let unnamed = |file: &&RankCalls| -> Vec<(String, Vec<Vec<u64>>)> {
+        let calls = file.calls.iter().filter(|call| call.group.is_none() && !is_p2p(&call.op));
         let sizes = |call: &Call| call.inputs.iter().map(|it| it.shape.clone()).collect();
         calls.map(|call| (call.op.clone(), sizes(call))).collect()
     };
-    let mut lists = profiles.iter().map(unnamed);
+    let mut lists = files.iter().map(unnamed);
     let first = lists.next().unwrap_or_default();
     if !several || lists.all(|list| list == first) {
         return Unnamed::World;
     }
-    notes.push(
-        "PyTorch's profiler does not say of which group gloo's calls are, the job has several \
-         groups, and its ranks call different things: the calls are shown, and not held against each \
-         other. Add the Flight Recorder dumps, which name the groups."
-            .to_owned(),
-    );
+    notes.push(format!(
+        "{} does not say of which group gloo's calls are, the job has several groups, and its ranks \
+         call different things: the calls are shown, and not held against each other. Add the Flight \
+         Recorder dumps, which name the groups.",
+        words.by
+    ));
     Unnamed::Unknown
 }
 
@@ -172,7 +180,7 @@ fn is_p2p(op: &str) -> bool {
 }
 
 fn rank_log(
-    profile: &Profile,
+    file: &RankCalls,
     ids: &BTreeMap<String, GroupId>,
     unnamed: Unnamed,
     epoch_ns: u64,
@@ -182,7 +190,7 @@ fn rank_log(
     let mut seqs: BTreeMap<(GroupId, bool), u64> = BTreeMap::new();
     let ps = |ns: u64| ns.saturating_sub(epoch_ns).saturating_mul(1000);
     // Calls of a coalesced batch share what they are recorded with: one stands for them.
-    for call in &profile.calls {
+    for call in &file.calls {
         let group = match &call.group {
             Some(name) => ids.get(name).copied().unwrap_or(GroupId::WORLD),
             None => GroupId::WORLD,
@@ -200,7 +208,7 @@ fn rank_log(
             tag: call.tag,
             inputs: call.inputs.clone(),
             outputs: call.outputs.clone(),
-            reduce_op: None,
+            reduce_op: call.reduce_op,
             root: call.root,
             stack: Arc::from([]),
         };
@@ -213,12 +221,18 @@ fn rank_log(
             }
         };
         // Without a device's records nothing tells when a call ended: that it was made is all.
-        let ran = call.ran_ns.or((!profile.on_device).then_some((call.made_ns, call.made_ns)));
+        let unseen = !file.on_device && call.unfinished.is_none();
+        let ran = call.ran_ns.or(unseen.then_some((call.made_ns, call.made_ns)));
         let made_ps = ps(call.made_ns);
         let started_ps = ran.map(|(from, _)| ps(from).max(made_ps));
+        let ran = ran.filter(|_| call.unfinished.is_none());
         log.calls.push(CallRecord {
             work: log.calls.len() as u32,
-            state: if ran.is_some() { CallState::Completed } else { CallState::Scheduled },
+            state: match (call.unfinished, ran) {
+                (Some(state), _) => state,
+                (None, Some(_)) => CallState::Completed,
+                (None, None) => CallState::Scheduled,
+            },
             seq,
             record_id: None,
             plan_op: None,
@@ -231,9 +245,9 @@ fn rank_log(
     log
 }
 
-/// Calls whose end was not recorded because the profile was over: where every profiled member made
+/// Calls whose end was not recorded because the file was over: where every filed member made
 /// the call, or one is seen to have ended it, or made a later one, it has ended.
-fn finish_windows(log: &mut CallLog) {
+fn finish_windows(log: &mut CallLog, files: &[&RankCalls]) {
     let mut rows: BTreeMap<(GroupId, u64), (usize, bool)> = BTreeMap::new();
     let mut last: BTreeMap<GroupId, u64> = BTreeMap::new();
     for (_, rank) in log.logs() {
@@ -249,16 +263,21 @@ fn finish_windows(log: &mut CallLog) {
             }
         }
     }
-    let profiled = |group: GroupId| -> usize {
+    let filed = |group: GroupId| -> usize {
         let members = log.groups.get(group.index()).map(ProcessGroup::ranks).unwrap_or_default();
         members
             .iter()
             .filter(|rank| log.ranks.get(rank.index()).is_some_and(Option::is_some))
             .count()
     };
-    let sizes: Vec<usize> = (0..log.groups.len() as u32).map(|at| profiled(GroupId(at))).collect();
-    for rank in log.ranks.iter_mut().flatten() {
-        for record in rank.calls.iter_mut().filter(|it| it.state != CallState::Completed) {
+    let sizes: Vec<usize> = (0..log.groups.len() as u32).map(|at| filed(GroupId(at))).collect();
+    for file in files {
+        let Some(Some(rank)) = log.ranks.get_mut(file.rank.index()) else { continue };
+        // The calls of a file are the rank's, in their order.
+        let open = rank.calls.iter_mut().zip(&file.calls).filter(|(record, call)| {
+            record.state != CallState::Completed && call.unfinished.is_none()
+        });
+        for (record, _) in open {
             let group = record.call.group;
             let ended = record.seq.is_none_or(|seq| {
                 let (made, ended) = rows.get(&(group, seq)).copied().unwrap_or_default();

@@ -1,0 +1,131 @@
+//! Execution traces as contributions.
+
+use super::error::ChakraError;
+use super::{json, nodes};
+use crate::job_calls::{JobCalls, Merged, Shows};
+use crate::problem::{FileProblem, MixedFiles, ProblemKind};
+use crate::rank_calls::{Calls, RankCalls, Words, join};
+use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
+use lockstep_core::group::BackendName;
+use lockstep_core::trace::rank_of_file_name;
+use lockstep_core::words::counted;
+
+/// Reads execution traces of Chakra and of PyTorch.
+#[derive(Debug)]
+pub struct ChakraReader;
+
+const NAME: &str = "chakra";
+
+/// True for a file that is one of Chakra's by its name, `job.3.et`, or by its first bytes.
+pub fn looks_like_et(file_name: &str, bytes: &[u8]) -> bool {
+    let named = file_name.rsplit_once('.').is_some_and(|(_, it)| it.eq_ignore_ascii_case("et"));
+    named || nodes::begins_with_nodes(bytes)
+}
+
+/// One rank's file.
+#[derive(Debug)]
+struct ExecutionTrace {
+    calls: RankCalls,
+    has_times: bool,
+}
+
+impl ExecutionTrace {
+    fn read(file: File<'_>) -> Result<ExecutionTrace, ChakraError> {
+        let rank = rank_of_file_name(file.name)
+            .map_err(|_| ChakraError::NoRank { file: file.name.to_owned() })?;
+        let contents = match json::is_one(file.bytes) {
+            true => json::read(file.name, file.bytes)?,
+            false => nodes::read(file.name, file.bytes)?,
+        };
+        let calls = RankCalls {
+            file_name: file.name.to_owned(),
+            rank,
+            world_size: RankCalls::world_size_of(rank, 0, &contents.groups),
+            backend: BackendName::Unknown,
+            groups: contents.groups,
+            calls: contents.calls,
+            on_device: contents.has_times,
+        };
+        Ok(ExecutionTrace { calls, has_times: contents.has_times })
+    }
+}
+
+impl Reader for ChakraReader {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn recognises(&self, file: File<'_>) -> bool {
+        json::is_one(file.bytes) || looks_like_et(file.name, file.bytes)
+    }
+
+    fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
+        let trace = ExecutionTrace::read(file).map_err(|error| FileProblem {
+            file_name: file.name.to_owned(),
+            kind: ProblemKind::Useless,
+            why: error.to_string(),
+        })?;
+        Ok(vec![Contribution::Calls(FileCalls::new(&ExecutionTraces, file.name, trace))])
+    }
+
+    fn calls(&self) -> Option<&'static dyn CallSource> {
+        Some(&ExecutionTraces)
+    }
+}
+
+/// The calls of execution traces.
+#[derive(Debug)]
+struct ExecutionTraces;
+
+impl CallSource for ExecutionTraces {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn shows(&self) -> Shows {
+        Shows::CallOrder
+    }
+
+    fn join(
+        &self,
+        files: Vec<FileCalls>,
+        _: &mut Vec<FileProblem>,
+    ) -> Result<Option<JobCalls>, MixedFiles> {
+        let traces = files.into_iter().filter_map(FileCalls::into_content::<ExecutionTrace>);
+        let (calls, timed): (Vec<RankCalls>, Vec<bool>) =
+            traces.map(|trace| (trace.calls, trace.has_times)).unzip();
+        let words = Words {
+            by: "an execution trace",
+            file: "an execution trace",
+            files: "execution traces",
+            missing: "nothing was recorded of the others",
+        };
+        let has_times = timed.iter().all(|timed| *timed);
+        Ok(join(&calls, words).map(|Calls { header, log, end_ps, mut notes }| {
+            if !has_times {
+                notes.push(
+                    "The execution traces hold no times: calls stand in the order that their \
+                     dependencies give, and when one ended is not known."
+                        .to_owned(),
+                );
+            }
+            JobCalls {
+                shows: if has_times { Shows::EndedCalls } else { Shows::CallOrder },
+                merged: Merged { header, log, end_ps },
+                notes,
+            }
+        }))
+    }
+
+    fn filled_in(&self, filled: &Filled) -> String {
+        format!(
+            "The execution traces tell of {}; {} of {} are in the other recording too, and they filled \
+             in the reduction of {} and the root of {}.",
+            counted(filled.of_calls, "call"),
+            filled.calls,
+            counted(filled.ranks, "rank"),
+            filled.reductions,
+            filled.roots
+        )
+    }
+}

@@ -1,0 +1,81 @@
+//! The operations of each rank's program as spans of time: for files that show work and calls side by side.
+
+use crate::call_words::op_line;
+use lockstep_core::plan::Action;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Trace, What};
+use std::collections::BTreeMap;
+
+/// A stretch of time, in picoseconds after the trace's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from_ps: u64,
+    /// `None` if it does not end in the trace.
+    pub(crate) to_ps: Option<u64>,
+}
+
+/// The times at which a rank's program, and its compute stream, was at its operations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RankOps {
+    /// By the operation's index.
+    pub(crate) in_process: BTreeMap<u32, Span>,
+    /// The same, of those that were put on the compute stream.
+    pub(crate) on_stream: BTreeMap<u32, Span>,
+}
+
+/// A computation or idle time of a rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Computation<'a> {
+    /// Its index in the rank's program.
+    pub(crate) op: u32,
+    pub(crate) name: &'a str,
+    pub(crate) line: Option<String>,
+    /// True if nothing is computed: a sleep.
+    pub(crate) idle: bool,
+    /// The time in which it was carried out: on the compute stream, where it was put on that.
+    pub(crate) span: Span,
+}
+
+/// The operations of every rank of which the trace tells some.
+pub(crate) fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
+    let mut ranks: BTreeMap<GlobalRank, RankOps> = BTreeMap::new();
+    for event in &trace.events {
+        let (op, on_stream, begins) = match event.what {
+            What::OpBegan { op } => (op, false, true),
+            What::OpEnded { op } => (op, false, false),
+            What::StreamBegan { op } => (op, true, true),
+            What::StreamEnded { op } => (op, true, false),
+            _ => continue,
+        };
+        let ops = ranks.entry(event.rank).or_default();
+        let spans = if on_stream { &mut ops.on_stream } else { &mut ops.in_process };
+        if begins {
+            spans.entry(op).or_insert(Span { from_ps: event.time_ps, to_ps: None });
+        } else if let Some(span) = spans.get_mut(&op) {
+            span.to_ps = Some(event.time_ps);
+        }
+    }
+    ranks
+}
+
+impl RankOps {
+    /// The computations of the rank, in the order of its program.
+    pub(crate) fn computations<'a>(
+        &'a self,
+        trace: &'a Trace,
+        rank: GlobalRank,
+    ) -> impl Iterator<Item = Computation<'a>> {
+        let plan = trace.header.plan.as_ref();
+        let program = plan.and_then(|plan| plan.program(rank));
+        self.in_process.iter().filter_map(move |(op, in_process)| {
+            let (name, idle) = match &program?.ops.get(*op as usize)?.action {
+                Action::Compute { name, .. } => (name.as_str(), false),
+                Action::Sleep { name, .. } => (name.as_str(), true),
+                _ => return None,
+            };
+            let span = self.on_stream.get(op).copied().unwrap_or(*in_process);
+            let line = plan.and_then(|plan| op_line(plan, rank, *op));
+            Some(Computation { op: *op, name, line, idle, span })
+        })
+    }
+}

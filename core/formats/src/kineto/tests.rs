@@ -1,0 +1,96 @@
+//! Profiles that are written, read again.
+
+use super::{KinetoWriter, Profile, calls_of};
+use crate::flight_recorder::public_name;
+use lockstep_core::trace::{CallLog, TensorShape, Trace};
+use std::path::Path;
+
+fn trace(name: &str) -> Trace {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/export");
+    Trace::read(&std::fs::read(folder.join(name)).unwrap()).unwrap()
+}
+
+fn files(trace: &Trace) -> Vec<(String, String)> {
+    let writer = KinetoWriter::new(trace);
+    let file = |rank| {
+        let mut bytes = Vec::new();
+        writer.write(rank, &mut bytes).unwrap();
+        (KinetoWriter::file_name(rank), String::from_utf8(bytes).unwrap())
+    };
+    writer.ranks().map(file).collect()
+}
+
+/// Every call, with times in nanoseconds since the first one was made.
+fn told(log: &CallLog) -> Vec<String> {
+    let mut told = Vec::new();
+    let made =
+        log.logs().flat_map(|(_, own)| own.calls.iter().map(|call| call.scheduled_ps / 1000));
+    let first_ns = made.min().unwrap();
+    let ns = |ps: Option<u64>| ps.map(|ps| ps / 1000 - first_ns);
+    for (rank, own) in log.logs() {
+        for record in &own.calls {
+            let call = &record.call;
+            let numel = |of: &[TensorShape]| -> Vec<(u64, &str)> {
+                of.iter().map(|tensor| (tensor.numel(), tensor.dtype.name())).collect()
+            };
+            // A profile has no time of a call that did not end, but for when it was made.
+            let ended = record.completed_ps.and(record.started_ps);
+            told.push(format!(
+                "{rank}: {} {} #{:?} to {:?} root {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+                public_name(&call.op),
+                log.groups[call.group.index()].label(),
+                record.seq,
+                call.peer,
+                call.root,
+                numel(&call.inputs),
+                numel(&call.outputs),
+                record.state,
+                ns(Some(record.scheduled_ps)),
+                ns(ended),
+                ns(record.completed_ps),
+            ));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_trace_comes_back_as_the_same_calls() {
+    for name in ["healthy.lks", "hang.lks"] {
+        let trace = trace(name);
+        let read = files(&trace)
+            .iter()
+            .map(|(name, text)| Profile::read(name, text.as_bytes()).unwrap())
+            .collect();
+        let calls = calls_of(read).unwrap();
+        assert_eq!(told(&calls.log), told(&CallLog::of(&trace)), "{name}");
+        for (read, before) in calls.log.groups.iter().zip(&trace.header.groups) {
+            assert_eq!((read.label(), read.ranks()), (before.label(), before.ranks()));
+        }
+    }
+}
+
+/// HolisticTraceAnalysis finds the rank by this expression, and kernels by stream and name.
+#[test]
+fn tools_find_rank_and_kernels() {
+    let trace = trace("healthy.lks");
+    for (rank, (name, text)) in files(&trace).into_iter().enumerate() {
+        assert_eq!(name, format!("rank-{rank}.pt.trace.json"));
+        let line = text.lines().find(|line| line.contains("\"rank\": ")).unwrap();
+        assert!(line.contains(&format!("\"rank\": {rank},")), "{line}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["distributedInfo"]["rank"], rank);
+        let events = json["traceEvents"].as_array().unwrap();
+        let kernels = events.iter().filter(|event| event["cat"] == "kernel");
+        let (calls, computations): (Vec<&serde_json::Value>, Vec<&serde_json::Value>) = kernels
+            .partition(|kernel| kernel["name"].as_str().unwrap().starts_with("ncclDevKernel_"));
+        let own = CallLog::of(&trace);
+        assert_eq!(calls.len(), own.ranks[rank].as_ref().unwrap().calls.len());
+        // Three a step, two steps.
+        assert_eq!(computations.len(), 6);
+        assert!(computations.iter().all(|kernel| kernel["args"]["stream"] == 7));
+        assert!(calls.iter().all(|kernel| kernel["args"]["stream"].as_u64() >= Some(20)));
+        let forward = computations.iter().find(|it| it["name"] == "forward").unwrap();
+        assert!((799.0..801.0).contains(&forward["dur"].as_f64().unwrap()), "{forward}");
+    }
+}

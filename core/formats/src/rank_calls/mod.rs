@@ -1,0 +1,43 @@
+//! The calls of one rank as a file of that rank tells them, and a job's joined.
+//!
+//! Profiles and execution traces are files of this kind: each holds one rank's calls in order, with groups by
+//! name, and nothing of the other ranks.
+
+mod call;
+mod job;
+
+pub(crate) use call::{Call, Group, MAX_CALLS};
+pub use job::Calls;
+pub(crate) use job::{Words, join};
+
+use lockstep_core::group::BackendName;
+use lockstep_core::rank::GlobalRank;
+
+/// A larger world is a damaged number.
+pub(crate) const MAX_TOLD: u32 = 1 << 17;
+
+/// One rank's calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RankCalls {
+    /// The file's name.
+    pub(crate) file_name: String,
+    /// Whose they are.
+    pub(crate) rank: GlobalRank,
+    /// The size of the job, as far as the file says.
+    pub(crate) world_size: u32,
+    pub(crate) backend: BackendName,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) calls: Vec<Call>,
+    /// True if calls end when the device has carried them out, by the device's own clock.
+    pub(crate) on_device: bool,
+}
+
+impl RankCalls {
+    /// The size of the world: what files say, as far as it is no damaged number, and the ranks that are named.
+    pub(crate) fn world_size_of(rank: GlobalRank, said: u32, groups: &[Group]) -> u32 {
+        let ranks = groups.iter().flat_map(|group| &group.ranks);
+        let listed = ranks.map(|rank| rank.0.saturating_add(1));
+        let told = listed.chain([said]).filter(|size| *size <= MAX_TOLD).max().unwrap_or(0);
+        told.max(rank.0.saturating_add(1)).min(lockstep_core::rank::MAX_WORLD_SIZE)
+    }
+}
