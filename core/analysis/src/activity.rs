@@ -1,9 +1,8 @@
 //! What every rank did: its calls and, where they are known, its computations.
 
 use lockstep_core::group::ProcessGroup;
-use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, Called, Trace, What};
+use lockstep_core::trace::{CallLog, CallRecord, Called, Trace, rank_ops};
 use std::sync::Arc;
 
 /// What the ranks of a job did, with times in picoseconds after the start of the trace.
@@ -73,42 +72,20 @@ impl Activity {
     pub fn of_trace(trace: &Trace) -> Activity {
         let log = CallLog::of(trace);
         let mut activity = Activity::of_calls(&log);
-        let Some(plan) = &trace.header.plan else { return activity };
-        activity.knows_computations = true;
-        let mut open: Vec<Vec<(u32, u64, bool)>> = vec![Vec::new(); activity.ranks.len()];
-        for event in &trace.events {
-            let time_ps = event.time_ps;
-            let (Some(open), Some(own)) =
-                (open.get_mut(event.rank.index()), activity.ranks.get_mut(event.rank.index()))
-            else {
-                continue;
-            };
-            match event.what {
-                What::OpBegan { op } => open.push((op, time_ps, false)),
-                What::StreamBegan { op } => open.push((op, time_ps, true)),
-                What::OpEnded { op } | What::StreamEnded { op } => {
-                    let on_stream = matches!(event.what, What::StreamEnded { .. });
-                    let at = open.iter().position(|one| (one.0, one.2) == (op, on_stream));
-                    let Some((_, from_ps, _)) = at.map(|at| open.swap_remove(at)) else { continue };
-                    let program = plan.program(event.rank);
-                    let of = program.and_then(|program| program.ops.get(op as usize));
-                    let (name, is_pause) = match of.map(|op| &op.action) {
-                        Some(Action::Compute { name, .. }) => (name, false),
-                        Some(Action::Sleep { name, .. }) => (name, true),
-                        _ => continue,
-                    };
-                    if time_ps > from_ps {
-                        own.computations.push(Computation {
-                            from_ps,
-                            to_ps: time_ps,
-                            name: name.as_str().into(),
-                            is_pause,
-                            op: Some(op),
-                        });
-                    }
-                }
-                _ => {}
-            }
+        activity.knows_computations = trace.header.plan.is_some();
+        for (rank, ops) in rank_ops(trace) {
+            let Some(own) = activity.ranks.get_mut(rank.index()) else { continue };
+            let known = ops.computations(trace, rank).filter_map(|one| {
+                let to_ps = one.span.to_ps.filter(|to_ps| *to_ps > one.span.from_ps)?;
+                Some(Computation {
+                    from_ps: one.span.from_ps,
+                    to_ps,
+                    name: one.name.into(),
+                    is_pause: one.idle,
+                    op: Some(one.op),
+                })
+            });
+            own.computations.extend(known);
         }
         for own in &mut activity.ranks {
             own.computations.sort_by_key(|one| (one.from_ps, one.to_ps));

@@ -1,5 +1,7 @@
 //! Analyses of simulated jobs, held against what the simulator says of changed ones.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use lockstep_analysis::{Activity, Analysis, Cause};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;

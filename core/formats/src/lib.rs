@@ -10,7 +10,6 @@
 pub mod archive;
 mod call_words;
 pub mod chakra;
-mod computations;
 mod file_names;
 pub mod flight_recorder;
 pub mod frames;

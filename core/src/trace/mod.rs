@@ -9,6 +9,7 @@
 
 mod binary;
 mod calls;
+mod computations;
 mod json;
 mod plan_call;
 mod rank_name;
@@ -17,6 +18,7 @@ mod signature;
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
 pub use calls::period;
 pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState};
+pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
 pub use signature::{CallSignature, Difference, calls_differ, numel};
 

@@ -10,12 +10,11 @@ use super::schema::{
     Attribute, AttributeValue, COMM_TYPES, GlobalMetadata, IoInfo, Node, NodeType,
 };
 use crate::call_words::{bytes_of, dtype_of, line_of, numel_of, payload, state_name};
-use crate::computations::{Computation, RankOps, rank_ops};
 use crate::flight_recorder::public_name;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Trace};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Computation, RankOps, Trace, rank_ops};
 use prost::Message;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,13 +4,14 @@
 //! a kernel on the compute stream. Both are there whatever backend the trace is of, since tools look for kernels.
 
 use crate::call_words::{dtype_of, line_of, numel_of, state_name};
-use crate::computations::{Computation, RankOps, rank_ops};
 use crate::flight_recorder::public_name;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Origin, Trace};
+use lockstep_core::trace::{
+    CallLog, CallRecord, CallState, Computation, Origin, RankOps, Trace, rank_ops,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,43 +1,45 @@
-//! The operations of each rank's program as spans of time: for files that show work and calls side by side.
+//! The operations of each rank's program as spans of time: for whatever shows work and calls side by side.
 
-use crate::call_words::op_line;
-use lockstep_core::plan::Action;
-use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Trace, What};
+use super::{Trace, What};
+use crate::plan::Action;
+use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
 /// A stretch of time, in picoseconds after the trace's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) from_ps: u64,
+pub struct Span {
+    /// When it begins.
+    pub from_ps: u64,
     /// `None` if it does not end in the trace.
-    pub(crate) to_ps: Option<u64>,
+    pub to_ps: Option<u64>,
 }
 
 /// The times at which a rank's program, and its compute stream, was at its operations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RankOps {
+pub struct RankOps {
     /// By the operation's index.
-    pub(crate) in_process: BTreeMap<u32, Span>,
+    pub in_process: BTreeMap<u32, Span>,
     /// The same, of those that were put on the compute stream.
-    pub(crate) on_stream: BTreeMap<u32, Span>,
+    pub on_stream: BTreeMap<u32, Span>,
 }
 
 /// A computation or idle time of a rank.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Computation<'a> {
+pub struct Computation<'a> {
     /// Its index in the rank's program.
-    pub(crate) op: u32,
-    pub(crate) name: &'a str,
-    pub(crate) line: Option<String>,
+    pub op: u32,
+    /// What people call it: `forward`.
+    pub name: &'a str,
+    /// Its source line, `train.py:88`, if the plan has one.
+    pub line: Option<String>,
     /// True if nothing is computed: a sleep.
-    pub(crate) idle: bool,
+    pub idle: bool,
     /// The time in which it was carried out: on the compute stream, where it was put on that.
-    pub(crate) span: Span,
+    pub span: Span,
 }
 
 /// The operations of every rank of which the trace tells some.
-pub(crate) fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
+pub fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
     let mut ranks: BTreeMap<GlobalRank, RankOps> = BTreeMap::new();
     for event in &trace.events {
         let (op, on_stream, begins) = match event.what {
@@ -60,7 +62,7 @@ pub(crate) fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
 
 impl RankOps {
     /// The computations of the rank, in the order of its program.
-    pub(crate) fn computations<'a>(
+    pub fn computations<'a>(
         &'a self,
         trace: &'a Trace,
         rank: GlobalRank,
@@ -74,7 +76,8 @@ impl RankOps {
                 _ => return None,
             };
             let span = self.on_stream.get(op).copied().unwrap_or(*in_process);
-            let line = plan.and_then(|plan| op_line(plan, rank, *op));
+            let at = program?.ops.get(*op as usize)?.at;
+            let line = plan.zip(at).map(|(plan, at)| plan.describe_line(at));
             Some(Computation { op: *op, name, line, idle, span })
         })
     }
