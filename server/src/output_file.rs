@@ -31,6 +31,8 @@ pub(crate) enum FileKind {
     Goal,
     /// MSCCL's XML.
     Msccl,
+    /// A cluster's TOML.
+    Cluster,
 }
 
 impl FileKind {
@@ -42,6 +44,7 @@ impl FileKind {
             FileKind::Report => "report of lockstep",
             FileKind::Goal => "GOAL file",
             FileKind::Msccl => "MSCCL file",
+            FileKind::Cluster => "cluster file",
         }
     }
 
@@ -59,6 +62,10 @@ impl FileKind {
             FileKind::Report => text.starts_with(REPORT_MARK),
             FileKind::Goal => text.starts_with("num_ranks"),
             FileKind::Msccl => text.trim_start().starts_with("<algo"),
+            FileKind::Cluster => {
+                let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+                has("card = ") && has("gpus_per_node = ")
+            }
         }
     }
 }

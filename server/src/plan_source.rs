@@ -1,12 +1,14 @@
 //! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
+mod cluster;
 mod faults;
 mod links;
 mod options;
 mod recorded;
 mod said;
 
+pub(crate) use cluster::{ClusterOptions, cluster_of};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;

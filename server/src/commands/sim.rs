@@ -118,10 +118,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
     let config = SimConfig {
-        topology: arguments.links.topology(&plan)?,
         record_messages: !arguments.no_messages,
         max_events: arguments.max_events,
-        ..SimConfig::default()
+        ..arguments.links.config(&plan)?
     };
     let simulated = simulate(&plan, &config);
     said.tell(simulated.as_ref().ok());
@@ -145,7 +144,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         true => as_json(&trace, &report, slow, detail)?,
         false => {
             let detail = detail.map(|lines| detail_text(lines.as_deref())).unwrap_or_default();
-            as_text(&plan.name, &trace, &report, slow, &config.topology) + &detail
+            as_text(&plan.name, &trace, &report, slow, &config) + &detail
         }
     };
     terminal::text(&text)?;
@@ -184,11 +183,13 @@ fn as_text(
     trace: &Trace,
     report: &Report,
     slow: Option<u64>,
-    topology: &Topology,
+    config: &SimConfig,
 ) -> String {
-    let on = match topology {
-        Topology::Nodes { .. } | Topology::SharedMemory(_) => format!(", {topology}"),
-        Topology::Uniform(_) => String::new(),
+    let topology = &config.topology;
+    let on = match (&config.call_times, topology) {
+        (Some(times), _) => format!(" of {}", times.machine),
+        (None, Topology::Nodes { .. } | Topology::SharedMemory(_)) => format!(", {topology}"),
+        (None, Topology::Uniform(_)) => String::new(),
     };
     let mut text = format!(
         "{name}\nsimulated on {}{on}, in virtual time: {}\n",
