@@ -56,7 +56,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lockstep-lessons", &[]),
     (
         "lockstep-web-ui",
-        &["core", "torch", "formats", "diagnosis", "scenarios", "sim", "replay", "lessons"],
+        &[
+            "core",
+            "torch",
+            "formats",
+            "diagnosis",
+            "scenarios",
+            "sim",
+            "clusters",
+            "replay",
+            "lessons",
+        ],
     ),
     ("lockstep-web-program", &["scenarios", "program"]),
 ];
