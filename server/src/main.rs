@@ -94,6 +94,8 @@ enum Command {
         before_help = "Example: lockstep time all_reduce --cluster h100x8 --nodes 2 --bytes 8,64K,1M,1G"
     )]
     Time(commands::time::Arguments),
+    #[command(before_help = "Example: lockstep cluster import topo.xml -o mine.toml")]
+    Cluster(commands::cluster::Arguments),
     /// Check the nccl backend on this machine's GPUs, and write a report
     #[command(before_help = "Example: lockstep gpu-check -o report")]
     GpuCheck(commands::gpu_check::Arguments),
@@ -141,6 +143,7 @@ fn main() -> ExitCode {
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
         Some(Command::Time(arguments)) => commands::time::run(&arguments),
+        Some(Command::Cluster(arguments)) => commands::cluster::run(arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Explain(arguments)) => commands::explain::run(&arguments),
         Some(Command::Data(arguments)) => commands::data::run(arguments),

@@ -40,6 +40,8 @@ pub(crate) enum FileKind {
     Chakra,
     /// The groups beside execution traces.
     CommGroups,
+    /// A cluster's TOML.
+    Cluster,
 }
 
 impl FileKind {
@@ -55,6 +57,7 @@ impl FileKind {
             FileKind::Kineto => "profile that lockstep wrote",
             FileKind::Chakra => "execution trace that lockstep wrote",
             FileKind::CommGroups => "list of groups that lockstep wrote",
+            FileKind::Cluster => "cluster file",
         }
     }
 
@@ -76,6 +79,10 @@ impl FileKind {
             FileKind::Kineto => bytes.starts_with(kineto::BEGINNING),
             FileKind::Chakra => chakra::is_written_by_lockstep(bytes),
             FileKind::CommGroups => text.starts_with("{\n  \"0\": ["),
+            FileKind::Cluster => {
+                let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+                has("card = ") && has("gpus_per_node = ")
+            }
         }
     }
 }

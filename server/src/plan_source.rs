@@ -1,12 +1,14 @@
 //! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
+mod cluster;
 mod faults;
 mod links;
 mod options;
 mod recorded;
 mod said;
 
+pub(crate) use cluster::{ClusterOptions, cluster_of};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
@@ -26,8 +28,8 @@ use lockstep_scenarios::{torch_call, torch_calls};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Plan files past this are refused: the largest that make sense have a few megabytes.
-const MAX_PLAN_BYTES: u64 = 256 << 20;
+/// Plan files past this are refused: those of recordings of a thousand ranks have hundreds of megabytes.
+const MAX_PLAN_BYTES: u64 = 1 << 30;
 
 /// The first bytes of a file, this many, tell its kind.
 const HEAD_BYTES: u64 = 4 << 10;

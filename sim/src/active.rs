@@ -3,6 +3,7 @@
 use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::Cargo;
+use crate::timed::Timed;
 use lockstep_core::plan::{Signature, TensorId};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::{self, ReduceOp};
@@ -40,6 +41,8 @@ pub(crate) struct Active {
     pub(crate) done: bool,
     /// It is carried out as a whole (`whole`), not message by message.
     pub(crate) whole: bool,
+    /// What it takes as a whole, if that is known: then its messages take no time.
+    pub(crate) timed: Option<Timed>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) marks: Option<Arc<Marks>>,
 }

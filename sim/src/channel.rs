@@ -14,8 +14,10 @@ use crate::engine::{Due, Engine, Rank, Work};
 use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::Message;
+use crate::network::Passage;
 use crate::record::Recorder;
 use crate::shared_memory::Touch;
+use crate::timed::Timed;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -98,6 +100,8 @@ impl Engine {
             }
             if active.step < steps {
                 self.begin_step(index, recorder);
+            } else if self.wait_for_time(index) {
+                return;
             } else {
                 self.finish_call(index, recorder);
             }
@@ -141,6 +145,9 @@ impl Engine {
         };
         let memory = &mut self.ranks[rank.index()].memory;
         let scaled_input = premultiplied(&signature, memory, *input, *output);
+        let timed = self.time_of(call).filter(|_| steps > 0);
+        let has_marks = self.whole.is_none() && self.meetings.is_none();
+        let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work,
             seq,
@@ -155,10 +162,11 @@ impl Engine {
             left: 0,
             done: false,
             whole: false,
+            timed,
             scratch,
-            marks: match self.whole {
-                Some(_) => None,
-                None => Marks::new(&signature, me).map(Arc::new),
+            marks: match has_marks {
+                true => Marks::new(&signature, me).map(Arc::new),
+                false => None,
             },
             touched: 0,
             lending_steps: 0,
@@ -174,7 +182,7 @@ impl Engine {
         }
         recorder.record(self.now, rank, || What::Started { work });
         let begun = self.network.begin_call(self.now, rank);
-        if steps > 0 && !self.begin_whole(index) {
+        if steps > 0 && !self.begin_whole(index) && !self.begin_timed(index) {
             self.begin_step(index, recorder);
             if let Some(active) = self.channels[index as usize].active.as_mut() {
                 active.left = active.left.max(begun.unwrap_or(0));
@@ -189,7 +197,7 @@ impl Engine {
         let Some(first) = waiting.min_by_key(|message| message.seq) else {
             return false;
         };
-        let (seq, signature_number) = (first.seq, first.signature);
+        let (seq, signature_number, channel_group) = (first.seq, first.signature, channel.group);
         let called = self.signatures.iter().find(|(_, number)| **number == signature_number);
         let Some((signature, _)) = called else {
             return false;
@@ -198,6 +206,8 @@ impl Engine {
         let layout = Layout::new(schedule.clone(), signature.count, dtype.size_bytes());
         let scratch = layout.grid(channel.me, Buffer::Scratch);
         let bytes = scratch.elements.saturating_mul(dtype.size_bytes());
+        let timed = self.is_timed(channel_group, seq, signature_number);
+        let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work: 0,
             seq,
@@ -215,6 +225,7 @@ impl Engine {
             left: 0,
             done: false,
             whole: false,
+            timed: timed.then_some(Timed::Until(0)),
             scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
             marks: Marks::new(signature, channel.me).map(Arc::new),
             grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
@@ -295,6 +306,7 @@ impl Engine {
                     let bytes = range.end - range.start;
                     let by_switch = is_switch || to_rank.0 >= self.plan.world_size;
                     let passage = match by_switch {
+                        _ if active.timed.is_some() => Passage::at_once(self.now),
                         true => {
                             self.network.send_by_switch(self.now, rank, to_rank, bytes, in_node)
                         }
@@ -320,7 +332,7 @@ impl Engine {
                         paths.sent(index, message, &passage, bytes);
                     }
                     recorder.sent_in(step, self.now);
-                    if is_switch {
+                    if is_switch || active.timed.is_some() {
                         continue;
                     }
                     recorder.message(self.now, rank, || What::Sent {
@@ -441,7 +453,7 @@ impl Engine {
             }
             _ => return true,
         };
-        if channel.is_switch {
+        if channel.is_switch || active.timed.is_some() {
             return true;
         }
         let peer = self.prepared.participant(&self.plan, group, message.from);

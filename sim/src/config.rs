@@ -2,13 +2,16 @@
 
 use crate::choice::Order;
 use crate::topology::Topology;
-use lockstep_core::plan::PlanError;
+use lockstep_core::plan::{CallTimes, PlanError};
+use std::sync::Arc;
 
 /// How a plan is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimConfig {
     /// What messages cost.
     pub topology: Topology,
+    /// Times of calls as a whole; a call that is not among them is carried out by messages.
+    pub call_times: Option<Arc<CallTimes>>,
     /// The seed of whatever is random; nothing is yet, but traces name it.
     pub seed: u64,
     /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
@@ -29,6 +32,7 @@ impl Default for SimConfig {
     fn default() -> SimConfig {
         SimConfig {
             topology: Topology::default(),
+            call_times: None,
             seed: 0,
             max_value_bytes: 64 << 20,
             record_messages: true,

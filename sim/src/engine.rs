@@ -16,9 +16,10 @@ use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
 use crate::stream::ComputeStream;
+use crate::timed::Meetings;
 use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Plan, STOPPED, Signature, TensorId};
+use lockstep_core::plan::{CallTimes, Plan, STOPPED, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +35,7 @@ pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
     let plan = Arc::new(plan.clone());
     let mut engine = Engine::new(Arc::clone(&plan), config);
     if config.order.is_none() {
-        engine.take_rings_whole(config);
+        engine.take_calls_whole(config);
     }
     let mut recorder = Recorder::new(config);
     while engine.advance(&mut recorder) {
@@ -66,6 +67,8 @@ pub(crate) enum Due {
     Stream(GlobalRank),
     /// A ring that was worked out as a whole is done on this channel.
     Whole(u32),
+    /// The time of a call is over on this channel.
+    Timed(u32),
 }
 
 /// What an event has woken.
@@ -168,6 +171,10 @@ pub(crate) struct Engine {
     pub(crate) transfers: Vec<Transfer>,
     /// Rings that are carried out as a whole, where that is possible.
     pub(crate) whole: Option<Whole>,
+    /// Times of calls as a whole, if they are known.
+    pub(crate) call_times: Option<Arc<CallTimes>>,
+    /// Calls that need no messages, where there can be such.
+    pub(crate) meetings: Option<Meetings>,
     /// What led to what, if somebody wants to know.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
@@ -238,6 +245,8 @@ impl Engine {
             posts: 0,
             transfers: Vec::new(),
             whole: None,
+            call_times: config.call_times.clone(),
+            meetings: None,
             paths: None,
             deadlines: Vec::new(),
             choosing: config.order.as_ref().map(|order| Choosing::new(order, world)),
@@ -249,8 +258,12 @@ impl Engine {
         }
     }
 
-    /// Works rings out as a whole from now on, where nothing speaks against it.
-    pub(crate) fn take_rings_whole(&mut self, config: &SimConfig) {
+    /// Works calls out as a whole from now on, where nothing speaks against it.
+    pub(crate) fn take_calls_whole(&mut self, config: &SimConfig) {
+        if self.call_times.is_some() {
+            self.meetings = Meetings::new(&self.prepared);
+            return;
+        }
         self.whole = Whole::new(&self.plan, &self.prepared, config);
         if self.whole.is_some() {
             self.network.watch_order();
@@ -261,7 +274,10 @@ impl Engine {
         TraceHeader {
             origin: Origin::Simulated {
                 version: env!("CARGO_PKG_VERSION").into(),
-                topology: config.topology.to_string(),
+                topology: match &config.call_times {
+                    Some(times) => times.machine.clone(),
+                    None => config.topology.to_string(),
+                },
                 seed: config.seed,
             },
             world_size: self.plan.world_size,
@@ -377,9 +393,11 @@ impl Engine {
             match due {
                 Due::Message(message) => paths.message_came(self.now, message),
                 Due::Sent(channel) => paths.sends_left(self.now, channel),
-                Due::Rank(_) | Due::Transfer(_) | Due::Stream(_) | Due::Whole(_) => {
-                    paths.other(self.now);
-                }
+                Due::Rank(_)
+                | Due::Transfer(_)
+                | Due::Stream(_)
+                | Due::Whole(_)
+                | Due::Timed(_) => paths.other(self.now),
             }
         }
         match due {
@@ -396,6 +414,10 @@ impl Engine {
             Due::Stream(rank) => self.end_stream_item(rank, recorder),
             Due::Whole(channel) => {
                 self.finish_whole(channel);
+                self.woken.push_back(Woken::Channel(channel));
+            }
+            Due::Timed(channel) => {
+                self.end_time(channel);
                 self.woken.push_back(Woken::Channel(channel));
             }
         }

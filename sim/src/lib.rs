@@ -9,7 +9,7 @@
 //! the ranks' programs, `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
 //! at messages. `shared_memory` is what ranks of one machine share, `lending` what they read of each other, and [`calibrate`] finds its
-//! parameters from measured times. [`cost`] says what a plan takes, [`path`] what that time is made of.
+//! parameters from measured times. `timed` lets calls take the times that a model of a machine gives them. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
 pub mod calibrate;
@@ -39,6 +39,7 @@ pub mod session;
 pub mod shared_memory;
 pub mod stops;
 mod stream;
+mod timed;
 pub mod topology;
 pub mod training;
 pub mod view;

@@ -4,6 +4,7 @@
 
 use crate::shared_memory::{Cores, Touch};
 use crate::topology::{Link, Topology};
+use lockstep_core::plan::TransferTime;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 
@@ -58,6 +59,20 @@ pub(crate) struct Passage {
 }
 
 impl Passage {
+    /// A message that takes no time, since its call's time is known as a whole.
+    pub(crate) fn at_once(now: u64) -> Passage {
+        let (across, by_switch) = (false, false);
+        Passage {
+            departs: now,
+            left: now,
+            arrives: now,
+            ready: now,
+            latency_ps: 0,
+            across,
+            by_switch,
+        }
+    }
+
     /// How long its sender's port was busy with others.
     pub(crate) fn waits_to_leave(&self) -> u64 {
         self.departs - self.ready
@@ -162,7 +177,19 @@ impl Network {
         }
         let (link, across) = (self.topology.link(from, to), self.topology.is_across(from, to));
         self.watch(from, to, now);
-        self.pass(now, link, bytes, Some(from), Some(to), across)
+        self.pass(now, times(link, bytes), Some(from), Some(to), across)
+    }
+
+    /// A message whose times are known: they occupy both ports as any message's do.
+    pub(crate) fn send_timed(
+        &mut self,
+        now: u64,
+        from: GlobalRank,
+        to: GlobalRank,
+        takes: TransferTime,
+    ) -> Passage {
+        let across = self.topology.is_across(from, to);
+        self.pass(now, (takes.latency_ps, takes.transmit_ps), Some(from), Some(to), across)
     }
 
     /// The same for a tensor that nobody but the network receives.
@@ -227,26 +254,24 @@ impl Network {
         let link = self.topology.hop_by_switch(in_node);
         let across = self.topology.ranks_per_node() > 0 && !in_node;
         match from < to {
-            true => self.pass(now, link, bytes, Some(from), None, across),
-            false => self.pass(now, link, bytes, None, Some(to), across),
+            true => self.pass(now, times(link, bytes), Some(from), None, across),
+            false => self.pass(now, times(link, bytes), None, Some(to), across),
         }
     }
 
     fn pass(
         &mut self,
         now: u64,
-        link: Link,
-        bytes: u64,
+        (latency_ps, transmit): (u64, u64),
         sends: Option<GlobalRank>,
         receives: Option<GlobalRank>,
         across: bool,
     ) -> Passage {
-        let transmit = link.transmit_ps(bytes);
         let sends_until = sends.map_or(0, |port| self.ports[port.index()].sends_until);
         let receives_until = receives.map_or(0, |port| self.ports[port.index()].receives_until);
         let departs = now.max(sends_until);
         let left = departs.saturating_add(transmit);
-        let reaches = departs.saturating_add(link.latency_ps);
+        let reaches = departs.saturating_add(latency_ps);
         let arrives = reaches.max(receives_until).saturating_add(transmit);
         if let Some(port) = sends {
             self.ports[port.index()].sends_until = left;
@@ -255,9 +280,13 @@ impl Network {
             self.ports[port.index()].receives_until = arrives;
         }
         let by_switch = sends.is_none() || receives.is_none();
-        let latency_ps = link.latency_ps;
         Passage { departs, left, arrives, ready: now, latency_ps, across, by_switch }
     }
+}
+
+/// Latency of a link, and how long a message occupies it, in picoseconds.
+fn times(link: Link, bytes: u64) -> (u64, u64) {
+    (link.latency_ps, link.transmit_ps(bytes))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::choice::Choice;
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Call, Plan, TensorId};
+use lockstep_core::plan::{Call, Plan, TensorId, TimedTransfer};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
 use lockstep_torch::c10d::STORE_TENSOR;
@@ -227,7 +227,12 @@ impl Engine {
             None => posted.receives.pop_front(),
         };
         let bytes = self.plan.tensor(send.tensor).map_or(0, |tensor| tensor.bytes());
-        let passage = self.network.send_tensor(self.now, from, to, bytes);
+        let transfer = TimedTransfer { group, from, to, bytes };
+        let takes = self.call_times.as_ref().and_then(|times| times.transfer(&transfer));
+        let passage = match takes {
+            Some(takes) => self.network.send_timed(self.now, from, to, takes),
+            None => self.network.send_tensor(self.now, from, to, bytes),
+        };
         let departs = passage.departs;
         self.transfers.push(Transfer { pair, send, receive, bytes, departs });
         self.queue.push(passage.arrives, Due::Transfer(self.transfers.len() as u32 - 1));

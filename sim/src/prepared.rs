@@ -2,7 +2,7 @@
 //! tensors its programs use.
 
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Call, Plan, Program, TensorId};
+use lockstep_core::plan::{Action, Call, Plan, Program, SignalKind, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 
 /// Tables over a plan that never change while it runs.
@@ -22,6 +22,8 @@ pub(crate) struct Prepared {
     pub(crate) values: bool,
     /// Per rank, whether it has a device: it is a member of a group that NCCL carries out.
     pub(crate) on_device: Vec<bool>,
+    /// Whether a rank ends or is stopped for good: it may leave a call half done.
+    pub(crate) half_done: bool,
     /// Per group, whether its calls are put on a stream.
     nccl: Vec<bool>,
 }
@@ -58,7 +60,22 @@ impl Prepared {
                 }
             }
         }
-        Prepared { channel_base, switches, switch_base, channels, used, values, on_device, nccl }
+        let mut ops = plan.programs.iter().flat_map(|program| &program.ops);
+        let half_done = ops.any(|op| {
+            let stops = matches!(op.action, Action::Signal(SignalKind::Stop { for_ms: None }));
+            op.action.ends_by().is_some() || stops
+        });
+        Prepared {
+            channel_base,
+            switches,
+            switch_base,
+            channels,
+            used,
+            values,
+            on_device,
+            half_done,
+            nccl,
+        }
     }
 
     /// Whether calls are put on the rank's streams; calls made together are all of one backend,

@@ -78,7 +78,7 @@ impl Engine {
     fn begin_op(&mut self, rank: GlobalRank, index: u32, op: &Op, recorder: &mut Recorder) {
         match &op.action {
             Action::Compute { duration_ns, .. } if self.ranks[rank.index()].stream.is_some() => {
-                let duration_ps = duration_ns.saturating_mul(1000);
+                let duration_ps = self.computing_ps(rank, duration_ns.saturating_mul(1000));
                 self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
                 self.end_at_once(rank, recorder);
             }
@@ -89,7 +89,12 @@ impl Engine {
             | Action::Sleep { .. }
             | Action::Signal(SignalKind::Stop { .. }) => {
                 let duration_ns = op.action.duration_ns().unwrap_or_default();
-                let over = self.now.saturating_add(duration_ns.saturating_mul(1000));
+                let usual = duration_ns.saturating_mul(1000);
+                let takes = match op.action {
+                    Action::Compute { .. } => self.computing_ps(rank, usual),
+                    _ => usual,
+                };
+                let over = self.now.saturating_add(takes);
                 self.ranks[rank.index()].doing = Doing::Busy;
                 self.queue.push(over, Due::Rank(rank));
             }

@@ -354,7 +354,9 @@ impl Engine {
                         arrives_ps,
                     })
                 }
-                Due::Rank(_) | Due::Sent(_) | Due::Stream(_) | Due::Whole(_) => None,
+                Due::Rank(_) | Due::Sent(_) | Due::Stream(_) | Due::Whole(_) | Due::Timed(_) => {
+                    None
+                }
             })
             .collect();
         views.sort_by_key(|m| (m.arrives_ps, m.from, m.to, m.group, m.seq, m.step));

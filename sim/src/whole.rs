@@ -26,7 +26,7 @@ use crate::prepared::Prepared;
 use crate::topology::{Link, Topology};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Call, Op, Plan, SignalKind};
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Algorithm, Buffer, Schedule};
 use std::collections::BTreeMap;
@@ -64,14 +64,12 @@ impl Whole {
         if config.record_messages || prepared.values || on_cores {
             return None;
         }
-        let ops = || plan.programs.iter().flat_map(|program| &program.ops);
         // Who dies or is stopped in the middle of a ring leaves it half done.
-        let stops =
-            |op: &Op| matches!(op.action, Action::Signal(SignalKind::Stop { for_ms: None }));
-        if ops().any(|op| op.action.ends_by().is_some() || stops(op)) {
+        if prepared.half_done {
             return None;
         }
-        let mut calls = ops().flat_map(|op| op.action.calls());
+        let ops = plan.programs.iter().flat_map(|program| &program.ops);
+        let mut calls = ops.flat_map(|op| op.action.calls());
         let fits = calls.all(|call| {
             let Call::Collective { group: GroupId::WORLD, splits: None, .. } = call else {
                 return false;

@@ -39,6 +39,23 @@ async fn a_card_leads_to_its_own_nodes() -> Result<()> {
     page.close().await
 }
 
+/// The view of clusters says what NCCL's log on 8 H200 said, and what cannot be.
+#[tokio::test]
+async fn a_cluster_says_what_nccl_picks() -> Result<()> {
+    let page = Page::open("#/cluster?cluster=h200x8&bytes=2097152").await?;
+    page.until("cluster", "data-ready", "true").await?;
+    let switches = page.text("switches").await?;
+    ensure!(switches.ends_with("then NVLS with Simple from 2 MiB."), "{switches}");
+    ensure!(page.text("why").await?.contains("NVLS (picked)"), "the reason is not told");
+    page.go("#/cluster?cluster=h200x8&nodes=512").await?;
+    page.until("cluster", "data-ready", "true").await?;
+    ensure!(page.text("extrapolated").await?.contains("no measured table"), "it is not marked");
+    page.go("#/cluster?cluster=4090x8-pcie&nodes=2").await?;
+    let wrong = page.text("cluster-wrong").await?;
+    ensure!(wrong.contains("without a network"), "{wrong}");
+    page.close().await
+}
+
 /// Every card says what core and sim say of its algorithm; the fastest is marked.
 #[tokio::test]
 async fn the_gallery_counts_what_we_count() -> Result<()> {

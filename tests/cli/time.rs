@@ -40,3 +40,116 @@ fn what_is_not_known_is_refused_with_the_nearest() {
     let setting = lockstep(["time", "all_reduce", "--env", "NCCL_ALG=Ring"]);
     assert_refused(&setting, "did you mean NCCL_ALGO?");
 }
+
+#[test]
+fn a_plan_on_a_cluster_takes_what_time_says() {
+    let asked = ["time", "all_reduce", "--nodes", "2", "--bytes", "4M", "--json"];
+    let said = json(&lockstep(asked))["points"][0]["predicted_us"].as_f64().unwrap();
+    let plan = ["sim", "all_reduce", "--world-size", "16", "--count", "1048576"];
+    let simulated = lockstep(plan.iter().chain(&["--cluster", "h100x8", "--json"]));
+    assert_eq!(json(&simulated)["time_ps"].as_f64().unwrap(), (said * 1e6).round());
+    let told = lockstep(plan.iter().chain(&["--cluster", "h100x8", "--nodes", "16"]));
+    assert!(told.out.contains("cluster h100x8") && told.out.contains("16 nodes of 1"), "{told:?}");
+    let both = plan.iter().chain(&["--cluster", "h100x8", "--link-latency-ns", "5"]);
+    assert_refused(&lockstep(both), "leave --cluster or the options of links out");
+    assert_refused(&lockstep(plan.iter().chain(&["--nodes", "2"])), "--cluster");
+}
+
+#[test]
+fn a_step_of_ddp_on_a_cluster_waits_for_its_reductions() {
+    let model = ["ddp", "--model", "resnet18", "--world-size", "1024", "--simulate", "--json"];
+    let took = |cluster| {
+        let answer = json(&lockstep(model.iter().chain(&["--cluster", cluster])));
+        answer["simulated"][1]["exposed_ps"].as_u64().unwrap()
+    };
+    assert!(took("p4d") > took("h100x8"));
+    let closed = model.iter().chain(&["--cluster", "p4d", "--sweep", "1,25"]);
+    assert_refused(&lockstep(closed), "give --cluster with --simulate");
+}
+
+/// Eight ranks whose all_reduces take twice as long as on the shipped cluster.
+fn slow_log() -> String {
+    let mut log = "# Collective test starting: all_reduce_perf\n# Using devices\n".to_owned();
+    for rank in 0..8 {
+        log += &format!(
+            "#  Rank  {rank} Group  0 Pid  {rank}7 on  node-1 device  {rank} [0x18] NVIDIA H100 80GB HBM3\n"
+        );
+    }
+    log += "#       size         count      type   redop    root     time   algbw   busbw  #wrong     \
+            time   algbw   busbw  #wrong\n";
+    let asked =
+        ["time", "all_reduce", "--bytes", "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M,1G", "--json"];
+    for point in json(&lockstep(asked))["points"].as_array().unwrap() {
+        let (bytes, us) =
+            (point["bytes"].as_u64().unwrap(), point["predicted_us"].as_f64().unwrap());
+        let (us, rate) = (2.0 * us, bytes as f64 / us / 2000.0);
+        let columns = format!("{us:7.2}  {rate:6.2}  {:6.2}  0", rate * 1.75);
+        log += &format!("  {bytes}  {}  float  sum  -1  {columns}  {columns}\n", bytes / 4);
+    }
+    log
+}
+
+#[test]
+fn a_cluster_is_made_of_what_nccl_tests_print() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (log, mine) = (path("log.txt"), path("mine.toml"));
+    std::fs::write(&log, slow_log()).unwrap();
+    let made =
+        lockstep(["calibrate", "--from", &log, "--cluster", "h100x8", "-o", &mine, "--json"]);
+    let made = json(&made);
+    let table = &made["tables"][0];
+    assert!((table["error_before"].as_f64().unwrap() - 0.5).abs() < 0.01, "{made}");
+    assert!(table["error_held_back"].as_f64().unwrap() < 0.15, "{made}");
+    let takes = |cluster: &str| {
+        let asked = ["time", "all_reduce", "--cluster", cluster, "--bytes", "4M", "--json"];
+        json(&lockstep(asked))["points"][0]["predicted_us"].as_f64().unwrap()
+    };
+    let ratio = takes(&mine) / takes("h100x8");
+    assert!((1.8..2.2).contains(&ratio), "{ratio}");
+    // The GPUs that the log names choose the cluster; what is there is kept.
+    let found = lockstep(["calibrate", "--from", &log]);
+    assert!(found.code == 0 && found.out.contains("[[given]]"), "{found:?}");
+    assert_refused(&lockstep(["calibrate", "--from", &log, "-o", &log]), "what is read");
+    let sum =
+        ["sim", "all_reduce", "--world-size", "8", "--count", "1048576", "--json", "--cluster"];
+    let simulated = json(&lockstep(sum.iter().chain(&[mine.as_str()])));
+    assert_eq!(simulated["time_ps"].as_f64().unwrap(), (takes(&mine) * 1e6).round());
+    std::fs::write(&log, "nothing").unwrap();
+    assert_refused(&lockstep(["calibrate", "--from", &log]), "no row of nccl-tests");
+}
+
+#[test]
+fn a_machine_becomes_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (matrix, mine) = (path("topo.txt"), path("mine.toml"));
+    let text = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV18\tPIX\t0-31\n\
+                GPU1\tNV18\t X \tPIX\t0-31\nNIC0\tPIX\tPIX\t X\n\nNIC Legend:\n\n  NIC0: rdmap0\n";
+    std::fs::write(&matrix, text).unwrap();
+    let made = lockstep(["cluster", "import", &matrix, "--card", "h200", "-o", &mine]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.err.contains("transport is taken to be efa"), "{made:?}");
+    let shown = lockstep(["cluster", "show", &mine]).out;
+    assert!(shown.contains("card = \"h200\"") && shown.contains("name = \"mine\""), "{shown}");
+    let asked = lockstep(["time", "all_reduce", "--cluster", &mine, "--bytes", "1M"]);
+    assert!(asked.code == 0 && asked.out.contains("extrapolated"), "{asked:?}");
+    std::fs::write(&matrix, text.replace("NV18", "N/A")).unwrap();
+    assert_refused(&lockstep(["cluster", "import", &matrix]), "no path between GPU0 and GPU1");
+}
+
+#[test]
+fn faults_of_the_fabric_slow_a_job() {
+    let takes = |faults: &[&str]| {
+        let plan = ["sim", "all_reduce", "--world-size", "16", "--count", "67108864", "--json"];
+        let plan = plan.iter().chain(&["--no-messages", "--cluster", "h100x8"]);
+        let simulated = lockstep(plan.chain(faults));
+        json(&simulated)["time_ps"].as_f64().unwrap()
+    };
+    let healthy = takes(&[]);
+    let ratio = takes(&["--cluster-fault", "spine:rate=0.5"]) / healthy;
+    assert!((1.8..2.1).contains(&ratio), "{ratio}");
+    let wrong = ["sim", "all_reduce", "--cluster", "h100x8", "--cluster-fault"];
+    assert_refused(&lockstep(wrong.iter().chain(&["nic:node=7"])), "1 node, numbered");
+    assert_refused(&lockstep(wrong.iter().chain(&["cable:node=7"])), "link, nic, gpu and spine");
+}

@@ -4,7 +4,9 @@ use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
 use crate::nav::{Nav, use_nav};
-use crate::pages::{Ddp, Gallery, Hangs, Home, Learn, Mesh, Program, Recording, Runs, Step};
+use crate::pages::{
+    Cluster, Ddp, Gallery, Hangs, Home, Learn, Mesh, Program, Recording, Runs, Step,
+};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -146,6 +148,7 @@ pub(crate) fn app() -> Html {
                         View::Step => html! { <Step /> },
                         View::Gallery => html! { <Gallery /> },
                         View::Mesh => html! { <Mesh /> },
+                        View::Cluster => html! { <Cluster /> },
                         View::Ddp => html! { <Ddp /> },
                         View::Hangs => html! { <Hangs /> },
                         View::Program => html! { <Program /> },

@@ -23,6 +23,7 @@ pub(crate) enum View {
     Gallery,
     Ddp,
     Mesh,
+    Cluster,
     Runs,
     Learn,
 }
@@ -31,7 +32,7 @@ impl View {
     /// The views by what people come for. The home page is no member: the name of the page leads to it.
     pub(crate) const GROUPS: [(&str, &[View]); 3] = [
         ("Debug", &[View::Recording, View::Program, View::Hangs]),
-        ("Learn", &[View::Learn, View::Step, View::Gallery, View::Ddp, View::Mesh]),
+        ("Learn", &[View::Learn, View::Step, View::Gallery, View::Ddp, View::Mesh, View::Cluster]),
         ("Run", &[View::Runs]),
     ];
 
@@ -51,6 +52,7 @@ impl View {
             View::Gallery => "algorithms",
             View::Ddp => "ddp",
             View::Mesh => "mesh",
+            View::Cluster => "cluster",
             View::Runs => "runs",
             View::Learn => "learn",
         }
@@ -75,6 +77,7 @@ impl View {
             View::Gallery => "Algorithms",
             View::Ddp => "DDP",
             View::Mesh => "Meshes",
+            View::Cluster => "Cluster",
             View::Runs => "Runs",
             View::Learn => "Lessons",
         }

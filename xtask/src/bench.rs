@@ -6,6 +6,7 @@ use crate::serve::build_server;
 use crate::{browser, packages, shell, web};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -14,26 +15,30 @@ pub(crate) struct Options {
     /// Only what is called so; a part of the name will do
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// A folder of tables of nccl-tests for "fidelity" [default: $LOCKSTEP_TABLES]
+    #[arg(long, value_name = "FOLDER")]
+    tables: Option<PathBuf>,
 }
 
 /// A measurement: its name, and what measures and prints it.
-type Measurement = (&'static str, fn() -> Result<()>);
+type Measurement = (&'static str, fn(&Options) -> Result<()>);
 
 const MEASUREMENTS: &[Measurement] = &[
-    ("page: size", || web::build(web::Options::SHIPPED).map(drop)),
-    ("page: from the command to the page, warm", command_to_page),
-    ("page: in Chromium", in_chromium),
-    ("simulator: messages per second", || {
+    ("page: size", |_| web::build(web::Options::SHIPPED).map(drop)),
+    ("fidelity: predicted against measured times of collectives", fidelity),
+    ("page: from the command to the page, warm", |_| command_to_page()),
+    ("page: in Chromium", |_| in_chromium()),
+    ("simulator: messages per second", |_| {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=engine"]))
     }),
-    ("ddp: GPT-2 XL on 1,024 ranks, and a sweep of 40 caps", || {
+    ("ddp: GPT-2 XL on 1,024 ranks, and a sweep of 40 caps", |_| {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=ddp"]))
     }),
-    ("proof: schedules of a thousand ranks", || {
+    ("proof: schedules of a thousand ranks", |_| {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-core", "--bench=proof"]))
     }),
-    ("diagnosis: dumps of 1,024 ranks", diagnose_large),
-    ("host: collectives against gloo, Open MPI and MPICH", || {
+    ("diagnosis: dumps of 1,024 ranks", |_| diagnose_large()),
+    ("host: collectives against gloo, Open MPI and MPICH", |_| {
         shell::run(&mut shell::cargo([
             "run",
             "--release",
@@ -52,10 +57,28 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     for (name, measure) in MEASUREMENTS {
         if name.contains(wanted) {
             println!("\n== {name}");
-            measure()?;
+            measure(options)?;
         }
     }
     Ok(())
+}
+
+/// Every table of a folder beside its prediction, and the medians: what `docs/clusters.md` lists.
+fn fidelity(options: &Options) -> Result<()> {
+    let named = std::env::var_os("LOCKSTEP_TABLES").map(PathBuf::from);
+    let Some(tables) = options.tables.clone().or(named) else {
+        println!(
+            "no tables: name a folder of them with --tables FOLDER or LOCKSTEP_TABLES. A table is a CSV with \
+             the header that docs/clusters.md describes (\"How tables are read\"); tables of public \
+             measurements are made of the logs of nccl-tests that people post. They are no part of this \
+             repository."
+        );
+        return Ok(());
+    };
+    let mut time = shell::cargo(["run", "--quiet", "--release", "--package=lockstep-server", "--"]);
+    // The page is not needed for this.
+    time.args(["time", "--table"]).arg(tables);
+    shell::run(&mut time)
 }
 
 /// What `cargo xtask serve` does when everything is built: until the service says where the page

@@ -59,8 +59,7 @@ fn activity(arguments: &Arguments) -> Result<Activity> {
     let (plan, said) = arguments.plan.plan_and_said()?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan: Plan = arguments.faults.simulated(plan)?;
-    let topology = arguments.links.topology(&plan)?;
-    let config = SimConfig { topology, record_messages: false, ..SimConfig::default() };
+    let config = SimConfig { record_messages: false, ..arguments.links.config(&plan)? };
     let trace = simulate(&plan, &config)?;
     said.tell(Some(&trace));
     Ok(Activity::of_trace(&trace))

@@ -1,7 +1,8 @@
 //! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as
-//! long.
+//! long; or corrects a cluster by what others measured (`measured_cluster`).
 
 use super::elsewhere::ProcessorTime;
+use super::measured_cluster::FromArguments;
 use super::nccl::NcclArguments;
 use super::rank_launcher;
 use super::run::BackendChoice;
@@ -52,9 +53,12 @@ const QUIET: f64 = 0.1;
 /// A core's own cache and the shared one, where the system does not say.
 const USUAL_CACHES: [u64; 2] = [1 << 20, 32 << 20];
 
-/// Measure a backend's latency and bandwidth, and write a topology for `lockstep sim --topology`
+/// Measure a backend's latency and bandwidth, and write a topology for `lockstep sim --topology`; or correct a
+/// cluster by what nccl-tests measured on it (--from)
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    from: FromArguments,
     /// What is measured
     #[arg(long, value_enum, default_value = "host")]
     backend: BackendChoice,
@@ -73,7 +77,7 @@ pub(crate) struct Arguments {
     /// Measure sizes between the fitted ones too, and say how far the simulator is from them
     #[arg(long)]
     check: bool,
-    /// Write the topology to a file
+    /// Write the topology, or the cluster, to a file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -110,6 +114,12 @@ struct Line {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if !arguments.from.from.is_empty() {
+        let (output, overwrite) = (arguments.output.as_deref(), arguments.overwrite);
+        let text = arguments.from.text(output, overwrite, arguments.json)?;
+        terminal::text(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let name = arguments.backend.name()?;
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Topology, &[])?;

@@ -12,6 +12,7 @@ use crate::{files, terminal};
 use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
+use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::nearest;
 use lockstep_sim::training::{messages, simulate_training};
@@ -54,6 +55,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         model = model.without(&model.find(arguments.unused()).context("--unused")?);
     }
     let world_size = arguments.ranks();
+    arguments.check_cluster()?;
     if world_size == 0 {
         bail!("--world-size is 0; a job needs at least one rank");
     }
@@ -296,25 +298,29 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 impl Arguments {
-    fn simulation(&self) -> SimConfig {
+    fn simulation(&self, plan: &Plan) -> Result<SimConfig> {
+        if let Some(config) = self.cluster().config(plan)? {
+            return Ok(config);
+        }
         let link = self.link();
         let link = Link { latency_ps: link.latency_ps, bytes_per_second: link.bytes_per_second };
-        SimConfig { topology: Topology::Uniform(link), ..SimConfig::default() }
+        Ok(SimConfig { topology: Topology::Uniform(link), ..SimConfig::default() })
     }
 
     /// All ranks of a run, message by message.
     fn simulated(&self, run: &TrainingRun) -> Result<Simulated> {
         let (messages, world_size) = (messages(&run.plan), run.plan.world_size);
-        if messages > MAX_MESSAGES {
+        let config = self.simulation(&run.plan)?;
+        if messages > MAX_MESSAGES && config.call_times.is_none() {
             bail!(
                 "--simulate would send {} million messages between {world_size} ranks, and takes {} \
-                 million at most: take fewer --steps or ranks; --sweep and --log use the closed form, \
+                 million at most: take fewer --steps or ranks, or a --cluster, whose calls are timed as a whole; --sweep and --log use the closed form, \
                  which takes any world size",
                 messages / 1_000_000,
                 MAX_MESSAGES / 1_000_000
             );
         }
-        let (steps, outcome) = simulate_training(run, &self.simulation())?;
+        let (steps, outcome) = simulate_training(run, &config)?;
         let ended = outcome.filter(|outcome| *outcome != Outcome::Completed);
         Ok(Simulated { world_size, steps, raised: RaisedInStep::of(run), ended })
     }

@@ -69,8 +69,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         arguments.overwrite.check(path, FileKind::Trace, &[input])?;
     }
     let plan = arguments.plan.plan()?;
-    let topology = arguments.links.topology(&plan)?;
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let config = arguments.links.config(&plan)?;
     let devices = match arguments.devices {
         Some(DevicesArgument::SideBySide) => vec![Devices::SideBySide],
         Some(DevicesArgument::OneAtATime) => vec![Devices::OneAtATime],

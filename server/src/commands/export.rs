@@ -162,8 +162,7 @@ fn trace(arguments: &Arguments) -> Result<Trace> {
         return Ok(recorded);
     }
     let plan = arguments.plan.plan()?;
-    let topology = arguments.links.topology(&plan)?;
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let config = arguments.links.config(&plan)?;
     match simulate(&plan, &config) {
         Err(SimError::TooManyEvents { .. }) => {
             terminal::note("lockstep: the simulation has too many messages to write each of them");

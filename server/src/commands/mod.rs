@@ -3,6 +3,7 @@
 
 pub(crate) mod analyze;
 pub(crate) mod calibrate;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod data;
 pub(crate) mod ddp;
@@ -13,6 +14,7 @@ pub(crate) mod explain;
 pub(crate) mod explore;
 pub(crate) mod export;
 pub(crate) mod gpu_check;
+pub(crate) mod measured_cluster;
 pub(crate) mod nccl;
 pub(crate) mod plan;
 pub(crate) mod rank;

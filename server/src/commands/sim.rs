@@ -135,10 +135,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     // Without messages the plan bounds the events: an operation has a few.
     let bounded = if arguments.no_messages { events_of(&plan) } else { 0 };
     let config = SimConfig {
-        topology: arguments.links.topology(&plan)?,
         record_messages: !arguments.no_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
-        ..SimConfig::default()
+        ..arguments.links.config(&plan)?
     };
     let simulated = simulate(&plan, &config);
     said.tell(simulated.as_ref().ok());
@@ -162,7 +161,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         true => as_json(&trace, &report, slow, detail)?,
         false => {
             let detail = detail.map(|lines| detail_text(lines.as_deref())).unwrap_or_default();
-            as_text(&plan.name, &trace, &report, slow, &config.topology) + &detail
+            as_text(&plan.name, &trace, &report, slow, &config) + &detail
         }
     };
     terminal::text(&text)?;
@@ -201,11 +200,13 @@ fn as_text(
     trace: &Trace,
     report: &Report,
     slow: Option<u64>,
-    topology: &Topology,
+    config: &SimConfig,
 ) -> String {
-    let on = match topology {
-        Topology::Nodes { .. } | Topology::SharedMemory(_) => format!(", {topology}"),
-        Topology::Uniform(_) => String::new(),
+    let topology = &config.topology;
+    let on = match (&config.call_times, topology) {
+        (Some(times), _) => format!(" of {}", times.machine),
+        (None, Topology::Nodes { .. } | Topology::SharedMemory(_)) => format!(", {topology}"),
+        (None, Topology::Uniform(_)) => String::new(),
     };
     let mut text = format!(
         "{name}\nsimulated on {}{on}, in virtual time: {}\n",

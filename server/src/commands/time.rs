@@ -1,12 +1,14 @@
 //! `lockstep time`: how long a collective takes on a cluster, and what NCCL picks for it; or that
 //! beside the measured times of a table, or of a folder of tables.
 
+use crate::plan_source::cluster_of;
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_clusters::choice::{Alternative, alternatives};
 use lockstep_clusters::compare::{Class, Compared, Errors, Site, mean_error, median, worst};
+use lockstep_clusters::given::Point;
 use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, us_text};
-use lockstep_clusters::{Catalog, Cluster, Collective, Prediction, Settings, Table};
+use lockstep_clusters::{Calibration, Catalog, Cluster, Collective, Prediction, Settings, Table};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -71,17 +73,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// The answer for a cluster by name or file.
 fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -> Result<String> {
-    let cluster = if Path::new(&arguments.cluster).extension().is_some_and(|it| it == "toml") {
-        let path = Path::new(&arguments.cluster);
-        catalog.add_text(&arguments.cluster, &read(path)?)?
-    } else {
-        catalog.cluster(&arguments.cluster)?.clone()
-    };
+    let cluster = cluster_of(catalog, &arguments.cluster)?;
     let per_node = arguments.ranks_per_node.unwrap_or(cluster.gpus_per_node);
     let placement = catalog.place(&cluster, arguments.nodes, per_node)?;
     let mut site = Site { cluster, placement, settings: Settings::default(), collective };
     set_environment(&mut site.settings, &arguments.env)?;
-    let calibration = site.calibrate(&arguments.given)?;
+    let measured = catalog.given_points(&site.cluster)?;
+    let asked = arguments.given.iter().map(|&(bytes, us)| {
+        let (placement, collective) = (site.placement.clone(), collective);
+        Point { placement, collective, bytes, us }
+    });
+    let all: Vec<Point> = measured.into_iter().chain(asked).collect();
+    let calibration = Calibration::of_points(&site.settings, &all)?;
     let mut points = Vec::new();
     for bytes in &arguments.bytes {
         points.push(site.predict(*bytes, &calibration)?);
@@ -94,7 +97,7 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
     }
     let mut text = title(&site, arguments.nodes, per_node);
     text += &rows(&site, &points, arguments.why);
-    Ok(text + &remarks(&site, !arguments.given.is_empty()))
+    Ok(text + &remarks(&site, !all.is_empty()))
 }
 
 /// A table's points beside their predictions.

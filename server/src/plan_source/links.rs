@@ -1,10 +1,11 @@
 //! What connects the ranks of a simulation: a link between every two, another one inside nodes.
 
+use super::ClusterOptions;
 use crate::terminal;
 use crate::topology_file::TopologyFile;
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
-use lockstep_sim::{Link, Topology};
+use lockstep_sim::{Link, SimConfig, Topology};
 use std::path::PathBuf;
 
 const PS_PER_NS: u64 = 1000;
@@ -14,7 +15,7 @@ const PS_PER_NS: u64 = 1000;
 pub(crate) struct LinkOptions {
     /// A file that says what messages cost: what `lockstep calibrate` writes
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "link_latency_ns", "link_bytes_per_second", "node_latency_ns", "node_bytes_per_second",
+        "link_latency_ns", "link_bytes_per_second", "node_latency_ns", "node_bytes_per_second", "cluster",
     ])]
     topology: Option<PathBuf>,
     /// Latency between ranks, or between nodes if there are any [default: 5000]
@@ -29,14 +30,36 @@ pub(crate) struct LinkOptions {
     /// Bandwidth of that link [default: 300000000000]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     node_bytes_per_second: Option<u64>,
+    #[command(flatten)]
+    cluster: ClusterOptions,
 }
 
 impl LinkOptions {
+    /// How a plan is simulated: on a cluster, if one is named, else by messages over links.
+    ///
+    /// # Errors
+    /// As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.
+    pub(crate) fn config(&self, plan: &Plan) -> Result<SimConfig> {
+        let links = [
+            self.link_latency_ns,
+            self.link_bytes_per_second,
+            self.node_latency_ns,
+            self.node_bytes_per_second,
+        ];
+        if self.cluster.cluster.is_some() && links.iter().any(Option::is_some) {
+            bail!("a cluster has links of its own: leave --cluster or the options of links out");
+        }
+        match self.cluster.config(plan)? {
+            Some(config) => Ok(config),
+            None => Ok(SimConfig { topology: self.topology(plan)?, ..SimConfig::default() }),
+        }
+    }
+
     /// The topology of a plan: nodes, if it has some.
     ///
     /// # Errors
     /// When links inside nodes are described and there are none, or a link carries nothing.
-    pub(crate) fn topology(&self, plan: &Plan) -> Result<Topology> {
+    fn topology(&self, plan: &Plan) -> Result<Topology> {
         if let Some(path) = &self.topology {
             let file = TopologyFile::read(path)?;
             if let Some(measured) = &file.calibration

@@ -3,6 +3,8 @@
 
 use crate::card::Card;
 use crate::cluster::Cluster;
+use crate::collective::Collective;
+use crate::given::Point;
 use crate::network::Network;
 use crate::placement::{Placement, PlacementError};
 use lockstep_core::words::nearest;
@@ -91,6 +93,16 @@ impl Catalog {
     }
 
     fn add(&mut self, file: &str, cluster: Cluster) -> Result<(), CatalogError> {
+        self.check(file, &cluster)?;
+        self.clusters.push(cluster);
+        Ok(())
+    }
+
+    /// Whether a cluster from a file can be one.
+    ///
+    /// # Errors
+    /// If a number or a name in it makes no sense.
+    pub(crate) fn check(&self, file: &str, cluster: &Cluster) -> Result<(), CatalogError> {
         let nonsense = |why: String| CatalogError::Nonsense { file: file.to_owned(), why };
         if !self.cards.iter().any(|card| card.name == cluster.card) {
             let known = nearest(&cluster.card, self.cards.iter().map(|card| card.name.as_str()), 3);
@@ -123,8 +135,7 @@ impl Catalog {
         if !(cluster.gpus_per_node..=1024).contains(&domain) {
             return Err(nonsense("domain_gpus is between gpus_per_node and 1,024".into()));
         }
-        self.clusters.push(cluster);
-        Ok(())
+        check_given(cluster).map_err(nonsense)
     }
 
     /// The cluster of this name or alias; case, blanks, `-` and `_` do not count.
@@ -174,6 +185,24 @@ impl Catalog {
         self.networks.iter().find(|network| network.name == name)
     }
 
+    /// What was measured on this very machine.
+    ///
+    /// # Errors
+    /// If the machine does not hold ranks that its file says were measured.
+    pub fn given_points(&self, cluster: &Cluster) -> Result<Vec<Point>, PlaceError> {
+        let mut all = Vec::new();
+        for given in &cluster.given {
+            let placement = self.place(cluster, given.nodes.into(), given.ranks_per_node)?;
+            let Ok(collective) = given.collective.parse::<Collective>() else { continue };
+            let points = given.points.iter();
+            all.extend(points.map(|&(bytes, us)| {
+                let placement = placement.clone();
+                Point { placement, collective, bytes, us }
+            }));
+        }
+        Ok(all)
+    }
+
     /// `per_node` ranks on each of `nodes` nodes of `cluster`.
     ///
     /// # Errors
@@ -199,6 +228,27 @@ pub enum PlaceError {
     /// The ranks do not fit.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+}
+
+/// The most measured points of a cluster: their fit takes the cube of them.
+pub const MOST_GIVEN: usize = 512;
+
+/// Whether measured points are such as there can be; else what is wrong with them.
+fn check_given(cluster: &Cluster) -> Result<(), String> {
+    let count: usize = cluster.given.iter().map(|given| given.points.len()).sum();
+    if count > MOST_GIVEN {
+        return Err(format!("{count} given points are more than {MOST_GIVEN}: leave sizes out"));
+    }
+    for given in &cluster.given {
+        given.collective.parse::<Collective>().map_err(|error| error.to_string())?;
+        let right = |(bytes, us): &&(u64, f64)| {
+            (1..=1_000_000_000_000_000).contains(bytes) && *us > 0.0 && *us <= 1e12
+        };
+        if let Some((bytes, us)) = given.points.iter().find(|point| !right(point)) {
+            return Err(format!("a given point of {bytes} bytes in {us} µs: no call takes that"));
+        }
+    }
+    Ok(())
 }
 
 fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogError> {

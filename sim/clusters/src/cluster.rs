@@ -35,6 +35,9 @@ pub struct Cluster {
     /// Measurements of such machines that back its predictions.
     #[serde(default)]
     pub measured: Vec<Measured>,
+    /// Times measured on this very machine, which correct its predictions.
+    #[serde(default)]
+    pub given: Vec<Given>,
 }
 
 /// A collective that was measured, and on how many nodes.
@@ -45,6 +48,20 @@ pub struct Measured {
     pub collective: String,
     /// Nodes of the tables.
     pub nodes: Vec<u32>,
+}
+
+/// Times of a collective on so many nodes, measured on this very machine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// The collective's name.
+    pub collective: String,
+    /// Nodes that took part.
+    pub nodes: u32,
+    /// Ranks on each.
+    pub ranks_per_node: u32,
+    /// Bytes as nccl-tests counts them, and microseconds.
+    pub points: Vec<(u64, f64)>,
 }
 
 impl Cluster {
@@ -62,6 +79,15 @@ impl Cluster {
                     }
                 })
         })
+    }
+
+    /// How many neighbouring nodes of a job on so many nodes are one domain of NVLink: a rack's
+    /// machines. Domains are the fewest that hold all, of equal size.
+    #[must_use]
+    pub fn machines_of_domain(&self, nodes: u32) -> u32 {
+        let gpus = self.gpus_per_node.max(1);
+        let most = self.domain_gpus.map_or(1, |of_domain| (of_domain / gpus).max(1));
+        nodes.div_ceil(nodes.div_ceil(most).max(1)).max(1)
     }
 
     /// What a node's NICs can send together, GB/s.

@@ -10,7 +10,9 @@ use crate::settings::Settings;
 ///
 /// The logarithm of measured over modelled time is taken to be a factor on the latency, a factor on
 /// the transfer, and a smooth remainder over size, all of them small (a Gaussian process with the
-/// kernel [`Site::covariance`]); the given points narrow them.
+/// kernel [`Site::covariance`]); the given points narrow them. A point speaks less for another
+/// collective, for another number of nodes and of ranks on each, and least for one node if it was
+/// measured over several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// The given points and the weight of each in a prediction.
@@ -24,6 +26,23 @@ struct Site {
     latency: f64,
     /// Base-2 logarithm of the size.
     size: f64,
+    /// Base-2 logarithms of the nodes (domains of NVLink) and of the ranks on each.
+    nodes: f64,
+    per_node: f64,
+    collective: Collective,
+}
+
+/// A measured time, with where it was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Where its ranks sat.
+    pub placement: Placement,
+    /// What was measured.
+    pub collective: Collective,
+    /// Size, as nccl-tests counts it.
+    pub bytes: u64,
+    /// Microseconds.
+    pub us: f64,
 }
 
 /// Variances of the factors of latency and of transfer and of the remainder, the remainder's
@@ -33,30 +52,72 @@ const TRANSFER: f64 = 0.05;
 const REMAINDER: f64 = 0.08;
 const REACH: f64 = 2.0;
 const NOISE: f64 = 0.01;
+/// How much a point says about another collective, and about one node where it was of several.
+const OTHER_COLLECTIVE: f64 = 0.5;
+const OTHER_REACH: f64 = 0.3;
+/// Powers of two of nodes, and of ranks on each, over which a point says less and less.
+const NODES_REACH: f64 = 3.0;
 
 impl Site {
-    fn new(parts: Parts, bytes: f64) -> Self {
+    fn new(placement: &Placement, collective: Collective, parts: Parts, bytes: f64) -> Self {
         let transfer = parts.transfer_us;
         let latency = (parts.time_us() - transfer).max(0.0);
-        Self { latency: latency / (latency + transfer).max(1e-9), size: libm::log2(bytes.max(1.0)) }
+        let log = |count: u32| libm::log2(f64::from(count.max(1)));
+        Self {
+            latency: latency / (latency + transfer).max(1e-9),
+            size: libm::log2(bytes.max(1.0)),
+            nodes: log(placement.domains),
+            per_node: log(placement.per_domain),
+            collective,
+        }
     }
 
     fn covariance(self, other: Self) -> f64 {
-        let apart = (self.size - other.size) / REACH;
-        LATENCY * self.latency * other.latency
+        let near = |apart: f64| libm::exp(-0.5 * apart * apart);
+        let size = near((self.size - other.size) / REACH);
+        let own = LATENCY * self.latency * other.latency
             + TRANSFER * (1.0 - self.latency) * (1.0 - other.latency)
-            + REMAINDER * libm::exp(-0.5 * apart * apart)
+            + REMAINDER * size;
+        own * self.likeness(other)
+    }
+
+    /// How much one placement and collective says about another: 1 for the same.
+    fn likeness(self, other: Self) -> f64 {
+        let near = |apart: f64| libm::exp(-0.5 * apart * apart);
+        let nodes = near((self.nodes - other.nodes) / NODES_REACH);
+        let per_node = near((self.per_node - other.per_node) / NODES_REACH);
+        let reach = if (self.nodes > 0.0) == (other.nodes > 0.0) { 1.0 } else { OTHER_REACH };
+        let same = if self.collective == other.collective { 1.0 } else { OTHER_COLLECTIVE };
+        nodes * per_node * reach * same
     }
 }
 
 impl Calibration {
     /// The time of a call of `bytes`, microseconds.
     #[must_use]
-    pub fn time_us(&self, parts: Parts, bytes: f64) -> f64 {
-        let here = Site::new(parts, bytes);
+    pub fn time_us(
+        &self,
+        placement: &Placement,
+        collective: Collective,
+        parts: Parts,
+        bytes: f64,
+    ) -> f64 {
+        parts.time_us() * self.factor(placement, collective, parts, bytes)
+    }
+
+    /// What the points say that the model's time is to be multiplied by; 1 without points.
+    #[must_use]
+    pub fn factor(
+        &self,
+        placement: &Placement,
+        collective: Collective,
+        parts: Parts,
+        bytes: f64,
+    ) -> f64 {
+        let here = Site::new(placement, collective, parts, bytes);
         let shift: f64 =
             self.sites.iter().map(|(site, weight)| site.covariance(here) * weight).sum();
-        parts.time_us() * libm::exp(shift.clamp(-5.0, 5.0))
+        libm::exp(shift.clamp(-5.0, 5.0))
     }
 
     /// Learns from `given`: bytes and measured microseconds.
@@ -69,13 +130,28 @@ impl Calibration {
         collective: Collective,
         given: &[(u64, f64)],
     ) -> Result<Self, NoChoice> {
+        let point = |&(bytes, us): &(u64, f64)| Point {
+            placement: placement.clone(),
+            collective,
+            bytes,
+            us,
+        };
+        let points: Vec<Point> = given.iter().map(point).collect();
+        Self::of_points(settings, &points)
+    }
+
+    /// Learns from points of any collectives and placements.
+    ///
+    /// # Errors
+    /// If the settings leave no choice.
+    pub fn of_points(settings: &Settings, points: &[Point]) -> Result<Self, NoChoice> {
         let mut sites = Vec::new();
         let mut errors = Vec::new();
-        for (bytes, measured) in given {
-            let (algorithm, protocol, _) = choose(placement, settings, collective, *bytes)?;
-            let parts = model::parts(placement, collective, algorithm, protocol, float(*bytes));
-            sites.push(Site::new(parts, float(*bytes)));
-            errors.push(libm::log(measured / parts.time_us()));
+        for Point { placement, collective, bytes, us } in points {
+            let (algorithm, protocol, _) = choose(placement, settings, *collective, *bytes)?;
+            let parts = model::parts(placement, *collective, algorithm, protocol, float(*bytes));
+            sites.push(Site::new(placement, *collective, parts, float(*bytes)));
+            errors.push(libm::log(us / parts.time_us()));
         }
         let weights = solve(&sites, errors);
         Ok(Self { sites: sites.into_iter().zip(weights).collect() })

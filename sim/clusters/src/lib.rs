@@ -10,6 +10,7 @@
 //! Sizes are bytes as nccl-tests counts them, times microseconds, rates GB/s (10⁹ bytes a second).
 
 pub mod algorithm;
+pub mod calibrated;
 pub mod card;
 pub mod catalog;
 pub mod choice;
@@ -17,8 +18,12 @@ pub mod cluster;
 pub mod collective;
 pub mod compare;
 mod compute;
+pub mod fault;
 pub mod given;
+pub mod import;
+pub mod job;
 pub mod model;
+pub mod nccl_tests;
 pub mod network;
 pub mod placement;
 pub mod predict;
@@ -27,14 +32,18 @@ pub mod settings;
 mod shipped;
 pub mod table;
 pub mod tuner;
+mod written;
 
 pub use algorithm::{Algorithm, Protocol};
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::Cluster;
 pub use collective::{Collective, UnknownCollective};
 pub use compute::{Compute, compute_card, compute_cards};
+pub use fault::FabricFault;
 pub use given::Calibration;
+pub use job::{Job, JobError, Timing};
 pub use placement::{Placement, PlacementError};
 pub use predict::{Prediction, predict};
 pub use settings::Settings;
 pub use table::Table;
+pub use written::toml_text;

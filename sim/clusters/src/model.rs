@@ -163,21 +163,23 @@ fn transfer_us(
 ) -> f64 {
     let card = &placement.card;
     let factor = collective.bus_factor(placement.ranks);
-    let inside = inside_busbw(placement, collective, algorithm);
+    let inside = inside_busbw(placement, collective, algorithm) * placement.inside_rate;
     let rate = ramp(placement, algorithm);
     let Some(network) = &placement.network else {
         let bus = match protocol {
-            Protocol::Ll => card.ll_busbw_gbps,
-            Protocol::Ll128 => card.ll128_busbw_gbps,
+            Protocol::Ll => card.ll_busbw_gbps * placement.inside_rate,
+            Protocol::Ll128 => card.ll128_busbw_gbps * placement.inside_rate,
             Protocol::Simple => inside,
         };
         let full = bytes * factor / (bus * 1000.0);
         return if protocol == Protocol::Simple { rate.transfer_us(full) } else { full };
     };
-    let outside = outside_busbw(placement, network, algorithm, factor);
+    let outside = outside_busbw(placement, network, algorithm, factor) * placement.outside_rate;
+    let [ll, ll128] =
+        [card.ll_busbw_gbps, card.ll128_busbw_gbps].map(|rate| rate * placement.inside_rate);
     let bus = match protocol {
-        Protocol::Ll => card.ll_busbw_gbps.min(outside * 0.5).min(network.ll_busbw_gbps),
-        Protocol::Ll128 => card.ll128_busbw_gbps.min(outside * 0.92),
+        Protocol::Ll => ll.min(outside * 0.5).min(network.ll_busbw_gbps * placement.outside_rate),
+        Protocol::Ll128 => ll128.min(outside * 0.92),
         Protocol::Simple => inside.min(outside),
     };
     let full = bytes * factor / (bus * 1000.0);
@@ -287,11 +289,12 @@ fn all_to_all(placement: &Placement, bytes: f64) -> (f64, f64) {
     let card = &placement.card;
     let ranks = f64::from(placement.ranks);
     let local = f64::from(placement.per_domain);
-    let inside = bytes * (local - 1.0) / ranks / (card.all_to_all.busbw_gbps * 1000.0);
+    let rate = card.all_to_all.busbw_gbps * placement.inside_rate;
+    let inside = bytes * (local - 1.0) / ranks / (rate * 1000.0);
     let Some(network) = &placement.network else {
         return (card.all_to_all.latency_us, card.all_to_all.transfer_us(inside));
     };
-    let per_rank = placement.net_gbps / local * network.all_to_all_share;
+    let per_rank = placement.net_gbps / local * network.all_to_all_share * placement.outside_rate;
     let outside = bytes * (ranks - local) / ranks / (per_rank * 1000.0);
     let latency =
         card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);
@@ -305,13 +308,14 @@ fn send_recv(placement: &Placement, bytes: f64) -> (f64, f64) {
         let lane = placement.net_gbps / f64::from(placement.nics.max(1))
             * f64::from(placement.nics.div_ceil(placement.per_domain).max(1));
         let share = network.send_recv_share[usize::from(placement.per_domain > 4)];
-        let full = bytes / (lane * share * 1000.0);
+        let full = bytes / (lane * share * placement.outside_rate * 1000.0);
         return (network.hop_us[2], full);
     }
-    let full = card.send_recv.transfer_us(bytes / (card.send_recv.busbw_gbps * 1000.0));
+    let rate = card.send_recv.busbw_gbps * placement.inside_rate;
+    let full = card.send_recv.transfer_us(bytes / (rate * 1000.0));
     let few = card.send_recv_few_channels_gbps.map_or(0.0, |rate| {
         // The channels are shared out among the ranks; the card's rate is that of eight.
-        let rate = rate * 8.0 / f64::from(placement.ranks);
+        let rate = rate * placement.inside_rate * 8.0 / f64::from(placement.ranks);
         (bytes / (rate * 1000.0)).min(card.send_recv_plateau_us)
     });
     (card.send_recv.latency_us, larger(full, few))

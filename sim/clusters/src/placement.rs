@@ -3,6 +3,7 @@
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::network::Network;
+use std::collections::BTreeMap;
 
 /// Who launches the calls; it bounds how fast small ones can follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub struct Placement {
     pub nics: u32,
     /// Who launches the calls.
     pub launcher: Launcher,
+    /// The part of the links' rate inside a domain that is left; 1 without faults.
+    pub inside_rate: f64,
+    /// The part of the network's rate that is left; 1 without faults.
+    pub outside_rate: f64,
 }
 
 /// Ranks that a cluster cannot hold.
@@ -114,26 +119,66 @@ impl Placement {
         if ranks < 2 {
             return Err(PlacementError::Alone);
         }
-        // A rack's machines are one domain; the fewest domains that hold all, of equal size.
-        let machines =
-            cluster.domain_gpus.map_or(1, |gpus_of_domain| (gpus_of_domain / gpus).max(1));
-        let domains = nodes.div_ceil(machines);
-        let per_domain = ranks.div_ceil(domains);
-        if domains > 1 && (network.is_none() || cluster.nics_per_node == 0) {
+        let members = (0..nodes).map(|node| (node, per_node)).collect();
+        let machines = cluster.machines_of_domain(nodes);
+        Self::of_members(cluster, card, network, &members, machines, &BTreeMap::new())
+    }
+
+    /// The placement of a group with so many members on each node of a job, of which so many
+    /// neighbouring nodes are one domain of NVLink.
+    ///
+    /// A ring passes every domain, so the domain with the fewest NICs bounds what leaves it, and the
+    /// one with the most members what stays inside. `nics_down` says how many NICs of a node are
+    /// down; those that are left carry what they can.
+    ///
+    /// # Errors
+    /// If the group spans several domains and the cluster has no network, or has one member.
+    pub fn of_members(
+        cluster: &Cluster,
+        card: &Card,
+        network: Option<&Network>,
+        members: &BTreeMap<u32, u32>,
+        machines_of_domain: u32,
+        nics_down: &BTreeMap<u32, u32>,
+    ) -> Result<Self, PlacementError> {
+        let gpus = cluster.gpus_per_node.max(1);
+        let ranks = members.values().fold(0u32, |sum, members| sum.saturating_add(*members));
+        if ranks < 2 {
+            return Err(PlacementError::Alone);
+        }
+        // Per domain: its members and its NICs.
+        let mut domains: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for (node, members) in members {
+            let wanted = (cluster.nics_per_node.saturating_mul(*members) / gpus).max(1);
+            let down = nics_down.get(node).copied().unwrap_or(0);
+            let nics = wanted.min(cluster.nics_per_node.saturating_sub(down));
+            let domain = domains.entry(node / machines_of_domain.max(1)).or_default();
+            *domain = (domain.0.saturating_add(*members), domain.1.saturating_add(nics));
+        }
+        let nodes = members.len().try_into().unwrap_or(u32::MAX);
+        let count = domains.len().try_into().unwrap_or(u32::MAX);
+        if count > 1 && (network.is_none() || cluster.nics_per_node == 0) {
             return Err(PlacementError::NoNetwork { cluster: cluster.name.clone(), nodes });
         }
-        let machines_used = nodes.div_ceil(domains);
-        let nics = (cluster.nics_per_node * per_node / gpus).max(1) * machines_used;
+        let nics = domains.values().map(|(_, nics)| *nics).min().unwrap_or(1).max(1);
         Ok(Self {
             card: card.clone(),
-            network: network.filter(|_| domains > 1).cloned(),
+            network: network.filter(|_| count > 1).cloned(),
             ranks,
-            domains,
-            per_domain,
+            domains: count,
+            per_domain: domains.values().map(|(members, _)| *members).max().unwrap_or(1),
             net_gbps: f64::from(nics) * cluster.nic_gbps / 8.0,
             nics,
             launcher: Launcher::Unknown,
+            inside_rate: 1.0,
+            outside_rate: 1.0,
         })
+    }
+
+    /// The same ranks in one domain, as those of them that share one see each other.
+    #[must_use]
+    pub fn inside(&self) -> Self {
+        Self { network: None, domains: 1, ranks: self.per_domain, ..self.clone() }
     }
 
     /// Levels of a binary tree over the domains, as NCCL counts them.

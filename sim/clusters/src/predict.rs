@@ -41,7 +41,7 @@ pub fn predict(
     let parts = model::parts(placement, collective, algorithm, protocol, float(bytes));
     Ok(Prediction {
         bytes,
-        time_us: calibration.time_us(parts, float(bytes)),
+        time_us: calibration.time_us(placement, collective, parts, float(bytes)),
         algorithm,
         protocol,
         channels: tuner::channels(placement, settings, algorithm, protocol, float(bytes)),

@@ -13,4 +13,5 @@ mod plan_v2;
 mod pytorch;
 mod semantics;
 mod stopped;
+mod timed;
 mod whole;

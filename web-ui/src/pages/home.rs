@@ -75,6 +75,7 @@ pub(crate) fn home() -> Html {
                         { link(Route::to(View::Gallery), "Compare algorithms: ring, tree, Bruck and others") }
                         { link(Route::to(View::Ddp), "What DDP does with your buckets") }
                         { link(Route::to(View::Mesh), "Process groups and device meshes") }
+                        { link(Route::to(View::Cluster), "How long collectives take on real clusters") }
                         { link(Route::to(View::Hangs), "Hangs, and how they are found") }
                     </ul>
                 </section>

@@ -3,6 +3,7 @@
 mod asked;
 mod backend_table;
 mod call_choice;
+mod cluster;
 mod collective_choice;
 mod ddp;
 mod debugger;
@@ -27,6 +28,7 @@ mod stepping;
 mod topology_choice;
 mod workbench;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use ddp::Ddp;
 pub(crate) use gallery::Gallery;
 pub(crate) use hangs::Hangs;

@@ -7,6 +7,7 @@
 mod account;
 mod analysis;
 mod calls;
+mod cluster;
 mod ddp;
 mod measure;
 mod mesh;
@@ -17,6 +18,7 @@ mod wire;
 pub(crate) use account::{Account, Stroke, Weave};
 pub(crate) use analysis::Changed;
 pub(crate) use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
+pub(crate) use cluster::{ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
 pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub(crate) use measure::{Area, CallShare, Measured, RankShare};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
@@ -58,6 +60,8 @@ pub(crate) enum Request {
     Sweep { lab: CollectiveLab, topology: Topology, counts: Vec<u64> },
     /// A mesh, and what a collective along each of its dimensions moves.
     Mesh(Box<MeshQuestion>),
+    /// What NCCL picks on a cluster, and how long it takes.
+    Cluster(Box<ClusterQuestion>),
     /// Read the model in the attached file and hold it.
     OpenModel { session: SessionId },
     /// What DDP does with a model.
@@ -183,6 +187,7 @@ pub(crate) enum Response {
     Compared(Comparison),
     Accounted(Box<Account>),
     Meshed(Box<MeshAccount>),
+    Clustered(Box<ClusterAccount>),
     Swept(Vec<u64>),
     StepTimes(Vec<u64>),
     ScheduleChecked(Box<ScheduleFile>),

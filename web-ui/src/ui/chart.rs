@@ -18,12 +18,34 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// Red, green, blue.
     pub(crate) colour: [u8; 3],
-    /// Bytes and picoseconds, by size.
+    /// Bytes, and picoseconds or bytes a second, by size.
     pub(crate) points: Vec<(u64, u64)>,
     /// Whether it is broken, so that a colour can be used twice.
     pub(crate) dashed: bool,
     /// Whether it is drawn heavier than the others.
     pub(crate) chosen: bool,
+}
+
+/// What a chart tells of each size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Picoseconds.
+    #[default]
+    Time,
+    /// Bytes a second.
+    Rate,
+}
+
+impl Measure {
+    /// A value in words.
+    fn words(self, value: u64) -> String {
+        match self {
+            Measure::Time => explain::time(value),
+            // Networks count in powers of ten.
+            Measure::Rate if value < 1_000_000_000 => format!("{} MB/s", value / 1_000_000),
+            Measure::Rate => format!("{} GB/s", value / 1_000_000_000),
+        }
+    }
 }
 
 /// Properties of [`Chart`].
@@ -32,6 +54,9 @@ pub(crate) struct ChartProps {
     pub(crate) curves: Rc<Vec<Curve>>,
     /// The size that is chosen, in bytes.
     pub(crate) at: u64,
+    /// What its curves tell.
+    #[prop_or_default]
+    pub(crate) measure: Measure,
     pub(crate) words: String,
 }
 
@@ -48,12 +73,13 @@ pub(crate) fn chart(props: &ChartProps) -> Html {
     let (width, height) = use_size(&frame);
     let dark = use_shared().dark;
     let size = (width as u32, height as u32);
-    let svg = use_memo((props.curves.clone(), props.at, size, dark), |(curves, at, size, dark)| {
+    let of = (props.curves.clone(), props.at, props.measure, size, dark);
+    let svg = use_memo(of, |(curves, at, measure, size, dark)| {
         if size.0 < 200 || size.1 < 80 || curves.is_empty() {
             return String::new();
         }
         // Drawing into a String fails only when a coordinate is no number, which these all are.
-        draw(curves, *at, *size, *dark).unwrap_or_default()
+        draw(curves, *at, *measure, *size, *dark).unwrap_or_default()
     });
     html! {
         <div class="chart" ref={frame} role="img" aria-label={props.words.clone()} data-test="chart"
@@ -111,7 +137,7 @@ impl ValueFormatter<f64> for Axis {}
 
 type Drawn = Result<String, Box<dyn std::error::Error>>;
 
-fn draw(curves: &[Curve], at: u64, size: (u32, u32), dark: bool) -> Drawn {
+fn draw(curves: &[Curve], at: u64, measure: Measure, size: (u32, u32), dark: bool) -> Drawn {
     let mut svg = String::new();
     let Ink { muted, line, text, .. } = ink(dark);
     let (muted, line, text) = (colour(muted), colour(line), colour(text));
@@ -150,7 +176,7 @@ fn draw(curves: &[Curve], at: u64, size: (u32, u32), dark: bool) -> Drawn {
             .axis_style(line)
             .label_style(label)
             .x_label_formatter(&|at| explain::bytes(at.exp2().round() as u64))
-            .y_label_formatter(&|at| explain::time(10f64.powf(*at).round() as u64))
+            .y_label_formatter(&|at| measure.words(10f64.powf(*at).round() as u64))
             .draw()?;
         let at = log2(at).clamp(from, to);
         chart.draw_series(DashedLineSeries::new(

@@ -7,6 +7,7 @@
 mod account;
 mod analysis;
 mod class;
+mod cluster;
 mod ddp;
 mod find;
 mod lanes;
@@ -100,6 +101,7 @@ async fn answer(
             plain(account::sweep(lab, topology, &counts, slices).await?)
         }
         Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
+        Request::Cluster(question) => plain(cluster::cluster(&question)?),
         Request::OpenModel { session } => {
             let model = ddp::read(attachments).await?;
             let shown = LabModel::of(&model);

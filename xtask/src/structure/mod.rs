@@ -66,6 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "diagnosis",
             "scenarios",
             "sim",
+            "clusters",
             "replay",
             "lessons",
         ],

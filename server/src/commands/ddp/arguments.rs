@@ -1,6 +1,7 @@
 //! What `lockstep ddp` is told, and what that means to DDP.
 
 use crate::output_file::Overwrite;
+use crate::plan_source::ClusterOptions;
 use anyhow::{Context, Result, bail};
 use lockstep_core::group::BackendName;
 use lockstep_torch::ddp::join::{JoinOptions, Joinable};
@@ -184,6 +185,8 @@ struct RunArguments {
     #[arg(long, value_name = "N", default_value_t = 25_000_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     link_bytes_per_second: u64,
+    #[command(flatten)]
+    cluster: ClusterOptions,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -347,6 +350,21 @@ impl Arguments {
             devices: self.ddp.device_ids.unwrap_or(1),
             ..Training::new(self.ranks(), device)
         })
+    }
+
+    pub(super) fn cluster(&self) -> &ClusterOptions {
+        &self.run.cluster
+    }
+
+    /// A cluster times whole runs only: the closed form of --sweep and --log knows links.
+    pub(super) fn check_cluster(&self) -> Result<()> {
+        let closed = [("--sweep", self.sweep.is_some()), ("--log", self.log)];
+        match closed.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) if self.cluster().cluster.is_some() => bail!(
+                "{option} reckons with links and not with a cluster: give --cluster with --simulate"
+            ),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn link(&self) -> RingLink {

@@ -1,0 +1,216 @@
+//! The times of a plan's calls, each as a whole, where a model of a machine has worked them out.
+//!
+//! Without them a simulator adds up messages. With them a call takes what the table says from the
+//! moment at which everything that it waits for is there; who waits for whom stays the schedule's.
+
+use super::{Call, Plan};
+use crate::collective::Collective;
+use crate::group::GroupId;
+use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes of c10d's barrier on NCCL: an `all_reduce` of one float32.
+const BARRIER_BYTES: u64 = 4;
+
+/// The rate of a rank that computes as usual: thousandths.
+const USUAL_RATE: u64 = 1000;
+
+/// A collective as far as its time depends on it. Roots and reductions do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TimedCall {
+    /// Among whom.
+    pub group: GroupId,
+    /// The call, with root 0 and SUM.
+    pub collective: Collective,
+    /// Bytes as nccl-tests counts them: the larger of a rank's two buffers.
+    pub bytes: u64,
+}
+
+/// A send and its receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TimedTransfer {
+    /// In which group.
+    pub group: GroupId,
+    /// The sender.
+    pub from: GlobalRank,
+    /// The receiver.
+    pub to: GlobalRank,
+    /// Bytes of the tensor.
+    pub bytes: u64,
+}
+
+/// The time of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferTime {
+    /// From the first byte's departure to its arrival, in picoseconds.
+    pub latency_ps: u64,
+    /// How long the sender's and the receiver's port are busy with it, in picoseconds.
+    pub transmit_ps: u64,
+}
+
+/// What calls of a plan take on a machine, and which ranks compute slowly there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallTimes {
+    /// The machine in words, for the trace's origin.
+    pub machine: String,
+    /// Per collective, picoseconds.
+    collectives: BTreeMap<TimedCall, u64>,
+    transfers: BTreeMap<TimedTransfer, TransferTime>,
+    /// Ranks that do not compute as fast as the others: how fast, in thousandths.
+    rates: BTreeMap<GlobalRank, u64>,
+}
+
+impl CallTimes {
+    /// No times yet, of a machine in words.
+    pub fn new(machine: impl Into<String>) -> CallTimes {
+        CallTimes { machine: machine.into(), ..CallTimes::default() }
+    }
+
+    /// Says what a collective takes, in picoseconds.
+    pub fn set_collective(&mut self, call: TimedCall, takes_ps: u64) {
+        self.collectives.insert(call, takes_ps);
+    }
+
+    /// Says what a transfer takes.
+    pub fn set_transfer(&mut self, transfer: TimedTransfer, takes: TransferTime) {
+        self.transfers.insert(transfer, takes);
+    }
+
+    /// Lets a rank compute at so many thousandths of the usual rate; 0 counts as 1.
+    pub fn set_rate(&mut self, rank: GlobalRank, thousandths: u64) {
+        self.rates.insert(rank, thousandths.max(1));
+    }
+
+    /// What a collective takes, in picoseconds; `None` if it is not in the table.
+    pub fn collective(&self, call: &TimedCall) -> Option<u64> {
+        self.collectives.get(call).copied()
+    }
+
+    /// What a transfer takes; `None` if it is not in the table.
+    pub fn transfer(&self, transfer: &TimedTransfer) -> Option<TransferTime> {
+        self.transfers.get(transfer).copied()
+    }
+
+    /// What a computation takes on a rank that takes `usual` elsewhere, in the same unit.
+    pub fn computing(&self, rank: GlobalRank, usual: u64) -> u64 {
+        match self.rates.get(&rank) {
+            None => usual,
+            Some(rate) => {
+                let slowed = u128::from(usual) * u128::from(USUAL_RATE) / u128::from(*rate);
+                u64::try_from(slowed).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// A collective as far as its time depends on it; `None` for sends and receives, and for groups
+    /// that the plan does not have. For an uneven `all_to_all` the bytes are the larger of what the
+    /// rank sends and receives.
+    pub fn timed_call(&self, call: &Call) -> Option<TimedCall> {
+        let Call::Collective { group, collective, count, input, output, splits, .. } = call else {
+            return None;
+        };
+        let size = u64::from(self.group(*group)?.size());
+        let tensor = output.or(*input).and_then(|id| self.tensor(id));
+        let element = tensor.map_or(0, |tensor| tensor.dtype.size_bytes());
+        let elements = match (collective, splits) {
+            (_, Some(splits)) => {
+                let sum = |parts: &[u64]| parts.iter().copied().fold(0, u64::saturating_add);
+                sum(&splits.input).max(sum(&splits.output))
+            }
+            (it, None) if it.in_place() => *count,
+            (_, None) => count.saturating_mul(size),
+        };
+        let bytes = match collective.is_barrier() {
+            true => BARRIER_BYTES,
+            false => elements.saturating_mul(element),
+        };
+        Some(TimedCall { group: *group, collective: plain(*collective), bytes })
+    }
+
+    /// The transfer of a send of `rank`; `None` for other calls.
+    pub fn timed_transfer(&self, rank: GlobalRank, call: &Call) -> Option<TimedTransfer> {
+        let Call::Send { group, peer, tensor, .. } = call else { return None };
+        let to = self.group(*group)?.global_rank(*peer)?;
+        let bytes = self.tensor(*tensor).map_or(0, |tensor| tensor.bytes());
+        Some(TimedTransfer { group: *group, from: rank, to, bytes })
+    }
+
+    /// Every collective whose time a table has to say, in increasing order.
+    pub fn timed_calls(&self) -> Vec<TimedCall> {
+        let calls = self.programs.iter().flat_map(|program| &program.ops);
+        let calls = calls.flat_map(|op| op.action.calls());
+        let mut timed: Vec<TimedCall> = calls.filter_map(|call| self.timed_call(call)).collect();
+        timed.sort_unstable();
+        timed.dedup();
+        timed
+    }
+
+    /// Every transfer whose time a table has to say, in increasing order.
+    pub fn timed_transfers(&self) -> Vec<TimedTransfer> {
+        let ranks = (0..self.world_size).map(GlobalRank);
+        let of_rank = |rank: GlobalRank| {
+            let ops = self.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
+            let calls = ops.iter().flat_map(|op| op.action.calls());
+            calls.filter_map(move |call| self.timed_transfer(rank, call))
+        };
+        let mut timed: Vec<TimedTransfer> = ranks.flat_map(of_rank).collect();
+        timed.sort_unstable();
+        timed.dedup();
+        timed
+    }
+}
+
+/// The call with root 0 and SUM.
+fn plain(collective: Collective) -> Collective {
+    let (op, root) = (ReduceOp::Sum, GroupRank(0));
+    match collective {
+        Collective::Broadcast { .. } => Collective::Broadcast { root },
+        Collective::AllReduce { .. } => Collective::AllReduce { op },
+        Collective::Reduce { .. } => Collective::Reduce { op, root },
+        Collective::Gather { .. } => Collective::Gather { root },
+        Collective::Scatter { .. } => Collective::Scatter { root },
+        Collective::ReduceScatter { .. } => Collective::ReduceScatter { op },
+        Collective::AllGather
+        | Collective::AllToAll
+        | Collective::Barrier
+        | Collective::MonitoredBarrier { .. } => collective,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::CollectiveLab;
+
+    /// nccl-tests counts the larger buffer of a rank (PERFORMANCE.md).
+    #[test]
+    fn bytes_are_those_of_nccl_tests() {
+        let (op, root) = (ReduceOp::Max, GroupRank(2));
+        for collective in Collective::every(op, root) {
+            let plan = CollectiveLab::new(collective, 4, 6).plan().unwrap();
+            let timed = plan.timed_calls();
+            let [timed] = timed.as_slice() else { panic!("{collective}: {timed:?}") };
+            let bytes = match collective {
+                Collective::Barrier => 4,
+                it if it.in_place() => 6 * 4,
+                _ => 4 * 6 * 4,
+            };
+            assert_eq!(
+                (timed.bytes, timed.collective.root().unwrap_or(GroupRank(0)).0),
+                (bytes, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn a_slow_rank_takes_longer_and_the_others_do_not() {
+        let mut times = CallTimes::new("x");
+        times.set_rate(GlobalRank(1), 250);
+        assert_eq!([0, 1].map(|rank| times.computing(GlobalRank(rank), 10)), [10, 40]);
+        assert_eq!(times.computing(GlobalRank(1), u64::MAX), u64::MAX);
+    }
+}

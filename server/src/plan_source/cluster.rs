@@ -1,0 +1,224 @@
+//! The cluster that a simulation takes the times of its calls from, as the command line names it.
+
+use crate::{files, terminal};
+use anyhow::{Context, Result, bail};
+use lockstep_clusters::{Catalog, Cluster, FabricFault, Job};
+use lockstep_core::plan::Plan;
+use lockstep_sim::{Link, SimConfig, Topology};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The largest cluster file.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// A cluster, and how the ranks sit on it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ClusterOptions {
+    /// Let collectives take what NCCL takes on a named system (`lockstep time --list`), or on one that a
+    /// TOML file describes (docs/clusters.md)
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(crate) cluster: Option<String>,
+    /// Spread the ranks evenly over so many nodes of the cluster; without it nodes are filled
+    #[arg(long, value_name = "N", requires = "cluster",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+    /// Let something of the cluster be slow or down: link:node=3,rate=0.5, link:rank=5,rate=0.5, nic:node=3,down=1,
+    /// gpu:rank=5,rate=0.7, spine:rate=0.25. Can be given again
+    #[arg(long = "cluster-fault", value_name = "FAULT", requires = "cluster")]
+    cluster_faults: Vec<FabricFault>,
+}
+
+/// The cluster of this name, or of this TOML file.
+///
+/// # Errors
+/// When there is none of the name, with the nearest; or the file describes none.
+pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> {
+    let path = Path::new(named);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        return Ok(catalog.cluster(named)?.clone());
+    }
+    let bytes = files::read(path, MOST_BYTES)?;
+    let text = String::from_utf8(bytes);
+    let text = text.with_context(|| format!("{} is no text in UTF-8", path.display()))?;
+    Ok(catalog.add_text(named, &text)?)
+}
+
+impl ClusterOptions {
+    /// How a plan is simulated on the cluster; `None` if no cluster is named.
+    ///
+    /// # Errors
+    /// When there is no such cluster, or it does not hold the plan's ranks.
+    pub(crate) fn config(&self, plan: &Plan) -> Result<Option<SimConfig>> {
+        let Some(named) = &self.cluster else { return Ok(None) };
+        let mut catalog = Catalog::shipped()?;
+        let cluster = cluster_of(&mut catalog, named)?;
+        let job = Job::new(&catalog, &cluster, plan.world_size, self.ranks_per_node(plan)?)?;
+        let job = job.with_faults(&self.cluster_faults)?;
+        let timing = job.timing(plan)?;
+        if !timing.extrapolated.is_empty() {
+            terminal::note(&format!(
+                "lockstep: no measured table of such a machine backs the times of {}: they are \
+                 extrapolated",
+                timing.extrapolated.join(", ")
+            ));
+        }
+        // Every call of the plan has its time; the links are for what a store carries.
+        let topology = Topology::Nodes {
+            ranks_per_node: job.ranks_per_domain(),
+            inside: Link::NVLINK,
+            across: Link::DEFAULT,
+        };
+        let call_times = Some(Arc::new(timing.call_times));
+        Ok(Some(SimConfig { topology, call_times, ..SimConfig::default() }))
+    }
+
+    /// Ranks a node: as the plan says, or as `--nodes` spreads them.
+    fn ranks_per_node(&self, plan: &Plan) -> Result<Option<u32>> {
+        match (self.nodes, plan.ranks_per_node) {
+            (None, 0) => Ok(None),
+            (None, each) => Ok(Some(each)),
+            (Some(nodes), 0) => Ok(Some(plan.world_size.div_ceil(nodes))),
+            (Some(nodes), each) if plan.world_size.div_ceil(each) == nodes => Ok(Some(each)),
+            (Some(nodes), each) => bail!(
+                "{} ranks, {each} on each node, take {} nodes and not {nodes}: leave --nodes or \
+                 --ranks-per-node out",
+                plan.world_size,
+                plan.world_size.div_ceil(each)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_clusters::compare::Site;
+    use lockstep_clusters::job::picoseconds;
+    use lockstep_clusters::{Calibration, Collective as Timed, Settings};
+    use lockstep_core::collective::Collective;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+    use lockstep_core::plan::{CollectiveLab, Fill, PlanBuilder};
+    use lockstep_core::rank::{GlobalRank, GroupRank};
+    use lockstep_core::reduce::ReduceOp;
+    use lockstep_core::trace::What;
+    use lockstep_sim::simulate;
+    use proptest::prelude::*;
+
+    const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
+
+    fn on(cluster: &str, nodes: Option<u32>) -> ClusterOptions {
+        ClusterOptions { cluster: Some(cluster.into()), nodes, ..ClusterOptions::default() }
+    }
+
+    /// What `lockstep time` says, in picoseconds.
+    fn time_says(cluster: &str, nodes: u64, each: u32, collective: Timed, bytes: u64) -> u64 {
+        let catalog = Catalog::shipped().unwrap();
+        let cluster = catalog.cluster(cluster).unwrap().clone();
+        let placement = catalog.place(&cluster, nodes, each).unwrap();
+        let site = Site { cluster, placement, settings: Settings::default(), collective };
+        picoseconds(site.predict(bytes, &Calibration::default()).unwrap().time_us)
+    }
+
+    fn simulated(plan: &Plan, options: &ClusterOptions) -> u64 {
+        let config = options.config(plan).unwrap().unwrap();
+        let config = SimConfig { max_value_bytes: 0, record_messages: false, ..config };
+        simulate(plan, &config).unwrap().end.unwrap().time_ps
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+        /// A plan of one call takes what `lockstep time` says, to the picosecond.
+        #[test]
+        fn a_call_takes_what_time_says(
+            cluster in prop::sample::select(vec!["h100x8", "dgx-a100", "p4d", "gb200-nvl72", "mi300x"]),
+            nodes in 1u32..5, kind in 0usize..6, count in 0u64..3_000_000,
+        ) {
+            let root = GroupRank(0);
+            let (collective, timed) = [
+                (SUM, Timed::AllReduce),
+                (Collective::AllGather, Timed::AllGather),
+                (Collective::ReduceScatter { op: ReduceOp::Sum }, Timed::ReduceScatter),
+                (Collective::Broadcast { root }, Timed::Broadcast),
+                (Collective::Reduce { op: ReduceOp::Sum, root }, Timed::Reduce),
+                (Collective::AllToAll, Timed::AllToAll),
+            ][kind];
+            let each = Catalog::shipped().unwrap().cluster(cluster).unwrap().gpus_per_node;
+            let world = nodes * each;
+            let mut lab = CollectiveLab::new(collective, world, count);
+            lab.timeout_ms = 1 << 40;
+            let bytes = if collective.in_place() { 4 * count } else { 4 * count * u64::from(world) };
+            let said = time_says(cluster, nodes.into(), each, timed, bytes);
+            prop_assert_eq!(simulated(&lab.plan().unwrap(), &on(cluster, None)), said);
+            // Half of the GPUs of each node are another placement.
+            let lab = CollectiveLab { world_size: world / 2, ..lab };
+            if nodes > 1 && collective.in_place() && each < 72 {
+                let said = time_says(cluster, nodes.into(), each / 2, timed, bytes);
+                prop_assert_eq!(simulated(&lab.plan().unwrap(), &on(cluster, Some(nodes))), said);
+            }
+        }
+    }
+
+    /// Each half of a job fills a node; then one rank of each node calls with its fellow.
+    #[test]
+    fn groups_are_placed_by_their_members() {
+        let mut plan = PlanBuilder::new("halves", 16, BackendName::Nccl).unwrap();
+        let mut group = |ranks: Vec<u32>| {
+            let ranks = ranks.into_iter().map(GlobalRank).collect();
+            plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks).unwrap())
+        };
+        let halves = [group((0..8).collect()), group((8..16).collect())];
+        let pairs: Vec<GroupId> = (0..8).map(|rank| group(vec![rank, rank + 8])).collect();
+        let count = 1 << 20;
+        let x = plan.tensor("x", Dtype::Float32, count, Fill::Zeros);
+        let plan = plan.every_rank(|rank, program| {
+            program.collective(halves[usize::from(rank.0 >= 8)], SUM, count, None, Some(x));
+            program.collective(pairs[rank.index() % 8], SUM, count, None, Some(x));
+        });
+        let inside = time_says("h100x8", 1, 8, Timed::AllReduce, 4 << 20);
+        let across = time_says("h100x8", 2, 1, Timed::AllReduce, 4 << 20);
+        assert!(inside < across);
+        let plan = plan.unwrap();
+        assert_eq!(simulated(&plan, &on("h100x8", None)), inside + across);
+        let config = on("h100x8", None).config(&plan).unwrap().unwrap();
+        let trace = simulate(&plan, &config).unwrap();
+        let done = trace.events.iter().filter(|event| matches!(event.what, What::Completed { .. }));
+        assert_eq!(done.filter(|event| event.time_ps == inside).count(), 16);
+    }
+
+    #[test]
+    fn a_send_takes_what_sendrecv_takes_and_crosses_nodes_where_its_ranks_do() {
+        let send = |to: u32| {
+            let mut plan = PlanBuilder::new("send", 16, BackendName::Nccl).unwrap();
+            let x = plan.tensor("x", Dtype::Float32, 1 << 20, Fill::Zeros);
+            let plan = plan.every_rank(|rank, program| match rank.0 {
+                0 => drop(program.send(GroupId::WORLD, GroupRank(to), x)),
+                it if it == to => drop(program.recv(GroupId::WORLD, GroupRank(0), x)),
+                _ => {}
+            });
+            simulated(&plan.unwrap(), &on("h100x8", None))
+        };
+        assert_eq!(send(7), time_says("h100x8", 1, 8, Timed::SendRecv, 4 << 20));
+        assert_eq!(send(8), time_says("h100x8", 2, 8, Timed::SendRecv, 4 << 20));
+    }
+
+    #[test]
+    fn what_backs_no_prediction_is_told_and_what_cannot_be_is_refused() {
+        let plan = |world| CollectiveLab::new(SUM, world, 16).plan().unwrap();
+        let machine = |cluster: &str, world| {
+            let config = on(cluster, None).config(&plan(world)).unwrap().unwrap();
+            config.call_times.unwrap().machine.clone()
+        };
+        assert!(!machine("h100x8", 8).contains("extrapolated"));
+        assert!(machine("h100x8", 512).contains("extrapolated: all_reduce over 64 nodes"));
+        let refused = |options: ClusterOptions, world| {
+            format!("{:#}", options.config(&plan(world)).unwrap_err())
+        };
+        assert!(refused(on("h100x9", None), 8).contains("h100x8"));
+        assert!(refused(on("4090x8-pcie", None), 16).contains("without a network"));
+        assert!(refused(on("h100x8", Some(1)), 16).contains("8 GPUs a node"));
+        let laid = Plan { ranks_per_node: 4, ..plan(16) };
+        let error = on("h100x8", Some(2)).config(&laid).unwrap_err().to_string();
+        assert!(error.contains("take 4 nodes and not 2"), "{error}");
+    }
+}

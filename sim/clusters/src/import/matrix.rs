@@ -1,0 +1,118 @@
+//! The matrix of `nvidia-smi topo -m`: a row a device, a column a device, and how the two reach each
+//! other.
+
+use super::{ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
+use std::collections::BTreeMap;
+
+/// What a cell can say. PIX and PXB share PCIe switches, the others meet in the processor.
+const PATHS: [&str; 6] = ["PIX", "PXB", "PHB", "NODE", "SYS", "PSB"];
+
+/// Reads a matrix.
+pub(super) fn read(text: &str) -> Result<Machine, ImportError> {
+    let mut lines = (1..).zip(text.lines().map(plain));
+    let wrong = |line: usize, why: String| ImportError::Line { line, why };
+    let head = lines.find(|(_, line)| line.split_whitespace().next() == Some("GPU0"));
+    let (line, head) = head.ok_or(ImportError::Unknown)?;
+    let names: Vec<String> = head
+        .split_whitespace()
+        .take_while(|name| *name != "CPU" && *name != "GPU" && *name != "NUMA")
+        .map(str::to_owned)
+        .collect();
+    if names.len() > MOST_DEVICES {
+        return Err(wrong(line, format!("more than {MOST_DEVICES} devices in one machine")));
+    }
+    let mut rows: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+    let mut legend: BTreeMap<String, String> = BTreeMap::new();
+    for (line, text) in lines {
+        let mut words = text.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        if names.iter().any(|name| name == first) {
+            let cells: Vec<String> = words.take(names.len()).map(str::to_owned).collect();
+            if cells.len() < names.len() {
+                let why = format!("{first} has {} of {} columns", cells.len(), names.len());
+                return Err(wrong(line, why));
+            }
+            if rows.insert(first.to_owned(), (line, cells)).is_some() {
+                return Err(wrong(line, format!("{first} has a second row")));
+            }
+        } else if let Some(name) =
+            first.strip_suffix(':').filter(|_| names.iter().any(|n| first.starts_with(n)))
+        {
+            legend.insert(name.to_owned(), words.next().unwrap_or(name).to_owned());
+        }
+    }
+    machine(&names, &rows, &legend)
+}
+
+fn machine(
+    names: &[String],
+    rows: &BTreeMap<String, (usize, Vec<String>)>,
+    legend: &BTreeMap<String, String>,
+) -> Result<Machine, ImportError> {
+    let gpus: Vec<usize> = (0..names.len()).filter(|at| names[*at].starts_with("GPU")).collect();
+    let cell = |from: usize, to: usize| -> Result<(usize, &str), ImportError> {
+        let name = &names[from];
+        let (line, cells) = rows
+            .get(name)
+            .ok_or_else(|| ImportError::Machine(format!("{name} has a column and no row")))?;
+        Ok((*line, cells.get(to).map_or("", String::as_str)))
+    };
+    let mut links: Vec<BTreeMap<usize, u32>> = vec![BTreeMap::new(); gpus.len()];
+    for (at, &from) in gpus.iter().enumerate() {
+        for (place, &to) in gpus.iter().enumerate() {
+            let (line, said) = cell(from, to)?;
+            let (a, b) = (&names[from], &names[to]);
+            let wrong = |why: String| ImportError::Line { line, why };
+            if from == to {
+                if said != "X" {
+                    return Err(wrong(format!("{a} has {said} where X marks itself")));
+                }
+                continue;
+            }
+            let (_, back) = cell(to, from)?;
+            if said != back {
+                let why = format!("{a} reaches {b} by {said}, and {b} reaches {a} by {back}");
+                return Err(wrong(why));
+            }
+            match said.strip_prefix("NV").map(str::parse::<u32>) {
+                Some(Ok(0)) => {
+                    return Err(wrong(format!("{a} and {b} have 0 NVLinks, which is 0 GB/s")));
+                }
+                Some(Ok(count)) if count <= 64 => {
+                    links[at].insert(place, count);
+                }
+                _ if PATHS.contains(&said) => {}
+                _ => return Err(wrong(format!("there is no path between {a} and {b}: {said}"))),
+            }
+        }
+    }
+    let mut nics = Vec::new();
+    for at in (0..names.len()).filter(|at| !gpus.contains(at)) {
+        let mut near = false;
+        for &gpu in &gpus {
+            near |= matches!(cell(gpu, at)?.1, "PIX" | "PXB");
+        }
+        let name = legend.get(&names[at]).unwrap_or(&names[at]).clone();
+        nics.push(Nic { name, gbps: None, near });
+    }
+    Ok(Machine {
+        gpus: gpus.len().try_into().unwrap_or(u32::MAX),
+        fabric: fabric_of(&links),
+        nics,
+        ..Machine::default()
+    })
+}
+
+/// A line without the colours of a terminal: nvidia-smi underlines the head.
+fn plain(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        if letter == '\u{1b}' {
+            letters.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}

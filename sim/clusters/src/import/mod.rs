@@ -1,0 +1,308 @@
+//! Clusters from what machines say of themselves: the matrix of `nvidia-smi topo -m`, and the
+//! topology that NCCL writes with `NCCL_TOPO_DUMP_FILE`.
+//!
+//! Both say how GPUs reach each other and which NICs are near them. What they do not say is filled in
+//! from the shipped cluster with the same card, and every such guess is told.
+
+mod matrix;
+mod xml;
+
+use crate::card::Intra;
+use crate::catalog::{Catalog, CatalogError};
+use crate::cluster::Cluster;
+use std::collections::BTreeMap;
+
+/// What the user says of a machine beside the file.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// The cluster's name.
+    pub name: String,
+    /// The card's name (`data/cards`).
+    pub card: Option<String>,
+    /// The transport's name (`data/networks`).
+    pub network: Option<String>,
+    /// NICs of a node that NCCL uses.
+    pub nics: Option<u32>,
+    /// Line rate of a NIC, Gb/s.
+    pub nic_gbps: Option<f64>,
+}
+
+/// A cluster, and what of it is a guess.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What the file did not say, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A file that does not describe a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// Neither a matrix nor NCCL's XML.
+    #[error(
+        "it is neither the output of `nvidia-smi topo -m` nor the XML that NCCL writes with \
+         NCCL_TOPO_DUMP_FILE"
+    )]
+    Unknown,
+    /// A line is not understood, or says what cannot be.
+    #[error("line {line}: {why}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// The machine as a whole cannot be.
+    #[error("{0}")]
+    Machine(String),
+    /// The card is not known.
+    #[error(
+        "the file does not tell which card it is{seen}: say it with --card, for example {nearest}"
+    )]
+    Card {
+        /// ` (sm 75)` or nothing.
+        seen: String,
+        /// Cards with such links.
+        nearest: String,
+    },
+    /// The cluster that comes of it makes no sense.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// The most GPUs and NICs of a node.
+const MOST_DEVICES: usize = 1024;
+
+/// A machine, as its file describes it.
+#[derive(Clone, Debug, Default)]
+struct Machine {
+    /// GPUs of a node.
+    gpus: u32,
+    /// GPUs that share NVLink over several nodes, if they do.
+    domain_gpus: Option<u32>,
+    fabric: Fabric,
+    /// The card's name, if the file tells.
+    card: Option<String>,
+    /// What the file does tell of the card, in words.
+    seen: String,
+    nics: Vec<Nic>,
+}
+
+/// How the GPUs of a machine reach each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fabric {
+    /// NVLink through switches, so many links a GPU.
+    Switched(u32),
+    /// NVLink between pairs of GPUs, so many links a GPU.
+    Direct(u32),
+    /// NVLink between some pairs only; the others by PCIe.
+    Pairs,
+    /// PCIe.
+    #[default]
+    Pcie,
+    /// AMD's links.
+    Xgmi,
+}
+
+/// A network card.
+#[derive(Clone, Debug)]
+struct Nic {
+    name: String,
+    /// Gb/s, if the file says it.
+    gbps: Option<f64>,
+    /// It shares a PCIe switch with a GPU.
+    near: bool,
+}
+
+/// The cluster that a file describes.
+///
+/// # Errors
+/// If the file is none of the two kinds, describes what cannot be, or does not tell the card.
+pub fn read(catalog: &Catalog, text: &str, hints: &Hints) -> Result<Imported, ImportError> {
+    let (machine, kind) = if text.contains("<system") {
+        (xml::read(text)?, "NCCL's topology file")
+    } else if text.lines().any(|line| line.contains("GPU0")) {
+        (matrix::read(text)?, "nvidia-smi topo -m")
+    } else {
+        return Err(ImportError::Unknown);
+    };
+    let mut notes = Vec::new();
+    let card = card_of(catalog, &machine, hints, &mut notes)?;
+    let network = Network::of(catalog, &machine, hints, &card, &mut notes);
+    let cluster = Cluster {
+        name: hints.name.clone(),
+        title: format!("{} {card} a node", machine.gpus),
+        source: kind.to_owned(),
+        aliases: Vec::new(),
+        card,
+        gpus_per_node: machine.gpus,
+        domain_gpus: machine.domain_gpus,
+        network: network.name,
+        nics_per_node: network.nics,
+        nic_gbps: network.gbps,
+        measured: Vec::new(),
+        given: Vec::new(),
+    };
+    catalog.check("the cluster", &cluster)?;
+    Ok(Imported { cluster, notes })
+}
+
+fn card_of(
+    catalog: &Catalog,
+    machine: &Machine,
+    hints: &Hints,
+    notes: &mut Vec<String>,
+) -> Result<String, ImportError> {
+    if let Some(card) = &hints.card {
+        return Ok(card.clone());
+    }
+    if let Some(card) = &machine.card {
+        return Ok(card.clone());
+    }
+    let guess = match machine.fabric {
+        Fabric::Switched(18) => Some(("h100", "H200, B200 and GB200 have as many links")),
+        Fabric::Switched(12) => Some(("a100", "no other card has as many")),
+        Fabric::Switched(8) => Some(("h800", "A800 has as many")),
+        Fabric::Switched(6) => Some(("v100-dgx2", "no other card behind switches has as many")),
+        Fabric::Direct(18) => Some(("gh200-mesh", "H100 without switches has as many")),
+        Fabric::Direct(12) => Some(("a100-mesh", "no other card has as many")),
+        Fabric::Direct(6) => Some(("v100-mesh", "no other card has as many")),
+        _ => None,
+    };
+    if let Some((card, others)) = guess {
+        notes.push(format!(
+            "the card is taken to be {card}, by its NVLinks ({others}); --card says another"
+        ));
+        return Ok(card.to_owned());
+    }
+    let wanted = match machine.fabric {
+        Fabric::Switched(_) => Intra::Nvswitch,
+        Fabric::Direct(_) => Intra::Mesh,
+        Fabric::Xgmi => Intra::Xgmi,
+        Fabric::Pairs | Fabric::Pcie => Intra::Pcie,
+    };
+    let like = catalog.cards.iter().filter(|card| card.intra == wanted);
+    let like: Vec<&str> = like.map(|card| card.name.as_str()).collect();
+    Err(ImportError::Card { seen: machine.seen.clone(), nearest: like.join(", ") })
+}
+
+/// The network of a machine.
+struct Network {
+    name: Option<String>,
+    nics: u32,
+    gbps: f64,
+}
+
+impl Network {
+    fn of(
+        catalog: &Catalog,
+        machine: &Machine,
+        hints: &Hints,
+        card: &str,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let used = used_nics(&machine.nics, notes);
+        let nics = hints.nics.unwrap_or(used.len().try_into().unwrap_or(u32::MAX));
+        if nics == 0 {
+            notes.push("it has no NIC, so it is a single machine".into());
+            return Self { name: None, nics, gbps: 0.0 };
+        }
+        // The cluster that goes by the card's name, or any with it.
+        let named = catalog.cluster(card).ok().filter(|it| it.card == card);
+        let any = catalog.clusters.iter().find(|it| it.card == card && it.nics_per_node > 0);
+        let relative = named.filter(|it| it.nics_per_node > 0).or(any);
+        let said = used.iter().filter_map(|nic| nic.gbps).reduce(f64::max);
+        let gbps = hints.nic_gbps.or(said).unwrap_or_else(|| {
+            let (gbps, of) = relative.map_or((100.0, "any"), |it| (it.nic_gbps, it.name.as_str()));
+            notes.push(format!(
+                "the NICs' rate is not in the file: {gbps} Gb/s is taken, as of {of}; --nic-gbps says \
+                 another"
+            ));
+            gbps
+        });
+        let name = hints.network.clone().unwrap_or_else(|| {
+            let first = used.first().map_or("", |nic| nic.name.as_str());
+            let guess = network_of(first)
+                .or_else(|| relative.and_then(|it| it.network.as_deref()))
+                .unwrap_or("tcp");
+            notes.push(format!(
+                "the transport is taken to be {guess}, by the name {first}; --network says another"
+            ));
+            guess.to_owned()
+        });
+        Self { name: Some(name), nics, gbps }
+    }
+}
+
+/// NICs that NCCL uses: those that share a PCIe switch with a GPU, or all if none does; of these
+/// the fastest.
+fn used_nics<'a>(nics: &'a [Nic], notes: &mut Vec<String>) -> Vec<&'a Nic> {
+    let near: Vec<&Nic> = nics.iter().filter(|nic| nic.near).collect();
+    let near = if near.is_empty() { nics.iter().collect() } else { near };
+    let fastest = near.iter().filter_map(|nic| nic.gbps).reduce(f64::max);
+    let used: Vec<&Nic> = near.into_iter().filter(|nic| nic.gbps == fastest).collect();
+    if used.len() < nics.len() {
+        let names = |used: &[&Nic], keep: bool| {
+            let is_used = |nic: &Nic| used.iter().any(|other| other.name == nic.name);
+            let names = nics.iter().filter(|nic| is_used(nic) == keep);
+            names.map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        notes.push(format!(
+            "NICs counted: {}; left out, since they are slower or share no PCIe switch with a GPU: {}; \
+             --nics says another number",
+            names(&used, true),
+            names(&used, false)
+        ));
+    }
+    used
+}
+
+/// The transport that a NIC's name belongs to.
+fn network_of(nic: &str) -> Option<&'static str> {
+    let names = [
+        ("rdmap", "efa"),
+        ("efa", "efa"),
+        ("cxi", "slingshot"),
+        ("hsi", "slingshot"),
+        ("bnxt", "roce"),
+        ("irdma", "roce"),
+        ("ionic", "roce"),
+        ("roce", "roce"),
+        ("mlx", "ib"),
+        ("ib", "ib"),
+        ("eth", "tcp"),
+        ("ens", "tcp"),
+        ("eno", "tcp"),
+        ("enp", "tcp"),
+    ];
+    let nic = nic.to_lowercase();
+    names.iter().find(|(word, _)| nic.contains(word)).map(|(_, network)| *network)
+}
+
+/// The fabric of GPUs with so many NVLinks to each other.
+fn fabric_of(links: &[BTreeMap<usize, u32>]) -> Fabric {
+    let gpus = links.len();
+    let counts = |of: &BTreeMap<usize, u32>| of.values().copied().collect::<Vec<_>>();
+    let total = |of: &BTreeMap<usize, u32>| of.values().sum::<u32>();
+    let first = links.first().map(counts).unwrap_or_default();
+    let all = links.iter().all(|of| of.len() + 1 == gpus);
+    let alike = links.iter().all(|of| of.values().all(|count| first.first() == Some(count)));
+    let most = links.iter().map(total).max().unwrap_or(0);
+    match first.first() {
+        _ if most == 0 => Fabric::Pcie,
+        // Every pair shows all links of a GPU, more than it can have to each other.
+        Some(each) if all && alike && gpus > 2 && most > MOST_LINKS => Fabric::Switched(*each),
+        Some(each) if all && alike && gpus == 2 && *each >= FEWEST_SWITCHED => {
+            Fabric::Switched(*each)
+        }
+        _ if all => Fabric::Direct(most),
+        _ if most <= 6 && gpus > 2 && links.iter().all(|of| of.len() > 1) => Fabric::Direct(most),
+        _ => Fabric::Pairs,
+    }
+}
+
+/// NVLinks that a GPU has at most, up to Blackwell.
+const MOST_LINKS: u32 = 18;
+/// Two GPUs with as many links between them are two of a machine with switches.
+const FEWEST_SWITCHED: u32 = 18;

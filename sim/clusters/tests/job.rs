@@ -1,0 +1,169 @@
+//! Jobs on clusters: where groups sit, what their calls take, and what faults of the fabric do.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use lockstep_clusters::fault::FabricFaultError;
+use lockstep_clusters::{Catalog, FabricFault, Job, JobError};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder, TimedCall, TimedTransfer};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use proptest::prelude::*;
+
+const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
+/// 16 GiB, where latencies count for little.
+const COUNT: u64 = 1 << 32;
+
+/// 16 ranks: all, each half, and the first ranks of both halves reduce the same; rank 0 sends to 1
+/// and to 8.
+fn plan() -> (Plan, [GroupId; 4]) {
+    let mut plan = PlanBuilder::new("groups", 16, BackendName::Nccl).unwrap();
+    let mut group = |ranks: &[u32]| {
+        let ranks = ranks.iter().copied().map(GlobalRank).collect();
+        plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks).unwrap())
+    };
+    let halves = [group(&[0, 1, 2, 3, 4, 5, 6, 7]), group(&[8, 9, 10, 11, 12, 13, 14, 15])];
+    let pair = group(&[0, 8]);
+    let x = plan.tensor("x", Dtype::Float32, COUNT, Fill::Zeros);
+    let plan = plan.every_rank(|rank, program| {
+        program.collective(GroupId::WORLD, SUM, COUNT, None, Some(x));
+        program.collective(halves[usize::from(rank.0 >= 8)], SUM, COUNT, None, Some(x));
+        if rank.0 % 8 == 0 {
+            program.collective(pair, SUM, COUNT, None, Some(x));
+        }
+        match rank.0 {
+            0 => {
+                program.send(GroupId::WORLD, GroupRank(1), x);
+                program.send(GroupId::WORLD, GroupRank(8), x);
+            }
+            1 | 8 => drop(program.recv(GroupId::WORLD, GroupRank(0), x)),
+            _ => {}
+        }
+    });
+    (plan.unwrap(), [GroupId::WORLD, halves[0], halves[1], pair])
+}
+
+/// What the calls take with faults: of all, of the halves, of the pair, and of the two sends.
+fn took(faults: &[&str]) -> Result<[u64; 6], JobError> {
+    let (catalog, (plan, groups)) = (Catalog::shipped().unwrap(), plan());
+    let cluster = catalog.cluster("h100x8").unwrap();
+    let faults: Vec<FabricFault> = faults.iter().map(|it| it.parse().unwrap()).collect();
+    let job = Job::new(&catalog, cluster, 16, None)?.with_faults(&faults)?;
+    let times = job.timing(&plan)?.call_times;
+    let call = |group| TimedCall { group, collective: SUM, bytes: 4 * COUNT };
+    let [all, first, second, pair] = groups.map(|group| times.collective(&call(group)).unwrap());
+    let send = |to| {
+        let (group, from, bytes) = (GroupId::WORLD, GlobalRank(0), 4 * COUNT);
+        let takes = times.transfer(&TimedTransfer { group, from, to: GlobalRank(to), bytes });
+        takes.unwrap().transmit_ps
+    };
+    Ok([all, first, second, pair, send(1), send(8)])
+}
+
+/// Per call, how many times as long it takes with faults.
+fn slower(faults: &[&str]) -> [f64; 6] {
+    let (with, without) = (took(faults).unwrap(), took(&[]).unwrap());
+    std::array::from_fn(|at| with[at] as f64 / without[at] as f64)
+}
+
+fn close(seen: [f64; 6], expected: [f64; 6]) {
+    for (seen, expected) in seen.into_iter().zip(expected) {
+        assert!((seen - expected).abs() < 0.12 * expected, "{seen} and not {expected}");
+    }
+}
+
+#[test]
+fn a_slow_node_slows_the_groups_on_it() {
+    // All 16 are held up by the network as well, which hides part of it.
+    let all = slower(&["link:node=0,rate=0.5"])[0];
+    assert!(all > 1.2, "{all}");
+    close(slower(&["link:node=0,rate=0.5"]), [all, 2.0, 1.0, 1.0, 2.0, 1.0]);
+    close(slower(&["link:rank=9,rate=0.5"]), [all, 1.0, 2.0, 1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn nics_that_are_down_slow_what_needs_them() {
+    let [all, first, second, pair, inside, across] = slower(&["nic:node=1,down=4"]);
+    // Of two nodes the links inside bound a tree, until half of the NICs are gone.
+    assert!(all > 1.2 && all < 2.0, "{all}");
+    close([1.0, first, second, pair, inside, across], [1.0; 6]);
+    // Of eight, seven are left.
+    let one = slower(&["nic:node=1"])[0];
+    assert!((1.0..1.3).contains(&one), "{one}");
+    let spine = slower(&["spine:rate=0.25"]);
+    assert!(spine[0] > 2.0 && spine[3] > 3.0 && spine[5] > 3.0, "{spine:?}");
+    close([1.0, spine[1], spine[2], 1.0, spine[4], 1.0], [1.0; 6]);
+}
+
+#[test]
+fn a_slow_gpu_computes_slowly_and_the_machine_says_so() {
+    let (catalog, (plan, _)) = (Catalog::shipped().unwrap(), plan());
+    let cluster = catalog.cluster("h100x8").unwrap();
+    let job = Job::new(&catalog, cluster, 16, None).unwrap();
+    let slow = "gpu:rank=5,rate=0.8".parse().unwrap();
+    let times = job.with_faults(&[slow]).unwrap().timing(&plan).unwrap().call_times;
+    assert_eq!([4, 5].map(|rank| times.computing(GlobalRank(rank), 1000)), [1000, 1250]);
+    assert!(times.machine.contains("with gpu:rank=5,rate=0.8"), "{}", times.machine);
+}
+
+#[test]
+fn a_fault_that_cannot_be_is_refused() {
+    let text = |text: &str| text.parse::<FabricFault>().unwrap_err().to_string();
+    assert!(text("link").contains("it has no colon"));
+    assert!(text("cable:node=1,rate=0.5").contains("there are link, nic, gpu and spine"));
+    assert!(text("link:rate=0.5").contains("one of node and rank"));
+    assert!(text("link:node=1,rank=1,rate=0.5").contains("one of node and rank"));
+    assert!(text("link:node=1,rate=0").contains("above 0"));
+    assert!(text("gpu:rank=1,rate=nan").contains("above 0"));
+    assert!(text("nic:node=1,down=x").contains("no whole number"));
+    assert!(text("spine:rate=0.5,node=2").contains("no use for node"));
+    let refused = |faults: &[&str]| took(faults).unwrap_err().to_string();
+    assert!(refused(&["link:node=2,rate=0.5"]).contains("the job has 2 nodes, numbered from 0"));
+    assert!(refused(&["gpu:rank=16,rate=0.5"]).contains("16 ranks"));
+    let none = refused(&["nic:node=1,down=4", "nic:node=1,down=4"]);
+    assert!(none.contains("none would be left"), "{none}");
+}
+
+/// A rack's ranks share NVLink over its machines, and a job of two racks crosses the network.
+#[test]
+fn racks_are_domains_of_many_nodes() {
+    let catalog = Catalog::shipped().unwrap();
+    let rack = catalog.cluster("gb200-nvl72").unwrap();
+    let job = Job::new(&catalog, rack, 128, None).unwrap();
+    assert_eq!((job.nodes, job.ranks_per_domain()), (32, 64));
+    let ranks = |range: std::ops::Range<u32>| range.map(GlobalRank).collect::<Vec<_>>();
+    let inside = job.placement(&ranks(0..64)).unwrap();
+    assert_eq!((inside.domains, inside.per_domain, inside.network.is_none()), (1, 64, true));
+    let all = job.placement(&ranks(0..128)).unwrap();
+    assert_eq!(all, catalog.place(rack, 32, 4).unwrap());
+    // Three members on one node and one on another: the fewest NICs bound what leaves.
+    let job = Job::new(&catalog, catalog.cluster("h100x8").unwrap(), 16, None).unwrap();
+    let uneven: Vec<GlobalRank> = [0, 1, 2, 8].map(GlobalRank).into();
+    let uneven = job.placement(&uneven).unwrap();
+    assert_eq!((uneven.ranks, uneven.domains, uneven.per_domain, uneven.nics), (4, 2, 3, 1));
+}
+
+proptest! {
+    /// A fault reads as it is written.
+    #[test]
+    fn a_fault_says_itself_again(kind in 0u8..5, number in 0u32..1000, thousandths in 1u32..=1000) {
+        let rate = f64::from(thousandths) / 1000.0;
+        let fault = match kind {
+            0 => FabricFault::Node { node: number, rate },
+            1 => FabricFault::Link { rank: number, rate },
+            2 => FabricFault::Nic { node: number, down: thousandths },
+            3 => FabricFault::Gpu { rank: number, rate },
+            _ => FabricFault::Spine { rate },
+        };
+        let read: Result<FabricFault, FabricFaultError> = fault.to_string().parse();
+        prop_assert_eq!(read, Ok(fault));
+    }
+
+    /// No text makes the reader panic.
+    #[test]
+    fn hostile_faults_are_refused(text in "\\PC{0,60}") {
+        let _ = text.parse::<FabricFault>();
+    }
+}

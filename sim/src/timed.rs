@@ -1,0 +1,157 @@
+//! Collectives whose time is known as a whole ([`CallTimes`](lockstep_core::plan::CallTimes)).
+//!
+//! Their messages carry the values and decide who waits for whom, take no time, and are not
+//! recorded: a rank is done so long after its last step could be done. Where nobody looks at values
+//! and every rank waits for every other, no messages are made either: the last rank to begin says
+//! when all are done.
+//!
+//! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
+
+use crate::engine::{Due, Engine};
+use crate::prepared::Prepared;
+use lockstep_core::collective::Collective;
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::Call;
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use std::collections::BTreeMap;
+
+/// The time of a call on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    /// So long after its last step, in picoseconds.
+    Takes(u64),
+    /// It is done then, in picoseconds.
+    Until(u64),
+    /// One of its ranks has ended in the middle of it.
+    Never,
+}
+
+/// Calls that not all ranks have begun and that need no messages: how many have, by group,
+/// sequence number and signature.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meetings {
+    begun: BTreeMap<(GroupId, u64, u32), u32>,
+}
+
+impl Meetings {
+    /// `None` where calls need their messages: for values, or for what ranks leave half done.
+    pub(crate) fn new(prepared: &Prepared) -> Option<Meetings> {
+        (!prepared.values && !prepared.half_done).then(Meetings::default)
+    }
+}
+
+/// Whether no rank is done with such a call before every rank has begun it.
+fn is_mutual(collective: Collective) -> bool {
+    match collective {
+        Collective::AllReduce { .. }
+        | Collective::AllGather
+        | Collective::ReduceScatter { .. }
+        | Collective::AllToAll
+        | Collective::Barrier => true,
+        Collective::Broadcast { .. }
+        | Collective::Reduce { .. }
+        | Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::MonitoredBarrier { .. } => false,
+    }
+}
+
+impl Engine {
+    /// What a call takes as a whole; `None` where its messages say that.
+    pub(crate) fn time_of(&self, call: &Call) -> Option<Timed> {
+        let times = self.call_times.as_ref()?;
+        times.collective(&self.plan.timed_call(call)?).map(Timed::Takes)
+    }
+
+    /// A computation on a rank that takes `usual` picoseconds elsewhere.
+    pub(crate) fn computing_ps(&self, rank: GlobalRank, usual: u64) -> u64 {
+        let times = self.call_times.as_deref();
+        times.map_or(usual, |times| times.computing(rank, usual))
+    }
+
+    /// Leaves a call that a channel has begun to this file, if it needs no messages.
+    pub(crate) fn begin_timed(&mut self, index: u32) -> bool {
+        let Some(meetings) = &mut self.meetings else { return false };
+        let channel = &mut self.channels[index as usize];
+        let (group, me) = (channel.group, channel.me);
+        let Some(active) = channel.active.as_mut() else { return false };
+        let schedule = &active.signature.schedule;
+        if active.timed.is_none() || active.uneven || !is_mutual(schedule.collective()) {
+            return false;
+        }
+        let size = schedule.size();
+        active.whole = true;
+        let key = (group, active.seq, active.signature_number);
+        let begun = meetings.begun.entry(key).or_default();
+        *begun += 1;
+        if *begun < size {
+            return true;
+        }
+        meetings.begun.remove(&key);
+        let first = index - me.0;
+        for index in first..first + size {
+            self.finish_whole(index);
+            self.wait_for_time(index);
+        }
+        true
+    }
+
+    /// Whether a channel's call, which has made its last step, still takes time.
+    pub(crate) fn wait_for_time(&mut self, index: u32) -> bool {
+        let Some(active) = self.channels[index as usize].active.as_mut() else { return false };
+        match active.timed {
+            None => false,
+            Some(Timed::Never) => true,
+            Some(Timed::Until(done)) => done > self.now,
+            Some(Timed::Takes(takes)) => {
+                let done = self.now.saturating_add(takes);
+                active.timed = Some(Timed::Until(done));
+                self.queue.push(done, Due::Timed(index));
+                true
+            }
+        }
+    }
+
+    /// The time of a channel's call is over, unless one of its ranks has ended meanwhile.
+    pub(crate) fn end_time(&mut self, index: u32) {
+        if !self.prepared.half_done {
+            return;
+        }
+        let Some(call) = self.call_of(index) else { return };
+        let channel = &self.channels[index as usize];
+        let until = channel.active.as_ref().and_then(|active| active.timed);
+        if !channel.is_busy() || until != Some(Timed::Until(self.now)) {
+            return;
+        }
+        let first = index - channel.me.0;
+        let size = self.plan.group(channel.group).map_or(0, |group| group.size());
+        let mut others = first..first + size;
+        let left = others.any(|other| {
+            let unfinished = self.channels[other as usize].is_busy();
+            unfinished && self.call_of(other) == Some(call) && self.stands_still(other)
+        });
+        if left && let Some(active) = self.channels[index as usize].active.as_mut() {
+            active.timed = Some(Timed::Never);
+        }
+    }
+
+    /// Whether a call of a group takes a known time, as its ranks know: for a switch of its schedule.
+    pub(crate) fn is_timed(&self, group: GroupId, seq: u64, signature: u32) -> bool {
+        let Some(members) = self.plan.group(group).filter(|_| self.call_times.is_some()) else {
+            return false;
+        };
+        let first = self.prepared.channel(group, GroupRank(0));
+        let mut channels = first..first + members.size();
+        channels.any(|index| {
+            let active = self.channels[index as usize].active.as_ref();
+            let timed = active.is_some_and(|active| active.timed.is_some());
+            timed && self.call_of(index) == Some((seq, signature))
+        })
+    }
+
+    /// Sequence number and signature of a channel's call.
+    fn call_of(&self, index: u32) -> Option<(u64, u32)> {
+        let active = self.channels[index as usize].active.as_ref()?;
+        Some((active.seq, active.signature_number))
+    }
+}

@@ -1,0 +1,249 @@
+//! Calls that take a known time as a whole (`sim/src/timed.rs`).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
+
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{CallTimes, Fill, Plan, PlanBuilder, TransferTime};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::Algorithm;
+use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_sim::{SimConfig, simulate};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
+
+/// Every collective of a plan takes its bytes in nanoseconds and 7 ps, every transfer 100 ns and its
+/// bytes.
+fn times(plan: &Plan) -> CallTimes {
+    let mut times = CallTimes::new("a machine of a test");
+    for call in plan.timed_calls() {
+        times.set_collective(call, call.bytes * 1000 + 7);
+    }
+    for transfer in plan.timed_transfers() {
+        let takes = TransferTime { latency_ps: 100_000, transmit_ps: transfer.bytes * 1000 };
+        times.set_transfer(transfer, takes);
+    }
+    times
+}
+
+fn timed(plan: &Plan) -> SimConfig {
+    SimConfig { call_times: Some(Arc::new(times(plan))), ..SimConfig::default() }
+}
+
+/// The same where nobody looks at values.
+fn without_values(plan: &Plan) -> SimConfig {
+    SimConfig { max_value_bytes: 0, record_messages: false, ..timed(plan) }
+}
+
+fn completions(trace: &Trace) -> Vec<(u32, u64)> {
+    let done = trace.events.iter().filter(|event| matches!(event.what, What::Completed { .. }));
+    let mut done: Vec<_> = done.map(|event| (event.rank.0, event.time_ps)).collect();
+    done.sort_unstable();
+    done
+}
+
+/// Rank r computes for `late[r]` nanoseconds and calls an all_reduce of 4 float32.
+fn reduced(late: &[u64], algorithm: Option<Algorithm>) -> Plan {
+    let world = late.len() as u32;
+    let mut plan = PlanBuilder::new("timed", world, BackendName::Host).unwrap();
+    let x = plan.tensor("x", Dtype::Float32, 4, Fill::Iota);
+    let plan = plan.every_rank(|rank, program| {
+        program.compute("late", late[rank.index()]);
+        program.collective_by(GroupId::WORLD, SUM, 4, None, Some(x), algorithm);
+    });
+    plan.unwrap()
+}
+
+#[test]
+fn a_call_takes_its_time_from_the_last_rank_on_and_keeps_its_values() {
+    for algorithm in [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls] {
+        let plan = reduced(&[0, 30, 5, 0], Some(algorithm));
+        let trace = simulate(&plan, &timed(&plan)).unwrap();
+        let at = 30_000 + 16_007;
+        assert_eq!(completions(&trace), [(0, at), (1, at), (2, at), (3, at)], "{algorithm:?}");
+        let results = |trace: &Trace| {
+            let all = trace.events.iter().filter(|it| matches!(it.what, What::Result { .. }));
+            let mut all: Vec<_> = all.map(|it| (it.rank, format!("{:?}", it.what))).collect();
+            all.sort();
+            all
+        };
+        let messages = simulate(&plan, &SimConfig::default()).unwrap();
+        assert_eq!(results(&trace).len(), 4);
+        assert_eq!(results(&trace), results(&messages), "{algorithm:?}");
+        let sent = |it: &&lockstep_core::trace::Event| matches!(it.what, What::Sent { .. });
+        assert_eq!(trace.events.iter().filter(sent).count(), 0);
+        assert_eq!(
+            completions(&simulate(&plan, &without_values(&plan)).unwrap()),
+            completions(&trace)
+        );
+    }
+}
+
+/// A root has nobody to wait for, and who hears from a late rank is done so long after it.
+#[test]
+fn a_broadcast_waits_for_its_root_only() {
+    let mut plan = PlanBuilder::new("broadcast", 2, BackendName::Host).unwrap();
+    let x = plan.tensor("x", Dtype::Float32, 4, Fill::Iota);
+    let plan = plan.every_rank(|rank, program| {
+        program.compute("late", u64::from(rank.0) * 100);
+        let from = Collective::Broadcast { root: GroupRank(0) };
+        program.collective(GroupId::WORLD, from, 4, None, Some(x));
+    });
+    let plan = plan.unwrap();
+    for config in [timed(&plan), without_values(&plan)] {
+        let trace = simulate(&plan, &config).unwrap();
+        assert_eq!(completions(&trace), [(0, 16_007), (1, 116_007)]);
+    }
+}
+
+#[test]
+fn a_rank_that_computes_slowly_comes_later() {
+    let plan = reduced(&[20, 20], None);
+    let mut slow = times(&plan);
+    slow.set_rate(GlobalRank(1), 500);
+    let config = SimConfig { call_times: Some(Arc::new(slow)), ..SimConfig::default() };
+    let trace = simulate(&plan, &config).unwrap();
+    assert_eq!(trace.end.unwrap().time_ps, 40_000 + 16_007);
+}
+
+/// A rank that dies in the middle of a call takes the others' with it.
+#[test]
+fn a_call_that_loses_a_rank_never_ends() {
+    let mut plan = PlanBuilder::new("death", 3, BackendName::Host).unwrap();
+    plan.timeout_ms(1);
+    let x = plan.tensor("x", Dtype::Float32, 400, Fill::Zeros);
+    let plan = plan.every_rank(|rank, program| {
+        if rank.0 == 2 {
+            program.async_op();
+        }
+        program.collective(GroupId::WORLD, SUM, 400, None, Some(x));
+        if rank.0 == 2 {
+            program.compute("a while", 100);
+            program.die("SystemExit: 1");
+        }
+    });
+    let plan = plan.unwrap();
+    let trace = simulate(&plan, &timed(&plan)).unwrap();
+    assert_eq!(completions(&trace), []);
+    assert!(matches!(trace.end.unwrap().outcome, Outcome::RankDied { rank: GlobalRank(2), .. }));
+}
+
+/// Transfers of one rank share its port, so the second is later by the first's transmission.
+#[test]
+fn transfers_take_their_time_and_share_ports() {
+    let mut plan = PlanBuilder::new("p2p", 3, BackendName::Host).unwrap();
+    let tensors: Vec<_> = (0..2)
+        .map(|index| plan.tensor(format!("x{index}"), Dtype::Float32, 10, Fill::Zeros))
+        .collect();
+    let plan = plan.every_rank(|rank, program| match rank.0 {
+        0 => {
+            program.async_op();
+            let first = program.send(GroupId::WORLD, GroupRank(1), tensors[0]);
+            program.async_op();
+            let second = program.send(GroupId::WORLD, GroupRank(2), tensors[1]);
+            program.wait(first);
+            program.wait(second);
+        }
+        peer => {
+            program.recv(GroupId::WORLD, GroupRank(0), tensors[peer as usize - 1]);
+        }
+    });
+    let plan = plan.unwrap();
+    let trace = simulate(&plan, &timed(&plan)).unwrap();
+    let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+    completions(&trace).into_iter().for_each(|(rank, at)| {
+        last.insert(rank, at);
+    });
+    assert_eq!((last[&1], last[&2]), (140_000, 180_000));
+}
+
+/// Calls of two halves and of all, by ranks that come at different times; some ranks leave one out.
+#[derive(Clone, Debug)]
+struct Job {
+    world: u32,
+    backend: BackendName,
+    /// Kind, elements, in which of the groups, nanoseconds before it by rank.
+    calls: Vec<(u8, u64, u8, Vec<u64>)>,
+    skips: Option<(u32, usize)>,
+}
+
+fn job() -> impl Strategy<Value = Job> {
+    let call = (0u8..6, 0u64..50, 0u8..2, prop::collection::vec(0u64..40, 8));
+    let backend = prop::sample::select(vec![BackendName::Nccl, BackendName::Host]);
+    let skips = prop::option::weighted(0.1, (0u32..8, 0usize..6));
+    (1u32..5, backend, prop::collection::vec(call, 1..7), skips)
+        .prop_map(|(half, backend, calls, skips)| Job { world: 2 * half, backend, calls, skips })
+}
+
+fn plan_of(job: &Job) -> Plan {
+    let mut plan = PlanBuilder::new("job", job.world, job.backend).unwrap();
+    plan.timeout_ms(1);
+    let half = job.world / 2;
+    let members = |range: std::ops::Range<u32>| range.map(GlobalRank).collect::<Vec<_>>();
+    let halves = [members(0..half), members(half..job.world)].map(|ranks| {
+        plan.group(lockstep_core::group::ProcessGroup::new("half", job.backend, ranks).unwrap())
+    });
+    let tensors: Vec<_> = job
+        .calls
+        .iter()
+        .map(|(_, count, whole, _)| {
+            let size = u64::from(if *whole == 0 { job.world } else { half });
+            let small = plan.tensor("x", Dtype::Float32, *count, Fill::Zeros);
+            (small, plan.tensor("y", Dtype::Float32, count * size, Fill::Zeros))
+        })
+        .collect();
+    let plan = plan.every_rank(|rank, program| {
+        for (index, ((kind, count, whole, late), (small, large))) in
+            job.calls.iter().zip(&tensors).enumerate()
+        {
+            program.compute("late", late[rank.index()]);
+            if job.skips == Some((rank.0, index)) {
+                continue;
+            }
+            let group = match whole {
+                0 => GroupId::WORLD,
+                _ => halves[usize::from(rank.0 >= half)],
+            };
+            let op = ReduceOp::Sum;
+            let (collective, input, output) = match kind {
+                0 => (SUM, None, Some(*small)),
+                1 => (Collective::AllGather, Some(*small), Some(*large)),
+                2 => (Collective::ReduceScatter { op }, Some(*large), Some(*small)),
+                3 => (Collective::Broadcast { root: GroupRank(0) }, None, Some(*small)),
+                4 => (Collective::Reduce { op, root: GroupRank(0) }, None, Some(*small)),
+                _ => {
+                    program.barrier(group);
+                    continue;
+                }
+            };
+            program.collective(group, collective, *count, input, output);
+        }
+    });
+    plan.unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    /// What is worked out without messages is what messages without time come to.
+    #[test]
+    fn meetings_are_what_messages_say(job in job()) {
+        let plan = plan_of(&job);
+        let by_messages = simulate(&plan, &timed(&plan)).unwrap();
+        let trace = simulate(&plan, &without_values(&plan)).unwrap();
+        prop_assert_eq!(&trace.end, &by_messages.end);
+        prop_assert_eq!(completions(&trace), completions(&by_messages));
+    }
+
+    /// The last rank to come and the table say when a call is done.
+    #[test]
+    fn the_time_is_the_tables(late in prop::collection::vec(0u64..1000, 2..9)) {
+        let plan = reduced(&late, None);
+        let end = simulate(&plan, &timed(&plan)).unwrap().end.unwrap();
+        prop_assert_eq!(end.time_ps, late.iter().max().unwrap() * 1000 + 16_007);
+    }
+}
