@@ -5,7 +5,7 @@ set -eu
 lockstep=$(realpath "$1")
 cd "$(dirname "$0")/.."
 corpus=$PWD/fuzz/corpus
-mkdir -p "$corpus/recordings" "$corpus/traces" "$corpus/plans" "$corpus/archives"
+mkdir -p "$corpus/recordings" "$corpus/traces" "$corpus/plans" "$corpus/archives" "$corpus/clusters"
 
 # The hash in the name keeps files of the same name apart.
 seed() { cp -n "$2" "$corpus/$1/$(sha1sum "$2" | cut -c1-16)"; }
@@ -39,4 +39,5 @@ tar -czf "$made/a.tar.gz" -C "$folder" .
 find "$folder" -type f -size -16k | head -1 | while read -r file; do gzip -c "$file" > "$made/a.gz"; done
 python3 -c 'import shutil, sys; shutil.make_archive(sys.argv[1], "zip", sys.argv[2])' "$made/a" "$folder"
 for archive in "$made"/a.*; do seed archives "$archive"; done
-for kind in recordings traces plans archives; do echo "$kind: $(ls "$corpus/$kind" | wc -l)"; done
+find sim/clusters/data/clusters -name '*.toml' | while read -r file; do seed clusters "$file"; done
+for kind in recordings traces plans archives clusters; do echo "$kind: $(ls "$corpus/$kind" | wc -l)"; done
