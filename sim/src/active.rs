@@ -1,9 +1,9 @@
 //! A call that a channel carries out: its memory, cut into chunks, and how far it is.
 
+use crate::call_time::Timed;
 use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::Cargo;
-use crate::timed::Timed;
 use lockstep_core::plan::{Signature, TensorId};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::{self, ReduceOp};

@@ -10,6 +10,7 @@
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
 use crate::active::{Active, premultiplied, received_into};
+use crate::call_time::Timed;
 use crate::engine::{Due, Engine, Rank, Work};
 use crate::marks::Marks;
 use crate::memory::Memory;
@@ -17,7 +18,6 @@ use crate::message::Message;
 use crate::network::Passage;
 use crate::record::Recorder;
 use crate::shared_memory::Touch;
-use crate::timed::Timed;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};

@@ -4,6 +4,7 @@
 //! before the next event, so that no call nests and the order never depends on anything but the
 //! plan. A message costs one queue entry.
 
+use crate::call_time::Meetings;
 use crate::channel::Channel;
 use crate::choice::Choosing;
 use crate::config::{SimConfig, SimError};
@@ -16,7 +17,6 @@ use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
 use crate::stream::ComputeStream;
-use crate::timed::Meetings;
 use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{CallTimes, Plan, STOPPED, Signature, TensorId};

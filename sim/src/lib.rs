@@ -13,6 +13,7 @@
 
 mod active;
 pub mod calibrate;
+mod call_time;
 mod channel;
 pub mod choice;
 pub mod compare;

@@ -7,54 +7,11 @@
 //!
 //! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
 
+use crate::call_time::{Timed, is_mutual};
 use crate::engine::{Due, Engine};
-use crate::prepared::Prepared;
-use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use std::collections::BTreeMap;
-
-/// The time of a call on one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timed {
-    /// So long after its last step, in picoseconds.
-    Takes(u64),
-    /// It is done then, in picoseconds.
-    Until(u64),
-    /// One of its ranks has ended in the middle of it.
-    Never,
-}
-
-/// Calls that not all ranks have begun and that need no messages: how many have, by group,
-/// sequence number and signature.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Meetings {
-    begun: BTreeMap<(GroupId, u64, u32), u32>,
-}
-
-impl Meetings {
-    /// `None` where calls need their messages: for values, or for what ranks leave half done.
-    pub(crate) fn new(prepared: &Prepared) -> Option<Meetings> {
-        (!prepared.values && !prepared.half_done).then(Meetings::default)
-    }
-}
-
-/// Whether no rank is done with such a call before every rank has begun it.
-fn is_mutual(collective: Collective) -> bool {
-    match collective {
-        Collective::AllReduce { .. }
-        | Collective::AllGather
-        | Collective::ReduceScatter { .. }
-        | Collective::AllToAll
-        | Collective::Barrier => true,
-        Collective::Broadcast { .. }
-        | Collective::Reduce { .. }
-        | Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::MonitoredBarrier { .. } => false,
-    }
-}
 
 impl Engine {
     /// What a call takes as a whole; `None` where its messages say that.

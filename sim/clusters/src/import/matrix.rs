@@ -1,7 +1,7 @@
 //! The matrix of `nvidia-smi topo -m`: a row a device, a column a device, and how the two reach each
 //! other.
 
-use super::{ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
+use super::machine::{ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
 use std::collections::BTreeMap;
 
 /// What a cell can say. PIX and PXB share PCIe switches, the others meet in the processor.

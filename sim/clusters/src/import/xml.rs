@@ -1,7 +1,7 @@
 //! NCCL's topology, as `NCCL_TOPO_DUMP_FILE` writes it (`src/graph/xml.h` there): processors, below
 //! them PCIe devices, among those GPUs with their NVLinks and NICs.
 
-use super::{Fabric, ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
+use super::machine::{Fabric, ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use std::collections::{BTreeMap, BTreeSet};
