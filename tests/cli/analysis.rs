@@ -99,7 +99,18 @@ fn a_change_that_does_not_apply_is_refused() {
     ] {
         assert_refused(&lockstep([&["whatif", "all_reduce"], changes].concat()), about);
     }
-    assert_eq!(lockstep(["whatif", "all_reduce"]).code, 2);
+    assert_refused(&lockstep(["whatif", "all_reduce"]), "say what is otherwise");
+    assert_refused(&lockstep(["whatif", "all_reduce", "--cluster", "h10x8"]), "h100x8");
     let hangs = lockstep(["whatif", "skipped-all-reduce", "--scale", "compute=2"]);
     assert_refused(&hangs, "does not complete as it is");
+}
+
+/// On another machine a job takes what `sim --cluster` says.
+#[test]
+fn a_job_is_asked_for_on_a_cluster() {
+    let cluster = ["--world-size", "16", "--count", "1048576", "--cluster", "h100x8", "--json"];
+    let asked = json(&lockstep([&["whatif", "all_reduce"][..], &cluster].concat()));
+    let simulated = json(&lockstep([&["sim", "all_reduce"][..], &cluster].concat()));
+    assert_eq!(time_ps(&asked["after"]), time_ps(&simulated));
+    assert_eq!(asked["changes"][0], "the job runs on h100x8");
 }

@@ -2,7 +2,7 @@
 
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{PlanArguments, PlanOptions, Replayable, is_recorded};
+use crate::plan_source::{ClusterOptions, PlanArguments, PlanOptions, Replayable, is_recorded};
 use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
@@ -12,7 +12,9 @@ use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
-use lockstep_replay::{Fitted, Side, Variation, fit_links, what_if, with_measured_computations};
+use lockstep_replay::{
+    Elsewhere, Fitted, Side, Variation, fit_links, what_if, with_measured_computations,
+};
 use lockstep_sim::Topology;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,8 @@ pub(crate) struct Arguments {
     count: Option<u64>,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    elsewhere: ClusterOptions,
     /// The links on which the job was recorded or is simulated [default: fitted from the recording]
     #[arg(long, value_name = "FILE")]
     measured_topology: Option<PathBuf>,
@@ -50,7 +54,6 @@ pub(crate) struct Arguments {
 
 /// What is otherwise. They are made in this order.
 #[derive(Clone, Debug, clap::Args)]
-#[group(required = true, multiple = true)]
 struct Changes {
     /// A rank computes as fast as the others do between the same calls
     #[arg(long, value_name = "RANK")]
@@ -199,7 +202,20 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let variations = arguments.changes.variations()?;
     let mut base = base(&arguments)?;
-    let (before, after, assumed) = what_if(&base.plan, base.topology, &variations)?;
+    let named = arguments.elsewhere.cluster.as_deref();
+    if variations.is_empty() && named.is_none() {
+        bail!(
+            "say what is otherwise: --without-straggler, --scale, --link, --topology, --cluster, --algorithm or \
+             --bucket-cap-mb"
+        );
+    }
+    let elsewhere = |plan: &Plan| match arguments.elsewhere.config(plan) {
+        Ok(Some(config)) => Ok(config),
+        Ok(None) => Err("no cluster is named".to_owned()),
+        Err(error) => Err(format!("{error:#}")),
+    };
+    let elsewhere: Option<&Elsewhere<'_>> = if named.is_some() { Some(&elsewhere) } else { None };
+    let (before, after, assumed) = what_if(&base.plan, base.topology, &variations, elsewhere)?;
     base.assumed.extend(assumed);
     if let Some(path) = &arguments.output {
         trace_file::write(path, &after.trace)?;
@@ -209,7 +225,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let error = of(&before.analysis) / of(recorded) - 1.0;
         Recorded { time_ps: recorded.time_ps, step_ps: recorded.step_ps, error }
     });
-    let changes: Vec<String> = variations.iter().map(Variation::words).collect();
+    let there = named.map(|cluster| format!("the job runs on {cluster}"));
+    let changes: Vec<String> = variations.iter().map(Variation::words).chain(there).collect();
     let (before, after) = (&before.analysis, &after.analysis);
     let text = match arguments.json {
         true => {

@@ -22,4 +22,4 @@ pub use fit::{Fitted, fit_links};
 pub use measured::with_measured_computations;
 pub use recover::{RecordingEnd, RecoverError, Recovered, recover};
 pub use repair::{Change, Repair, repair};
-pub use what_if::{Compared, Side, Variation, VariationError, what_if};
+pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if};

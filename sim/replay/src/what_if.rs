@@ -88,6 +88,9 @@ pub enum VariationError {
     /// The job hangs with the changes.
     #[error("with this change the job does not complete: its ranks no longer make the same calls")]
     HangsChanged,
+    /// The other machine does not take the job.
+    #[error("{0}")]
+    Elsewhere(String),
     /// The plan cannot be simulated.
     #[error(transparent)]
     Sim(#[from] SimError),
@@ -103,8 +106,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    fn of(plan: &Plan, topology: Topology) -> Result<Compared, SimError> {
-        let config = SimConfig { topology, record_messages: false, ..SimConfig::default() };
+    fn of(plan: &Plan, config: SimConfig) -> Result<Compared, SimError> {
+        let config = SimConfig { record_messages: false, ..config };
         let trace = simulate(plan, &config)?;
         let analysis = Analysis::of(&Activity::of_trace(&trace));
         Ok(Compared { trace, analysis })
@@ -115,7 +118,11 @@ impl Compared {
     }
 }
 
-/// The job on its links before and after the changes, and what they assume.
+/// The machine that a plan is simulated on, where it depends on the plan: a cluster has a time for each of its calls.
+/// Refused in a sentence.
+pub type Elsewhere<'a> = dyn Fn(&Plan) -> Result<SimConfig, String> + 'a;
+
+/// The job on its links before and after the changes, and what they assume. With `elsewhere` the changed job runs there.
 ///
 /// # Errors
 /// When a change does not apply, or a plan cannot be simulated.
@@ -123,6 +130,7 @@ pub fn what_if(
     plan: &Plan,
     topology: Topology,
     variations: &[Variation],
+    elsewhere: Option<&Elsewhere<'_>>,
 ) -> Result<(Compared, Compared, Vec<String>), VariationError> {
     let mut changed = plan.clone();
     let mut links = topology;
@@ -131,11 +139,16 @@ pub fn what_if(
         variation.apply(&mut changed, &mut links, &mut assumed)?;
     }
     changed.check().map_err(SimError::from)?;
-    let before = Compared::of(plan, topology)?;
+    let on = |topology| SimConfig { topology, ..SimConfig::default() };
+    let before = Compared::of(plan, on(topology))?;
     if !before.completes() {
         return Err(VariationError::Hangs);
     }
-    let after = Compared::of(&changed, links)?;
+    let machine = match elsewhere {
+        Some(elsewhere) => elsewhere(&changed).map_err(VariationError::Elsewhere)?,
+        None => on(links),
+    };
+    let after = Compared::of(&changed, machine)?;
     if !after.completes() {
         return Err(VariationError::HangsChanged);
     }

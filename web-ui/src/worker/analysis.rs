@@ -88,7 +88,7 @@ pub(super) fn asked(held: &Held, variation: &Variation) -> Result<Asked, String>
     };
     let variations = std::slice::from_ref(variation);
     let (before, after, more) =
-        what_if(&plan, topology, variations).map_err(|why| why.to_string())?;
+        what_if(&plan, topology, variations, None).map_err(|why| why.to_string())?;
     let recorded = Analysis::of(&activity);
     let assumed = recovered.assumed.iter().map(ToString::to_string).chain(more);
     Ok(Asked {
