@@ -168,7 +168,7 @@ impl PlanArguments {
         match kind_of(path)? {
             _ if self.options.repaired => Ok(None),
             PathKind::Recording => recorded::trace_of(path).map(Some),
-            // What is none is refused as a plan.
+            // JSON of another kind is refused as a plan.
             PathKind::SomeJson => Ok(recorded::trace_of(path).ok()),
             PathKind::Other => Ok(None),
         }
@@ -254,7 +254,7 @@ impl PlanArguments {
     }
 }
 
-/// What lies at a path, by its name and its first bytes.
+/// The kind of a file or folder, by its name and its first bytes.
 enum PathKind {
     /// A folder, an archive, a trace, a dump, an execution trace.
     Recording,

@@ -1,11 +1,11 @@
-//! What every rank did: its calls and, where they are known, its computations.
+//! The activity of every rank: its calls and, where they are known, its computations.
 
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, Called, Trace, rank_ops};
 use std::sync::Arc;
 
-/// What the ranks of a job did, with times in picoseconds after the start of the trace.
+/// The activity of a job's ranks, with times in picoseconds after the start of the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activity {
     /// By rank; those of which nothing was recorded are empty.
@@ -23,7 +23,7 @@ pub struct Activity {
     pub knows_ends: bool,
 }
 
-/// What one rank did.
+/// The calls and computations of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankActivity {
     /// True if something of it was recorded.
@@ -48,7 +48,7 @@ pub struct TimedCall {
     pub ready_ps: u64,
     /// When it was over on this rank; `None` if it never was.
     pub ended_ps: Option<u64>,
-    /// What was called.
+    /// The call.
     pub called: Arc<Called>,
 }
 
@@ -68,7 +68,7 @@ pub struct Computation {
 }
 
 impl Activity {
-    /// What the ranks of a trace did.
+    /// Reads the activity of a trace: calls, and the computations of its plan.
     pub fn of_trace(trace: &Trace) -> Activity {
         let log = CallLog::of(trace);
         let mut activity = Activity::of_calls(&log);
@@ -94,7 +94,7 @@ impl Activity {
         activity
     }
 
-    /// What is known from calls alone.
+    /// Reads calls alone; their computations are unknown.
     pub fn of_calls(log: &CallLog) -> Activity {
         let mut activity = Activity {
             ranks: vec![RankActivity::default(); log.ranks.len()],

@@ -1,4 +1,4 @@
-//! Where the time of a job went, all together.
+//! The whole analysis of a job: shares of time, kinds of calls, late ranks, critical path, steps.
 
 use crate::activity::Activity;
 use crate::critical_path::CriticalPath;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The schema of the JSON.
 pub const ANALYSIS_SCHEMA: &str = "lockstep.analysis/1";
 
-/// How a rank spent a stretch of time, in picoseconds; the four add up to it.
+/// A stretch of a rank's time, in picoseconds, by what the rank did; the four add up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Computing.
@@ -26,7 +26,7 @@ pub struct Share {
     pub idle_ps: u64,
 }
 
-/// How a rank spent its time.
+/// The time of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTime {
     /// The rank.
@@ -50,7 +50,7 @@ pub struct StepTime {
     pub ranks: Vec<(GlobalRank, Share)>,
 }
 
-/// Where the time of a job went.
+/// The analysis of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// [`ANALYSIS_SCHEMA`].
@@ -79,7 +79,7 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Where the time went.
+    /// Analyses the activity of a job.
     pub fn of(activity: &Activity) -> Analysis {
         let meetings = Meetings::of(activity);
         let ranks = || (0..activity.ranks.len() as u32).map(GlobalRank);
@@ -159,7 +159,7 @@ fn median_share(shares: &[Share]) -> Option<Share> {
     })
 }
 
-/// How a stretch was spent, by the segments of its rank.
+/// Adds up the segments of a rank that lie in a stretch.
 fn share(segments: &[Segment], (from_ps, to_ps): (u64, u64)) -> Share {
     let mut share = Share::default();
     let first = segments.partition_point(|segment| segment.to_ps <= from_ps);

@@ -11,7 +11,7 @@ use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the time of a part was spent on.
+/// The reason for the time of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -34,7 +34,7 @@ pub struct PathPart {
     pub from_ps: u64,
     /// When it ended.
     pub to_ps: u64,
-    /// What the time was spent on.
+    /// The reason for its time.
     pub cause: Cause,
     /// The computation's name, or the call and its group: `all_reduce of dp`; empty where it was idle.
     pub name: String,
@@ -104,7 +104,7 @@ impl CriticalPath {
                     time_ps = ready_ps;
                     if let Some(last) = last.filter(|last| last.ready_ps >= call.ready_ps) {
                         rank = last.call.0;
-                        // What made this peer late cannot be its part in the same call.
+                        // The peer was late for a reason before this call.
                         walk.visit(rank, Ended::Call(last.call.1));
                     }
                 }

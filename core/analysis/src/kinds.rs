@@ -1,4 +1,4 @@
-//! The calls of a job by kind: what a collective of one size, group and source line costs.
+//! The calls of a job by kind, and the cost of each: a kind has one operation, size, group and source line.
 
 use crate::activity::{Activity, line_of};
 use crate::bandwidth::bus_factor;
@@ -23,22 +23,22 @@ pub struct CallKind {
     pub line: Option<String>,
     /// The bytes of one call's whole buffer, as nccl-tests counts them.
     pub bytes: u64,
-    /// How often it was called, all members together counted once.
+    /// The number of calls; all members together count once.
     pub count: u64,
     /// The median time from when its last member was ready to when its last member was done, in picoseconds.
     pub median_ps: u64,
     /// The bus bandwidth of that, in bytes a second (nccl-tests, `doc/PERFORMANCE.md`); `None` where the call has none.
     pub busbw: Option<f64>,
-    /// How long a member communicated in these calls while it did not compute: the mean of the members, in
+    /// The time in which a member communicated in these calls and did not compute: the mean of the members, in
     /// picoseconds, all calls together.
     pub exposed_ps: u64,
-    /// How long a member waited for the last one in these calls: the mean of the members, in picoseconds.
+    /// The time that a member waited for the last one in these calls: the mean of the members, in picoseconds.
     pub waiting_ps: u64,
     /// The rank that was ready last most often, and how often; `None` if all are always ready at once.
     pub last: Option<(GlobalRank, u64)>,
 }
 
-/// What has been seen of a kind so far.
+/// The calls of a kind, added up.
 #[derive(Default)]
 struct Seen {
     times_ps: Vec<u64>,

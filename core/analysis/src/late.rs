@@ -4,7 +4,7 @@ use crate::meetings::Meetings;
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 
-/// How late a rank came to the collectives of its groups.
+/// A rank that came last to collectives of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateRank {
     /// The rank.
@@ -13,10 +13,10 @@ pub struct LateRank {
     pub came_last: u64,
     /// The collectives of its groups of which all members' calls are known.
     pub of: u64,
-    /// How long it came behind the member before it, in those, in picoseconds: what the job would win at most if it
+    /// Its distance from the member before it, in all of those, in picoseconds: the job would win at most that if it
     /// were as fast.
     pub behind_ps: u64,
-    /// How long all others waited for it, together, in picoseconds.
+    /// The time that all others waited for it, together, in picoseconds.
     pub waited_ps: u64,
 }
 

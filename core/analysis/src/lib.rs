@@ -1,6 +1,6 @@
-//! Where the time of a job went.
+//! Says where the time of a job went.
 //!
-//! [`Activity`] is what every rank did, from a simulation, a run or a recording alike: its calls, and its computations
+//! [`Activity`] holds the calls and computations of every rank, from a simulation, a run or a recording alike: its calls, and its computations
 //! where they are known. `meetings` finds the calls that belong together, and so the peer that each call waited for.
 //! From these [`Analysis`] tells the shares of time per rank and step, what each kind of collective cost, who came last,
 //! and the critical path across ranks.

@@ -4,7 +4,7 @@ use crate::activity::Activity;
 use crate::meetings::Meetings;
 use lockstep_core::rank::GlobalRank;
 
-/// What a rank was busy with. A moment at which several things go on counts for the first of them.
+/// The occupation of a rank. A moment at which several things go on counts for the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Busy {
     /// It computes.
@@ -26,7 +26,7 @@ pub(crate) struct Segment {
 /// The stretches of a rank in which it is not idle, in order; they do not overlap.
 pub(crate) fn segments(activity: &Activity, meetings: &Meetings, rank: GlobalRank) -> Vec<Segment> {
     let Some(own) = activity.ranks.get(rank.index()) else { return Vec::new() };
-    // Where something begins (+1) and ends (-1).
+    // Begins count +1, ends -1.
     let mut borders: Vec<(u64, Busy, i32)> =
         Vec::with_capacity(2 * (own.computations.len() + 2 * own.calls.len()));
     let mut add = |from_ps: u64, to_ps: u64, busy: Busy| {

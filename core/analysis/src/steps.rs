@@ -28,7 +28,7 @@ const PAUSE_FACTOR: f64 = 1.4;
 pub(crate) struct Steps {
     /// By rank and step; empty of ranks whose calls do not repeat.
     pub(crate) of_rank: Vec<Vec<RankStep>>,
-    /// How many steps there are.
+    /// The number of steps.
     pub(crate) count: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The operations of each rank's program as spans of time: for whatever shows work and calls side by side.
+//! The operations of each rank's program as spans of time, for files and views that show work and calls side by side.
 
 use super::{Trace, What};
 use crate::plan::Action;

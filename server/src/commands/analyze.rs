@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the ranks did, by a recording or by a simulation.
+/// Reads the activity of a recording, or simulates the plan.
 fn activity(arguments: &Arguments) -> Result<Activity> {
     let first = Path::new(&arguments.plan.what);
     if !arguments.more.is_empty() || is_recorded(first)? {

@@ -53,7 +53,7 @@ const MAX_EVENTS: usize = 5_000_000;
 /// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.
 const EVENTS_OF_AN_OP: usize = 7;
 
-/// How many events a simulation of the plan has at most without messages.
+/// The most events that a simulation of the plan can have without messages.
 fn events_of(plan: &Plan) -> usize {
     let ops = plan
         .program_of

@@ -1,4 +1,4 @@
-//! `lockstep whatif`: what a job would take if something were otherwise.
+//! `lockstep whatif`: simulates a job as it is and with a change.
 
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is otherwise. They are made in this order.
+/// The changes to the job, made in this order.
 #[derive(Clone, Debug, clap::Args)]
 struct Changes {
     /// A rank computes as fast as the others do between the same calls
@@ -166,12 +166,12 @@ struct Base {
     plan: Plan,
     topology: Topology,
     fitted: Option<Fitted>,
-    /// Where the recorded time went.
+    /// The analysis of the recording.
     recorded: Option<Analysis>,
     assumed: Vec<String>,
 }
 
-/// What `--json` prints.
+/// The JSON.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
@@ -186,7 +186,7 @@ struct Printed<'a> {
     assumed: &'a [String],
 }
 
-/// What was recorded, beside what its replay takes.
+/// The recorded times, and the error of the replay.
 #[derive(Clone, Copy, Serialize)]
 struct Recorded {
     time_ps: u64,

@@ -224,7 +224,7 @@ fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op
             }
             new.push(op);
         }
-        // What else stood between the buckets now stands before them.
+        // Other operations between the buckets now stand before them.
         if at + 1 == pass.ops.end {
             start = new.len();
             new.extend(made.take().unwrap_or_default());
@@ -240,7 +240,7 @@ fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op
     new
 }
 
-/// When how many elements of a pass's gradients are ready.
+/// The times at which a pass's gradients become ready.
 struct Ready {
     /// By launch: the elements until then, and the time since the pass's start in nanoseconds.
     launches: Vec<(u64, u64)>,
@@ -271,7 +271,7 @@ impl Ready {
         Ready { launches }
     }
 
-    /// When so many elements are ready, in nanoseconds since the pass's start.
+    /// The time at which so many elements are ready, in nanoseconds since the pass's start.
     fn at(&self, numel: u64) -> u64 {
         let at = self.launches.partition_point(|(until, _)| *until < numel);
         let after = self.launches.get(at).or(self.launches.last()).copied().unwrap_or((0, 0));

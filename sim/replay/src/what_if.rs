@@ -1,4 +1,4 @@
-//! What a job would take if something were otherwise: its plan is changed, and both are simulated and analysed alike.
+//! Changes the plan of a job, and simulates and analyses both plans alike.
 
 use crate::buckets::rebucket;
 use crate::measured::set_program;

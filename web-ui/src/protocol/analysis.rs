@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Changed {
     /// The change in words.
     pub(crate) words: String,
-    /// Where the time goes without the change, and with it; without their steps.
+    /// The analyses without the change and with it; their single steps are left out.
     pub(crate) before: Analysis,
     pub(crate) after: Analysis,
     /// A step as it was recorded, or all where there are no steps, in picoseconds; nothing of a simulation.

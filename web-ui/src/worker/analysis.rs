@@ -1,4 +1,4 @@
-//! Where the time of a trace went, and what its job would take with a change.
+//! Analyses a trace, and simulates its job with a change.
 
 use super::open::index;
 use super::session::Held;
@@ -33,7 +33,7 @@ fn activity(held: &Held) -> Result<Activity, String> {
     }
 }
 
-/// Where the time went, without the single steps, of which there may be thousands.
+/// Analyses a trace. The single steps are left out: there may be thousands.
 pub(super) fn analysed(held: &Held) -> Result<Analysis, String> {
     let calls = calls(held);
     if calls > MOST_CALLS {

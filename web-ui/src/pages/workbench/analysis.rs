@@ -1,4 +1,4 @@
-//! Where the time went: the ranks' shares, collectives, late ranks, and the critical path in the timeline.
+//! The analysis of a trace: the ranks' shares of time, collectives, late ranks, and the critical path in the timeline.
 
 use super::what_if::WhatIf;
 use crate::app::use_shared;
@@ -29,7 +29,7 @@ pub(super) struct WhereTimeWentProps {
     pub(super) on_path: Callback<Rc<Vec<PathMark>>>,
 }
 
-/// Whether the analysis has come.
+/// The state of the question.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Unasked,

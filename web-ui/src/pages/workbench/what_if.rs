@@ -1,4 +1,4 @@
-//! What-if: the job of a trace with something otherwise, beside the job as it is.
+//! The job of a trace with a change, beside the job as it is.
 
 use crate::app::use_shared;
 use crate::explain;
@@ -22,7 +22,7 @@ pub(super) struct WhatIfProps {
     pub(super) straggler: Option<u32>,
 }
 
-/// What can be asked, with a number each.
+/// The questions, most with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     WithoutStraggler,
@@ -86,7 +86,7 @@ impl Question {
     }
 }
 
-/// How far the answer has come.
+/// The state of the answer.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Idle,
