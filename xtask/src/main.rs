@@ -10,6 +10,7 @@ mod structure;
 mod test;
 mod test_programs;
 mod web;
+mod wheel;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Verb {
     Test(test::Options),
     /// Build the page into dist/
     Web(web::Options),
+    /// Pack the program with the page inside into a Python wheel, with maturin
+    Wheel(wheel::Options),
     /// Check that crates and files use each other one way
     Structure(structure::Options),
     /// Measure what docs/benchmarks.md lists
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Serve(options) => serve::serve(&options),
         Verb::Test(options) => test::test(&options),
         Verb::Web(options) => web::build(options).map(drop),
+        Verb::Wheel(options) => wheel::wheel(&options),
         Verb::Structure(options) => structure::structure(&options),
         Verb::Bench(options) => bench::bench(&options),
     };
