@@ -13,7 +13,7 @@ mod writer;
 
 pub use writer::write;
 
-/// The first bytes of a file that [`write`] wrote: the packet that describes the job.
+/// The first bytes of a file that [`write()`] wrote: the packet that describes the job.
 pub const BEGINNING: &[u8] = b"\x0a\x0e\x50\x01\x68\x01\xe2\x03\x07\x08\x01\x12\x03job";
 
 #[cfg(test)]
