@@ -7,10 +7,12 @@ use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{CallLog, Trace};
 use lockstep_diagnosis::diagnose_trace;
+use lockstep_formats::chakra::ChakraWriter;
 use lockstep_formats::reader::File;
 use lockstep_formats::readers::READERS;
 use lockstep_formats::recording::{Piece, Sources};
@@ -288,8 +290,9 @@ fn json() {
 /// The tests above have harder files of some of them.
 type Format = (&'static str, &'static str, usize, fn(usize) -> Vec<u8>);
 
-const FORMATS: [Format; 7] = [
+const FORMATS: [Format; 8] = [
     ("kineto", "trace.json", 500, |size| kineto(size).into_bytes()),
+    ("chakra", "job.0.et", 250, execution_trace),
     ("flight_recorder", "nccl_trace_rank_0", 250, pickle),
     ("stacks", "stacks.txt", 300, |size| py_spy(size).into_bytes()),
     ("nccl_log", "nccl.log", 1000, |size| {
@@ -376,6 +379,12 @@ fn trace(size: usize) -> Trace {
 }
 
 /// The dump of rank 0 of such a run.
+fn execution_trace(size: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ChakraWriter::new(&trace(size)).write(GlobalRank(0), &mut bytes).unwrap();
+    bytes
+}
+
 fn pickle(size: usize) -> Vec<u8> {
     let dumps = flight_recorder::dumps_of(&CallLog::of(&trace(size)), 1);
     dumps[0].to_pickle()

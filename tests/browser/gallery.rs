@@ -45,7 +45,7 @@ async fn a_cluster_says_what_nccl_picks() -> Result<()> {
     let page = Page::open("#/cluster?cluster=h200x8&bytes=2097152").await?;
     page.until("cluster", "data-ready", "true").await?;
     let switches = page.text("switches").await?;
-    ensure!(switches.ends_with("then NVLS with Simple from 2 MiB."), "{switches}");
+    ensure!(switches.ends_with("then NVLS with Simple from 2.0 MiB."), "{switches}");
     ensure!(page.text("why").await?.contains("NVLS (picked)"), "the reason is not told");
     page.go("#/cluster?cluster=h200x8&nodes=512").await?;
     page.until("cluster", "data-ready", "true").await?;

@@ -2,7 +2,7 @@
 
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, Called, Trace, rank_ops};
+use lockstep_core::trace::{CallLog, Called, Trace, rank_ops};
 use std::sync::Arc;
 
 /// The activity of a job's ranks, with times in picoseconds after the start of the trace.
@@ -19,8 +19,8 @@ pub struct Activity {
     /// True if computations are known: of simulations, runs and profiles of devices. A Flight Recorder dump holds
     /// calls only, so the time between them is unknown.
     pub knows_computations: bool,
-    /// False if a recorder tells only when calls were issued, and not when they ended: gloo's Flight Recorder.
-    pub knows_ends: bool,
+    /// True of a recording by another tool.
+    pub is_recorded: bool,
 }
 
 /// The calls and computations of one rank.
@@ -102,7 +102,7 @@ impl Activity {
             start_ps: 0,
             end_ps: 0,
             knows_computations: false,
-            knows_ends: knows_ends(log),
+            is_recorded: log.recorded,
         };
         // A recorder that polls sees a start only when it looks.
         let starts_are_known = log.device_times || !log.recorded;
@@ -167,16 +167,6 @@ impl Activity {
     pub(crate) fn group_label(&self, called: &Called) -> &str {
         self.groups.get(called.group.index()).map_or("?", ProcessGroup::label)
     }
-}
-
-/// False of a recording in which no call takes any time: its recorder did not tell when they ended.
-fn knows_ends(log: &CallLog) -> bool {
-    let issued_only = log.logs().any(|(_, own)| own.issued_only);
-    let calls = || log.logs().flat_map(|(_, own)| &own.calls);
-    let takes_time =
-        |call: &CallRecord| call.completed_ps.is_some_and(|end_ps| end_ps > call.scheduled_ps);
-    let none_ended = calls().all(|call| call.completed_ps.is_none());
-    !log.recorded || (!issued_only && (none_ended || calls().any(takes_time)))
 }
 
 /// The source line of a call: `train.py:88`, or nothing.

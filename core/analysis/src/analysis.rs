@@ -4,7 +4,7 @@ use crate::activity::Activity;
 use crate::critical_path::CriticalPath;
 use crate::kinds::{CallKind, call_kinds};
 use crate::late::{LateRank, late_ranks};
-use crate::meetings::Meetings;
+use crate::meetings::{Meetings, knows_ends};
 use crate::segments::{Busy, Segment, segments};
 use crate::steps::Steps;
 use lockstep_core::rank::GlobalRank;
@@ -109,7 +109,7 @@ impl Analysis {
             world_size: activity.ranks.len() as u32,
             time_ps: activity.end_ps - activity.start_ps,
             knows_computations: activity.knows_computations,
-            knows_ends: activity.knows_ends,
+            knows_ends: knows_ends(activity),
             step_ps: median(settled(&durations).to_vec()),
             ranks: rank_times.collect(),
             calls: call_kinds(activity, &meetings, &busy),

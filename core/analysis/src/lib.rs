@@ -27,5 +27,5 @@ pub use bandwidth::bus_factor;
 pub use critical_path::{Cause, CriticalPath, PathKind, PathPart};
 pub use kinds::CallKind;
 pub use late::LateRank;
-pub use meetings::{Transfer, transfers};
+pub use meetings::{Transfer, knows_ends, transfers};
 pub use steps::{RankStep, rank_steps};

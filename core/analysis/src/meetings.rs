@@ -58,6 +58,22 @@ pub fn transfers(activity: &Activity) -> Vec<Transfer> {
     transfers
 }
 
+/// False of a recording whose recorder tells when calls were issued and not when they ended, as gloo's Flight Recorder
+/// does: then a call counts as ended when its last member has issued it, and no transfer takes any time.
+pub fn knows_ends(activity: &Activity) -> bool {
+    if !activity.is_recorded {
+        return true;
+    }
+    let transfers = transfers(activity);
+    if !transfers.is_empty() {
+        return transfers.iter().any(|transfer| transfer.time_ps > 0);
+    }
+    let mut ended =
+        activity.ranks.iter().flat_map(|own| &own.calls).filter(|call| call.ended_ps.is_some());
+    let takes_time = |call: &TimedCall| call.ended_ps > Some(call.ready_ps);
+    ended.clone().next().is_none() || ended.any(takes_time)
+}
+
 /// A collective of which all members' calls are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Collective {
@@ -217,7 +233,7 @@ mod tests {
             start_ps: 0,
             end_ps: 100,
             knows_computations: false,
-            knows_ends: true,
+            is_recorded: false,
         };
         let meetings = Meetings::of(&activity);
         (0..3).map(|rank| meetings.last((GlobalRank(rank), 0)).unwrap().ready_ps).collect()

@@ -7,7 +7,7 @@ use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
 use anyhow::{Context, Result, bail};
-use lockstep_analysis::{Activity, Analysis, Cause};
+use lockstep_analysis::{Activity, Analysis, Cause, knows_ends};
 use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -203,6 +203,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let variations = arguments.changes.variations()?;
     let mut base = base(&arguments)?;
     let named = arguments.elsewhere.cluster.as_deref();
+    if named.is_none() {
+        // Options of a cluster without one are refused.
+        arguments.elsewhere.config(&base.plan)?;
+    }
     if variations.is_empty() && named.is_none() {
         bail!(
             "say what is otherwise: --without-straggler, --scale, --link, --topology, --cluster, --algorithm or \
@@ -266,7 +270,7 @@ fn base(arguments: &Arguments) -> Result<Base> {
         Held::Merged(merged) => Activity::of_calls(&merged.log),
         Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
     };
-    if !activity.knows_ends {
+    if !knows_ends(&activity) {
         bail!(
             "the recorder of this job tells when calls were issued and not when they ended, as gloo's does: profile the \
              job with torch.profiler instead"

@@ -19,12 +19,11 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) cluster: Option<String>,
     /// Spread the ranks evenly over so many nodes of the cluster; without it nodes are filled
-    #[arg(long, value_name = "N", requires = "cluster",
-          value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// Let something of the cluster be slow or down: link:node=3,rate=0.5, link:rank=5,rate=0.5, nic:node=3,down=1,
     /// gpu:rank=5,rate=0.7, spine:rate=0.25. Can be given again
-    #[arg(long = "cluster-fault", value_name = "FAULT", requires = "cluster")]
+    #[arg(long = "cluster-fault", value_name = "FAULT")]
     cluster_faults: Vec<FabricFault>,
 }
 
@@ -49,7 +48,12 @@ impl ClusterOptions {
     /// # Errors
     /// When there is no such cluster, or it does not hold the plan's ranks.
     pub(crate) fn config(&self, plan: &Plan) -> Result<Option<SimConfig>> {
-        let Some(named) = &self.cluster else { return Ok(None) };
+        let Some(named) = &self.cluster else {
+            if self.nodes.is_some() || !self.cluster_faults.is_empty() {
+                bail!("--nodes and --cluster-fault are of a cluster: name it with --cluster");
+            }
+            return Ok(None);
+        };
         let mut catalog = Catalog::shipped()?;
         let cluster = cluster_of(&mut catalog, named)?;
         let job = Job::new(&catalog, &cluster, plan.world_size, self.ranks_per_node(plan)?)?;

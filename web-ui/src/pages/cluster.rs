@@ -263,7 +263,10 @@ mod tests {
             point(4 << 20, "NVLS", "Simple"),
         ];
         let told = switches(&points);
-        assert_eq!(told, "NCCL picks Ring with LL up to 1 MiB, then NVLS with Simple from 2 MiB.");
+        assert_eq!(
+            told,
+            "NCCL picks Ring with LL up to 1.0 MiB, then NVLS with Simple from 2.0 MiB."
+        );
         assert_eq!(switches(&points[2..]), "NCCL picks NVLS with Simple at every size.");
     }
 

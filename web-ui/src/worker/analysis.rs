@@ -4,7 +4,7 @@ use super::open::index;
 use super::session::Held;
 use super::slices::Slices;
 use crate::protocol::{Changed, Response, SessionId};
-use lockstep_analysis::{Activity, Analysis};
+use lockstep_analysis::{Activity, Analysis, knows_ends};
 use lockstep_diagnosis::{Report, diagnose};
 use lockstep_replay::{
     Compared, RecordingEnd, Variation, fit_links, recover, what_if, with_measured_computations,
@@ -71,7 +71,7 @@ pub(super) fn asked(held: &Held, variation: &Variation) -> Result<Asked, String>
     }
     let log = held.log.as_ref().ok_or("the trace is not complete yet")?;
     let activity = activity(held)?;
-    if !activity.knows_ends {
+    if !knows_ends(&activity) {
         return Err("The recorder of this job tells when calls were issued and not when they ended, as gloo's does: \
                     profile the job with torch.profiler instead."
             .to_owned());
