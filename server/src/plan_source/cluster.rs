@@ -24,7 +24,7 @@ pub(crate) struct ClusterOptions {
     /// Let something of the cluster be slow or down: link:node=3,rate=0.5, link:rank=5,rate=0.5, nic:node=3,down=1,
     /// gpu:rank=5,rate=0.7, spine:rate=0.25. Can be given again
     #[arg(long = "cluster-fault", value_name = "FAULT")]
-    cluster_faults: Vec<FabricFault>,
+    cluster_faults: Vec<String>,
 }
 
 /// The cluster of this name, or of this TOML file.
@@ -57,7 +57,8 @@ impl ClusterOptions {
         let mut catalog = Catalog::shipped()?;
         let cluster = cluster_of(&mut catalog, named)?;
         let job = Job::new(&catalog, &cluster, plan.world_size, self.ranks_per_node(plan)?)?;
-        let job = job.with_faults(&self.cluster_faults)?;
+        let faults = self.cluster_faults.iter().map(|fault| fault.parse::<FabricFault>());
+        let job = job.with_faults(&faults.collect::<Result<Vec<FabricFault>, _>>()?)?;
         let timing = job.timing(plan)?;
         if !timing.extrapolated.is_empty() {
             terminal::note(&format!(
