@@ -112,5 +112,41 @@ fn a_job_is_asked_for_on_a_cluster() {
     let asked = json(&lockstep([&["whatif", "all_reduce"][..], &cluster].concat()));
     let simulated = json(&lockstep([&["sim", "all_reduce"][..], &cluster].concat()));
     assert_eq!(time_ps(&asked["after"]), time_ps(&simulated));
-    assert_eq!(asked["changes"][0], "the job runs on h100x8");
+    let told = asked["changes"][0].as_str().unwrap();
+    assert!(told.starts_with("the job runs on") && told.contains("h100x8"), "{told}");
+}
+
+/// A profile of a device: the process runs ahead, and the device says when the ranks came to their calls.
+#[test]
+fn a_profile_of_devices_is_replayed_with_its_computing() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiles = folder.path().join("profiles");
+    let profiles = profiles.to_str().unwrap();
+    assert_eq!(lockstep(["export", "--kineto", "throttled-gpu", "-o", profiles]).code, 0);
+    let step = |said: &Value| said["step_ps"].as_f64().unwrap();
+    let simulated = step(&json(&lockstep(["analyze", "throttled-gpu", "--json"])));
+    let asked = json(&lockstep(["whatif", profiles, "--without-straggler", "2", "--json"]));
+    let (before, after) = (step(&asked["before"]), step(&asked["after"]));
+    assert!((before / simulated - 1.0).abs() < 0.01, "{before} {simulated}");
+    assert!(after < before / 2.0, "{before} {after}");
+}
+
+/// Steps are held against steps and whole jobs against whole jobs.
+#[test]
+fn a_hang_and_a_cut_are_told() {
+    let hung = lockstep(["analyze", "skipped-all-reduce"]);
+    assert!(hung.out.contains("The job did not complete"), "{hung:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, cut) = (path("whole.trace"), path("cut.trace"));
+    lockstep(["sim", "throttled-gpu", "-o", &whole]);
+    let bytes = std::fs::read(&whole).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 20]).unwrap();
+    let analysed = lockstep(["analyze", &cut]);
+    assert!(analysed.err.contains("it was cut off"), "{analysed:?}");
+    assert!(!lockstep(["analyze", &whole]).err.contains("cut off"));
+    let both = ["whatif", "all_reduce", "--cluster", "h100x8", "--link", "inter=1Gbps"];
+    assert_refused(&lockstep(both), "a cluster has links of its own");
+    let uneven = ["sim", "all_reduce", "--cluster", "h100x8", "--nodes", "3"];
+    assert_refused(&lockstep(uneven), "do not spread evenly");
 }

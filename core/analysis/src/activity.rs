@@ -3,6 +3,7 @@
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Called, Trace, rank_ops};
+use lockstep_formats::frames::{short_frame, user_frame};
 use std::sync::Arc;
 
 /// The activity of a job's ranks, with times in picoseconds after the start of the trace.
@@ -169,9 +170,7 @@ impl Activity {
     }
 }
 
-/// The source line of a call: `train.py:88`, or nothing.
+/// The user's source line of a call, not PyTorch's: `train.py:88`, or nothing.
 pub(crate) fn line_of(called: &Called) -> Option<String> {
-    let frame = called.stack.first()?;
-    let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
-    Some(format!("{file}:{}", frame.line))
+    user_frame(&called.stack).map(short_frame)
 }

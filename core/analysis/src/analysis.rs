@@ -26,6 +26,25 @@ pub struct Share {
     pub idle_ps: u64,
 }
 
+/// A stretch of time that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stretch {
+    /// A training step.
+    Step,
+    /// All of the time.
+    Whole,
+}
+
+impl Stretch {
+    /// A step where both analyses have steps, else the whole time: one must not be held against the other.
+    pub fn of_both(one: &Analysis, other: &Analysis) -> Stretch {
+        match one.step_ps.is_some() && other.step_ps.is_some() {
+            true => Stretch::Step,
+            false => Stretch::Whole,
+        }
+    }
+}
+
 /// The time of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTime {
@@ -64,6 +83,8 @@ pub struct Analysis {
     /// False if the recorder tells only when calls were issued: then nothing is known of communication, and what is
     /// told of waiting is how far apart the ranks issued their calls.
     pub knows_ends: bool,
+    /// The number of calls that never ended: the job hung, or its recording was made while it ran.
+    pub unfinished: u64,
     /// The median time of a step, in picoseconds, without the first where there are more than two.
     pub step_ps: Option<u64>,
     /// By rank; ranks of which nothing was recorded are left out.
@@ -103,6 +124,8 @@ impl Analysis {
             step: by_rank.get(rank.index()).and_then(|shares| median_share(settled(shares))),
         });
         let step_times = step_times(&steps, &by_rank);
+        let calls = activity.ranks.iter().flat_map(|own| &own.calls);
+        let unfinished = calls.filter(|call| call.ended_ps.is_none()).count();
         let durations: Vec<u64> = step_times.iter().map(|step| step.duration_ps).collect();
         Analysis {
             schema: ANALYSIS_SCHEMA.to_owned(),
@@ -110,6 +133,7 @@ impl Analysis {
             time_ps: activity.end_ps - activity.start_ps,
             knows_computations: activity.knows_computations,
             knows_ends: knows_ends(activity),
+            unfinished: unfinished as u64,
             step_ps: median(settled(&durations).to_vec()),
             ranks: rank_times.collect(),
             calls: call_kinds(activity, &meetings, &busy),
@@ -119,20 +143,16 @@ impl Analysis {
         }
     }
 
-    /// The mean over ranks of their exposed communication in a step, or in the whole time without steps.
-    pub fn exposed_ps(&self) -> u64 {
-        self.mean(|share| share.communicating_ps)
-    }
-
-    /// The mean over ranks of their waiting for late peers in a step, or in the whole time without steps.
-    pub fn waiting_ps(&self) -> u64 {
-        self.mean(|share| share.waiting_ps)
-    }
-
-    fn mean(&self, part: impl Fn(Share) -> u64) -> u64 {
-        let each = self.ranks.iter().map(|own| part(own.step.unwrap_or(own.total)));
-        let sum: u128 = each.map(u128::from).sum();
-        u64::try_from(sum / self.ranks.len().max(1) as u128).unwrap_or(u64::MAX)
+    /// The mean over ranks of a part of their time: of a step, or of the whole time. Ranks without steps do not count
+    /// in the mean of a step.
+    pub fn mean_ps(&self, stretch: Stretch, part: impl Fn(Share) -> u64) -> u64 {
+        let shares = self.ranks.iter().filter_map(|own| match stretch {
+            Stretch::Step => own.step,
+            Stretch::Whole => Some(own.total),
+        });
+        let (sum, count) = shares
+            .fold((0u128, 0u128), |(sum, count), share| (sum + u128::from(part(share)), count + 1));
+        u64::try_from(sum / count.max(1)).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,6 +1,6 @@
 //! An analysis as text for a terminal.
 
-use crate::analysis::{Analysis, Share};
+use crate::analysis::{Analysis, RankTime, Share};
 use crate::critical_path::{Cause, PathKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::counted;
@@ -29,6 +29,14 @@ impl Analysis {
             }
             (None, _) => writeln!(out, "; no steps are seen: the calls do not repeat")?,
         }
+        if self.unfinished > 0 {
+            writeln!(
+                out,
+                "\nThe job did not complete: {} never ended. `lockstep diagnose` says why; the times are of the calls \
+                 that did.",
+                counted(self.unfinished, "call")
+            )?;
+        }
         if !self.knows_ends {
             writeln!(
                 out,
@@ -51,9 +59,11 @@ impl Analysis {
             "{:>9} {:>12} {:>12} {:>12} {:>16}",
             "rank", "computing", "exposed", "waiting", idle
         )?;
-        let of = |rank: &crate::analysis::RankTime| rank.step.unwrap_or(rank.total);
+        let of =
+            |rank: &RankTime| if self.step_ps.is_some() { rank.step } else { Some(rank.total) };
         let mut rows: Vec<(GlobalRank, Share)> =
-            self.ranks.iter().map(|rank| (rank.rank, of(rank))).collect();
+            self.ranks.iter().filter_map(|rank| Some((rank.rank, of(rank)?))).collect();
+        let without = self.ranks.len() - rows.len();
         let all = rows.len();
         if all > RANKS_SHOWN {
             // Those that wait least hold up the others.
@@ -76,6 +86,9 @@ impl Analysis {
                 duration(share.waiting_ps),
                 duration(share.idle_ps)
             )?;
+        }
+        if without > 0 {
+            writeln!(out, "  {} without steps", counted(without as u64, "rank"))?;
         }
         if all > rows.len() {
             writeln!(out, "  the {} that wait least and most of {all}", rows.len())?;

@@ -50,7 +50,7 @@ pub struct TransferTime {
     pub transmit_ps: u64,
 }
 
-/// What calls of a plan take on a machine, and which ranks compute slowly there.
+/// The times of a plan's calls on a machine, and the ranks that compute slowly there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTimes {
     /// The machine in words, for the trace's origin.
@@ -83,17 +83,17 @@ impl CallTimes {
         self.rates.insert(rank, thousandths.max(1));
     }
 
-    /// What a collective takes, in picoseconds; `None` if it is not in the table.
+    /// Returns the time of a collective, in picoseconds; `None` if it is not in the table.
     pub fn collective(&self, call: &TimedCall) -> Option<u64> {
         self.collectives.get(call).copied()
     }
 
-    /// What a transfer takes; `None` if it is not in the table.
+    /// Returns the time of a transfer; `None` if it is not in the table.
     pub fn transfer(&self, transfer: &TimedTransfer) -> Option<TransferTime> {
         self.transfers.get(transfer).copied()
     }
 
-    /// What a computation takes on a rank that takes `usual` elsewhere, in the same unit.
+    /// Returns the time of a computation on a rank, in the unit of `usual`, its time elsewhere.
     pub fn computing(&self, rank: GlobalRank, usual: u64) -> u64 {
         match self.rates.get(&rank) {
             None => usual,

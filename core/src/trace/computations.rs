@@ -28,7 +28,7 @@ pub struct RankOps {
 pub struct Computation<'a> {
     /// Its index in the rank's program.
     pub op: u32,
-    /// What people call it: `forward`.
+    /// Its name in the plan: `forward`.
     pub name: &'a str,
     /// Its source line, `train.py:88`, if the plan has one.
     pub line: Option<String>,

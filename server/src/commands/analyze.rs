@@ -6,6 +6,7 @@ use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::Plan;
+use lockstep_core::trace::Trace;
 use lockstep_sim::{SimConfig, simulate};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +42,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says of a trace that it was cut off: all that follows is of what is left.
+pub(super) fn tell_of_cut(trace: &Trace) {
+    if trace.end.is_none() {
+        terminal::note(
+            "lockstep: the trace has no end: it was cut off, or what wrote it still runs. Only what is there is used",
+        );
+    }
+}
+
 /// Reads the activity of a recording, or simulates the plan.
 fn activity(arguments: &Arguments) -> Result<Activity> {
     let first = Path::new(&arguments.plan.what);
@@ -51,7 +61,10 @@ fn activity(arguments: &Arguments) -> Result<Activity> {
             terminal::note(&format!("lockstep: {note}"));
         }
         return match &read.held {
-            Held::Trace(trace) => Ok(Activity::of_trace(trace)),
+            Held::Trace(trace) => {
+                tell_of_cut(trace);
+                Ok(Activity::of_trace(trace))
+            }
             Held::Merged(merged) => Ok(Activity::of_calls(&merged.log)),
             Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
         };

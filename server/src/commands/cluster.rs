@@ -33,7 +33,7 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct ImportArguments {
-    /// What the machine said
+    /// The output of `nvidia-smi topo -m`, or the XML of NCCL_TOPO_DUMP_FILE
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The card, where the file does not tell: h100, a100, …

@@ -159,6 +159,7 @@ fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
 /// The trace to be written: a recording as it is, else a simulation of the plan.
 fn trace(arguments: &Arguments) -> Result<Trace> {
     if let Some(recorded) = arguments.plan.recorded_trace()? {
+        super::analyze::tell_of_cut(&recorded);
         return Ok(recorded);
     }
     let plan = arguments.plan.plan()?;

@@ -6,7 +6,7 @@ use crate::plan_source::cluster_of;
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use lockstep_clusters::calibrated::{Calibrated, calibrated};
-use lockstep_clusters::{Catalog, Table, nccl_tests, toml_text};
+use lockstep_clusters::{Catalog, Cluster, Table, nccl_tests, toml_text};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,8 @@ impl FromArguments {
                 )
             })?,
         };
-        // What corrected it before was of another day.
+        self.refuse_mixture(&catalog, &base, &tables)?;
+        // Earlier corrections were of another day.
         base.given.clear();
         let mut found = calibrated(&catalog, &base, &tables)?;
         let stem = output.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
@@ -81,6 +82,25 @@ impl FromArguments {
                 text + "\n" + &written
             }
         })
+    }
+}
+
+impl FromArguments {
+    /// Refuses tables that name another card than the cluster has.
+    fn refuse_mixture(&self, catalog: &Catalog, base: &Cluster, tables: &[Table]) -> Result<()> {
+        for table in tables {
+            if let Some(other) = table.cluster(catalog).ok().filter(|other| other.card != base.card)
+            {
+                bail!(
+                    "{:?} was measured on {} and {} has {}: give each cluster its own file",
+                    table.kind,
+                    other.card,
+                    base.name,
+                    base.card
+                );
+            }
+        }
+        Ok(())
     }
 }
 

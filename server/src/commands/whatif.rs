@@ -1,5 +1,6 @@
 //! `lockstep whatif`: simulates a job as it is and with a change.
 
+use super::analyze::tell_of_cut;
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{ClusterOptions, PlanArguments, PlanOptions, Replayable, is_recorded};
@@ -7,7 +8,7 @@ use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
 use anyhow::{Context, Result, bail};
-use lockstep_analysis::{Activity, Analysis, Cause, knows_ends};
+use lockstep_analysis::{Activity, Analysis, Cause, Stretch, knows_ends};
 use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -17,6 +18,7 @@ use lockstep_replay::{
 };
 use lockstep_sim::Topology;
 use serde::Serialize;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -161,6 +163,9 @@ fn rate_of(text: &str) -> Result<u64> {
     Ok(rate as u64)
 }
 
+/// A replay further from what was recorded is no base for an answer.
+const FAR_OFF: f64 = 0.2;
+
 /// A job, and the links that it is simulated on.
 struct Base {
     plan: Plan,
@@ -213,8 +218,20 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
              --bucket-cap-mb"
         );
     }
+    let given_links = !arguments.changes.link.is_empty() || arguments.changes.topology.is_some();
+    if named.is_some() && (given_links || arguments.changes.algorithm.is_some()) {
+        bail!(
+            "a cluster has links of its own, and NCCL picks the algorithms there: leave --cluster, or --link, --topology \
+             and --algorithm out"
+        );
+    }
+    // The machine in words, with its nodes and faults.
+    let machine = RefCell::new(None);
     let elsewhere = |plan: &Plan| match arguments.elsewhere.config(plan) {
-        Ok(Some(config)) => Ok(config),
+        Ok(Some(config)) => {
+            machine.replace(config.call_times.as_ref().map(|times| times.machine.clone()));
+            Ok(config)
+        }
         Ok(None) => Err("no cluster is named".to_owned()),
         Err(error) => Err(format!("{error:#}")),
     };
@@ -229,7 +246,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let error = of(&before.analysis) / of(recorded) - 1.0;
         Recorded { time_ps: recorded.time_ps, step_ps: recorded.step_ps, error }
     });
-    let there = named.map(|cluster| format!("the job runs on {cluster}"));
+    let there = machine.into_inner().map(|machine| format!("the job runs on {machine}"));
     let changes: Vec<String> = variations.iter().map(Variation::words).chain(there).collect();
     let (before, after) = (&before.analysis, &after.analysis);
     let text = match arguments.json {
@@ -266,7 +283,10 @@ fn base(arguments: &Arguments) -> Result<Base> {
     }
     let replayable = Replayable::read(&[path.to_owned()])?;
     let activity = match &replayable.read.held {
-        Held::Trace(trace) => Activity::of_trace(trace),
+        Held::Trace(trace) => {
+            tell_of_cut(trace);
+            Activity::of_trace(trace)
+        }
         Held::Merged(merged) => Activity::of_calls(&merged.log),
         Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
     };
@@ -297,6 +317,7 @@ fn as_text(
 ) -> String {
     let mut text = format!("what if     {}\n\n", changes.join(", and "));
     text.push_str(&format!("{:<26}{:>12}{:>12}{:>9}\n", "", "before", "after", "change"));
+    let stretch = Stretch::of_both(before, after);
     let mut row = |name: &str, of: &dyn Fn(&Analysis) -> Option<u64>| {
         let (Some(before), Some(after)) = (of(before), of(after)) else { return };
         let change = match before {
@@ -308,8 +329,8 @@ fn as_text(
     };
     row("step (median)", &|it| it.step_ps);
     row("whole job", &|it| Some(it.time_ps));
-    row("exposed communication", &|it| Some(it.exposed_ps()));
-    row("waiting for late ranks", &|it| Some(it.waiting_ps()));
+    row("exposed, mean of ranks", &|it| Some(it.mean_ps(stretch, |share| share.communicating_ps)));
+    row("waiting, mean of ranks", &|it| Some(it.mean_ps(stretch, |share| share.waiting_ps)));
     row("critical path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing)));
     row("  communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating)));
     row("  pauses and idle", &|it| {
@@ -329,10 +350,16 @@ fn as_text(
             describe_ps(time_ps),
             recorded.error * 100.0
         ));
+        if recorded.error.abs() > FAR_OFF {
+            text.push_str(
+                "            The replay is far from what was recorded, so the table is no answer: the recording does not \
+                 show what the ranks did between their calls.\n",
+            );
+        }
     }
     let links = match &base.fitted {
         Some(fitted) => format!(
-            "{}, fitted from the recording to {:.0}%{}",
+            "{}, fitted from the recording: its calls are {:.0}% off in the mean{}",
             fitted.topology,
             fitted.error * 100.0,
             if fitted.is_underdetermined {

@@ -82,7 +82,13 @@ impl ClusterOptions {
         match (self.nodes, plan.ranks_per_node) {
             (None, 0) => Ok(None),
             (None, each) => Ok(Some(each)),
-            (Some(nodes), 0) => Ok(Some(plan.world_size.div_ceil(nodes))),
+            (Some(nodes), 0) if plan.world_size.is_multiple_of(nodes) => {
+                Ok(Some(plan.world_size / nodes))
+            }
+            (Some(nodes), 0) => bail!(
+                "{} ranks do not spread evenly over {nodes} nodes: give another --nodes, or --ranks-per-node",
+                plan.world_size
+            ),
             (Some(nodes), each) if plan.world_size.div_ceil(each) == nodes => Ok(Some(each)),
             (Some(nodes), each) => bail!(
                 "{} ranks, {each} on each node, take {} nodes and not {nodes}: leave --nodes or \

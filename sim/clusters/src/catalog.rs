@@ -105,15 +105,13 @@ impl Catalog {
     pub(crate) fn check(&self, file: &str, cluster: &Cluster) -> Result<(), CatalogError> {
         let nonsense = |why: String| CatalogError::Nonsense { file: file.to_owned(), why };
         if !self.cards.iter().any(|card| card.name == cluster.card) {
-            let known = nearest(&cluster.card, self.cards.iter().map(|card| card.name.as_str()), 3);
-            let known = known.join(", ");
-            return Err(nonsense(format!("no card is called {}; nearest: {known}", cluster.card)));
+            let known = near(&cluster.card, self.cards.iter().map(|card| card.name.as_str()));
+            return Err(nonsense(format!("no card is called {}; {known}", cluster.card)));
         }
         if let Some(network) = &cluster.network {
             if !self.networks.iter().any(|known| known.name == *network) {
-                let known = nearest(network, self.networks.iter().map(|it| it.name.as_str()), 3);
-                let known = known.join(", ");
-                return Err(nonsense(format!("no network is called {network}; nearest: {known}")));
+                let known = near(network, self.networks.iter().map(|it| it.name.as_str()));
+                return Err(nonsense(format!("no network is called {network}; {known}")));
             }
             if cluster.nics_per_node == 0 {
                 return Err(nonsense(format!("its network {network} needs nics_per_node above 0")));
@@ -265,4 +263,12 @@ fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, CatalogError>
 /// A name without case, blanks and punctuation.
 pub(crate) fn plain(name: &str) -> String {
     name.to_lowercase().chars().filter(|letter| letter.is_alphanumeric()).collect()
+}
+
+/// The names that are near a wrong one, or all of them: `nearest: h100, h200`.
+fn near<'a>(wrong: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    match nearest(wrong, names.clone(), 3) {
+        none if none.is_empty() => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
+        near => format!("nearest: {}", near.join(", ")),
+    }
 }

@@ -258,6 +258,11 @@ impl<'a> Recovery<'a> {
     fn program(&mut self, calls: &[&CallRecord]) -> (Vec<Op>, Vec<(u32, usize)>) {
         let mut made_of = Vec::with_capacity(calls.len());
         let mut ops: Vec<Op> = Vec::with_capacity(calls.len());
+        // A process runs ahead of its device: a profile's device says when the rank came to a call.
+        let on_device = self.log.device_times;
+        let made_ps = |record: &CallRecord| {
+            record.started_ps.filter(|_| on_device).unwrap_or(record.scheduled_ps)
+        };
         // Until when the rank was busy with its last call.
         let mut busy_ps: Option<u64> = None;
         // Asynchronous operations that nothing has waited for yet: when they ended, and where they are.
@@ -266,10 +271,11 @@ impl<'a> Recovery<'a> {
         while let Some(first) = calls.get(at) {
             let together = self.batch(calls.get(at..).unwrap_or_default());
             let next = calls.get(at + together);
-            for op in ended_before(&mut open, first.scheduled_ps) {
+            for op in ended_before(&mut open, made_ps(first)) {
                 ops.push(plain(Action::Wait { op, timeout_ms: None }));
             }
-            let idle_ps = first.scheduled_ps.saturating_sub(busy_ps.unwrap_or(first.scheduled_ps));
+            let first_ps = made_ps(first);
+            let idle_ps = first_ps.saturating_sub(busy_ps.unwrap_or(first_ps));
             if idle_ps >= SHORTEST_PS {
                 self.assumed.insert(Assumption::Computes);
                 let (name, duration_ns) = (BETWEEN.to_owned(), idle_ps / 1000);
@@ -280,7 +286,7 @@ impl<'a> Recovery<'a> {
             let ended_ps = of_op.iter().map(|call| call.completed_ps).max().flatten();
             // The rank went on before the call had ended.
             let goes_on = next.is_some_and(|next| {
-                waits || ended_ps.is_some_and(|ended_ps| next.scheduled_ps < ended_ps)
+                waits || ended_ps.is_some_and(|ended_ps| made_ps(next) < ended_ps)
             });
             let made = of_op.iter().filter_map(|record| self.call(record)).collect::<Vec<Call>>();
             let line = self.line(first);
@@ -298,8 +304,8 @@ impl<'a> Recovery<'a> {
                 open.push((ended_ps.filter(|_| !waits), ops.len() as u32 - 1));
             }
             busy_ps = match goes_on {
-                true => Some(first.scheduled_ps),
-                false => Some(ended_ps.unwrap_or(first.scheduled_ps)),
+                true => Some(first_ps),
+                false => Some(ended_ps.unwrap_or(first_ps)),
             };
             at += together;
         }

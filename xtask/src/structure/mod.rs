@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lockstep-core", &[]),
     ("lockstep-torch", &["core"]),
     ("lockstep-formats", &["core"]),
-    ("lockstep-analysis", &["core"]),
+    ("lockstep-analysis", &["core", "formats"]),
     ("lockstep-diagnosis", &["core", "formats"]),
     ("lockstep-scenarios", &["core", "torch"]),
     ("lockstep-program", &["core", "torch", "scenarios"]),

@@ -155,7 +155,7 @@ impl Profile {
         }))
     }
 
-    /// Whose it is.
+    /// The rank that it is of.
     pub fn rank(&self) -> GlobalRank {
         self.0.rank
     }

@@ -21,7 +21,7 @@ pub(crate) const MAX_TOLD: u32 = 1 << 17;
 pub(crate) struct RankCalls {
     /// The file's name.
     pub(crate) file_name: String,
-    /// Whose they are.
+    /// The rank that made them.
     pub(crate) rank: GlobalRank,
     /// The size of the job, as far as the file says.
     pub(crate) world_size: u32,

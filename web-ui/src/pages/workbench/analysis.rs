@@ -147,7 +147,10 @@ fn parts(analysis: &Analysis, rank: &RankTime) -> [(&'static str, &'static str, 
 }
 
 fn shares(analysis: &Analysis) -> Html {
-    let mut ranks: Vec<&RankTime> = analysis.ranks.iter().collect();
+    // In a table of steps a rank without steps has no place.
+    let has_step = analysis.step_ps.is_some();
+    let ranks = analysis.ranks.iter().filter(|rank| !has_step || rank.step.is_some());
+    let mut ranks: Vec<&RankTime> = ranks.collect();
     let all = ranks.len();
     if all > RANKS {
         ranks.sort_by_key(|rank| (rank.step.unwrap_or(rank.total).waiting_ps, rank.rank));

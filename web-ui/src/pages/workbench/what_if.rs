@@ -6,7 +6,7 @@ use crate::protocol::{Changed, Request, Response, SessionId};
 use crate::sessions::Session;
 use crate::turns::use_turns;
 use crate::ui::{Choice, NumberField, SelectField, Timeline};
-use lockstep_analysis::{Analysis, Cause};
+use lockstep_analysis::{Analysis, Cause, Stretch};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{Side, Variation};
@@ -173,6 +173,7 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
 
 fn shown(told: &Changed, world_size: u32) -> Html {
     let (before, after) = (&told.before, &told.after);
+    let stretch = Stretch::of_both(before, after);
     let row = |name: &str, of: &dyn Fn(&Analysis) -> Option<u64>| {
         let (Some(before), Some(after)) = (of(before), of(after)) else { return html! {} };
         let change = match before {
@@ -193,8 +194,9 @@ fn shown(told: &Changed, world_size: u32) -> Html {
             explain::time(recorded_ps)
         )
     });
-    let fit =
-        told.fit_error.map(|error| format!(", fitted from this trace to {:.0}%", error * 100.0));
+    let fit = told.fit_error.map(|error| {
+        format!(", fitted from this trace, whose calls are {:.0}% off in the mean", error * 100.0)
+    });
     let opened = &told.opened;
     html! {
         <div data-test="what-if-told" data-before={before.time_ps.to_string()} data-after={after.time_ps.to_string()}>
@@ -204,8 +206,8 @@ fn shown(told: &Changed, world_size: u32) -> Html {
                 <tbody>
                     { row("a step", &|it| it.step_ps) }
                     { row("all", &|it| Some(it.time_ps)) }
-                    { row("exposed", &|it| Some(it.exposed_ps())) }
-                    { row("waiting", &|it| Some(it.waiting_ps())) }
+                    { row("exposed", &|it| Some(it.mean_ps(stretch, |share| share.communicating_ps))) }
+                    { row("waiting", &|it| Some(it.mean_ps(stretch, |share| share.waiting_ps))) }
                     { row("path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing))) }
                     { row("path: communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating))) }
                 </tbody>
