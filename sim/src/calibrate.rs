@@ -11,8 +11,9 @@
 
 use crate::config::SimConfig;
 use crate::engine::simulate;
+use crate::link::Link;
 use crate::shared_memory::SharedMemory;
-use crate::topology::{Link, Topology};
+use crate::topology::Topology;
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};

@@ -84,7 +84,7 @@ fn completed(end: Option<TraceEnd>) -> Result<u64, CostError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Link;
+    use crate::link::Link;
     use lockstep_core::collective::Collective;
     use lockstep_core::plan::CollectiveLab;
     use lockstep_core::rank::GroupRank;

@@ -2,8 +2,9 @@
 //! many messages into one rank queue up there (incast), and many out of one queue up at its start.
 //! A switch has a port for each of its neighbours: what it sends and receives occupies theirs.
 
+use crate::link::Link;
 use crate::shared_memory::{Cores, Touch};
-use crate::topology::{Link, Topology};
+use crate::topology::Topology;
 use lockstep_core::plan::TransferTime;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;

@@ -9,7 +9,7 @@
 //! adding) in each of three memories: a core's own cache, the shared one, and what lies behind
 //! them. `lockstep calibrate` measures them.
 
-use crate::topology::{Link, transmit_ps};
+use crate::link::{Link, transmit_ps};
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -21,9 +21,10 @@
 use crate::active::Active;
 use crate::config::SimConfig;
 use crate::engine::{Due, Engine};
+use crate::link::Link;
 use crate::network::Port;
 use crate::prepared::Prepared;
-use crate::topology::{Link, Topology};
+use crate::topology::Topology;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Plan};

@@ -4,6 +4,7 @@
 //! [`TraceHeader`], then batches of events, then at most one end. A reader that meets a cut-off
 //! frame keeps everything before it.
 
+use super::format::TraceError;
 use super::{Event, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use serde::{Deserialize, Serialize};
 
@@ -24,25 +25,6 @@ enum FrameBody {
     Header(Box<TraceHeader>),
     Events(Vec<Event>),
     End(TraceEnd),
-}
-
-/// Why bytes are no trace.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TraceError {
-    /// Not a trace at all, or of another version.
-    #[error("not a trace that this version reads ({schema}): {why}", schema = super::TRACE_SCHEMA)]
-    NotATrace {
-        /// What was found instead.
-        why: String,
-    },
-    /// A frame that does not decode.
-    #[error("the trace is damaged at byte {at}: {why}")]
-    Damaged {
-        /// Where the frame begins.
-        at: u64,
-        /// What is wrong.
-        why: String,
-    },
 }
 
 /// Writes a trace frame by frame; the bytes go wherever the caller puts them.

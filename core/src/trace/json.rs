@@ -1,7 +1,8 @@
 //! The trace's JSON form: the fields of [`Trace`] with `"schema": "lockstep.trace/1"` in front.
 //! `docs/formats.md` describes it.
 
-use super::{TRACE_SCHEMA, Trace, TraceError};
+use super::Trace;
+use super::format::{TRACE_SCHEMA, TraceError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]

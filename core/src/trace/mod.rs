@@ -10,15 +10,17 @@
 mod binary;
 mod calls;
 mod computations;
+mod format;
 mod json;
 mod plan_call;
 mod rank_name;
 mod signature;
 
-pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
+pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceReader, TraceWriter};
 pub use calls::period;
 pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState};
 pub use computations::{Computation, RankOps, Span, rank_ops};
+pub use format::{TRACE_SCHEMA, TraceError};
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
 pub use signature::{CallSignature, Difference, calls_differ, numel};
 
@@ -29,9 +31,6 @@ use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
 use crate::schedule::Slice;
 use serde::{Deserialize, Serialize};
-
-/// The version of the trace's format; readers refuse any other.
-pub const TRACE_SCHEMA: &str = "lockstep.trace/2";
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
