@@ -4,6 +4,7 @@
 mod cluster;
 mod faults;
 mod links;
+mod names;
 mod options;
 mod recorded;
 mod said;
@@ -20,11 +21,9 @@ use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::ProvedTable;
 use lockstep_core::trace::Trace;
-use lockstep_core::words::nearest;
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
 use lockstep_scenarios::program::Compiled;
-use lockstep_scenarios::{torch_call, torch_calls};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -33,19 +32,6 @@ const MAX_PLAN_BYTES: u64 = 1 << 30;
 
 /// The first bytes of a file, this many, tell its kind.
 const HEAD_BYTES: u64 = 4 << 10;
-
-/// The collectives by name.
-const COLLECTIVES: [&str; 9] = [
-    "broadcast",
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "all_to_all",
-    "barrier",
-];
 
 /// A plan as the command line names it.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,7 +80,7 @@ impl PlanArguments {
         let path = Path::new(&self.what);
         self.options.check()?;
         if let Some(schedule) = &self.schedule {
-            if !COLLECTIVES.contains(&self.what.as_str()) {
+            if !names::COLLECTIVES.contains(&self.what.as_str()) {
                 bail!("--schedule says how a collective is carried out; {} is none", self.what);
             }
             let plan = self.options.collective_with(&self.what, &proved_schedule(schedule)?)?;
@@ -321,28 +307,6 @@ fn collective_of_msccl(bytes: &[u8]) -> Option<&'static str> {
     }
     let table = std::str::from_utf8(bytes).ok().and_then(|text| msccl::read(text).ok());
     Some(table.map_or("all_reduce", |table| table.collective().name()))
-}
-
-/// Every call that can be named: torch.distributed's, and the collectives by their own names.
-pub(crate) fn call_names() -> impl Iterator<Item = &'static str> {
-    let calls = torch_calls().iter().map(|call| call.name);
-    let only_here = COLLECTIVES.into_iter().filter(|name| torch_call(name).is_none());
-    calls.chain(only_here)
-}
-
-/// Why a name is nothing of ours, with what it may have been meant as.
-fn unknown(name: &str) -> String {
-    let scenarios = lockstep_scenarios::all().iter().map(|scenario| scenario.id);
-    let shown: String = name.chars().take(80).collect();
-    let near = nearest(name, scenarios.chain(call_names()), 3);
-    let meant = match &near[..] {
-        [] => String::new(),
-        near => format!("; did you mean {}?", near.join(", ")),
-    };
-    format!(
-        "{shown:?} is neither a file, nor a scenario, nor a call of torch.distributed{meant} \
-         (`lockstep plan --list` names all)"
-    )
 }
 
 /// The plan with another timeout for every group.

@@ -1,6 +1,6 @@
 //! What can be said of a scenario, a call or a collective, and the plan that comes of it.
 
-use super::{COLLECTIVES, unknown};
+use super::names::{COLLECTIVES, unknown};
 use anyhow::{Result, bail};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -331,7 +331,7 @@ fn pick<T: Copy>(kind: &str, name: &str, all: &[T], name_of: fn(T) -> &'static s
 
 #[cfg(test)]
 mod tests {
-    use super::super::call_names;
+    use super::super::names::call_names;
     use super::*;
 
     fn refusal(options: PlanOptions, name: &str) -> String {
