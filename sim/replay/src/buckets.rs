@@ -4,7 +4,7 @@
 //! gradients were ready when is known at the launches; between two of them gradients are assumed to become ready
 //! evenly. A new bucket is launched when its last byte is ready.
 
-use crate::measured::set_program;
+use crate::rank_programs::set_program;
 use lockstep_analysis::{Activity, RankStep, rank_steps};
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorId};

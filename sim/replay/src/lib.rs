@@ -11,6 +11,7 @@ mod buckets;
 mod fit;
 mod measured;
 mod operation;
+mod rank_programs;
 mod recover;
 mod repair;
 pub mod script;

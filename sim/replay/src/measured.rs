@@ -1,7 +1,8 @@
 //! A plan whose computations take as long as they did in a trace of it.
 
+use crate::rank_programs::set_program;
 use lockstep_analysis::Activity;
-use lockstep_core::plan::{Action, Plan, Program};
+use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 
 /// The plan of a trace with the durations of its computations and pauses as `activity`, which is of the same trace,
@@ -21,15 +22,4 @@ pub fn with_measured_computations(plan: &Plan, activity: &Activity) -> Plan {
         set_program(&mut measured, rank, program);
     }
     measured
-}
-
-/// Gives a rank a program, which it shares with the rank before if they are equal.
-pub(crate) fn set_program(plan: &mut Plan, rank: GlobalRank, program: Program) {
-    if plan.programs.last() != Some(&program) {
-        plan.programs.push(program);
-    }
-    let index = plan.programs.len().saturating_sub(1) as u32;
-    if let Some(of) = plan.program_of.get_mut(rank.index()) {
-        *of = index;
-    }
 }

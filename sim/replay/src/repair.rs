@@ -5,6 +5,7 @@
 //! did not is inserted, what it alone made is taken out. Where ranks then wait for others whose recordings are over,
 //! these are assumed to come to the call as well.
 
+use crate::rank_programs::set_program;
 use crate::recover::{Recovered, is_stay};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
@@ -450,15 +451,6 @@ fn named(plan: &Plan, op: &Op) -> String {
     let group = plan.group(first.group()).map_or("?", |group| group.label());
     let line = op.at.map(|at| format!(" ({})", plan.describe_line(at))).unwrap_or_default();
     format!("{} of {group}{line}", first.name())
-}
-
-/// Gives a rank a program of its own.
-fn set_program(plan: &mut Plan, rank: GlobalRank, program: Program) {
-    let index = plan.programs.len() as u32;
-    if let Some(of) = plan.program_of.get_mut(rank.index()) {
-        *of = index;
-        plan.programs.push(program);
-    }
 }
 
 /// The plan with equal programs stored once, and none that no rank has.

@@ -1,7 +1,7 @@
 //! Changes the plan of a job, and simulates and analyses both plans alike.
 
 use crate::buckets::rebucket;
-use crate::measured::set_program;
+use crate::rank_programs::set_program;
 use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;

@@ -166,10 +166,10 @@ fn curves(account: &ClusterAccount) -> Curves {
 fn switches(points: &[ClusterPoint]) -> String {
     let mut spans: Vec<(u64, u64, String)> = Vec::new();
     for point in points {
-        let picked = match point.protocol.as_str() {
-            _ if point.algorithm == "P2P" => "sends and receives, without a choice".to_owned(),
-            protocol => format!("{} with {protocol}", point.algorithm),
-        };
+        if point.algorithm == "P2P" {
+            return "It is made of sends and receives: NCCL has no choice.".to_owned();
+        }
+        let picked = format!("{} with {}", point.algorithm, point.protocol);
         match spans.last_mut() {
             Some((_, to, whose)) if *whose == picked => *to = point.bytes,
             _ => spans.push((point.bytes, point.bytes, picked)),
@@ -188,7 +188,7 @@ fn switches(points: &[ClusterPoint]) -> String {
 /// What NCCL's tuner weighs at the size.
 fn why(account: &ClusterAccount) -> Html {
     if account.weighed.is_empty() {
-        return html! { <p data-test="why">{ "It is made of sends and receives: NCCL has no choice." }</p> };
+        return html! { <p data-test="why">{ "Nothing is weighed." }</p> };
     }
     html! {
         <>

@@ -42,6 +42,7 @@ impl Measure {
         match self {
             Measure::Time => explain::time(value),
             // Networks count in powers of ten.
+            Measure::Rate if value < 1_000_000 => format!("{} KB/s", value / 1000),
             Measure::Rate if value < 1_000_000_000 => format!("{} MB/s", value / 1_000_000),
             Measure::Rate => format!("{} GB/s", value / 1_000_000_000),
         }
@@ -154,7 +155,11 @@ fn draw(curves: &[Curve], at: u64, measure: Measure, size: (u32, u32), dark: boo
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         let names = size.0.saturating_sub(NAMES);
         let (left, _) = root.split_horizontally(names);
-        let every = if size.0 < 620 { 8 } else { 4 };
+        let every = match size.0 {
+            0..450 => 10,
+            450..620 => 8,
+            _ => 4,
+        };
         let sizes: Vec<f64> =
             (0..=60).step_by(every).map(f64::from).filter(|at| (from..=to).contains(at)).collect();
         let decades: Vec<f64> =

@@ -5,6 +5,7 @@ use super::class::Class;
 use super::lanes::{Lanes, OPEN, Row, Span};
 use super::session::Held;
 use crate::protocol::{Area, CallShare, Measured, RankShare};
+use lockstep_analysis::bus_factor;
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::trace::{CallRecord, TensorShape};
 use std::collections::BTreeMap;
@@ -96,20 +97,6 @@ fn bytes(tensors: &[TensorShape]) -> u64 {
 /// The bytes that a rank gives to a call; to one that only receives, nothing.
 fn given(call: &CallRecord) -> u64 {
     bytes(&call.call.inputs)
-}
-
-/// By what algorithm bandwidth is multiplied to be comparable between kinds and group sizes.
-fn bus_factor(op: &str, size: u32) -> Option<f64> {
-    let n = f64::from(size);
-    if size < 2 {
-        return None;
-    }
-    match crate::palette::op_kind_name(crate::palette::op_kind(op)) {
-        "all_reduce" => Some(2.0 * (n - 1.0) / n),
-        "all_gather" | "reduce_scatter" | "all_to_all" => Some((n - 1.0) / n),
-        "broadcast" | "reduce" => Some(1.0),
-        _ => None,
-    }
 }
 
 fn time_of(lanes: &Lanes, rank: u32, stretch: (u64, u64)) -> RankShare {
