@@ -14,6 +14,7 @@ mod logs;
 mod markdown;
 mod model;
 mod recorded_job;
+mod repair;
 mod report;
 mod rules;
 mod run_end;
@@ -24,6 +25,7 @@ mod words;
 
 pub use kinds::{Explanation, Kind, findings_page};
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
+pub use repair::{Change, TriedRepair};
 pub use report::{
     Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Ladder, LadderCall, LadderSide,
     LadderStep, Report, Rung, Verdict, Wait,

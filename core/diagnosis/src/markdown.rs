@@ -42,6 +42,10 @@ fn write_finding(out: &mut String, number: usize, finding: &Finding) {
     if !finding.fix.is_empty() {
         let _ = write!(out, "\n**Fix:** {}\n", escaped(&finding.fix));
     }
+    if let Some(repair) = &finding.repair {
+        let (change, why) = (escaped(&repair.change.words()), escaped(&repair.why));
+        let _ = write!(out, "\n**Repair** ({}): {change} {why}\n", repair.verdict());
+    }
     let mut facts = Vec::new();
     if !finding.culprits.is_empty() {
         facts.push(format!("**culprits** {}", rank_list(&finding.culprits)));

@@ -1,6 +1,7 @@
 //! What a diagnosis says, as types; their JSON is `lockstep.findings/1`.
 
 use crate::kinds::Kind;
+use crate::repair::TriedRepair;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,9 @@ pub struct Finding {
     /// (only one side left calls, the source has no calls), and for all but the first findings.
     #[serde(default)]
     pub ladder: Option<Ladder>,
+    /// The calls that would have prevented it, tried in the simulator; absent where nobody tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<TriedRepair>,
 }
 
 /// The calls of a few ranks side by side, around the point where they first disagree.

@@ -101,6 +101,7 @@ fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: Strin
         // A large job is told by its first ranks.
         evidence: evidence.take(16).collect(),
         ladder: None,
+        repair: None,
     });
 }
 

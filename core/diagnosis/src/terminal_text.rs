@@ -73,4 +73,8 @@ fn print(out: &mut String, number: usize, finding: &Finding) {
         field("seen", &format!("rank {} {}{entry}{frame}", evidence.rank, evidence.note));
     }
     field("fix", &finding.fix);
+    if let Some(repair) = &finding.repair {
+        field("repair", &repair.change.words());
+        field(repair.verdict(), &repair.why);
+    }
 }

@@ -6,7 +6,9 @@ use crate::recording::{Held, Recording};
 use crate::written_report::ReportFile;
 use crate::{files, terminal};
 use anyhow::{Result, bail};
+use lockstep_core::trace::CallLog;
 use lockstep_diagnosis::Report;
+use lockstep_replay::with_tried_repairs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -69,5 +71,10 @@ fn diagnose(paths: &[PathBuf]) -> Result<Report> {
     if let Held::Log = read.held {
         read.report.notes.extend(passed_over);
     }
-    Ok(read.report)
+    let report = read.report;
+    Ok(match read.held {
+        Held::Merged(merged) => with_tried_repairs(report, &merged.log),
+        Held::Trace(trace) => with_tried_repairs(report, &CallLog::of(&trace)),
+        Held::Log => report,
+    })
 }

@@ -4,7 +4,8 @@ use crate::output_file::{FileKind, Overwrite, write_plan};
 use crate::plan_source::Replayable;
 use crate::terminal;
 use anyhow::Result;
-use lockstep_replay::{Assumption, Change};
+use lockstep_diagnosis::TriedRepair;
+use lockstep_replay::Assumption;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,16 +32,9 @@ struct Printed<'a> {
     schema: &'static str,
     /// What is mended: `op_skipped`.
     kind: &'static str,
-    repair: Tried<'a>,
+    repair: &'a TriedRepair,
     /// The assumptions of the replay, a clause each.
     assumed: &'a [Assumption],
-}
-
-#[derive(Serialize)]
-struct Tried<'a> {
-    change: &'a Change,
-    verified: bool,
-    why: &'a str,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -58,17 +52,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let text = match arguments.json {
         true => {
             let (schema, kind) = ("lockstep.repair/1", kind.map_or("", |kind| kind.name()));
-            let (change, verified) = (&repair.change, repair.verified);
-            let repair = Tried { change, verified, why: &repair.why };
+            let repair = &repair.tried;
             serde_json::to_string_pretty(&Printed { schema, kind, repair, assumed })? + "\n"
         }
         false => {
             let title = kind.map_or("", |kind| kind.title());
-            let proved = if repair.verified { "proved" } else { "not proved" };
+            let tried = &repair.tried;
             let mut text = format!(
-                "{title}\nchange    {}\n{proved:<10}{}\n",
-                repair.change.words(),
-                repair.why
+                "{title}\nchange    {}\n{:<10}{}\n",
+                tried.change.words(),
+                tried.verdict(),
+                tried.why
             );
             for assumption in assumed {
                 text.push_str(&format!("assumed   {assumption}\n"));
@@ -77,5 +71,5 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         }
     };
     terminal::text(&text)?;
-    Ok(ExitCode::from(u8::from(!repair.verified)))
+    Ok(ExitCode::from(u8::from(!repair.tried.verified)))
 }

@@ -2,7 +2,7 @@
 
 use crate::files;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Trace};
 use lockstep_formats::archive;
@@ -55,7 +55,7 @@ impl Replayable {
     /// # Errors
     /// When there is none, in a sentence.
     pub(crate) fn repair(&self) -> Result<Repair> {
-        repair(&self.recovered, &self.read.report).map_err(|why| anyhow!("{why}"))
+        Ok(repair(&self.recovered, &self.read.report, 0)?)
     }
 }
 
@@ -89,6 +89,6 @@ pub(super) fn plan_of(path: &Path, repaired: bool) -> Result<(Plan, Vec<String>)
         return Ok((replayable.recovered.plan, said));
     }
     let repair = replayable.repair()?;
-    said.push(format!("repaired: {}", repair.change.words()));
+    said.push(format!("repaired: {}", repair.tried.change.words()));
     Ok((repair.plan, said))
 }

@@ -2,15 +2,17 @@
 //!
 //! [`recover()`] turns the calls of a recording into a plan; what the recording does not tell is assumed by a stated
 //! rule and listed. [`repair()`] changes such a plan so that the ranks that a finding blames call as the others do,
-//! and simulates it: a repair that completes is proved. [`script`] makes the plan of a script that PyTorch ran.
+//! and simulates it: a repair that completes is proved, and [`with_tried_repairs`] says so in a report. [`script`] makes the plan of a script that PyTorch ran.
 //! [`fit_links`] finds the links with which the simulator's times are the recorded ones, and [`what_if()`] compares a job
 //! with a changed one.
 
 mod assumption;
 mod buckets;
+mod continued;
 mod fit;
 mod measured;
 mod operation;
+mod proved_report;
 mod rank_programs;
 mod recover;
 mod repair;
@@ -21,6 +23,7 @@ mod window;
 pub use assumption::Assumption;
 pub use fit::{Fitted, fit_links};
 pub use measured::with_measured_computations;
+pub use proved_report::{MOST_CALLS, with_tried_repairs};
 pub use recover::{RecordingEnd, RecoverError, Recovered, recover};
-pub use repair::{Change, Repair, repair};
+pub use repair::{Repair, RepairError, repair};
 pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if};

@@ -1,6 +1,6 @@
 //! The programs of a plan's ranks, changed one by one.
 
-use lockstep_core::plan::{Plan, Program};
+use lockstep_core::plan::{Action, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 
 /// Gives a rank a program, which it shares with the rank before if they are equal.
@@ -12,4 +12,37 @@ pub(crate) fn set_program(plan: &mut Plan, rank: GlobalRank, program: Program) {
     if let Some(of) = plan.program_of.get_mut(rank.index()) {
         *of = index;
     }
+}
+
+/// Stores equal programs once, and none that no rank has.
+pub(crate) fn share_programs(plan: &mut Plan) {
+    let old = std::mem::take(&mut plan.programs);
+    let mut programs: Vec<Program> = Vec::new();
+    for of in &mut plan.program_of {
+        let own = old.get(*of as usize).cloned().unwrap_or_default();
+        let known = programs.iter().rposition(|known| *known == own);
+        *of = known.unwrap_or_else(|| {
+            programs.push(own);
+            programs.len() - 1
+        }) as u32;
+    }
+    plan.programs = programs;
+}
+
+/// An operation that the program waits for at once: what is inserted has no later wait.
+pub(crate) fn holding(op: &Op) -> Op {
+    let mut op = op.clone();
+    if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } = &mut op.action {
+        *async_op = false;
+    }
+    op
+}
+
+/// `all_reduce of dp (train.py:88)`.
+pub(crate) fn named(plan: &Plan, op: &Op) -> String {
+    let calls = op.action.calls();
+    let Some(first) = calls.first() else { return String::new() };
+    let group = plan.group(first.group()).map_or("?", |group| group.label());
+    let line = op.at.map(|at| format!(" ({})", plan.describe_line(at))).unwrap_or_default();
+    format!("{} of {group}{line}", first.name())
 }

@@ -2,194 +2,133 @@
 //! simulated.
 //!
 //! The calls of a blamed rank are aligned with those of a rank that waits for it. What the other made and this one
-//! did not is inserted, what it alone made is taken out. Where ranks then wait for others whose recordings are over,
-//! these are assumed to come to the call as well.
+//! did not is inserted, what it alone made is taken out.
 
-use crate::rank_programs::set_program;
+use crate::assumption::Assumption;
+use crate::continued::{Outcome, tried};
+use crate::rank_programs::{holding, named, set_program, share_programs};
 use crate::recover::{Recovered, is_stay};
-use lockstep_core::plan::{Action, Call, Op, Plan, Program};
+use lockstep_core::group::ProcessGroup;
+use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Outcome, RankState};
 use lockstep_core::words::rank_list;
-use lockstep_diagnosis::{Finding, Kind, Report, diagnose, who_waits};
-use lockstep_sim::{SimConfig, simulate};
-use serde::{Deserialize, Serialize};
+use lockstep_diagnosis::{Change, Finding, Kind, Report, TriedRepair};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
-
-/// So many calls of a change are named.
-const NAMED: usize = 4;
-
-/// So many times the recordings of ranks are continued by calls that others wait for.
-const CONTINUED: usize = 64;
-
-/// The change that a repair makes to a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// The ranks whose programs are changed, ascending.
-    pub ranks: Vec<GlobalRank>,
-    /// Calls that they make now, in order: `all_reduce of dp (train.py:88)`.
-    pub inserted: Vec<String>,
-    /// Calls that they no longer make, in order.
-    pub removed: Vec<String>,
-    /// Calls that are made together now.
-    pub batched: Vec<String>,
-    /// Calls that other ranks make now behind the change, which the recording does not show of them.
-    pub assumed: Vec<String>,
-}
-
-impl Change {
-    /// It as a sentence.
-    pub fn words(&self) -> String {
-        let noun = if self.ranks.len() == 1 { "Rank" } else { "Ranks" };
-        let s = if self.ranks.len() == 1 { "s" } else { "" };
-        let list = |calls: &[String]| {
-            let named = calls.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-            match calls.len().checked_sub(NAMED) {
-                Some(more) if more > 0 => format!("{named} and {more} more"),
-                _ => named,
-            }
-        };
-        let mut parts = Vec::new();
-        if !self.inserted.is_empty() {
-            parts.push(format!("make{s} {}", list(&self.inserted)));
-        }
-        if !self.removed.is_empty() {
-            parts.push(format!("leave{s} out {}", list(&self.removed)));
-        }
-        if !self.batched.is_empty() {
-            parts.push(format!("make{s} {} together", list(&self.batched)));
-        }
-        let behind = match self.assumed.is_empty() {
-            true => String::new(),
-            false => format!(" The others are assumed to go on with {}.", list(&self.assumed)),
-        };
-        format!("{noun} {} {}.{behind}", rank_list(&self.ranks), parts.join(" and "))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inserted.is_empty() && self.removed.is_empty() && self.batched.is_empty()
-    }
-}
 
 /// A change that would mend a finding, and what came of trying it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repair {
-    /// What is changed.
-    pub change: Change,
+    /// The change and its verdict.
+    pub tried: TriedRepair,
     /// The changed plan.
     pub plan: Plan,
-    /// True if the changed plan, simulated, completes without a finding.
-    pub verified: bool,
-    /// What the simulation came to, in a sentence.
-    pub why: String,
 }
 
-/// The repair of the first finding of a report that a change of calls can mend; `Err` says why there is none.
+/// Why a finding has no repair that could be tried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepairError {
+    /// The report has no such finding.
+    #[error("There is no finding: nothing is to be mended.")]
+    NoFinding,
+    /// Other calls would not have prevented it.
+    #[error("{} is not mended by other calls: {fix}", kind.title())]
+    NotOfCalls {
+        /// The finding's kind.
+        kind: Kind,
+        /// Its fix.
+        fix: String,
+    },
+    /// The recording shows no difference between blamed ranks and others.
+    #[error(
+        "What is recorded of rank {} and of the others shows no call that could be changed.",
+        rank_list(ranks)
+    )]
+    NoCall {
+        /// The blamed ranks.
+        ranks: Vec<GlobalRank>,
+    },
+    /// The changed plan is none.
+    #[error("The changed plan cannot be run: {0}")]
+    Plan(#[from] PlanError),
+}
+
+/// The repair of a report's finding of that index. If other findings of the report are what the changed job then
+/// ends in, they are repaired as well.
 ///
 /// # Errors
-/// A sentence for people: there is no finding, or none of them is one of calls.
-pub fn repair(recovered: &Recovered, report: &Report) -> Result<Repair, String> {
-    let Some(finding) = report.findings.first() else {
-        return Err("There is no finding: nothing is to be mended.".to_owned());
-    };
+/// When it has none that could be tried.
+pub fn repair(recovered: &Recovered, report: &Report, at: usize) -> Result<Repair, RepairError> {
+    let finding = report.findings.get(at).ok_or(RepairError::NoFinding)?;
     let mut plan = recovered.plan.clone();
-    let change = match finding.kind {
-        Kind::P2pDeadlock => batch(&mut plan, &finding.culprits),
-        kind if mended_by_calls(kind) => follow_others(&mut plan, finding),
-        kind => {
-            return Err(format!("{} is not mended by other calls: {}", kind.title(), finding.fix));
+    let mut change = change_for(&mut plan, recovered, finding)?;
+    let others = report.findings.iter().enumerate().filter(|(other, _)| *other != at);
+    let mut others: Vec<(usize, &Finding)> = others.collect();
+    let mut with: Vec<usize> = Vec::new();
+    loop {
+        let (verified, mut why, next) = match tried(&mut plan, &mut change.assumed) {
+            Outcome::Completes => (true, completes(&with), None),
+            Outcome::Cannot(why) => (false, why, None),
+            Outcome::EndsIn(found) => {
+                let same = |(_, other): &(usize, &Finding)| {
+                    (other.kind, &other.culprits) == (found.kind, &found.culprits)
+                };
+                let next = others.iter().position(same).map(|of| others.remove(of));
+                (false, format!("Changed so, it ends in another finding: {}", found.message), next)
+            }
+        };
+        if let Some((number, other)) = next {
+            match change_for(&mut plan, recovered, other) {
+                Ok(_) => {
+                    with.push(number + 1);
+                    continue;
+                }
+                Err(error) => why = format!("{why} {error}"),
+            }
         }
+        let tried = TriedRepair { change, verified, why };
+        return Ok(Repair { tried, plan });
+    }
+}
+
+/// The sentence for a job that completes, with the repairs of the findings of these numbers.
+fn completes(with: &[usize]) -> String {
+    let with: Vec<String> = with.iter().map(|number| format!("finding {number}")).collect();
+    let with = match with.is_empty() {
+        true => String::new(),
+        false => format!(" and with what mends {}", with.join(" and ")),
     };
-    let Some(change) = change.filter(|change| !change.is_empty()) else {
-        return Err(format!(
-            "What is recorded of rank {} and of the others shows no call that could be changed.",
-            rank_list(&finding.culprits)
-        ));
+    format!("Simulated with it{with}, all recorded calls complete.")
+}
+
+/// Changes a plan so that a finding is mended.
+fn change_for(
+    plan: &mut Plan,
+    recovered: &Recovered,
+    finding: &Finding,
+) -> Result<Change, RepairError> {
+    let change = match finding.kind {
+        Kind::P2pDeadlock => batch(plan, &finding.culprits),
+        kind if mended_by_calls(kind) => follow_others(plan, recovered, finding),
+        kind => return Err(RepairError::NotOfCalls { kind, fix: finding.fix.clone() }),
     };
-    let mut change = change;
+    let change = change.filter(|change| !change.is_empty());
+    let change = change.ok_or_else(|| RepairError::NoCall { ranks: finding.culprits.clone() })?;
     for rank in (0..plan.world_size).map(GlobalRank) {
         // Who stayed where its recording ends goes on, to whatever others wait for.
         let stays = plan.program(rank).and_then(|own| own.ops.iter().position(is_stay));
         if let Some((at, mut own)) = stays.zip(plan.program(rank).cloned()) {
             own.ops.truncate(at);
-            set_program(&mut plan, rank, own);
-        }
-    }
-    let mut plan = shared(plan);
-    if let Err(error) = plan.check() {
-        return Err(format!("The changed plan cannot be run: {error}"));
-    }
-    let (verified, why) = tried(&mut plan, &mut change);
-    Ok(Repair { change, plan, verified, why })
-}
-
-/// Simulates a changed plan. Where ranks wait for others whose recordings are over, these are assumed to come to the
-/// calls as well: the recording ended at different calls of different ranks.
-fn tried(plan: &mut Plan, change: &mut Change) -> (bool, String) {
-    let config = SimConfig { record_messages: false, ..SimConfig::default() };
-    for _ in 0..CONTINUED {
-        let trace = match simulate(plan, &config) {
-            Ok(trace) => trace,
-            Err(error) => {
-                return (false, format!("The changed plan cannot be simulated: {error}."));
-            }
-        };
-        if trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed) {
-            return (true, "Simulated with it, all recorded calls complete.".to_owned());
-        }
-        let log = CallLog::of(&trace);
-        let added = continued(plan, &log);
-        if added.is_empty() {
-            let found = diagnose(&log);
-            let why = found.findings.first().map_or_else(
-                || "it does not complete.".to_owned(),
-                |finding| format!("it ends in another finding: {}", finding.message),
-            );
-            return (false, format!("Changed so, {why}"));
-        }
-        for name in added {
-            if !change.assumed.contains(&name) {
-                change.assumed.push(name);
-            }
-        }
-        *plan = shared(plan.clone());
-    }
-    (false, format!("Changed so, it does not complete after {CONTINUED} continuations."))
-}
-
-/// Adds to the programs of ranks that have finished the calls in which others wait for them; their names.
-fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
-    let mut added = Vec::new();
-    let mut given: Vec<GlobalRank> = Vec::new();
-    for wait in who_waits(log) {
-        let waiting = log.ranks.get(wait.rank.index()).and_then(Option::as_ref);
-        let record = waiting.and_then(|own| own.calls.iter().find(|it| it.work == wait.work));
-        let Some(op) = record.and_then(|record| record.plan_op) else { continue };
-        let Some(op) = plan.program(wait.rank).and_then(|own| own.ops.get(op as usize)) else {
-            continue;
-        };
-        if op.action.calls().iter().any(Call::is_p2p) {
-            continue;
-        }
-        let op = holding(op);
-        for rank in wait.waits_for {
-            let over = log.ranks.get(rank.index()).and_then(Option::as_ref);
-            let over = over.is_some_and(|own| own.state == RankState::Finished);
-            // One call at a time: what it unblocks may come first.
-            if !over || given.contains(&rank) {
-                continue;
-            }
-            let Some(mut own) = plan.program(rank).cloned() else { continue };
-            own.ops.push(op.clone());
             set_program(plan, rank, own);
-            given.push(rank);
-            let name = named(plan, &op);
-            if !added.contains(&name) {
-                added.push(name);
-            }
         }
     }
-    added
+    share_programs(plan);
+    plan.check()?;
+    Ok(change)
+}
+
+/// True of kinds whose repair is a change of calls.
+pub(crate) fn is_tried(kind: Kind) -> bool {
+    kind == Kind::P2pDeadlock || mended_by_calls(kind)
 }
 
 /// True of kinds that other calls of the blamed ranks would have prevented.
@@ -224,13 +163,21 @@ fn goes_on_behind(kind: Kind) -> bool {
     )
 }
 
-/// Makes the blamed ranks call as a rank does that waits for them.
-fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
+/// Makes the blamed ranks, and those that were assumed to call as they do, call as a rank does that waits for them.
+fn follow_others(plan: &mut Plan, recovered: &Recovered, finding: &Finding) -> Option<Change> {
     let model = model_of(plan, finding)?;
     let mut expected = plan.program(model)?.clone();
     expected.ops.truncate(expected.ops.iter().position(is_stay).unwrap_or(expected.ops.len()));
     let mut change = Change::default();
-    for rank in finding.culprits.iter().copied().filter(|rank| *rank != model) {
+    let alike = recovered.assumed.iter().filter_map(|assumption| match assumption {
+        Assumption::LikeAnother { ranks, like } if finding.culprits.contains(like) => Some(ranks),
+        _ => None,
+    });
+    let mut ranks: Vec<GlobalRank> =
+        alike.flatten().chain(&finding.culprits).copied().filter(|rank| *rank != model).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    for rank in ranks {
         let own = plan.program(rank)?.clone();
         let (ops, edits) = followed(plan, (rank, &own), (model, &expected), finding.kind);
         if !edits.is_empty() {
@@ -248,8 +195,8 @@ fn follow_others(plan: &mut Plan, finding: &Finding) -> Option<Change> {
     Some(change)
 }
 
-/// The rank that the blamed ranks are changed to follow: one that the finding shows beside them, or one that
-/// waits.
+/// The rank that the blamed ranks are changed to follow: of those that the finding shows beside them, that wait, or
+/// that are of the group, the first of those that share most groups with a blamed one.
 fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     let beside = finding.ladder.as_ref().and_then(|ladder| ladder.sides.first());
     let beside = beside.and_then(|side| side.ranks.first()).copied();
@@ -259,10 +206,21 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
         plan.program(*rank)
             .is_some_and(|own| own.ops.iter().any(|op| !op.action.calls().is_empty()))
     };
-    let mut usable = candidates.filter(calls);
-    let free = usable.clone().find(|rank| !finding.culprits.contains(rank));
+    let usable: Vec<GlobalRank> = candidates.filter(calls).collect();
+    let blamed = finding.culprits.first().copied();
+    let groups_shared = |rank: &GlobalRank| {
+        let both = |group: &&ProcessGroup| {
+            group.group_rank(*rank).is_some()
+                && blamed.is_some_and(|blamed| group.group_rank(blamed).is_some())
+        };
+        plan.groups.iter().filter(both).count()
+    };
+    let free = usable.iter().copied().filter(|rank| !finding.culprits.contains(rank));
+    // The last of equals is taken, so from the back.
+    let free: Vec<GlobalRank> = free.collect();
+    let nearest = free.into_iter().rev().max_by_key(groups_shared);
     // Of a circle in which all are blamed, the others follow one.
-    free.or_else(|| usable.next())
+    nearest.or_else(|| usable.first().copied())
 }
 
 /// The changes to a rank's program.
@@ -302,6 +260,11 @@ fn followed(
     let mine: Vec<usize> = (0..end).filter(|at| own.ops.get(*at).is_some_and(both)).collect();
     let keys = |op: &&Op| key(plan, op);
     let their_keys: Vec<_> = theirs.iter().map(keys).collect();
+    // What the rank waits in at the end and the other is no part of comes behind what it had to do before.
+    let tail = own.ops.get(..end).unwrap_or_default().iter().rposition(both).map_or(0, |at| at + 1);
+    let mut waits = own.ops.get(tail..end).unwrap_or_default().iter();
+    let waits = waits.rposition(|op| !op.action.calls().is_empty());
+    let at_end_place = waits.map_or(end, |at| tail + at);
     let own_ops: Vec<&Op> = mine.iter().filter_map(|at| own.ops.get(*at)).collect();
     let own_keys: Vec<_> = own_ops.iter().map(keys).collect();
     let mut edits = Edits::default();
@@ -322,7 +285,7 @@ fn followed(
             }
         };
         let at_end = extra.end == own_keys.len();
-        let place = mine.get(extra.start).copied().unwrap_or(end);
+        let place = mine.get(extra.start).copied().unwrap_or(at_end_place);
         for op in theirs.get(missing).unwrap_or_default() {
             let op = holding(op);
             edits.inserted.push(op.clone());
@@ -342,15 +305,6 @@ fn followed(
         return (own.ops.clone(), edits);
     }
     (rewritten(own, &before, &out), edits)
-}
-
-/// An operation that the program waits for at once: what is inserted has no later wait.
-fn holding(op: &Op) -> Op {
-    let mut op = op.clone();
-    if let Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } = &mut op.action {
-        *async_op = false;
-    }
-    op
 }
 
 /// A program with operations inserted and taken out, whose waits name the operations that they named before.
@@ -442,29 +396,4 @@ fn key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
         (call.group().0, name, count)
     };
     op.action.calls().iter().map(of_call).collect()
-}
-
-/// `all_reduce of dp (train.py:88)`.
-fn named(plan: &Plan, op: &Op) -> String {
-    let calls = op.action.calls();
-    let Some(first) = calls.first() else { return String::new() };
-    let group = plan.group(first.group()).map_or("?", |group| group.label());
-    let line = op.at.map(|at| format!(" ({})", plan.describe_line(at))).unwrap_or_default();
-    format!("{} of {group}{line}", first.name())
-}
-
-/// The plan with equal programs stored once, and none that no rank has.
-fn shared(mut plan: Plan) -> Plan {
-    let old = std::mem::take(&mut plan.programs);
-    let mut programs: Vec<Program> = Vec::new();
-    for of in &mut plan.program_of {
-        let own = old.get(*of as usize).cloned().unwrap_or_default();
-        let known = programs.iter().rposition(|known| *known == own);
-        *of = known.unwrap_or_else(|| {
-            programs.push(own);
-            programs.len() - 1
-        }) as u32;
-    }
-    plan.programs = programs;
-    plan
 }

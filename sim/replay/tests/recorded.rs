@@ -104,12 +104,12 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             }
             if first(&report).is_some_and(|(kind, _)| is_mended(kind)) {
                 tried += 1;
-                let repaired = repair(&recovered, &report);
+                let repaired = repair(&recovered, &report, 0);
                 proved += usize::from(repaired.is_ok_and(|repair| {
                     // What is said to be proved is.
                     let again = simulate(&repair.plan, &SimConfig::default()).unwrap();
                     let completed = again.end.unwrap().outcome == Outcome::Completed;
-                    assert_eq!(completed, repair.verified, "{name}: {}", repair.why);
+                    assert_eq!(completed, repair.tried.verified, "{name}: {}", repair.tried.why);
                     completed
                 }));
             }

@@ -35,11 +35,11 @@ pub(super) fn tried(held: &Held) -> Result<Tried, String> {
     let report: Report = held.report.clone().unwrap_or_else(|| diagnose(log));
     let recovered =
         recover("replay", log, RecordingEnd::of(&report)).map_err(|why| why.to_string())?;
-    let repair = repair(&recovered, &report)?;
+    let repair = repair(&recovered, &report, 0).map_err(|why| why.to_string())?;
     Ok(Tried {
-        change: repair.change.words(),
-        verified: repair.verified,
-        why: repair.why,
+        change: repair.tried.change.words(),
+        verified: repair.tried.verified,
+        why: repair.tried.why,
         assumed: recovered.assumed.iter().map(ToString::to_string).collect(),
         plan: repair.plan,
     })

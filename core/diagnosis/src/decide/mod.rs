@@ -344,6 +344,7 @@ fn finish(
             victims: claim.also_victims,
             fix: claim.fix,
             evidence: claim.evidence,
+            repair: None,
         });
     }
     Decided { findings, notes, world_size }

@@ -1,0 +1,76 @@
+//! The repair of a finding, as a report tells of it: `lockstep-replay` makes and tries them.
+
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::words::rank_list;
+use serde::{Deserialize, Serialize};
+
+/// So many calls of a change are named.
+const NAMED: usize = 4;
+
+/// The change that a repair makes to what ranks do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The ranks whose programs are changed, ascending.
+    pub ranks: Vec<GlobalRank>,
+    /// Calls that they make now, in order: `all_reduce of dp (train.py:88)`.
+    pub inserted: Vec<String>,
+    /// Calls that they no longer make, in order.
+    pub removed: Vec<String>,
+    /// Calls that are made together now.
+    pub batched: Vec<String>,
+    /// Calls that other ranks make now behind the change, which the recording does not show of them.
+    pub assumed: Vec<String>,
+}
+
+/// A change, and what the changed job came to in the simulator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedRepair {
+    /// The change.
+    pub change: Change,
+    /// True if the changed job completes.
+    pub verified: bool,
+    /// What it came to, in a sentence.
+    pub why: String,
+}
+
+impl Change {
+    /// It as a sentence.
+    pub fn words(&self) -> String {
+        let noun = if self.ranks.len() == 1 { "Rank" } else { "Ranks" };
+        let s = if self.ranks.len() == 1 { "s" } else { "" };
+        let list = |calls: &[String]| {
+            let named = calls.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+            match calls.len().checked_sub(NAMED) {
+                Some(more) if more > 0 => format!("{named} and {more} more"),
+                _ => named,
+            }
+        };
+        let mut parts = Vec::new();
+        if !self.inserted.is_empty() {
+            parts.push(format!("make{s} {}", list(&self.inserted)));
+        }
+        if !self.removed.is_empty() {
+            parts.push(format!("leave{s} out {}", list(&self.removed)));
+        }
+        if !self.batched.is_empty() {
+            parts.push(format!("make{s} {} together", list(&self.batched)));
+        }
+        let behind = match self.assumed.is_empty() {
+            true => String::new(),
+            false => format!(" The others are assumed to go on with {}.", list(&self.assumed)),
+        };
+        format!("{noun} {} {}.{behind}", rank_list(&self.ranks), parts.join(" and "))
+    }
+
+    /// True if nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.inserted.is_empty() && self.removed.is_empty() && self.batched.is_empty()
+    }
+}
+
+impl TriedRepair {
+    /// `proved` or `unproved`.
+    pub fn verdict(&self) -> &'static str {
+        if self.verified { "proved" } else { "unproved" }
+    }
+}

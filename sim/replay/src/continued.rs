@@ -1,0 +1,88 @@
+//! A changed plan, simulated. Recordings of ranks end at different calls: where ranks wait for others whose recordings
+//! are over, these are assumed to come to the call as well.
+
+use crate::rank_programs::{holding, named, set_program, share_programs};
+use lockstep_core::plan::{Call, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, Outcome as End, RankState};
+use lockstep_diagnosis::{Finding, diagnose, who_waits};
+use lockstep_sim::{SimConfig, simulate};
+
+/// So many times the recordings of ranks are continued by calls that others wait for.
+const CONTINUED: usize = 64;
+
+/// An end of a changed job in the simulator.
+pub(crate) enum Outcome {
+    /// Everything completes.
+    Completes,
+    /// Something else is wrong with it.
+    EndsIn(Box<Finding>),
+    /// It neither completes nor has a finding; the sentence says why.
+    Cannot(String),
+}
+
+/// Simulates a changed plan, and adds calls to it as long as that helps; `assumed` gets their names.
+pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>) -> Outcome {
+    let config = SimConfig { record_messages: false, ..SimConfig::default() };
+    for _ in 0..CONTINUED {
+        let trace = match simulate(plan, &config) {
+            Ok(trace) => trace,
+            Err(error) => {
+                return Outcome::Cannot(format!("The changed plan cannot be simulated: {error}."));
+            }
+        };
+        if trace.end.as_ref().is_some_and(|end| end.outcome == End::Completed) {
+            return Outcome::Completes;
+        }
+        let log = CallLog::of(&trace);
+        let added = continued(plan, &log);
+        if added.is_empty() {
+            return match diagnose(&log).findings.into_iter().next() {
+                Some(finding) => Outcome::EndsIn(Box::new(finding)),
+                None => Outcome::Cannot("Changed so, it does not complete.".to_owned()),
+            };
+        }
+        for name in added {
+            if !assumed.contains(&name) {
+                assumed.push(name);
+            }
+        }
+        share_programs(plan);
+    }
+    Outcome::Cannot(format!("Changed so, it does not complete after {CONTINUED} continuations."))
+}
+
+/// Adds to the programs of ranks that have finished the calls in which others wait for them; their names.
+fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
+    let mut added = Vec::new();
+    let mut given: Vec<GlobalRank> = Vec::new();
+    for wait in who_waits(log) {
+        let waiting = log.ranks.get(wait.rank.index()).and_then(Option::as_ref);
+        let record = waiting.and_then(|own| own.calls.iter().find(|it| it.work == wait.work));
+        let Some(op) = record.and_then(|record| record.plan_op) else { continue };
+        let Some(op) = plan.program(wait.rank).and_then(|own| own.ops.get(op as usize)) else {
+            continue;
+        };
+        if op.action.calls().iter().any(Call::is_p2p) {
+            continue;
+        }
+        let op = holding(op);
+        for rank in wait.waits_for {
+            let over = log.ranks.get(rank.index()).and_then(Option::as_ref);
+            let over = over.is_some_and(|own| own.state == RankState::Finished);
+            // One call at a time: what it unblocks may come first.
+            if !over || given.contains(&rank) {
+                continue;
+            }
+            let Some(mut own) = plan.program(rank).cloned() else { continue };
+            own.ops.push(op.clone());
+            set_program(plan, rank, own);
+            given.push(rank);
+            let name = named(plan, &op);
+            if !added.contains(&name) {
+                added.push(name);
+            }
+        }
+    }
+    added
+}
