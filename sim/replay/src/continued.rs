@@ -2,7 +2,7 @@
 //! are over, these are assumed to come to the call as well.
 
 use crate::rank_programs::{holding, named, set_program, share_programs};
-use lockstep_core::plan::{Call, Plan};
+use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome as End, RankState};
 use lockstep_diagnosis::{Finding, diagnose, who_waits};
@@ -56,17 +56,13 @@ pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>) -> Outcome {
 fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
     let mut added = Vec::new();
     let mut given: Vec<GlobalRank> = Vec::new();
-    for wait in who_waits(log) {
+    let mut waits = who_waits(log);
+    // A rank comes to the calls of its smaller groups first: the world's close a step.
+    waits.sort_by_key(|wait| wait.group.ranks.len());
+    for wait in waits {
         let waiting = log.ranks.get(wait.rank.index()).and_then(Option::as_ref);
         let record = waiting.and_then(|own| own.calls.iter().find(|it| it.work == wait.work));
         let Some(op) = record.and_then(|record| record.plan_op) else { continue };
-        let Some(op) = plan.program(wait.rank).and_then(|own| own.ops.get(op as usize)) else {
-            continue;
-        };
-        if op.action.calls().iter().any(Call::is_p2p) {
-            continue;
-        }
-        let op = holding(op);
         for rank in wait.waits_for {
             let over = log.ranks.get(rank.index()).and_then(Option::as_ref);
             let over = over.is_some_and(|own| own.state == RankState::Finished);
@@ -74,6 +70,7 @@ fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
             if !over || given.contains(&rank) {
                 continue;
             }
+            let Some(op) = next_call(plan, (wait.rank, op), rank) else { continue };
             let Some(mut own) = plan.program(rank).cloned() else { continue };
             own.ops.push(op.clone());
             set_program(plan, rank, own);
@@ -85,4 +82,16 @@ fn continued(plan: &mut Plan, log: &CallLog) -> Vec<String> {
         }
     }
     added
+}
+
+/// The call of a waiting rank's group that another rank has yet to make, at the latest the one that is waited in.
+fn next_call(plan: &Plan, (waiting, at): (GlobalRank, u32), rank: GlobalRank) -> Option<Op> {
+    let theirs = plan.program(waiting)?.ops.get(..=at as usize)?;
+    let group = theirs.last()?.action.calls().first().filter(|call| !call.is_p2p())?.group();
+    let in_group = |op: &&Op| {
+        let calls = op.action.calls();
+        calls.first().is_some_and(|call| call.group() == group && !call.is_p2p())
+    };
+    let made = plan.program(rank)?.ops.iter().filter(in_group).count();
+    theirs.iter().filter(in_group).nth(made).or(theirs.last()).map(holding)
 }

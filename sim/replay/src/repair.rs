@@ -196,7 +196,7 @@ fn follow_others(plan: &mut Plan, recovered: &Recovered, finding: &Finding) -> O
 }
 
 /// The rank that the blamed ranks are changed to follow: of those that the finding shows beside them, that wait, or
-/// that are of the group, the first of those that share most groups with a blamed one.
+/// that are of the group, the one that shares most groups with a blamed one, and of these the one with most calls.
 fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     let beside = finding.ladder.as_ref().and_then(|ladder| ladder.sides.first());
     let beside = beside.and_then(|side| side.ranks.first()).copied();
@@ -206,19 +206,29 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
         plan.program(*rank)
             .is_some_and(|own| own.ops.iter().any(|op| !op.action.calls().is_empty()))
     };
-    let usable: Vec<GlobalRank> = candidates.filter(calls).collect();
+    let mut usable: Vec<GlobalRank> = candidates.filter(calls).collect();
+    // Who is not in the finding's group does not make its calls.
+    if let Some(group) = finding.group.as_ref().filter(|group| !group.ranks.is_empty()) {
+        let free =
+            |rank: &GlobalRank| group.ranks.contains(rank) && !finding.culprits.contains(rank);
+        if usable.iter().any(free) {
+            usable.retain(free);
+        }
+    }
     let blamed = finding.culprits.first().copied();
-    let groups_shared = |rank: &GlobalRank| {
+    let likeness = |rank: &GlobalRank| {
         let both = |group: &&ProcessGroup| {
             group.group_rank(*rank).is_some()
                 && blamed.is_some_and(|blamed| group.group_rank(blamed).is_some())
         };
-        plan.groups.iter().filter(both).count()
+        let calls =
+            |own: &Program| own.ops.iter().filter(|op| !op.action.calls().is_empty()).count();
+        (plan.groups.iter().filter(both).count(), plan.program(*rank).map_or(0, calls))
     };
     let free = usable.iter().copied().filter(|rank| !finding.culprits.contains(rank));
     // The last of equals is taken, so from the back.
     let free: Vec<GlobalRank> = free.collect();
-    let nearest = free.into_iter().rev().max_by_key(groups_shared);
+    let nearest = free.into_iter().rev().max_by_key(likeness);
     // Of a circle in which all are blamed, the others follow one.
     nearest.or_else(|| usable.first().copied())
 }

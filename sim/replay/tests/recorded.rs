@@ -4,9 +4,9 @@
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
-use lockstep_diagnosis::{Kind, Report, diagnose, diagnose_files};
+use lockstep_diagnosis::{Certainty, Kind, Report, diagnose, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
-use lockstep_replay::{RecordingEnd, RecoverError, recover, repair};
+use lockstep_replay::{RecordingEnd, RecoverError, recover, repair, with_tried_repairs};
 use lockstep_sim::{SimConfig, simulate};
 use std::path::{Path, PathBuf};
 
@@ -81,6 +81,29 @@ fn is_mended(kind: Kind) -> bool {
 }
 
 #[test]
+fn a_report_says_what_came_of_a_repair() {
+    let case = data("flight-recorder-jobs").join("resume_missing");
+    let (log, report) = diagnosed(&case).unwrap();
+    let finding = &with_tried_repairs(report, &log).findings[0];
+    let repair = finding.repair.as_ref().unwrap();
+    assert!(repair.verified, "{}", repair.why);
+    assert_eq!(repair.change.ranks, [GlobalRank(3)]);
+    // Rank 3 left out both broadcasts of an object.
+    assert_eq!(repair.change.inserted, ["broadcast of default_pg (jobs.py:168)"]);
+    assert!(repair.change.removed.is_empty());
+}
+
+#[test]
+fn a_repair_that_does_not_complete_takes_the_certainty() {
+    // Why this one does not complete is told in docs/replay.md.
+    let (log, mut report) = diagnosed(&data("jobs-torch-2.15").join("mesh_tp")).unwrap();
+    report.findings[0].certainty = Certainty::Certain;
+    let finding = &with_tried_repairs(report, &log).findings[0];
+    assert!(!finding.repair.as_ref().unwrap().verified);
+    assert_eq!(finding.certainty, Certainty::Likely);
+}
+
+#[test]
 fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     let mut otherwise = Vec::new();
     let (mut tried, mut proved, mut all) = (0, 0, 0);
@@ -118,5 +141,5 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     otherwise.sort();
     otherwise.dedup();
     assert_eq!(otherwise, OTHERWISE, "of {all}");
-    assert!(all > 160 && proved * 100 >= tried * 85, "{proved} of {tried} repairs are proved");
+    assert!(all > 160 && proved * 100 >= tried * 97, "{proved} of {tried} repairs are proved");
 }
