@@ -2,6 +2,7 @@
 
 use super::RankCalls;
 use super::call::{Call, Group};
+use super::numbers::calls_before;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
@@ -57,9 +58,17 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);
+    let before = calls_before(&files, |call| !is_p2p(&call.op));
+    if before.values().any(|before| *before > 0) {
+        notes.push(format!(
+            "The ranks' {} number no calls and begin at different ones: they are laid over each other so that \
+             equal calls meet.",
+            words.files
+        ));
+    }
     let mut known = BTreeSet::new();
     for file in &files {
-        let own = rank_log(file, &ids, unnamed, epoch_ns, &mut known);
+        let own = rank_log(file, &ids, (unnamed, &before), epoch_ns, &mut known);
         if let Some(slot) = log.ranks.get_mut(file.rank.index()) {
             *slot = Some(own);
         }
@@ -182,7 +191,7 @@ fn is_p2p(op: &str) -> bool {
 fn rank_log(
     file: &RankCalls,
     ids: &BTreeMap<String, GroupId>,
-    unnamed: Unnamed,
+    (unnamed, before): (Unnamed, &BTreeMap<(GlobalRank, Option<String>), u64>),
     epoch_ns: u64,
     known: &mut BTreeSet<Arc<Called>>,
 ) -> RankLog {
@@ -196,7 +205,8 @@ fn rank_log(
             None => GroupId::WORLD,
         };
         let p2p = is_p2p(&call.op);
-        let next = seqs.entry((group, p2p)).or_default();
+        let before = || before.get(&(file.rank, call.group.clone())).filter(|_| !p2p);
+        let next = seqs.entry((group, p2p)).or_insert_with(|| before().copied().unwrap_or(0));
         *next = call.seq.unwrap_or(*next + 1);
         let hidden = call.group.is_none() && unnamed == Unnamed::Unknown;
         let seq = (!hidden).then_some(*next);

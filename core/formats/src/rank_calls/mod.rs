@@ -5,6 +5,7 @@
 
 mod call;
 mod job;
+mod numbers;
 
 pub(crate) use call::{Call, Group, MAX_CALLS};
 pub use job::Calls;
