@@ -74,7 +74,7 @@ pub fn knows_ends(activity: &Activity) -> bool {
     ended.clone().next().is_none() || ended.any(takes_time)
 }
 
-/// A collective of which all members' calls are known.
+/// A collective of which the calls of all members that left a recording are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Collective {
     /// The members' calls, by when they were ready.
@@ -121,10 +121,14 @@ impl Meetings {
             }
         }
         calls.sort_unstable();
+        // Of a rank that left no recording nobody knows when it came: the others are held against each other.
+        let is_recorded =
+            |rank: &&GlobalRank| activity.ranks.get(rank.index()).is_some_and(|own| own.recorded);
+        let recorded = |group: &ProcessGroup| group.ranks().iter().filter(is_recorded).count();
+        let members: Vec<usize> = activity.groups.iter().map(recorded).collect();
         for row in calls.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let Some(first) = row.first() else { continue };
-            let members = activity.groups.get(first.0.index()).map_or(0, ProcessGroup::size);
-            if (row.len() as u64) < u64::from(members) {
+            if members.get(first.0.index()).is_none_or(|members| row.len() < *members) {
                 // A member's call is missing: who came last is not known.
                 continue;
             }

@@ -37,6 +37,14 @@ impl Analysis {
                 counted(self.unfinished, "call")
             )?;
         }
+        let missing = u64::from(self.world_size).saturating_sub(self.ranks.len() as u64);
+        if missing > 0 {
+            writeln!(
+                out,
+                "\n{} left no recording: the time in which others waited for them counts as communication.",
+                counted(missing, "rank")
+            )?;
+        }
         if !self.knows_ends {
             writeln!(
                 out,

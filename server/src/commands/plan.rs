@@ -4,6 +4,7 @@ use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::terminal;
 use anyhow::{Result, bail};
+use lockstep_replay::python_program;
 use lockstep_torch::c10d::support::Documents;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
     /// Write the compact binary form instead of JSON
     #[arg(long)]
     binary: bool,
-    /// Write to a file instead of standard output
+    /// Write to a file instead of standard output; to a .py file a program that makes the same calls
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -48,8 +49,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let input = PathBuf::from(&what);
     let plan =
         PlanArguments { what, options: arguments.options, schedule: arguments.schedule }.plan()?;
+    let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
     let bytes = match arguments.binary {
         true => plan.to_bytes(),
+        false if arguments.output.as_ref().is_some_and(is_python) => {
+            python_program(&plan)?.into_bytes()
+        }
         false => (plan.to_json() + "\n").into_bytes(),
     };
     match arguments.output {

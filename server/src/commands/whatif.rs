@@ -8,7 +8,7 @@ use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
 use anyhow::{Context, Result, bail};
-use lockstep_analysis::{Activity, Analysis, Cause, Stretch, knows_ends};
+use lockstep_analysis::{Activity, Analysis, Cause, Share, Stretch, knows_ends};
 use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// A recording, a trace, a plan, a program, a scenario or a call, as for `lockstep sim`
     #[arg(value_name = "RECORDING|PLAN|…")]
     what: String,
+    /// More files of the same recording
+    #[arg(value_name = "PATH")]
+    more: Vec<PathBuf>,
     /// Ranks of a program or a call
     #[arg(long, value_name = "N")]
     world_size: Option<u32>,
@@ -75,6 +78,65 @@ struct Changes {
     /// DDP's buckets cut at so many MiB
     #[arg(long, value_name = "MIB")]
     bucket_cap_mb: Option<f64>,
+    /// One change with several values, each simulated: bucket-cap-mb=5,25,50, inter=100Gbps,400Gbps, latency=2us,10us,
+    /// compute=0.5,1,2 or algorithm=ring,tree
+    #[arg(long, value_name = "KEY=VALUE,…", conflicts_with_all = ["output"])]
+    sweep: Option<Sweep>,
+}
+
+/// Values of one change.
+#[derive(Clone, Debug)]
+struct Sweep {
+    key: String,
+    values: Vec<String>,
+}
+
+impl std::str::FromStr for Sweep {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Sweep> {
+        let (key, values) =
+            text.split_once('=').context("say for example bucket-cap-mb=5,25,50")?;
+        let sweep =
+            Sweep { key: key.to_owned(), values: values.split(',').map(str::to_owned).collect() };
+        // All values are looked at before any is simulated.
+        sweep.values.iter().try_for_each(|value| sweep.variation(value).map(drop))?;
+        Ok(sweep)
+    }
+}
+
+impl Sweep {
+    /// The change to one value.
+    fn variation(&self, value: &str) -> Result<Variation> {
+        match self.key.as_str() {
+            "bucket-cap-mb" => {
+                let mib = value.parse::<f64>();
+                buckets_of(mib.with_context(|| format!("{value:?} is no number of MiB"))?)
+            }
+            "inter" | "intra" | "latency" => link_of(&format!("{}={value}", self.key)),
+            "compute" => scale_of(&format!("compute={value}")),
+            "algorithm" => algorithm_of(value),
+            key => bail!(
+                "--sweep takes bucket-cap-mb, inter, intra, latency, compute or algorithm; not {key}"
+            ),
+        }
+    }
+}
+
+fn buckets_of(mib: f64) -> Result<Variation> {
+    if !(mib > 0.0 && mib < 1e6) {
+        bail!("DDP's buckets take a number of MiB above 0; {mib} is none");
+    }
+    Ok(Variation::BucketBytes((mib * f64::from(1 << 20)) as u64))
+}
+
+fn algorithm_of(name: &str) -> Result<Variation> {
+    let found = Algorithm::ALL.iter().find(|algorithm| algorithm.name() == name);
+    let Some(algorithm) = found else {
+        let known: Vec<&str> = Algorithm::ALL.iter().map(|it| it.name()).collect();
+        bail!("there is no algorithm {name}; those that there are: {}", known.join(", "));
+    };
+    Ok(Variation::Algorithm(*algorithm))
 }
 
 impl Changes {
@@ -93,34 +155,33 @@ impl Changes {
             variations.push(Variation::Topology(TopologyFile::read(path)?.topology));
         }
         if let Some(name) = &self.algorithm {
-            let found = Algorithm::ALL.iter().find(|algorithm| algorithm.name() == name);
-            let Some(algorithm) = found else {
-                let known: Vec<&str> = Algorithm::ALL.iter().map(|it| it.name()).collect();
-                bail!("there is no algorithm {name}; those that there are: {}", known.join(", "));
-            };
-            variations.push(Variation::Algorithm(*algorithm));
+            variations.push(algorithm_of(name)?);
         }
         if let Some(mib) = self.bucket_cap_mb {
-            if !(mib > 0.0 && mib < 1e6) {
-                bail!("--bucket-cap-mb takes a number of MiB above 0, as DDP does; {mib} is none");
-            }
-            variations.push(Variation::BucketBytes((mib * f64::from(1 << 20)) as u64));
+            variations.push(buckets_of(mib)?);
         }
         Ok(variations)
     }
 }
 
-/// The parts of `a=b,c=d`.
-fn parts(text: &str) -> Result<Vec<(&str, &str)>> {
-    let part = |part| -> Result<(&str, &str)> {
-        str::split_once(part, '=').with_context(|| format!("{part} in {text} has no ="))
-    };
-    text.split(',').map(part).collect()
+/// The parts of an option's `a=b,c=d`, whose keys stand there once; `example` is one that is right.
+fn parts<'a>(text: &'a str, example: &str) -> Result<Vec<(&'a str, &'a str)>> {
+    let mut parts: Vec<(&str, &str)> = Vec::new();
+    for part in text.split(',') {
+        let (key, value) = part
+            .split_once('=')
+            .with_context(|| format!("{text:?} is not of the form {example}"))?;
+        if key != "rank" && parts.iter().any(|(known, _)| *known == key) {
+            bail!("{text} says {key} twice");
+        }
+        parts.push((key, value));
+    }
+    Ok(parts)
 }
 
 fn scale_of(text: &str) -> Result<Variation> {
     let (mut ranks, mut factor) = (Vec::new(), None);
-    for (key, value) in parts(text)? {
+    for (key, value) in parts(text, "rank=3,compute=0.5")? {
         match key {
             "rank" => {
                 let rank = value.parse().with_context(|| format!("{value} is no rank"))?;
@@ -136,7 +197,7 @@ fn scale_of(text: &str) -> Result<Variation> {
 
 fn link_of(text: &str) -> Result<Variation> {
     let (mut which, mut bytes_per_second, mut latency_ps) = (Side::Across, None, None);
-    for (key, value) in parts(text)? {
+    for (key, value) in parts(text, "inter=400Gbps,latency=5us")? {
         match key {
             "inter" | "intra" => {
                 which = if key == "inter" { Side::Across } else { Side::Inside };
@@ -203,7 +264,10 @@ struct Recorded {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
-        arguments.overwrite.check(path, FileKind::Trace, &[Path::new(&arguments.what)])?;
+        let inputs = [Path::new(&arguments.what)].into_iter();
+        let inputs: Vec<&Path> =
+            inputs.chain(arguments.more.iter().map(PathBuf::as_path)).collect();
+        arguments.overwrite.check(path, FileKind::Trace, &inputs)?;
     }
     let variations = arguments.changes.variations()?;
     let mut base = base(&arguments)?;
@@ -212,14 +276,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         // Options of a cluster without one are refused.
         arguments.elsewhere.config(&base.plan)?;
     }
-    if variations.is_empty() && named.is_none() {
+    let sweep = arguments.changes.sweep.as_ref();
+    if variations.is_empty() && named.is_none() && sweep.is_none() {
         bail!(
-            "say what is otherwise: --without-straggler, --scale, --link, --topology, --cluster, --algorithm or \
-             --bucket-cap-mb"
+            "say what is otherwise: --without-straggler, --scale, --link, --topology, --cluster, --algorithm, \
+             --bucket-cap-mb or --sweep"
         );
     }
     let given_links = !arguments.changes.link.is_empty() || arguments.changes.topology.is_some();
-    if named.is_some() && (given_links || arguments.changes.algorithm.is_some()) {
+    let swept =
+        sweep.is_some_and(|sweep| !matches!(sweep.key.as_str(), "bucket-cap-mb" | "compute"));
+    if named.is_some() && (given_links || swept || arguments.changes.algorithm.is_some()) {
         bail!(
             "a cluster has links of its own, and NCCL picks the algorithms there: leave --cluster, or --link, --topology \
              and --algorithm out"
@@ -236,6 +303,18 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Err(error) => Err(format!("{error:#}")),
     };
     let elsewhere: Option<&Elsewhere<'_>> = if named.is_some() { Some(&elsewhere) } else { None };
+    if let Some(sweep) = sweep {
+        let points = swept_points(sweep, &base, &variations, elsewhere)?;
+        let text = match arguments.json {
+            true => {
+                let (schema, key) = ("lockstep.whatif-sweep/1", &sweep.key);
+                serde_json::to_string_pretty(&PrintedSweep { schema, key, points: &points })? + "\n"
+            }
+            false => sweep_as_text(sweep, &points, &base),
+        };
+        terminal::text(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (before, after, assumed) = what_if(&base.plan, base.topology, &variations, elsewhere)?;
     base.assumed.extend(assumed);
     if let Some(path) = &arguments.output {
@@ -262,6 +341,66 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A value of a sweep, and what the job takes with it.
+#[derive(Serialize)]
+struct Point<'a> {
+    value: &'a str,
+    analysis: Analysis,
+}
+
+/// The JSON of a sweep.
+#[derive(Serialize)]
+struct PrintedSweep<'a> {
+    schema: &'static str,
+    key: &'a str,
+    points: &'a [Point<'a>],
+}
+
+/// The job with every value of a sweep, beside the other changes.
+fn swept_points<'a>(
+    sweep: &'a Sweep,
+    base: &Base,
+    variations: &[Variation],
+    elsewhere: Option<&Elsewhere<'_>>,
+) -> Result<Vec<Point<'a>>> {
+    let point = |value: &'a String| {
+        let mut all = variations.to_vec();
+        all.push(sweep.variation(value)?);
+        let (_, after, _) = what_if(&base.plan, base.topology, &all, elsewhere)?;
+        Ok(Point { value, analysis: after.analysis })
+    };
+    sweep.values.iter().map(point).collect()
+}
+
+/// A row for each value, with a bar for its time.
+fn sweep_as_text(sweep: &Sweep, points: &[Point<'_>], base: &Base) -> String {
+    let has_steps = points.iter().all(|point| point.analysis.step_ps.is_some());
+    let stretch = if has_steps { Stretch::Step } else { Stretch::Whole };
+    let time = |point: &Point<'_>| match stretch {
+        Stretch::Step => point.analysis.step_ps.unwrap_or(point.analysis.time_ps),
+        Stretch::Whole => point.analysis.time_ps,
+    };
+    let longest = points.iter().map(time).max().unwrap_or(1).max(1);
+    let width =
+        points.iter().map(|point| point.value.len()).max().unwrap_or(0).max(sweep.key.len());
+    let what = if has_steps { "step (median)" } else { "whole job" };
+    let mut text = format!("{:<width$}{what:>16}{:>12}{:>12}\n", sweep.key, "exposed", "waiting");
+    for point in points {
+        let mean = |of: fn(Share) -> u64| describe_ps(point.analysis.mean_ps(stretch, of));
+        let (exposed, waiting) =
+            (mean(|share| share.communicating_ps), mean(|share| share.waiting_ps));
+        let bar = "▇".repeat((time(point) as f64 / longest as f64 * 30.0).round() as usize);
+        text.push_str(&format!(
+            "{:<width$}{:>16}{exposed:>12}{waiting:>12}  {bar}\n",
+            point.value,
+            describe_ps(time(point))
+        ));
+    }
+    text.push('\n');
+    text.push_str(&links_as_text(base));
+    text
+}
+
 /// The job as it is: a recording's plan on links that were fitted from it, or a plan on its own.
 fn base(arguments: &Arguments) -> Result<Base> {
     let given = arguments.measured_topology.as_deref().map(TopologyFile::read).transpose()?;
@@ -274,14 +413,15 @@ fn base(arguments: &Arguments) -> Result<Base> {
     };
     let plan_arguments = PlanArguments { what: arguments.what.clone(), options, schedule: None };
     let path = Path::new(&arguments.what);
-    if !is_recorded(path)? {
+    if arguments.more.is_empty() && !is_recorded(path)? {
         let (plan, said) = plan_arguments.plan_and_said()?;
         said.tell(None);
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
         let (fitted, recorded, assumed) = (None, None, Vec::new());
         return Ok(Base { plan, topology, fitted, recorded, assumed });
     }
-    let replayable = Replayable::read(&[path.to_owned()])?;
+    let paths = [path.to_owned()].into_iter().chain(arguments.more.iter().cloned());
+    let replayable = Replayable::read(&paths.collect::<Vec<PathBuf>>())?;
     let activity = match &replayable.read.held {
         Held::Trace(trace) => {
             tell_of_cut(trace);
@@ -357,6 +497,12 @@ fn as_text(
             );
         }
     }
+    text.push_str(&links_as_text(base));
+    text
+}
+
+/// The links that the job is simulated on, and the assumptions.
+fn links_as_text(base: &Base) -> String {
     let links = match &base.fitted {
         Some(fitted) => format!(
             "{}, fitted from the recording: its calls are {:.0}% off in the mean{}",
@@ -370,7 +516,7 @@ fn as_text(
         ),
         None => base.topology.to_string(),
     };
-    text.push_str(&format!("links       {links}\n"));
+    let mut text = format!("links       {links}\n");
     for assumed in &base.assumed {
         text.push_str(&format!("assumed     {assumed}\n"));
     }

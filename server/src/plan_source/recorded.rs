@@ -29,9 +29,16 @@ impl Replayable {
         let log = match &read.held {
             Held::Trace(trace) => CallLog::of(trace),
             Held::Merged(merged) => merged.log.clone(),
-            Held::Log => bail!(
-                "a log alone tells of no calls, and makes no plan: add the job's Flight Recorder dumps"
-            ),
+            Held::Log => match files::passed_over(paths).first() {
+                Some(folder) => bail!(
+                    "the files in {0} are logs, which tell of no calls and make no plan; name the folder in {0} that \
+                     holds the job's dumps",
+                    folder.display()
+                ),
+                None => bail!(
+                    "a log alone tells of no calls, and makes no plan: add the job's Flight Recorder dumps"
+                ),
+            },
         };
         let name = paths.first().and_then(|path| path.file_name());
         let name = name.map_or("recording", |name| name.to_str().unwrap_or("recording"));

@@ -13,13 +13,13 @@ use lockstep_formats::frames::user_frame;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shorter times between calls are the recorder's own.
-const SHORTEST_PS: u64 = 1_000_000;
+pub(crate) const SHORTEST_PS: u64 = 1_000_000;
 
 /// How long a rank stays that the recording leaves where it is: for ever.
 const FOR_EVER_NS: u64 = u64::MAX;
 
 /// Names the computation that stands for the time between two calls.
-const BETWEEN: &str = "what was done between the calls";
+pub(crate) const BETWEEN: &str = "what was done between the calls";
 
 /// Names the operation at which a rank stays whose recording ends outside of a call.
 const STAYS: &str = "where the recording of this rank ends";
