@@ -1,6 +1,9 @@
+use super::world::prove_actions;
 use super::*;
+use crate::collective::Collective;
 use crate::reduce::ReduceOp;
 use crate::schedule::Algorithm;
+use crate::schedule::{Buffer, Schedule, Slice};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -52,3 +52,30 @@ deadly! {
     Alarm 14 "SIGALRM" "`alarm()`.",
     Terminate 15 "SIGTERM" "`kill`, and what launchers send first.",
 }
+
+/// Which signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalKind {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
+    Stop {
+        /// For how long; for ever if absent.
+        #[serde(default)]
+        for_ms: Option<u64>,
+    },
+    /// One that ends the process as SIGKILL does. Behind the others, whose places in the binary form are older.
+    End(Deadly),
+}
+
+impl SignalKind {
+    /// The signal that ends the process, if it does.
+    pub fn deadly(self) -> Option<Deadly> {
+        match self {
+            SignalKind::Kill => Some(Deadly::Kill),
+            SignalKind::End(deadly) => Some(deadly),
+            SignalKind::Stop { .. } => None,
+        }
+    }
+}
