@@ -7,6 +7,7 @@
 //! takes the reverse of registration for that order from the start.
 
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
+use super::model::Model;
 use super::options::{BucketCap, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions, DdpVersion};
 use lockstep_core::dtype::Dtype;
 
@@ -25,6 +26,19 @@ impl BucketParam {
     fn sized(&self, index: u32) -> SizedTensor {
         let bytes = self.numel.saturating_mul(self.dtype.size_bytes());
         SizedTensor { index, dtype: self.dtype, bytes, sparse: self.sparse }
+    }
+}
+
+impl Model {
+    /// The parameters that require grad, as the bucket assignment takes them.
+    pub fn bucket_params(&self) -> Vec<BucketParam> {
+        let params = self.trained();
+        let params = params.map(|param| BucketParam {
+            dtype: param.dtype,
+            numel: param.numel(),
+            sparse: param.sparse,
+        });
+        params.collect()
     }
 }
 

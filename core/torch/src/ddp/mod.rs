@@ -24,6 +24,7 @@ mod error;
 mod hook;
 mod indices;
 pub mod join;
+mod join_calls;
 pub mod lab;
 mod left_out;
 mod links;
@@ -55,7 +56,7 @@ pub use hook::{
 };
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use left_out::{NamingArgument, UnknownName};
-pub use links::Links;
+pub use links::{Links, RingLink};
 pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,

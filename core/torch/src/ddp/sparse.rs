@@ -73,10 +73,10 @@ impl SparseGradients {
 mod tests {
     use crate::ddp::join::{JoinOptions, JoinedRank, run_join};
     use crate::ddp::lab::{LabModel, LabRun, Setting};
+    use crate::ddp::links::RingLink;
     use crate::ddp::model::Model;
     use crate::ddp::plan::{Training, Uneven, training_run_as_far};
     use crate::ddp::report::Phase;
-    use crate::ddp::timeline::RingLink;
     use crate::ddp::{DdpCall, DdpOptions, DdpReport, Purpose};
     use lockstep_core::group::BackendName;
 

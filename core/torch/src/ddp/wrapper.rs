@@ -5,6 +5,7 @@ use super::assignment::BucketParam;
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 use super::call::{DdpCall, Purpose};
 use super::error::DdpError;
+use super::join_calls::common_rank;
 use super::model::Model;
 use super::options::{BucketCap, DdpOptions, DdpVersion};
 use super::reducer::{Reducer, ReducerParam};
@@ -262,7 +263,7 @@ impl Ddp {
             reducer.prepare_for_forward();
         }
         if let Some(join) = forward.join.filter(|join| join.tells) {
-            super::join::tell(join.throw, calls)?;
+            super::join_calls::tell(join.throw, calls)?;
         }
         if forward.grad_enabled {
             reducer.rebuild(forward.rank0_order, calls)?;
@@ -382,12 +383,6 @@ impl Ddp {
         }
         self.end_backward(calls)
     }
-}
-
-/// `_find_common_rank`.
-pub(super) fn common_rank() -> DdpCall {
-    let op = super::DdpOp::AllReduce { reduce_op: lockstep_core::reduce::ReduceOp::Max };
-    DdpCall { op, dtype: Dtype::Int64, numel: 1, purpose: Purpose::JoinRank, subgroup: None }
 }
 
 fn sized(index: usize, dtype: Dtype, numel: u64) -> SizedTensor {

@@ -7,6 +7,7 @@
 
 mod agreement;
 mod changes;
+mod follow;
 mod log;
 mod moments;
 mod option_words;
@@ -22,9 +23,8 @@ mod words;
 pub use agreement::Agreement;
 pub use changes::{Change, changes};
 pub use log::DdpLog;
-pub use moments::{Event, Moment};
 pub use outcome::notes;
-pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass, Raised};
+pub use pass::{BucketFate, CallKind, CallSpan, Event, LayerSpan, Moment, ParamFate, Pass, Raised};
 pub use roles::LabRole;
 pub use sweep::{Axis, Best, SweepError, SweepPoint, best, sweep_caps};
 pub use words::{bytes as describe_bytes, time as describe_time};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::ddp::hook::{CommHook, HookAlgorithm, PowerSgd};
+use crate::ddp::links::RingLink;
 use crate::ddp::model::{Device, mlp, named};
 use crate::ddp::options::{BucketCap, DdpOptions, DdpVersion};
-use crate::ddp::timeline::RingLink;
 use crate::ddp::truth::{list, recorded};
 use lockstep_core::group::BackendName;
 use proptest::prelude::*;
