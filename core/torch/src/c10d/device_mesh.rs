@@ -1,8 +1,8 @@
 //! A device mesh as one rank has it: where it is, its groups, and what is cut out of it.
 
 use super::error::{DistError, ErrorKind, runtime_error};
-use super::groups::Group;
 use super::mesh_grid::Grid;
+use super::process_group::Group;
 use super::python;
 
 /// A mesh of ranks as one rank sees it.
