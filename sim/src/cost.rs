@@ -1,11 +1,12 @@
 //! What a plan costs on a topology, and where the time goes: latency, bytes on their way, or
 //! waiting for ports.
 
-use crate::config::{SimConfig, SimError};
-use crate::engine::{Engine, simulate};
-use crate::path::Path;
-use crate::record::Recorder;
-use crate::topology::Topology;
+use super::config::{SimConfig, SimError};
+use super::engine::simulate;
+use super::path::Path;
+use super::record::Recorder;
+use super::state::Engine;
+use super::topology::Topology;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, TraceEnd};
 use serde::{Deserialize, Serialize};

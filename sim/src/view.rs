@@ -1,6 +1,6 @@
 //! What a simulation looks like at one moment: plain data for whoever draws it.
 
-use crate::engine::{Doing as EngineDoing, Due, Engine, Work};
+use super::state::{Doing as EngineDoing, Due, Engine, Work};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{SourceLine, TensorId};
