@@ -40,7 +40,6 @@ mod unknown;
 pub mod value;
 
 pub use action::{Action, Call, STOPPED, WorkQuery, exit_status, leaves_at_once};
-pub use binary::PLAN_MAGIC;
 pub use bounded::MAX_OPS;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;

@@ -72,10 +72,10 @@ enum Source {
 }
 
 /// The most channels that a schedule may have: NCCL's `MAXCHANNELS`.
-pub const MAX_CHANNELS: u32 = 64;
+pub(crate) const MAX_CHANNELS: u32 = 64;
 
 /// The most segments that may follow each other in a channel.
-pub const MAX_SEGMENTS: u32 = 1024;
+pub(crate) const MAX_SEGMENTS: u32 = 1024;
 
 impl Schedule {
     /// The schedule of `collective` by `algorithm` among `size` ranks of one node, with one

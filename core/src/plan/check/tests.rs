@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::group::BackendName;
-use crate::plan::{CollectiveLab, Fill, PLAN_MAGIC, PlanBuilder, ProgramBuilder};
+use crate::plan::binary::PLAN_MAGIC;
+use crate::plan::{CollectiveLab, Fill, PlanBuilder, ProgramBuilder};
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
 use proptest::prelude::*;

@@ -371,7 +371,7 @@ proptest! {
                 lines.push((ranks, local));
             }
             let last = &names[names.len() - 1..];
-            let sub = mesh.submesh(last)?;
+            let sub = mesh.submesh_with(last, &[])?;
             Ok((mesh, lines, sub))
         });
         for (rank, (mesh, lines, sub)) in (0..).zip(&results) {

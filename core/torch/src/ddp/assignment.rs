@@ -43,7 +43,7 @@ impl Model {
 }
 
 /// The buckets of the constructor, in the order in which they are launched.
-pub fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Bucket> {
+pub(crate) fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Bucket> {
     let limits = match (options.version, &options.bucket_cap) {
         (DdpVersion::V1, cap) => vec![DEFAULT_FIRST_BUCKET_BYTES, cap.cap_bytes() as u64],
         (_, BucketCap::List(list)) if !list.is_empty() => limits_of(list),
@@ -61,7 +61,7 @@ pub fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Buck
 /// The buckets after the rebuild, in the order in which they are launched, for the order in which
 /// rank 0's gradients became ready; `None` when they are never rebuilt. Indices past the last
 /// parameter are left out.
-pub fn rebuilt_buckets(
+pub(crate) fn rebuilt_buckets(
     params: &[BucketParam],
     ready_order: &[u32],
     options: &DdpOptions,

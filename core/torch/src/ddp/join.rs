@@ -107,20 +107,6 @@ pub enum Joinable {
     },
 }
 
-/// Runs all ranks with that many inputs each inside `ddp.join()` over gloo; gradients become ready in
-/// the model's order.
-///
-/// # Errors
-/// What DDP's constructor raises.
-pub fn run_join(
-    model: &Model,
-    options: &DdpOptions,
-    inputs: &[u32],
-    join: JoinOptions,
-) -> Result<Vec<JoinedRank>, DdpError> {
-    run_join_of(&[Joinable::Ddp], model, options, inputs, join, 1, BackendName::Gloo)
-}
-
 /// Whether a pass reduces, counted from 0, where all but the last of every `accumulate` are inside
 /// `no_sync()`. Which pass is the last of all no rank of a join knows: what is left over stays so.
 pub(super) fn reduces(iteration: u32, accumulate: u32) -> bool {

@@ -46,9 +46,10 @@ pub mod zero;
 
 pub use after_step::{AfterSteps, AveragedStep, ShardedStep};
 pub use against::{RecordedRun, RecordedRunError};
-pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
-pub use averager::{AveragerTextError, ModelAverager, check_subgroups};
-pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
+pub use assignment::BucketParam;
+pub(crate) use averager::check_subgroups;
+pub use averager::{AveragerTextError, ModelAverager};
+pub use buckets::{Bucket, SizedTensor};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{CallbackError, DdpError, Unfinished};
 pub use hook::{
@@ -58,16 +59,12 @@ pub use indices::{IndexListError, format_indices, parse_indices};
 pub use left_out::{NamingArgument, UnknownName};
 pub use links::{Links, RingLink};
 pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};
-pub use options::{
-    BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
-    DdpVersion, MixedPrecision,
-};
+pub use options::{BucketCap, BucketCapError, DdpOptions, DdpVersion, MixedPrecision};
 pub use reducer::Reducer;
 pub use report::{DdpReport, ErrorAt, Phase, ReportedCall};
 pub use trouble::known_trouble;
 pub use verify::{
     verify_device_ids, verify_params, verify_sync_batch_norm, verify_types, verify_zero_overlap,
-    verify_zero_types,
 };
 pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 

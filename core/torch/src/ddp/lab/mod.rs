@@ -102,7 +102,7 @@ impl Setting {
 
     /// Another number of ranks, and with it what depends on it: who shares a sharded optimizer, and
     /// subgroups that would be larger than the world.
-    pub fn set_world_size(&mut self, world_size: u32) {
+    pub(crate) fn set_world_size(&mut self, world_size: u32) {
         self.training.world_size = world_size;
         let options = &mut self.training.options;
         if let Some(overlap) = &mut options.zero_overlap {

@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// Per parameter, its index among those that require grad.
-    pub fn trained_indices(&self) -> Vec<Option<u32>> {
+    pub(crate) fn trained_indices(&self) -> Vec<Option<u32>> {
         let mut next = 0;
         let indices = self.params.iter().map(|param| {
             let index = param.requires_grad.then_some(next);
@@ -146,7 +146,7 @@ impl Model {
     }
 
     /// Per layer, whether a pass does not run it, since it uses none of its parameters.
-    pub fn skipped_in(&self, pass: u32) -> Vec<bool> {
+    pub(crate) fn skipped_in(&self, pass: u32) -> Vec<bool> {
         let (unused, trained) = (self.unused_in(pass), self.trained_indices());
         let left_out = |param: &u32| {
             let index = trained.get(*param as usize).copied().flatten();

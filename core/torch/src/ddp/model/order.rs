@@ -30,7 +30,7 @@ impl Model {
     }
 
     /// [`Model::backward`] of a pass, from 0.
-    pub fn backward_in(&self, pass: u32) -> Vec<(Option<usize>, Vec<u32>)> {
+    pub(crate) fn backward_in(&self, pass: u32) -> Vec<(Option<usize>, Vec<u32>)> {
         let unused = self.unused_in(pass);
         let mut backward = self.backward();
         for (_, ready) in &mut backward {

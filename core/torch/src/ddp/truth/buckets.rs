@@ -1,6 +1,10 @@
 //! Every recorded assignment.
 
 use super::{list, numbers, recorded};
+use crate::ddp::assignment::initial_buckets;
+use crate::ddp::assignment::rebuilt_buckets;
+use crate::ddp::buckets::ItemOrder;
+use crate::ddp::buckets::assign_by_size;
 use crate::ddp::*;
 use lockstep_core::dtype::Dtype;
 use serde_json::Value;
