@@ -1,6 +1,6 @@
 //! `cargo xtask structure`: what holds between rooms, checked. Crates use only what lies below them
-//! ([`LAYERS`]), the files of a crate import each other one way, and what is public is used outside its
-//! crate. `circles.txt` says how many files in circles a crate may still have, which can only shrink.
+//! ([`LAYERS`]), the files of a crate import each other one way, what is public is used outside its crate,
+//! and tests lie in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can only shrink.
 
 mod arrows;
 mod modules;
@@ -108,6 +108,7 @@ pub(crate) fn structure(options: &Options) -> Result<()> {
     }
     let mut wrong = layers(&members);
     wrong.extend(unused_public(&members)?);
+    wrong.extend(tests_among_product(&members)?);
     let tolerated = tolerated()?;
     for member in &members {
         let mut in_circles = 0;
@@ -205,6 +206,34 @@ fn layers(members: &[Member]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Files of tests that lie among product files and not in a folder `tests`, a sentence each.
+fn tests_among_product(members: &[Member]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for member in members {
+        for file in own_files(member, members)? {
+            let relative = file.strip_prefix(&member.folder).unwrap_or(&file);
+            if is_test_among_product(relative) {
+                wrong.push(format!(
+                    "{}: {} is a file of tests among product files: move it into a folder `tests`",
+                    member.name,
+                    relative.display()
+                ));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether a file of a crate, from its folder, is named as one of tests and lies in no folder of them.
+fn is_test_among_product(file: &Path) -> bool {
+    let is_product =
+        file.starts_with("src") && !file.components().any(|it| it.as_os_str() == "tests");
+    let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    // NVIDIA's nccl-tests are product code's subject.
+    let is_tests = name.starts_with("tests") || name.ends_with("_tests") && name != "nccl_tests";
+    is_product && is_tests
 }
 
 /// Arrows from a stage to one behind it, a sentence each.
@@ -379,4 +408,23 @@ fn words_of_folder(folder: &Path) -> Result<BTreeSet<String>> {
         words.extend(public::words(&std::fs::read_to_string(file)?).map(str::to_owned));
     }
     Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_lie_in_folders_of_their_own() {
+        for (file, expected) in [
+            ("src/plan/tests.rs", true),
+            ("src/plan/lab_tests.rs", true),
+            ("src/plan/tests/mod.rs", false),
+            ("src/plan/check.rs", false),
+            ("src/nccl_tests.rs", false),
+            ("tests/suite/tests.rs", false),
+        ] {
+            assert_eq!(is_test_among_product(Path::new(file)), expected, "{file}");
+        }
+    }
 }

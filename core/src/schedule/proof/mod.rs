@@ -41,8 +41,4 @@ pub struct Proof {
 type Actions<'a> = dyn Fn(GroupRank, u32, &mut Vec<Action>) + 'a;
 
 #[cfg(test)]
-mod closed_forms;
-#[cfg(test)]
-mod closed_forms_of_machines;
-#[cfg(test)]
 mod tests;

@@ -69,4 +69,4 @@ pub use verify::{
 pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 
 #[cfg(test)]
-mod truth;
+mod tests;

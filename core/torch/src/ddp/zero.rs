@@ -185,7 +185,7 @@ impl OverlapState {
 mod tests {
     use super::*;
     use crate::ddp::model::Model;
-    use crate::ddp::truth::{list, numbers, recorded};
+    use crate::ddp::tests::{list, numbers, recorded};
 
     #[test]
     fn parameters_are_partitioned_as_recorded() {

@@ -481,8 +481,4 @@ fn bucket_of(purpose: Purpose) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod agreement_tests;
-#[cfg(test)]
-mod around_tests;
-#[cfg(test)]
 mod tests;
