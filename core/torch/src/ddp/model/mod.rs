@@ -12,7 +12,9 @@ mod zoo;
 
 pub use cost::{Cost, Device};
 pub use file::ModelError;
-pub use zoo::{known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence};
+pub use zoo::{
+    MlpSizesError, known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence,
+};
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::words::nearest;
