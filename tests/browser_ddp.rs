@@ -5,10 +5,10 @@ use anyhow::{Context, Result, ensure};
 use fantoccini::key::Key;
 use lockstep_tests::Page;
 use lockstep_torch::ddp::BucketCap;
+use lockstep_torch::ddp::RingLink;
 use lockstep_torch::ddp::lab::{LabModel, LabRun, Setting};
 use lockstep_torch::ddp::model::{Device, named};
 use lockstep_torch::ddp::plan::Training;
-use lockstep_torch::ddp::timeline::RingLink;
 use serde_json::{Value, json};
 
 /// The page's default: 8 A100s on equal links.

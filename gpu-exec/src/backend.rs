@@ -1,8 +1,9 @@
 //! What every executor implements, and how one is found by name.
 
-use crate::{HostBackend, NcclBackend, NcclOptions, RankLauncher, RunError, RunHandle, RunOptions};
+use super::{RunError, RunHandle, RunOptions};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
+use lockstep_core::trace::Trace;
 use std::fmt;
 
 /// Runs plans for real.
@@ -17,17 +18,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn start(&self, plan: Plan, options: RunOptions) -> Result<RunHandle, RunError>;
 }
 
-/// The backend of that name. Never another one: what is not there is an error that says what was
-/// looked for.
+/// Runs a plan to its end and returns its whole trace.
 ///
 /// # Errors
-/// When this version or this machine does not have it.
-pub fn backend(name: BackendName, launcher: RankLauncher) -> Result<Box<dyn Backend>, RunError> {
-    match name {
-        BackendName::Host => Ok(Box::new(HostBackend::new(launcher))),
-        BackendName::Nccl => Ok(Box::new(NcclBackend::new(launcher, &NcclOptions::default())?)),
-        BackendName::Gloo | BackendName::Mpi | BackendName::Unknown => {
-            Err(RunError::NoSuchBackend(name))
-        }
-    }
+/// When the run cannot be started. How it ended is in the trace.
+pub fn run_to_trace(
+    backend: &dyn Backend,
+    plan: Plan,
+    options: RunOptions,
+) -> Result<Trace, RunError> {
+    Ok(backend.start(plan, options)?.into_trace())
 }

@@ -12,6 +12,7 @@
 //! [`TraceEnd`]: lockstep_core::trace::TraceEnd
 
 mod backend;
+mod backends;
 mod clock;
 mod error;
 mod memory_group;
@@ -25,10 +26,13 @@ pub mod mpi;
 pub mod nccl;
 pub mod store;
 
-pub use backend::{Backend, backend};
+pub use backend::Backend;
+pub use backend::run_to_trace;
+pub use backends::backend;
 pub use error::RunError;
-pub use host::{HostBackend, RankLauncher, rank_main};
+pub use host::launcher::RankLauncher;
+pub use host::{HostBackend, rank_main};
 pub use memory_group::MemoryGroup;
 pub use nccl::{Collectives, NcclBackend, NcclOptions, Sharing};
 pub use options::{RunOptions, SharingStrategy, Transport};
-pub use run::{Command, RankDump, RunControl, RunEvent, RunHandle, run_to_trace};
+pub use run::{Command, RankDump, RunControl, RunEvent, RunHandle};

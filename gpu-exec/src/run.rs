@@ -1,7 +1,5 @@
 //! A run in progress, whoever carries it out.
 
-use crate::{Backend, RunError, RunOptions};
-use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, Outcome, Trace, TraceEnd, TraceHeader};
 use std::collections::BTreeMap;
@@ -190,16 +188,4 @@ impl Drop for RunHandle {
             self.wait();
         }
     }
-}
-
-/// Runs a plan to its end and returns its whole trace.
-///
-/// # Errors
-/// When the run cannot be started. How it ended is in the trace.
-pub fn run_to_trace(
-    backend: &dyn Backend,
-    plan: Plan,
-    options: RunOptions,
-) -> Result<Trace, RunError> {
-    Ok(backend.start(plan, options)?.into_trace())
 }

@@ -19,6 +19,7 @@ mod rank_files;
 mod recording;
 mod router;
 mod runs;
+mod service;
 mod store;
 mod terminal;
 mod token;

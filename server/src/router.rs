@@ -1,11 +1,8 @@
 //! Every route of the service.
 
-use crate::admission::{Admission, admit};
-use crate::api::{errors_as_json, guard, page, runs, scenarios, traces, version};
-use crate::commands::version::Version;
-use crate::findings::Findings;
-use crate::runs::Runs;
-use crate::store::Store;
+use super::admission::admit;
+use super::api::{errors_as_json, guard, page, runs, scenarios, traces, version};
+use super::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -17,17 +14,6 @@ const MAX_BODY_BYTES: u64 = 64 << 20;
 
 /// All files of one upload together.
 const MAX_UPLOAD_BYTES: u64 = 512 << 20;
-
-/// What every handler can use.
-#[derive(Clone, Debug)]
-pub(crate) struct Service {
-    pub(crate) store: Arc<Store>,
-    pub(crate) runs: Runs,
-    pub(crate) findings: Findings,
-    pub(crate) version: Arc<Version>,
-    /// Bounds what bodies take.
-    pub(crate) admission: Admission,
-}
 
 /// The service behind its guard.
 pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {

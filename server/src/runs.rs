@@ -2,10 +2,10 @@
 //! wants to watch reads that file as it grows. A late watcher thus gets everything, and a slow one
 //! costs no memory.
 
-use crate::commands::run::against_simulation;
-use crate::late_faults;
-use crate::store::{RunEnd, RunRecord, Store, StoreError};
-use crate::terminal;
+use super::commands::run::against_simulation;
+use super::store::error::StoreError;
+use super::store::{RunEnd, RunRecord, Store};
+use super::{late_faults, terminal};
 use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceWriter};
 use lockstep_diagnosis::diagnose_trace;

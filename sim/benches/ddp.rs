@@ -4,10 +4,10 @@
 
 use lockstep_core::plan::Plan;
 use lockstep_sim::{SimConfig, simulate};
+use lockstep_torch::ddp::RingLink;
 use lockstep_torch::ddp::lab::{LabRun, Setting, sweep_caps};
 use lockstep_torch::ddp::model::{Device, Model, named};
 use lockstep_torch::ddp::plan::{Training, training_plan};
-use lockstep_torch::ddp::timeline::RingLink;
 
 fn main() {
     divan::main();

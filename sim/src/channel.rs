@@ -9,59 +9,21 @@
 //! takes up a call when a message of it comes, the earliest first. What it does is not in the
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
-use crate::active::{Active, premultiplied, received_into};
-use crate::call_time::Timed;
-use crate::engine::{Due, Engine, Rank, Work};
-use crate::marks::Marks;
-use crate::memory::Memory;
-use crate::message::Message;
-use crate::network::Passage;
-use crate::record::Recorder;
-use crate::shared_memory::Touch;
-use lockstep_core::group::GroupId;
+use super::active::{Active, premultiplied, received_into};
+use super::call_time::Timed;
+use super::marks::Marks;
+use super::memory::Memory;
+use super::message::Message;
+use super::network::Passage;
+use super::record::Recorder;
+use super::shared_memory::Touch;
+use super::state::{Due, Engine, Rank, Work};
 use lockstep_core::plan::Call;
-use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce;
 use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout};
 use lockstep_core::trace::What;
-use std::collections::VecDeque;
 use std::sync::Arc;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Channel {
-    pub(crate) group: GroupId,
-    pub(crate) me: GroupRank,
-    /// The rank, or a switch's number behind all ranks.
-    pub(crate) rank: GlobalRank,
-    pub(crate) is_switch: bool,
-    /// Calls that wait for the stream.
-    queue: VecDeque<u32>,
-    /// The call being carried out, or the last one that was.
-    pub(crate) active: Option<Active>,
-    /// Arrived messages that no step has taken yet.
-    pub(crate) mailbox: Vec<u32>,
-}
-
-impl Channel {
-    pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank, is_switch: bool) -> Channel {
-        let (queue, mailbox) = (VecDeque::new(), Vec::new());
-        Channel { group, me, rank, is_switch, queue, active: None, mailbox }
-    }
-
-    pub(crate) fn enqueue(&mut self, work: u32) {
-        self.queue.push_back(work);
-    }
-
-    /// Calls that wait for the stream.
-    pub(crate) fn queued(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Whether it carries out a call.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.active.as_ref().is_some_and(|active| !active.done)
-    }
-}
 
 impl Engine {
     /// Carries a channel's calls on as far as they go now.

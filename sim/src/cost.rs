@@ -1,11 +1,12 @@
 //! What a plan costs on a topology, and where the time goes: latency, bytes on their way, or
 //! waiting for ports.
 
-use crate::config::{SimConfig, SimError};
-use crate::engine::{Engine, simulate};
-use crate::path::Path;
-use crate::record::Recorder;
-use crate::topology::Topology;
+use super::config::{SimConfig, SimError};
+use super::engine::simulate;
+use super::path::Path;
+use super::record::Recorder;
+use super::state::Engine;
+use super::topology::Topology;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, TraceEnd};
 use serde::{Deserialize, Serialize};
@@ -55,11 +56,6 @@ impl Cost {
     pub fn latency_ps(&self) -> u64 {
         self.path.latency_ps()
     }
-
-    /// The part of `time_ps` that is bytes on their way, and waiting for ports that carry others.
-    pub fn bandwidth_ps(&self) -> u64 {
-        self.time_ps.saturating_sub(self.latency_ps())
-    }
 }
 
 /// When the last rank of `plan` is done on `topology`, in picoseconds.
@@ -108,7 +104,7 @@ mod tests {
             let cost = Cost::of(&ring, Topology::Uniform(LINK)).unwrap();
             assert_eq!((cost.path.inside.messages, cost.path.across.messages), (hops, 0));
             assert_eq!((cost.path.inside.bytes, cost.path.waiting_ps), (hops * 4 * 1000, 0));
-            assert_eq!(cost.bandwidth_ps(), hops * LINK.transmit_ps(4 * 1000));
+            assert_eq!(cost.time_ps - cost.latency_ps(), hops * LINK.transmit_ps(4 * 1000));
             let root = GroupRank(0);
             let tree = plan(Collective::Broadcast { root }, Algorithm::Tree, n, count);
             let cost = Cost::of(&tree, Topology::Uniform(LINK)).unwrap();
@@ -139,7 +135,7 @@ mod tests {
         assert_eq!(cost.latency_ps(), 10 * LINK.latency_ps + 4 * slow.latency_ps);
         let ring = plan(Collective::AllReduce { op: ReduceOp::Sum }, Algorithm::Ring, 8, 8 << 20);
         let cost = Cost::of(&ring, nodes).unwrap();
-        assert!(cost.bandwidth_ps() >= 14 * slow.transmit_ps(4 << 20), "{cost:?}");
+        assert!(cost.time_ps - cost.latency_ps() >= 14 * slow.transmit_ps(4 << 20), "{cost:?}");
         let one = Topology::Nodes { ranks_per_node: 8, inside: LINK, across: slow };
         assert_eq!(
             Cost::of(&ring, one).unwrap().time_ps,

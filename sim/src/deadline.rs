@@ -1,18 +1,10 @@
 //! Watchdogs: which call times out next, and what then.
 
-use crate::engine::{Doing, Engine, Rank};
-use crate::record::Recorder;
+use super::record::Recorder;
+use super::state::{Deadlines, Doing, Engine, Rank};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, What};
 use std::collections::VecDeque;
-
-/// Calls whose groups share a timeout, in the order in which they were made: the first that has
-/// not completed is the next to time out.
-#[derive(Clone, Debug)]
-pub(crate) struct Deadlines {
-    timeout_ps: u64,
-    calls: VecDeque<(u64, GlobalRank, u32)>,
-}
 
 /// Whether a call can still time out: it has not completed, and somebody is there to watch it.
 fn counts(rank: &Rank, work: u32) -> bool {

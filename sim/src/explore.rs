@@ -10,10 +10,10 @@
 //!
 //! What it finds is an [`Order`]: simulated with it, the plan does just that.
 
-use crate::choice::{Choice, Devices, Order};
-use crate::config::{SimConfig, SimError};
-use crate::engine::Engine;
-use crate::record::Recorder;
+use super::choice::{Choice, Devices, Order};
+use super::config::{SimConfig, SimError};
+use super::record::Recorder;
+use super::state::Engine;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use serde::{Deserialize, Serialize};
@@ -298,7 +298,7 @@ impl Engine {
     fn digest(&self) -> Vec<u64> {
         let mut digest = Vec::new();
         for rank in &self.ranks {
-            let busy = u64::from(rank.doing == crate::engine::Doing::Died);
+            let busy = u64::from(rank.doing == crate::state::Doing::Died);
             let stream = rank.stream.as_ref().map_or(0, |stream| stream.len() as u64);
             digest.extend([u64::from(rank.pc), busy, stream, rank.works.len() as u64]);
             let open = (0..).zip(&rank.works).filter(|(_, work)| !work.completed);

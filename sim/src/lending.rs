@@ -1,8 +1,8 @@
 //! What ranks of one machine lend each other, as the host backend's do: nothing is written before it was
 //! read, and what nothing writes needs no step of its own.
 
-use crate::active::Active;
-use crate::engine::{Due, Engine};
+use super::active::Active;
+use super::state::{Due, Engine};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{Action, Buffer};
 use std::ops::Range;

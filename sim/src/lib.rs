@@ -5,7 +5,7 @@
 //! moment of it, also going back.
 //!
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
-//! happens next, and none of the three knows what a collective is; `engine` holds it together, `program` runs
+//! happens next, and none of the three knows what a collective is; `state` is all that is known at a moment, `engine` moves it on, `program` runs
 //! the ranks' programs, `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
 //! at messages. `shared_memory` is what ranks of one machine share, `lending` what they read of each other, and [`calibrate`] finds its
@@ -16,7 +16,10 @@ pub mod calibrate;
 mod call_time;
 mod channel;
 pub mod choice;
+mod choosing;
+mod comm_stream;
 pub mod compare;
+mod compute_stream;
 mod config;
 pub mod cost;
 mod deadline;
@@ -37,13 +40,16 @@ mod prepared;
 mod program;
 mod queue;
 mod record;
+mod rings;
 pub mod session;
 pub mod shared_memory;
+mod state;
 pub mod stops;
 mod stream;
 mod timed;
 pub mod topology;
 pub mod training;
+mod transfer;
 pub mod view;
 mod whole;
 

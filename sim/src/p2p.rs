@@ -9,53 +9,16 @@
 //! A send thus never completes before its receive is called, as NCCL's do not: the MPI standard
 //! calls a program that needs more "unsafe".
 
-use crate::choice::Choice;
-use crate::engine::{Due, Engine};
-use crate::record::Recorder;
+use super::choice::Choice;
+use super::record::Recorder;
+use super::state::{Due, Engine};
+use super::transfer::{Pair, Side, Transfer};
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Call, Plan, TensorId, TimedTransfer};
+use lockstep_core::plan::{Call, Plan, TimedTransfer};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
 use lockstep_torch::c10d::STORE_TENSOR;
-use std::collections::{BTreeMap, VecDeque};
-
-/// What must be equal for a send and a receive to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pair {
-    pub(crate) group: GroupId,
-    pub(crate) from: GlobalRank,
-    pub(crate) to: GlobalRank,
-    pub(crate) tag: u32,
-}
-
-/// Calls of a pair whose other side has not come yet, or does not fit: then both wait.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Posted {
-    sends: VecDeque<Side>,
-    receives: VecDeque<Side>,
-}
-
-/// Receives from any source whose message has not come yet, by group, receiver and tag.
-pub(crate) type FromAny = BTreeMap<(GroupId, GlobalRank, u32), VecDeque<Side>>;
-
-/// One side of a transfer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Side {
-    pub(crate) work: u32,
-    pub(crate) tensor: TensorId,
-    /// When it was posted, among all: the first posted matches first.
-    order: u64,
-}
-
-/// A matched pair on its way.
-#[derive(Clone, Debug)]
-pub(crate) struct Transfer {
-    pub(crate) pair: Pair,
-    pub(crate) send: Side,
-    pub(crate) receive: Side,
-    pub(crate) bytes: u64,
-    pub(crate) departs: u64,
-}
+use std::collections::BTreeMap;
 
 impl Engine {
     /// Posts a send or receive; starts the transfer if its other side is there.

@@ -6,11 +6,12 @@
 //! of one batch run together. So do the unbatched calls of a group whose processes are bound to devices
 //! (`eagerInit`), of which a plan makes batches of one call.
 
-use crate::engine::Engine;
-use crate::p2p_queue::{Batch, Key};
-use crate::record::Recorder;
+use super::p2p_queue::{Batch, Key};
+use super::record::Recorder;
+use super::state::Engine;
 use lockstep_core::plan::{Action, Call};
 use lockstep_core::rank::GlobalRank;
+
 /// The stream of a call.
 fn key(rank: GlobalRank, action: &Action, call: &Call) -> Key {
     let peer = match call {

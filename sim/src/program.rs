@@ -1,9 +1,9 @@
 //! The ranks' programs: from one operation to the next, the calls that they make, and what is done
 //! when one completes.
 
-use crate::engine::{Doing, Due, Engine, Woken, Work};
-use crate::record::Recorder;
-use crate::stream::StreamItem;
+use super::compute_stream::StreamItem;
+use super::record::Recorder;
+use super::state::{Doing, Due, Engine, Woken, Work};
 use lockstep_core::plan::{Action, Call, Op, SignalKind, exit_status};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{TensorValue, What};

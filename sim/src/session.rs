@@ -5,10 +5,10 @@
 //! does asynchronously, is a moment too, though it takes no time: the process stands on its line. Going back restores the nearest checkpoint and replays the moments since,
 //! never from zero: checkpoints lie at most [`Session::checkpoint_spacing`] moments apart.
 
-use crate::config::{SimConfig, SimError};
-use crate::engine::Engine;
-use crate::record::Recorder;
-use crate::view::View;
+use super::config::{SimConfig, SimError};
+use super::record::Recorder;
+use super::state::Engine;
+use super::view::View;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Rounds, Schedule};

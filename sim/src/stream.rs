@@ -5,57 +5,11 @@
 //! which begin a call when the compute stream has come to it, as NCCL's stream waits for the event
 //! that c10d records on the current one (`ProcessGroupNCCL::collective`, `syncStream`).
 
-use crate::engine::{Doing, Due, Engine, Woken};
-use crate::record::Recorder;
+use super::compute_stream::StreamItem;
+use super::record::Recorder;
+use super::state::{Doing, Due, Engine, Woken};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
-use std::collections::VecDeque;
-
-/// One rank's compute stream.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ComputeStream {
-    items: VecDeque<StreamItem>,
-    /// The first item has begun, and it takes time.
-    begun: bool,
-}
-
-/// What a program puts on its compute stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamItem {
-    /// A computation.
-    Compute { op: u32, duration_ps: u64 },
-    /// A step among the rank's own tensors, which takes no time.
-    Copy { op: u32 },
-    /// A call may begin.
-    Release { work: u32 },
-    /// The stream waits for the calls of operation `op`; operation `by` said so.
-    WaitFor { op: u32, by: u32 },
-}
-
-impl ComputeStream {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Items that have not ended.
-    pub(crate) fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// The operation of the item that has begun, and whether it waits for calls.
-    pub(crate) fn current(&self) -> Option<(u32, bool)> {
-        match self.items.front().filter(|_| self.begun)? {
-            StreamItem::Compute { op, .. } => Some((*op, false)),
-            StreamItem::WaitFor { by, .. } => Some((*by, true)),
-            StreamItem::Copy { .. } | StreamItem::Release { .. } => None,
-        }
-    }
-
-    /// Whether the first item waits for the calls of operation `op`.
-    pub(crate) fn waits_for(&self, op: u32) -> bool {
-        matches!(self.items.front(), Some(StreamItem::WaitFor { op: waited, .. }) if *waited == op)
-    }
-}
 
 impl Engine {
     /// Puts an item at the end of a rank's compute stream.

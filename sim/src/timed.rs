@@ -7,8 +7,8 @@
 //!
 //! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
 
-use crate::call_time::{Timed, is_mutual};
-use crate::engine::{Due, Engine};
+use super::call_time::{Timed, is_mutual};
+use super::state::{Due, Engine};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};

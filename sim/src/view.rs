@@ -1,6 +1,6 @@
 //! What a simulation looks like at one moment: plain data for whoever draws it.
 
-use crate::engine::{Doing as EngineDoing, Due, Engine, Work};
+use super::state::{Doing as EngineDoing, Due, Engine, Work};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{SourceLine, TensorId};
@@ -46,7 +46,7 @@ pub struct RankView {
 
 impl RankView {
     /// Pending works that a view carries.
-    pub const SHOWN_PENDING: usize = 64;
+    pub(crate) const SHOWN_PENDING: usize = 64;
 }
 
 /// A call that has not completed on its rank.
@@ -160,7 +160,7 @@ pub struct ChunkView {
 
 impl ChunkView {
     /// Elements whose values a view carries; [`Session::tensor`](crate::Session::tensor) has all.
-    pub const SHOWN_ELEMENTS: u64 = 4;
+    pub(crate) const SHOWN_ELEMENTS: u64 = 4;
 }
 
 /// A message on its way.

@@ -18,73 +18,14 @@
 //! simulation is made again, message by message. Only plans whose calls are all of one group take
 //! this way, and only where nobody looks at values or messages.
 
-use crate::active::Active;
-use crate::config::SimConfig;
-use crate::engine::{Due, Engine};
-use crate::link::Link;
-use crate::network::Port;
-use crate::prepared::Prepared;
-use crate::topology::Topology;
+use super::active::Active;
+use super::link::Link;
+use super::network::Port;
+use super::rings::{Begun, is_ring};
+use super::state::{Due, Engine};
 use lockstep_core::collective::Collective;
-use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::{Algorithm, Buffer, Schedule};
-use std::collections::BTreeMap;
-
-/// Rings that not all ranks have begun.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Whole {
-    /// By sequence number and signature: per group rank, when it began.
-    begun: BTreeMap<(u64, u32), Begun>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Begun {
-    at: Vec<Option<u64>>,
-    ranks: u32,
-}
-
-/// The rings that this file can carry out.
-fn is_ring(schedule: &Schedule) -> bool {
-    let ring = matches!(
-        schedule.collective(),
-        Collective::AllReduce { .. } | Collective::AllGather | Collective::ReduceScatter { .. }
-    );
-    ring && schedule.algorithm() == Some(Algorithm::Ring)
-        && schedule.channels() == 1
-        && schedule.segments() == 1
-        && schedule.size() > 1
-}
-
-impl Whole {
-    /// `None` where a plan has to be simulated message by message.
-    pub(crate) fn new(plan: &Plan, prepared: &Prepared, config: &SimConfig) -> Option<Whole> {
-        // Who shares cores does not only wait for messages.
-        let on_cores = matches!(config.topology, Topology::SharedMemory(_));
-        if config.record_messages || prepared.values || on_cores {
-            return None;
-        }
-        // Who dies or is stopped in the middle of a ring leaves it half done.
-        if prepared.half_done {
-            return None;
-        }
-        let ops = plan.programs.iter().flat_map(|program| &program.ops);
-        let mut calls = ops.flat_map(|op| op.action.calls());
-        let fits = calls.all(|call| {
-            let Call::Collective { group: GroupId::WORLD, splits: None, .. } = call else {
-                return false;
-            };
-            let Some(Ok(schedule)) = plan.schedule(call) else { return false };
-            // A rank of a broadcast's tree hears from its parent alone.
-            let tree = matches!(schedule.collective(), Collective::Broadcast { .. })
-                && schedule.algorithm() == Some(Algorithm::Tree)
-                && schedule.channels() == 1;
-            tree || is_ring(&schedule) || schedule.size() == 1
-        });
-        fits.then(Whole::default)
-    }
-}
+use lockstep_core::schedule::Buffer;
 
 impl Engine {
     /// Leaves a call that a channel has begun to this file, if it is a ring and nothing speaks

@@ -11,7 +11,7 @@ use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 
 /// The schema of the JSON.
-pub const ANALYSIS_SCHEMA: &str = "lockstep.analysis/1";
+pub(crate) const ANALYSIS_SCHEMA: &str = "lockstep.analysis/1";
 
 /// A stretch of a rank's time, in picoseconds, by what the rank did; the four add up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ mod steps;
 mod text;
 
 pub use activity::{Activity, Computation, RankActivity, TimedCall};
-pub use analysis::{ANALYSIS_SCHEMA, Analysis, RankTime, Share, StepTime, Stretch};
+pub use analysis::{Analysis, RankTime, Share, StepTime, Stretch};
 pub use bandwidth::bus_factor;
 pub use critical_path::{Cause, CriticalPath, PathKind, PathPart};
 pub use kinds::CallKind;

@@ -191,18 +191,6 @@ fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
     }
 }
 
-/// The findings of the calls in NCCL's log: [`diagnose`], as sure as a log can be that
-/// does not tell which calls ended. `notes` are what else is to be said of them.
-pub fn diagnose_nccl(log: &CallLog, notes: Vec<String>) -> Report {
-    diagnose_other(log, Shows::CallOrder, notes, OtherSources::default())
-}
-
-/// The findings of the calls in profiles: [`diagnose`]. A rank without a profile was not
-/// profiled, which is nothing wrong; `notes` are what else is to be said of them.
-pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
-    diagnose_other(log, Shows::EndedCalls, notes, OtherSources::default())
-}
-
 /// The findings of calls from another source than dumps, with the job's other sources.
 pub(crate) fn diagnose_other(
     log: &CallLog,

@@ -16,7 +16,7 @@ pub enum Shows {
 
 impl Shows {
     /// True if the calls carry times.
-    pub fn has_clock(self) -> bool {
+    pub(crate) fn has_clock(self) -> bool {
         self != Shows::CallOrder
     }
 }

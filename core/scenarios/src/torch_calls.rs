@@ -1,12 +1,6 @@
 //! The table of [`torch_calls`]: each call's text, and the same in Rust.
 
 use super::torch_call::TorchCall;
-use lockstep_torch::c10d::DistError;
-
-type Done = Result<(), DistError>;
-const ANY: &[&str] = &["gloo", "nccl", "host"];
-const NO_NCCL: &[&str] = &["gloo", "host"];
-const NO_GLOO: &[&str] = &["nccl", "host"];
 
 macro_rules! call {
     ($name:literal, $about:literal, $backends:expr, $min:literal, $program:expr, $write:expr) => {
@@ -22,6 +16,7 @@ macro_rules! call {
     };
 }
 
+mod backends;
 mod collectives;
 mod groups;
 mod objects;

@@ -6,8 +6,6 @@
 //! `__nv_fp8_e5m2`, whose constructors saturate to the largest finite value. Both are here, as
 //! [`Overflow`].
 
-use half::f16;
-
 /// What becomes of a value beyond the largest finite one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
@@ -33,9 +31,11 @@ const NAN: u8 = 0x7f;
 
 impl Float8 {
     /// 4 exponent bits, 3 mantissa bits, no infinities ("fn": finite), largest value 448.
-    pub const E4M3FN: Float8 = Float8 { mantissa_bits: 3, bias: 7, largest: 0x7e, beyond: NAN };
+    pub(crate) const E4M3FN: Float8 =
+        Float8 { mantissa_bits: 3, bias: 7, largest: 0x7e, beyond: NAN };
     /// 5 exponent bits, 2 mantissa bits, IEEE's rules, largest finite value 57344.
-    pub const E5M2: Float8 = Float8 { mantissa_bits: 2, bias: 15, largest: 0x7b, beyond: 0x7c };
+    pub(crate) const E5M2: Float8 =
+        Float8 { mantissa_bits: 2, bias: 15, largest: 0x7b, beyond: 0x7c };
 
     /// The values of all codes.
     pub(crate) fn values(self) -> &'static [f32; 256] {
@@ -75,11 +75,6 @@ impl Float8 {
         }
         let bits = ((exponent - self.bias + 127) as u32) << 23;
         f32::from_bits(sign | bits | mantissa << (23 - self.mantissa_bits))
-    }
-
-    /// The value of a code as a half, which holds every value of both formats exactly.
-    pub fn to_f16(self, code: u8) -> f16 {
-        f16::from_f32(self.to_f32(code))
     }
 
     /// The nearest code, ties to the even one. A NaN stays one and keeps its sign.
@@ -143,15 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn every_code_survives_the_way_through_f32_and_f16() {
+    fn every_code_survives_the_way_through_f32() {
         for format in FORMATS {
             for code in 0..=255 {
                 let value = format.to_f32(code);
                 if value.is_nan() {
-                    assert!(format.to_f16(code).is_nan());
                     assert_eq!(format.from_f32(value, Overflow::Torch), code & 0x80 | NAN);
                 } else {
-                    assert_eq!(format.to_f16(code).to_f32().to_bits(), value.to_bits());
                     assert_eq!(format.from_f32(value, Overflow::Torch), code);
                 }
             }

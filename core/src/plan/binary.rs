@@ -3,7 +3,7 @@
 use super::{MAX_OPS, Plan, PlanError};
 
 /// The first bytes of a binary plan; the last one is the version.
-pub const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x02";
+pub(crate) const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x02";
 
 impl Plan {
     /// The plan as bytes, some ten times smaller than its JSON.

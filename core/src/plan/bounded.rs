@@ -98,7 +98,8 @@ pub(super) fn program_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<V
 mod tests {
     use super::*;
     use crate::group::BackendName;
-    use crate::plan::{PLAN_MAGIC, Plan, PlanBuilder};
+    use crate::plan::binary::PLAN_MAGIC;
+    use crate::plan::{Plan, PlanBuilder};
 
     /// A binary plan of so many operations, three bytes each.
     fn dense(programs: usize, ops: usize) -> Vec<u8> {

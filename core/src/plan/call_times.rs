@@ -132,7 +132,7 @@ impl Plan {
     }
 
     /// The transfer of a send of `rank`; `None` for other calls.
-    pub fn timed_transfer(&self, rank: GlobalRank, call: &Call) -> Option<TimedTransfer> {
+    pub(crate) fn timed_transfer(&self, rank: GlobalRank, call: &Call) -> Option<TimedTransfer> {
         let Call::Send { group, peer, tensor, .. } = call else { return None };
         let to = self.group(*group)?.global_rank(*peer)?;
         let bytes = self.tensor(*tensor).map_or(0, |tensor| tensor.bytes());

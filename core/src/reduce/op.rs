@@ -107,7 +107,7 @@ impl ReduceOp {
     }
 
     /// True for BAND, BOR and BXOR.
-    pub fn is_bitwise(self) -> bool {
+    pub(crate) fn is_bitwise(self) -> bool {
         matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor)
     }
 

@@ -82,7 +82,11 @@ impl Algorithm {
     /// switch between processes, so few steps win however small the messages. Measured with
     /// `bench_collectives` (`docs/benchmarks.md`). Channels grow with the square of the ranks,
     /// hence not beyond [`Algorithm::MOST_IN_SHARED_MEMORY`].
-    pub fn in_shared_memory(collective: Collective, size: u32, bytes: u64) -> Option<Algorithm> {
+    pub(crate) fn in_shared_memory(
+        collective: Collective,
+        size: u32,
+        bytes: u64,
+    ) -> Option<Algorithm> {
         if size > Algorithm::MOST_IN_SHARED_MEMORY {
             return None;
         }
@@ -102,10 +106,10 @@ impl Algorithm {
     }
 
     /// Ranks up to which [`Algorithm::in_shared_memory`] has direct exchanges.
-    pub const MOST_IN_SHARED_MEMORY: u32 = 16;
+    pub(crate) const MOST_IN_SHARED_MEMORY: u32 = 16;
 
     /// Bytes up to which an all_reduce in shared memory takes one shot.
-    pub const MOST_IN_ONE_SHOT: u64 = 8 << 10;
+    pub(crate) const MOST_IN_ONE_SHOT: u64 = 8 << 10;
 
     /// Bytes up to which the sender of a message in shared memory copies it, so that it need not wait
     /// until its receiver has read it; larger ones are read where they are. Measured as the above.

@@ -142,7 +142,7 @@ impl Layout {
     }
 
     /// The most elements of scratch that a rank has, with its share of what switches keep.
-    pub fn scratch_a_rank(&self) -> u64 {
+    pub(crate) fn scratch_a_rank(&self) -> u64 {
         match self.schedule.collective().is_barrier() {
             true => 0,
             false => self.scratch_elements(self.schedule.scratch_a_rank()),

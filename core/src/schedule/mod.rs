@@ -24,6 +24,7 @@ mod lanes;
 mod layout;
 mod nodes;
 mod proof;
+mod proved_table;
 mod table;
 mod tally;
 
@@ -33,7 +34,8 @@ pub use explained::{Explained, Formula, Holds};
 pub use families::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Holding, Loss, Proof, ProofError, Standing, prove, prove_chunk, prove_steps};
-pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
+pub use proved_table::ProvedTable;
+pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, Table, TableBuilder, TableError};
 pub use tally::{RankTally, RoundPlace, Rounds, Tally};
 
 use crate::collective::Collective;
@@ -70,10 +72,10 @@ enum Source {
 }
 
 /// The most channels that a schedule may have: NCCL's `MAXCHANNELS`.
-pub const MAX_CHANNELS: u32 = 64;
+pub(crate) const MAX_CHANNELS: u32 = 64;
 
 /// The most segments that may follow each other in a channel.
-pub const MAX_SEGMENTS: u32 = 1024;
+pub(crate) const MAX_SEGMENTS: u32 = 1024;
 
 impl Schedule {
     /// The schedule of `collective` by `algorithm` among `size` ranks of one node, with one
@@ -102,28 +104,6 @@ impl Schedule {
         }
         let call = Call { collective, size, ranks_per_node: size };
         Ok(Schedule { source: Source::Family { call, algorithm }, lanes: Lanes::ONE })
-    }
-
-    /// The schedule of `collective` that a file gave, among `size` ranks.
-    ///
-    /// # Errors
-    /// When it carries out another call, or among other ranks.
-    pub fn from_table(
-        table: &ProvedTable,
-        collective: Collective,
-        size: u32,
-    ) -> Result<Schedule, ScheduleError> {
-        let table = table.table();
-        if !table.carries_out(collective) || table.size() != size {
-            return Err(ScheduleError::OtherCall {
-                table: table.name().to_owned(),
-                claims: table.collective(),
-                table_size: table.size(),
-                collective,
-                size,
-            });
-        }
-        Ok(Schedule::unproved(table.clone(), collective))
     }
 
     /// What a table does, right or wrong, as `collective`.

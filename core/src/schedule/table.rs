@@ -3,13 +3,12 @@
 //! The shipped families are functions and never written out; this is for schedules that somebody
 //! else made. A table says nothing about being right: [`super::prove`] does.
 
-use super::{Action, Buffer, Loss, ProofError, Schedule, ScheduleError, Slice, Standing, prove};
+use super::{Action, Buffer, Slice};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The most ranks of a table.
@@ -217,60 +216,6 @@ fn chunks(
         Buffer::Scratch => return scratch,
     };
     parts.map_or(0, |chunks| u32::try_from(chunks).unwrap_or(u32::MAX))
-}
-
-/// A table that does what it claims: nothing else is ever run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Table", into = "Table")]
-pub struct ProvedTable(Arc<Table>);
-
-impl ProvedTable {
-    /// Proves a table.
-    ///
-    /// # Errors
-    /// [`ScheduleError::Refused`] with the first place where it goes wrong.
-    pub fn new(table: Table) -> Result<ProvedTable, ScheduleError> {
-        let table = Arc::new(table);
-        let claims = table.collective();
-        let schedule = Schedule::unproved(table.clone(), claims);
-        match prove(&schedule) {
-            Ok(_) => Ok(ProvedTable(table)),
-            Err(error) => {
-                let (table, error) = (table.name().to_owned(), Box::new(error));
-                Err(ScheduleError::Refused { table, claims, error })
-            }
-        }
-    }
-
-    /// What the ranks hold before `step` of a table, proved or not: what there is to see of one
-    /// that was refused.
-    pub fn standing(table: &Arc<Table>, step: u32) -> Standing {
-        Standing::before(&Schedule::unproved(table.clone(), table.collective()), step)
-    }
-
-    /// Where what a refused table's wrong result lacks was lost, if it was.
-    pub fn loss(table: &Arc<Table>, error: &ProofError) -> Option<Loss> {
-        Loss::of(&Schedule::unproved(table.clone(), table.collective()), error)
-    }
-
-    /// The table.
-    pub fn table(&self) -> &Arc<Table> {
-        &self.0
-    }
-}
-
-impl TryFrom<Table> for ProvedTable {
-    type Error = ScheduleError;
-
-    fn try_from(table: Table) -> Result<ProvedTable, ScheduleError> {
-        ProvedTable::new(table)
-    }
-}
-
-impl From<ProvedTable> for Table {
-    fn from(proved: ProvedTable) -> Table {
-        Arc::unwrap_or_clone(proved.0)
-    }
 }
 
 /// Collects a table's actions, in any order of ranks and steps.

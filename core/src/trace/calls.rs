@@ -192,7 +192,7 @@ pub struct Called {
 
 impl CallRecord {
     /// The call as an event tells it.
-    pub fn to_call(&self) -> Call {
+    pub(crate) fn to_call(&self) -> Call {
         let called = &self.call;
         Call {
             op: called.op.clone(),

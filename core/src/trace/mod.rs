@@ -22,7 +22,8 @@ pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, Ran
 pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use format::{TRACE_SCHEMA, TraceError};
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
-pub use signature::{CallSignature, Difference, calls_differ, numel};
+pub(crate) use signature::calls_differ;
+pub use signature::{CallSignature, Difference, numel};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};

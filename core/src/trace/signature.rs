@@ -101,7 +101,7 @@ pub fn numel(tensors: &[TensorShape]) -> u64 {
 
 /// Whether two calls under one number of a group cannot be the same collective, as far as both are
 /// known.
-pub fn calls_differ(a: &Call, b: &Call) -> bool {
+pub(crate) fn calls_differ(a: &Call, b: &Call) -> bool {
     let (a, b) = (Called::from(a), Called::from(b));
     CallSignature::of(&a).difference(&CallSignature::of(&b)).is_some()
 }

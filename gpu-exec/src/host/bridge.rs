@@ -10,7 +10,7 @@
 //! completes when it was received, as over shared memory. A receiving end thus always has room for
 //! what comes, and nobody waits for a socket that nobody reads.
 
-use super::control::frame;
+use super::control::{PeerAddress, TcpSetup, frame};
 use super::greeters::{Greeters, Stranger};
 use super::wiring::{ChannelKey, RankWiring, bell_offset};
 use crate::shm::{Channel, Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
@@ -33,26 +33,6 @@ const TAKEN: u8 = 1;
 
 /// How often it is looked whether somebody connects.
 const LOOK: Duration = Duration::from_millis(2);
-
-/// What a rank has to know to listen.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct TcpSetup {
-    /// What connections of the run know, and nobody else.
-    pub(crate) token: [u8; 32],
-    /// Whether all ranks are on this machine: they then reach each other under 127.0.0.1, however
-    /// rank 0 is called.
-    pub(crate) local: bool,
-    /// The largest message of each channel that the rank reads, in bytes.
-    pub(crate) landings: Vec<(ChannelKey, u64)>,
-}
-
-/// Where a rank's connections come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PeerAddress {
-    /// `None` for a rank on rank 0's machine, however that is reached.
-    pub(crate) ip: Option<IpAddr>,
-    pub(crate) port: u16,
-}
 
 /// The first words on a connection.
 #[derive(Debug, Serialize, Deserialize)]

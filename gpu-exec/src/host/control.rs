@@ -1,8 +1,7 @@
 //! What the coordinator and a rank say to each other: frames of a little-endian `u32` length and
 //! postcard, over the socket that is the rank's standard input.
 
-use super::bridge::{PeerAddress, TcpSetup};
-use super::wiring::RankWiring;
+use super::wiring::{ChannelKey, RankWiring};
 use crate::nccl::DeviceSetup;
 use crate::shm::Patience;
 use lockstep_core::plan::SignalKind;
@@ -17,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// No frame is longer; so neither is a plan that processes run.
@@ -264,6 +263,26 @@ pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
              same build"
         ))),
     }
+}
+
+/// What a rank has to know to listen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TcpSetup {
+    /// What connections of the run know, and nobody else.
+    pub(crate) token: [u8; 32],
+    /// Whether all ranks are on this machine: they then reach each other under 127.0.0.1, however
+    /// rank 0 is called.
+    pub(crate) local: bool,
+    /// The largest message of each channel that the rank reads, in bytes.
+    pub(crate) landings: Vec<(ChannelKey, u64)>,
+}
+
+/// Where a rank's connections come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerAddress {
+    /// `None` for a rank on rank 0's machine, however that is reached.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
 }
 
 #[cfg(test)]

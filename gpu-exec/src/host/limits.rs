@@ -1,12 +1,11 @@
 //! What this machine can carry.
 
-use super::Carrier;
 use super::arena::Arena;
+use super::carrier::Carrier;
 use super::control::{MAX_FRAME_BYTES, bytes_frame};
 use super::landings::Landings;
-use crate::MemoryGroup;
 use crate::nccl::Collectives;
-use crate::{RunError, RunOptions};
+use crate::{MemoryGroup, RunError, RunOptions};
 use lockstep_core::plan::{Action, Plan, Signal, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use std::sync::Arc;

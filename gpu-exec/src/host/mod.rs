@@ -8,11 +8,13 @@
 
 pub(crate) mod arena;
 mod bridge;
+pub(crate) mod carrier;
 pub(crate) mod control;
 mod coordinator;
 mod greeters;
 mod landings;
 pub mod launched;
+pub(crate) mod launcher;
 pub(crate) mod limits;
 mod process;
 pub(crate) mod rank;
@@ -20,31 +22,21 @@ mod sharing;
 mod standing;
 mod wiring;
 
-use crate::nccl::DeviceSetup;
-use crate::run::RunControl;
-use crate::shm::Patience;
-use crate::{Backend, RunError, RunHandle, RunOptions};
-use coordinator::Coordinator;
+use super::run::RunControl;
+use super::shm::Patience;
+use super::{Backend, RunError, RunHandle, RunOptions};
+use carrier::{Carrier, Checked};
+use coordinator::state::Coordinator;
 use launched::Meeting;
+use launcher::RankLauncher;
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::{Injected, Plan, Signal};
+use lockstep_core::plan::{Injected, Plan};
 use lockstep_core::trace::{Origin, TraceHeader};
 use lockstep_core::words::counted;
 use rustix::event::EventfdFlags;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 pub use rank::rank_main;
-
-/// What is executed for each rank: a program that calls [`rank_main`] when started so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankLauncher {
-    /// The program: usually `std::env::current_exe()`.
-    pub program: PathBuf,
-    /// Its arguments: for `lockstep`, the hidden subcommand.
-    pub args: Vec<OsString>,
-}
 
 /// Runs plans as processes on this machine.
 #[derive(Clone, Debug)]
@@ -57,55 +49,6 @@ impl HostBackend {
     pub fn new(launcher: RankLauncher) -> HostBackend {
         HostBackend { launcher }
     }
-}
-
-/// What carries a plan's calls.
-#[derive(Clone, Debug)]
-pub(crate) enum Carrier {
-    /// The ranks themselves, by the plan's schedules.
-    Host,
-    /// Devices.
-    Device(DeviceSetup),
-    /// MPI, which has started the ranks: all of them come to a meeting.
-    #[cfg(feature = "mpi")]
-    Mpi,
-}
-
-impl Carrier {
-    /// Which backend traces name.
-    fn backend(&self) -> BackendName {
-        match self {
-            Carrier::Host => BackendName::Host,
-            Carrier::Device(_) => BackendName::Nccl,
-            #[cfg(feature = "mpi")]
-            Carrier::Mpi => BackendName::Mpi,
-        }
-    }
-
-    /// For ranks on devices.
-    fn device(&self) -> Option<&DeviceSetup> {
-        match self {
-            Carrier::Device(device) => Some(device),
-            _ => None,
-        }
-    }
-
-    /// Whether ranks exchange their messages themselves.
-    fn is_host(&self) -> bool {
-        matches!(self, Carrier::Host)
-    }
-}
-
-/// A plan that was checked against this machine's limits.
-struct Checked {
-    plan: Plan,
-    options: RunOptions,
-    patience: Patience,
-    carrier: Carrier,
-    /// What processes are sent by the clock.
-    signals: Vec<Signal>,
-    /// The plan's binary form as all ranks are sent it.
-    plan_frame: Arc<[u8]>,
 }
 
 impl Backend for HostBackend {

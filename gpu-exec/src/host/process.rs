@@ -1,8 +1,8 @@
 //! A rank as the coordinator sees it: a process, a socket, what was said on it.
 
-use super::RankLauncher;
 use super::control::{self, Report};
 use super::launched::Guest;
+use super::launcher::RankLauncher;
 use crate::MemoryGroup;
 use lockstep_core::plan::Deadly;
 use lockstep_core::rank::GlobalRank;

@@ -9,8 +9,8 @@
 //! with all others, the next run finds a file that no coordinator holds a lock on, and removes it: a
 //! lock is seen from every container that sees the file, and a process's number is not.
 
-use super::RankLauncher;
 use super::control::{self, KEEPER};
+use super::launcher::RankLauncher;
 use crate::options::SharingStrategy;
 use crate::shm::Segment;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -8,7 +8,7 @@ use super::call::{Arrived, Buffer, Communicator, MpiError, Pending};
 use super::lower::{How, Lowered};
 use super::tensors::Tensors;
 use crate::host::rank::clerk::Clerk;
-use crate::host::rank::desk::{Message, Note};
+use crate::host::rank::note::{Message, Note};
 use crate::host::rank::works::Works;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Plan;

@@ -24,8 +24,9 @@ pub(crate) use options::{DeviceSetup, describe_devices};
 pub use probe::{LibraryProbe, NcclProbe, probe, refusal};
 pub(crate) use rank::run_rank;
 
-use crate::host::{self, Carrier, RankLauncher};
-use crate::{Backend, RunError, RunHandle, RunOptions};
+use super::host::carrier::Carrier;
+use super::host::launcher::RankLauncher;
+use super::{Backend, RunError, RunHandle, RunOptions, host};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
 

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
 
 /// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The answer to what cannot be done: a status and one sentence.
 
 use crate::runs::StartError;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 use axum::Json;
 use axum::extract::multipart::MultipartError;
 use axum::extract::rejection::BytesRejection;

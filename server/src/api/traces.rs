@@ -3,7 +3,7 @@
 use super::{ApiError, blocking, file, not_found, parse_id};
 use crate::admission::Held;
 use crate::recording::Recording;
-use crate::router::Service;
+use crate::service::Service;
 use crate::store::TraceRecord;
 use axum::Json;
 use axum::body::Bytes;

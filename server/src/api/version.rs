@@ -1,7 +1,7 @@
 //! `/api/version`.
 
 use crate::commands::version::Version;
-use crate::router::Service;
+use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 

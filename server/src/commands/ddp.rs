@@ -273,7 +273,7 @@ fn model(name: &str) -> Result<Model> {
     }
     if !path.exists() {
         if let Some(sizes) = name.strip_prefix("mlp:") {
-            mlp_sizes(sizes).map_err(anyhow::Error::msg)?;
+            mlp_sizes(sizes)?;
         }
         let known = known_models();
         let meant = match nearest(name, known.iter().copied(), 1).first() {

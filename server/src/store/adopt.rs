@@ -1,8 +1,10 @@
 //! Traces that lie in the data folder and are not in the list: they are taken into it again. A list that is
 //! damaged is put aside, and made anew from the files.
 
-use super::record::to_json;
-use super::{INCOMING, StoreError, TABLES, VERSION, at, now_ms, remove};
+use super::error::{StoreError, at};
+use super::files::{INCOMING, remove};
+use super::record::{now_ms, to_json};
+use super::tables::{TABLES, VERSION};
 use lockstep_core::trace::{Origin, Trace};
 use lockstep_diagnosis::diagnose_whole_trace;
 use rusqlite::{Connection, params};

@@ -7,16 +7,20 @@
 //! or in neither. A file that the list does not have is taken into it again (`adopt`), never removed.
 
 mod adopt;
+pub(crate) mod error;
+mod files;
 mod record;
+mod tables;
 
 pub(crate) use record::{RunEnd, RunRecord, RunState, TraceRecord};
 
 use adopt::Sides;
+use error::{StoreError, at};
+use files::{INCOMING, remove};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::Origin;
-use lockstep_core::trace::rank_of_file_name;
+use lockstep_core::trace::{Origin, rank_of_file_name};
 use lockstep_diagnosis::Report;
-use record::{SELECT_RUN, SELECT_TRACE, run_of, to_json, trace_of};
+use record::{SELECT_RUN, SELECT_TRACE, now_ms, run_of, to_json, trace_of};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,80 +28,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The tables' version; a store of another one is refused.
-const VERSION: i64 = 1;
-
-/// The tables, each with a folder of its name for their files.
-const TABLE_NAMES: [&str; 2] = ["runs", "traces"];
+use tables::TABLE_NAMES;
 
 /// When there are more runs, or traces, the oldest go.
 const MAX_KEPT: usize = 200;
-
-/// How the name of a file ends that is not in the list yet.
-const INCOMING: &str = ".incoming";
-
-const TABLES: &str = "
-    CREATE TABLE runs (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        backend TEXT NOT NULL,
-        world_size INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        created_ms INTEGER NOT NULL,
-        ended_ms INTEGER,
-        outcome TEXT,
-        report TEXT,
-        comparison TEXT
-    );
-    CREATE TABLE traces (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        origin TEXT NOT NULL,
-        world_size INTEGER NOT NULL,
-        created_ms INTEGER NOT NULL,
-        report TEXT NOT NULL
-    );
-";
-
-/// Why the store cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
-    /// Another service has it open.
-    #[error(
-        "another lockstep serve uses the data folder {0}; stop it, or pass --data-dir with \
-         another folder"
-    )]
-    InUse(PathBuf),
-    /// Made by another version of Lockstep.
-    #[error(
-        "the data folder {folder} is of version {found}, and this lockstep reads version \
-         {VERSION}; pass --data-dir with another folder"
-    )]
-    OtherVersion {
-        /// Where.
-        folder: PathBuf,
-        /// What its tables say.
-        found: i64,
-    },
-    /// The operating system refused something.
-    #[error("cannot {doing} {path}: {cause}")]
-    Files {
-        /// What was tried.
-        doing: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        cause: io::Error,
-    },
-    /// SQLite refused something.
-    #[error("the list of runs cannot be read or written: {0}")]
-    Sqlite(#[from] rusqlite::Error),
-    /// A row that this version did not write.
-    #[error("the list of runs is damaged: {0}")]
-    Damaged(#[from] serde_json::Error),
-}
 
 /// The list and the files beside it.
 #[derive(Debug)]
@@ -406,23 +340,6 @@ fn forget(list: &Connection, table: &str, only: &str) -> Result<Vec<u64>, StoreE
     ))?;
     let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;
     Ok(ids.map(|id| id.map(|id| id as u64)).collect::<Result<_, _>>()?)
-}
-
-fn remove(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at("remove", path)(error)),
-        _ => Ok(()),
-    }
-}
-
-fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    let path = path.to_path_buf();
-    move |cause| StoreError::Files { doing, path, cause }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Runs and traces as the list has them, and as the API sends them.
 
-use super::StoreError;
+use super::error::StoreError;
 use lockstep_core::trace::{Origin, Outcome};
 use lockstep_diagnosis::{Report, Verdict};
 use lockstep_sim::Comparison;
 use rusqlite::Row;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How far a run got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -195,4 +196,9 @@ fn from_json<T: DeserializeOwned>(
     let read = text.map(|text| serde_json::from_str(&text));
     *damaged |= matches!(read, Some(Err(_)));
     Ok(read.and_then(Result::ok))
+}
+
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }

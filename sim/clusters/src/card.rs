@@ -71,7 +71,7 @@ fn no_end() -> f64 {
 impl Rate {
     /// Time of `full_rate_us` microseconds of transfer at the full rate, with the ramp.
     #[must_use]
-    pub fn transfer_us(&self, full_rate_us: f64) -> f64 {
+    pub(crate) fn transfer_us(&self, full_rate_us: f64) -> f64 {
         let x = full_rate_us;
         let end = x / self.ramp_end_us;
         x + self.ramp * libm::sqrt(x) / (1.0 + end * end)
@@ -163,7 +163,7 @@ pub struct Card {
 impl Card {
     /// What a GPU can send into its node, GB/s, as NCCL counts it.
     #[must_use]
-    pub fn nccl_gpu_gbps(&self) -> f64 {
+    pub(crate) fn nccl_gpu_gbps(&self) -> f64 {
         f64::from(self.links) * self.nccl_link_gbps
     }
 

@@ -229,7 +229,7 @@ pub enum PlaceError {
 }
 
 /// The most measured points of a cluster: their fit takes the cube of them.
-pub const MOST_GIVEN: usize = 512;
+pub(crate) const MOST_GIVEN: usize = 512;
 
 /// Whether measured points are such as there can be; else what is wrong with them.
 fn check_given(cluster: &Cluster) -> Result<(), String> {

@@ -84,7 +84,7 @@ impl Cluster {
     /// How many neighbouring nodes of a job on so many nodes are one domain of NVLink: a rack's
     /// machines. Domains are the fewest that hold all, of equal size.
     #[must_use]
-    pub fn machines_of_domain(&self, nodes: u32) -> u32 {
+    pub(crate) fn machines_of_domain(&self, nodes: u32) -> u32 {
         let gpus = self.gpus_per_node.max(1);
         let most = self.domain_gpus.map_or(1, |of_domain| (of_domain / gpus).max(1));
         nodes.div_ceil(nodes.div_ceil(most).max(1)).max(1)

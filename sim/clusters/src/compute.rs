@@ -34,7 +34,7 @@ pub struct Compute {
 ///
 /// # Errors
 /// If the shipped table is wrong; a test reads it.
-pub fn compute_cards() -> Result<BTreeMap<String, Compute>, CatalogError> {
+pub(crate) fn compute_cards() -> Result<BTreeMap<String, Compute>, CatalogError> {
     toml::from_str(TABLE).map_err(|error| CatalogError::Parse {
         file: "compute.toml".to_owned(),
         why: error.to_string(),

@@ -38,7 +38,7 @@ pub use algorithm::{Algorithm, Protocol};
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::Cluster;
 pub use collective::{Collective, UnknownCollective};
-pub use compute::{Compute, compute_card, compute_cards};
+pub use compute::{Compute, compute_card};
 pub use fault::FabricFault;
 pub use given::Calibration;
 pub use job::{Job, JobError, Timing};

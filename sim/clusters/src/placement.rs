@@ -86,7 +86,7 @@ pub enum PlacementError {
 }
 
 /// The most nodes of a call.
-pub const MOST_NODES: u32 = 65_536;
+pub(crate) const MOST_NODES: u32 = 65_536;
 
 impl Placement {
     /// `per_node` ranks on each of `nodes` nodes of `cluster`.
@@ -133,7 +133,7 @@ impl Placement {
     ///
     /// # Errors
     /// If the group spans several domains and the cluster has no network, or has one member.
-    pub fn of_members(
+    pub(crate) fn of_members(
         cluster: &Cluster,
         card: &Card,
         network: Option<&Network>,
@@ -183,7 +183,7 @@ impl Placement {
 
     /// Levels of a binary tree over the domains, as NCCL counts them.
     #[must_use]
-    pub fn tree_levels(&self) -> f64 {
+    pub(crate) fn tree_levels(&self) -> f64 {
         f64::from(self.domains.max(1).ilog2())
     }
 }

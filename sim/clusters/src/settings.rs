@@ -164,7 +164,7 @@ impl Settings {
 
     /// `channels` within the bounds that were set.
     #[must_use]
-    pub fn bounded_channels(&self, channels: u32) -> u32 {
+    pub(crate) fn bounded_channels(&self, channels: u32) -> u32 {
         let most =
             self.max_channels.filter(|most| *most > 0).map_or(channels, |most| channels.min(most));
         most.max(self.min_channels.unwrap_or(1)).clamp(1, 64)

@@ -204,7 +204,7 @@ impl Table {
 
 impl Table {
     /// The card as this machine has it: PCIe of another generation, or a rate that the header states.
-    pub fn adjust(&self, card: &mut Card) {
+    pub(crate) fn adjust(&self, card: &mut Card) {
         if card.intra != Intra::Pcie {
             return;
         }

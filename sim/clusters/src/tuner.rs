@@ -168,7 +168,7 @@ fn speed_below(table: &[f64], limit: f64) -> f64 {
 
 /// Rings and trees of `placement`.
 #[must_use]
-pub fn ring_graph(placement: &Placement) -> Graph {
+pub(crate) fn ring_graph(placement: &Placement) -> Graph {
     let card = &placement.card;
     let total = if placement.per_domain == 1 { f64::INFINITY } else { card.nccl_gpu_gbps() };
     if placement.domains == 1 {
@@ -207,7 +207,7 @@ fn best_lanes(table: &[f64], total: f64) -> (f64, f64) {
 /// Trees of `placement`: the rings' channels, whose speed inside the node is then raised while it
 /// is below twice that between nodes and the links allow it (`src/graph/search.cc`, second pass).
 #[must_use]
-pub fn tree_graph(placement: &Placement) -> Graph {
+pub(crate) fn tree_graph(placement: &Placement) -> Graph {
     let mut graph = ring_graph(placement);
     if placement.domains == 1 || placement.per_domain == 1 {
         return graph;
@@ -243,7 +243,7 @@ fn whole(value: f64) -> u32 {
 
 /// In-switch reduction: a channel for each GPU of the domain, at most 32.
 #[must_use]
-pub fn switch_graph(placement: &Placement) -> Graph {
+pub(crate) fn switch_graph(placement: &Placement) -> Graph {
     let card = &placement.card;
     let channels = placement.per_domain.min(32);
     let share = card.nccl_gpu_gbps() / f64::from(channels.max(1));

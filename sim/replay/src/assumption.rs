@@ -67,7 +67,7 @@ pub enum Assumption {
 
 impl Assumption {
     /// True if it is about calls that the recording does not show: a replay with it is no evidence of health.
-    pub fn is_about_calls(&self) -> bool {
+    pub(crate) fn is_about_calls(&self) -> bool {
         match self {
             Assumption::UnknownCall { .. }
             | Assumption::Dropped { .. }

@@ -41,7 +41,7 @@ struct AnswerText {
 ///
 /// # Errors
 /// A text that is not in the format, with the line.
-pub fn read_lesson(file: &str, text: &str) -> Result<Lesson, LessonError> {
+pub(crate) fn read_lesson(file: &str, text: &str) -> Result<Lesson, LessonError> {
     let wrong = |line: usize, message: String| LessonError { file: file.to_owned(), line, message };
     let text = text.strip_prefix(FENCE).and_then(|text| text.split_once(&format!("\n{FENCE}\n")));
     let (head, body) = text.ok_or_else(|| {

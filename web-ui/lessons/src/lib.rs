@@ -15,6 +15,5 @@ mod markdown;
 mod shelf;
 mod types;
 
-pub use lesson::read_lesson;
-pub use shelf::{Shelf, read_glossary};
+pub use shelf::Shelf;
 pub use types::{Answer, Ask, Block, Fact, Inline, Lesson, LessonError, Show, Step, Title, Word};

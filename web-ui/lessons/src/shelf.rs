@@ -21,7 +21,7 @@ pub struct Shelf {
 ///
 /// # Errors
 /// A text that is not in the format, with the line.
-pub fn read_glossary(file: &str, text: &str) -> Result<Vec<Word>, LessonError> {
+pub(crate) fn read_glossary(file: &str, text: &str) -> Result<Vec<Word>, LessonError> {
     let mut found = words(file, text)?;
     found.sort_by_key(|word| word.word.to_lowercase());
     Ok(found)

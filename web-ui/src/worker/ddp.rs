@@ -49,7 +49,7 @@ pub(super) async fn read(files: Vec<JsValue>) -> Result<Model, String> {
 /// The model of that name.
 pub(super) fn known(name: &str) -> Result<Rc<Model>, String> {
     named(name).map(Rc::new).ok_or_else(|| match name.strip_prefix("mlp:") {
-        Some(sizes) => mlp_sizes(sizes).err().unwrap_or_default(),
+        Some(sizes) => mlp_sizes(sizes).err().map(|error| error.to_string()).unwrap_or_default(),
         None => format!("“{name}” is no model that ships"),
     })
 }

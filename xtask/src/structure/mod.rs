@@ -1,14 +1,16 @@
 //! `cargo xtask structure`: what holds between rooms, checked. Crates use only what lies below them
-//! ([`LAYERS`]), and the files of a crate import each other one way: a circle of files fails unless
-//! `circles.txt` tolerates it, and what it tolerates can only shrink.
+//! ([`LAYERS`]), the files of a crate import each other one way, what is public is used outside its crate,
+//! and tests lie in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can only shrink.
 
 mod arrows;
 mod modules;
+mod public;
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
 use arrows::{Arrows, arrows, circles};
-use modules::{Crate, public_names};
+use modules::Crate;
+use public::{unused, words_of_examples};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,9 +20,6 @@ pub(crate) struct Options {
     /// List every circle with its arrows, the names that draw each behind it
     #[arg(long)]
     circles: bool,
-    /// List public items whose names no other crate mentions
-    #[arg(long)]
-    unused_pub: bool,
     /// Count lines of product code and of tests, a crate a line
     #[arg(long)]
     lines: bool,
@@ -74,8 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lockstep-web-program", &["scenarios", "program"]),
 ];
 
-/// The files in the largest circle that a crate may have, a crate a line. Crates that are not named
-/// have none.
+/// The files that may be in circles, a crate a line; none in crates that are not named.
 const TOLERATED: &str = include_str!("circles.txt");
 
 /// Stages of a crate, in order: a file or a folder of its `src` each. What a stage holds uses only what
@@ -98,42 +96,42 @@ struct Member {
     uses: Vec<String>,
 }
 
-/// Checks the layers and the circles, and lists what is asked for.
+/// Checks layers, circles and public items, and lists what is asked for.
 ///
 /// # Errors
-/// When a crate uses one that it may not, or a circle is larger than tolerated.
+/// When a crate uses one that it may not, more files are in circles than tolerated, or a public item
+/// is used by nobody outside its crate.
 pub(crate) fn structure(options: &Options) -> Result<()> {
     let members = members()?;
     if options.lines {
         return lines(&members);
     }
-    if options.unused_pub {
-        return unused_pub(&members);
-    }
     let mut wrong = layers(&members);
+    wrong.extend(unused_public(&members)?);
+    wrong.extend(tests_among_product(&members)?);
     let tolerated = tolerated()?;
     for member in &members {
-        let mut largest = 0;
+        let mut in_circles = 0;
         for root in &member.roots {
             let whole = Crate::read(root)?;
             let arrows = arrows(&whole);
             wrong.extend(backwards(member, &whole, &arrows));
             let found = circles(whole.files.len(), &arrows);
-            largest = largest.max(found.first().map_or(0, Vec::len));
+            in_circles += found.iter().map(Vec::len).sum::<usize>();
             if options.circles {
                 found.iter().for_each(|circle| print(member, &whole, &arrows, circle));
             }
         }
         let most = tolerated.get(member.name.as_str()).copied().unwrap_or(0);
-        if largest > most {
+        if in_circles > most {
             wrong.push(format!(
-                "{largest} files of {} import each other in a circle, and {most} are tolerated: \
+                "{in_circles} files of {} import each other in circles, and {most} are tolerated: \
                  `cargo xtask structure --circles` lists them",
                 member.name
             ));
-        } else if largest < most {
+        } else if in_circles < most {
             eprintln!(
-                "{}: the largest circle has {largest} files; write that into circles.txt",
+                "{}: {in_circles} files are in circles; write that into circles.txt",
                 member.name
             );
         }
@@ -149,7 +147,7 @@ pub(crate) fn structure(options: &Options) -> Result<()> {
 /// # Errors
 /// As [`structure`].
 pub(crate) fn check() -> Result<()> {
-    structure(&Options { circles: false, unused_pub: false, lines: false })
+    structure(&Options { circles: false, lines: false })
 }
 
 /// What `circles.txt` tolerates.
@@ -208,6 +206,35 @@ fn layers(members: &[Member]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Files of tests that lie among product files and not in a folder `tests`, a sentence each.
+fn tests_among_product(members: &[Member]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    // The page's `explain` still has two such files.
+    for member in members.iter().filter(|member| member.name != "lockstep-web-ui") {
+        for file in own_files(member, members)? {
+            let relative = file.strip_prefix(&member.folder).unwrap_or(&file);
+            if is_test_among_product(relative) {
+                wrong.push(format!(
+                    "{}: {} is a file of tests among product files: move it into a folder `tests`",
+                    member.name,
+                    relative.display()
+                ));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether a file of a crate, from its folder, is named as one of tests and lies in no folder of them.
+fn is_test_among_product(file: &Path) -> bool {
+    let is_product =
+        file.starts_with("src") && !file.components().any(|it| it.as_os_str() == "tests");
+    let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    // NVIDIA's nccl-tests are product code's subject.
+    let is_tests = name.starts_with("tests") || name.ends_with("_tests") && name != "nccl_tests";
+    is_product && is_tests
 }
 
 /// Arrows from a stage to one behind it, a sentence each.
@@ -311,33 +338,94 @@ fn lines(members: &[Member]) -> Result<()> {
     Ok(())
 }
 
-fn unused_pub(members: &[Member]) -> Result<()> {
-    let mut words: Vec<(&str, BTreeSet<String>)> = Vec::new();
-    for member in members {
-        let mut own = BTreeSet::new();
-        for file in own_files(member, members)? {
-            let text = std::fs::read_to_string(&file)?;
-            let is_word = |c: char| c.is_alphanumeric() || c == '_';
-            own.extend(text.split(|c| !is_word(c)).map(str::to_owned));
+/// Public items of libraries that nobody outside their crate names, a sentence each.
+fn unused_public(members: &[Member]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let fuzzers = words_of_folder(&shell::root().join("fuzz"))?;
+    let words: Vec<Words> =
+        members.iter().map(|member| Words::of(member, members)).collect::<Result<_>>()?;
+    for (at, member) in members.iter().enumerate() {
+        // What only programs have is used by nobody else anyway, nor is what tests share.
+        if member.name == "lockstep-tests" {
+            continue;
         }
-        words.push((&member.name, own));
-    }
-    for member in members.iter().filter(|member| LAYERS.iter().any(|(it, _)| *it == member.name)) {
-        // What only programs have is used by nobody else anyway.
         let Some(root) = member.roots.iter().find(|root| root.ends_with("lib.rs")) else {
             continue;
         };
-        for (path, syntax) in &Crate::read(root)?.files {
-            for name in public_names(syntax) {
-                let used = |(other, words): &(&str, BTreeSet<String>)| {
-                    *other != member.name && words.contains(&name)
-                };
-                if !words.iter().any(used) {
-                    let path = path.strip_prefix(&member.folder).unwrap_or(path);
-                    println!("{}: {} in {}", member.name, name, path.display());
-                }
+        let mut outside = fuzzers.clone();
+        for (other, words) in words.iter().enumerate() {
+            outside.extend(words.outside.iter().cloned());
+            if other != at {
+                outside.extend(words.product.iter().cloned());
             }
         }
+        let (paths, files): (Vec<PathBuf>, Vec<syn::File>) =
+            Crate::read(root)?.files.into_iter().unzip();
+        for (file, name) in unused(&files, &outside) {
+            let path = paths.get(file).map(PathBuf::as_path).unwrap_or(Path::new(""));
+            wrong.push(format!(
+                "{}: `{name}` in {} is public, and nothing outside the crate names it",
+                member.name,
+                path.strip_prefix(&member.folder).unwrap_or(path).display(),
+            ));
+        }
     }
-    Ok(())
+    if !wrong.is_empty() {
+        wrong.push("Make such items `pub(crate)` or private, or delete them.".to_owned());
+    }
+    Ok(wrong)
+}
+
+/// The words of a crate's files.
+struct Words {
+    /// Of its product code.
+    product: BTreeSet<String>,
+    /// Of its integration tests and benches, and of the examples in its documents: they are crates
+    /// of their own.
+    outside: BTreeSet<String>,
+}
+
+impl Words {
+    fn of(member: &Member, members: &[Member]) -> Result<Words> {
+        let mut words = Words { product: BTreeSet::new(), outside: BTreeSet::new() };
+        for file in own_files(member, members)? {
+            let text = std::fs::read_to_string(&file)?;
+            let relative = file.strip_prefix(&member.folder).unwrap_or(&file);
+            let first = relative.components().next().map(|first| first.as_os_str().to_owned());
+            let is_outside = first.is_some_and(|first| first == "tests" || first == "benches");
+            words.outside.extend(words_of_examples(&text));
+            let of = if is_outside { &mut words.outside } else { &mut words.product };
+            of.extend(public::words(&text).map(str::to_owned));
+        }
+        Ok(words)
+    }
+}
+
+fn words_of_folder(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut files = Vec::new();
+    rust_files(folder, &mut files)?;
+    let mut words = BTreeSet::new();
+    for file in files {
+        words.extend(public::words(&std::fs::read_to_string(file)?).map(str::to_owned));
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_lie_in_folders_of_their_own() {
+        for (file, expected) in [
+            ("src/plan/tests.rs", true),
+            ("src/plan/lab_tests.rs", true),
+            ("src/plan/tests/mod.rs", false),
+            ("src/plan/check.rs", false),
+            ("src/nccl_tests.rs", false),
+            ("tests/suite/tests.rs", false),
+        ] {
+            assert_eq!(is_test_among_product(Path::new(file)), expected, "{file}");
+        }
+    }
 }

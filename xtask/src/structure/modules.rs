@@ -242,35 +242,6 @@ fn name_of(item: &Item) -> Option<String> {
     })
 }
 
-/// The public functions, types and constants of a file, with their lines.
-pub(super) fn public_names(file: &syn::File) -> Vec<String> {
-    let public = |visibility: &Visibility| matches!(visibility, Visibility::Public(_));
-    let mut names = Vec::new();
-    for item in &file.items {
-        let shown = match item {
-            Item::Const(it) => public(&it.vis),
-            Item::Enum(it) => public(&it.vis),
-            Item::Fn(it) => public(&it.vis),
-            Item::Struct(it) => public(&it.vis),
-            Item::Trait(it) => public(&it.vis),
-            Item::Type(it) => public(&it.vis),
-            _ => false,
-        };
-        names.extend(name_of(item).filter(|_| shown));
-        if let Item::Impl(block) = item {
-            for member in &block.items {
-                if let syn::ImplItem::Fn(function) = member
-                    && block.trait_.is_none()
-                    && public(&function.vis)
-                {
-                    names.push(function.sig.ident.to_string());
-                }
-            }
-        }
-    }
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

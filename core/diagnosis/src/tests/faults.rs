@@ -1,7 +1,7 @@
 //! Real gloo jobs (torch 2.9.1), each with a deliberate fault of another kind: what
 //! `tests/data/flight-recorder-faults/faults.py` did, and what can be known of it.
 
-use super::{cases, files, found, report};
+use super::{assert_text, cases, files, found, report};
 use crate::Kind;
 use proptest::prelude::*;
 
@@ -161,7 +161,7 @@ fn folder(case: &str) -> std::path::PathBuf {
 
 #[test]
 fn real_faults() {
-    let (mut texts, mut wrong) = (String::new(), Vec::new());
+    let mut wrong = Vec::new();
     for (case, truth) in FAULTS {
         let report = report(&files(&folder(case)));
         let truth: Vec<_> = truth.iter().map(|(kind, ranks)| (*kind, ranks.to_vec())).collect();
@@ -171,10 +171,9 @@ fn real_faults() {
         for finding in &report.findings {
             assert!(!finding.evidence.is_empty(), "{case}: nobody is blamed without evidence");
         }
-        texts += &format!("== {case}\n{}\n", report.to_text());
+        assert_text("faults", case, &report);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    insta::assert_snapshot!(texts);
 }
 
 /// A case, the rank whose dump is taken away, the findings that are left of it, and who is named to

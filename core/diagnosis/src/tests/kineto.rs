@@ -1,8 +1,14 @@
-use crate::{Kind, Verdict, diagnose_profiles};
-use lockstep_core::trace::TensorShape;
+use crate::facts::other_sources::OtherSources;
+use crate::{Kind, Report, Verdict, diagnose_other};
+use lockstep_core::trace::{CallLog, TensorShape};
+use lockstep_formats::job_calls::Shows;
 use lockstep_formats::kineto::{Calls, Profile, calls_of};
 use proptest::prelude::*;
 use std::path::Path;
+
+fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
+    diagnose_other(log, Shows::EndedCalls, notes, OtherSources::default())
+}
 
 /// The profiles of two of four ranks of a real gloo job with DDP.
 fn real() -> Vec<(String, Vec<u8>)> {

@@ -83,7 +83,6 @@ const TRUTHS: [(&str, Truth); 14] = [
 
 #[test]
 fn real_cases() {
-    let mut texts = String::new();
     let mut wrong = Vec::new();
     for (case, truth) in TRUTHS {
         let report = report(&files(&cases().join(case)));
@@ -91,10 +90,17 @@ fn real_cases() {
         if found(&report) != truth {
             wrong.push(format!("{case}: {:?}", found(&report)));
         }
-        texts += &format!("== {case}\n{}\n", report.to_text());
+        assert_text("cases", case, &report);
     }
-    assert!(wrong.is_empty(), "{}\n{texts}", wrong.join("\n"));
-    insta::assert_snapshot!(texts);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Holds a case's report against the snapshot of its name.
+fn assert_text(folder: &str, case: &str, report: &Report) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(format!("snapshots/{folder}"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.bind(|| insta::assert_snapshot!(case, report.to_text()));
 }
 
 /// JSON has no stacks: the same ranks are to blame.

@@ -208,7 +208,12 @@ fn a_log_that_begins_late_is_counted_by_op_count() {
 fn what_is_behind_is_likely_only() {
     let files = job(|rank| STEP.repeat(if rank == 1 { 2 } else { 3 }));
     let calls = calls(&files);
-    let report = crate::diagnose_nccl(&calls.log, calls.notes);
+    let report = crate::diagnose_other(
+        &calls.log,
+        lockstep_formats::job_calls::Shows::CallOrder,
+        calls.notes,
+        Default::default(),
+    );
     assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![1])]);
     assert_eq!(report.findings[0].certainty, Certainty::Likely);
     assert!(report.notes.iter().any(|note| note.contains("no clock")), "{:?}", report.notes);

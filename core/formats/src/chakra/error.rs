@@ -4,7 +4,7 @@ use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 
 /// A file that is no execution trace which can be used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChakraError {
+pub(crate) enum ChakraError {
     /// It is larger than [`MAX_ET_BYTES`].
     #[error(
         "{file} has {bytes} bytes; an execution trace is read up to {MAX_ET_BYTES}. Record fewer steps"

@@ -16,12 +16,12 @@ mod reader;
 mod schema;
 mod write;
 
-pub use error::ChakraError;
-pub use reader::{ChakraReader, looks_like_et};
+pub(crate) use reader::ChakraReader;
+pub use reader::looks_like_et;
 pub use write::{ChakraWriter, is_written_by_lockstep};
 
 /// A larger file is refused.
-pub const MAX_ET_BYTES: usize = 1 << 30;
+pub(crate) const MAX_ET_BYTES: usize = 1 << 30;
 
 /// A larger message is no node.
 const MAX_NODE_BYTES: usize = 1 << 20;

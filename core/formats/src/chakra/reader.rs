@@ -12,7 +12,7 @@ use lockstep_core::words::counted;
 
 /// Reads execution traces of Chakra and of PyTorch.
 #[derive(Debug)]
-pub struct ChakraReader;
+pub(crate) struct ChakraReader;
 
 const NAME: &str = "chakra";
 

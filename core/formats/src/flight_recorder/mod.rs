@@ -36,7 +36,7 @@ pub use files::{Recording, read_files, recording_of};
 pub use merge::{merge, trace_of};
 pub use names::needs_all;
 pub(crate) use names::{public_name, rank_list};
-pub use reader::FlightRecorderReader;
+pub(crate) use reader::FlightRecorderReader;
 
 pub use write::{dumps_of, is_written_by_lockstep};
 

@@ -8,7 +8,7 @@ use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
 
 /// Reads Flight Recorder dumps.
 #[derive(Debug)]
-pub struct FlightRecorderReader;
+pub(crate) struct FlightRecorderReader;
 
 const NAME: &str = "flight_recorder";
 

@@ -17,7 +17,7 @@ pub use plan::{Goal, read};
 pub use write::{GoalWriter, write};
 
 /// Longer files are refused.
-pub const MAX_GOAL_BYTES: usize = 256 << 20;
+pub(crate) const MAX_GOAL_BYTES: usize = 256 << 20;
 
 /// True for bytes that begin like a GOAL text: `num_ranks` or `rank 0 {`, after comments. Logs begin with
 /// `rank 0:` as well.

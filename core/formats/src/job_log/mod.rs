@@ -27,7 +27,7 @@ pub(crate) mod writer;
 pub use error_lines::ErrorLine;
 pub use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
-pub use reader::JobLogReader;
+pub(crate) use reader::JobLogReader;
 pub use statement::{By, Said, Statement, Unmatched};
 pub use watchdog::is_world;
 
@@ -96,7 +96,7 @@ pub fn read(text: &[u8]) -> JobLog {
 }
 
 /// What the log of each job in a text says; mostly there is one.
-pub fn read_jobs(text: &[u8]) -> Vec<JobLog> {
+pub(crate) fn read_jobs(text: &[u8]) -> Vec<JobLog> {
     let jobs = writer::jobs(text);
     match jobs.len() {
         0 | 1 => vec![read(text)],

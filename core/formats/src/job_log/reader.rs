@@ -8,7 +8,7 @@ use crate::text::{begins_as_json, is_text};
 
 /// Reads the messages in a job's log.
 #[derive(Debug)]
-pub struct JobLogReader;
+pub(crate) struct JobLogReader;
 
 impl Reader for JobLogReader {
     fn name(&self) -> &'static str {

@@ -16,7 +16,7 @@ mod tests;
 
 pub use crate::rank_calls::Calls;
 pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
-pub use reader::KinetoReader;
+pub(crate) use reader::KinetoReader;
 pub use write::{BEGINNING, KinetoWriter};
 
 use crate::rank_calls::{Group, RankCalls, Words, join};
@@ -26,7 +26,7 @@ use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::trace::rank_of_file_name;
 
 /// A larger file is refused.
-pub const MAX_PROFILE_BYTES: usize = 2 << 30;
+pub(crate) const MAX_PROFILE_BYTES: usize = 2 << 30;
 
 /// Why a file is no profile that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use lockstep_core::words::counted;
 
 /// Reads traces of PyTorch's profiler.
 #[derive(Debug)]
-pub struct KinetoReader;
+pub(crate) struct KinetoReader;
 
 const NAME: &str = "kineto";
 

@@ -11,7 +11,7 @@ mod line;
 mod reader;
 
 pub use job::{Calls, calls_of};
-pub use reader::NcclLogReader;
+pub(crate) use reader::NcclLogReader;
 
 use line::{Call, Init, Line};
 use lockstep_core::rank::GlobalRank;

@@ -8,7 +8,7 @@ use lockstep_core::words::counted;
 
 /// Reads NCCL's lines in a text.
 #[derive(Debug)]
-pub struct NcclLogReader;
+pub(crate) struct NcclLogReader;
 
 const NAME: &str = "nccl_log";
 

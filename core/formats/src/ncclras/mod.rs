@@ -9,7 +9,7 @@
 
 mod reader;
 
-pub use reader::NcclRasReader;
+pub(crate) use reader::NcclRasReader;
 
 use crate::job_log::{JobLog, Said, Statement};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};

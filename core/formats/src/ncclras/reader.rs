@@ -6,7 +6,7 @@ use crate::reader::{Contribution, File, Reader};
 
 /// Reads what `ncclras` prints.
 #[derive(Debug)]
-pub struct NcclRasReader;
+pub(crate) struct NcclRasReader;
 
 impl Reader for NcclRasReader {
     fn name(&self) -> &'static str {

@@ -11,7 +11,8 @@ mod py_spy;
 mod reader;
 mod scan;
 
-pub use reader::{StacksReader, read};
+pub(crate) use reader::StacksReader;
+pub use reader::read;
 
 use crate::frames::Libraries;
 use lockstep_core::rank::GlobalRank;

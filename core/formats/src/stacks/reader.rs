@@ -6,7 +6,7 @@ use crate::reader::{Contribution, File, Reader};
 
 /// Reads py-spy's dumps and faulthandler's tracebacks, also in the middle of a log.
 #[derive(Debug)]
-pub struct StacksReader;
+pub(crate) struct StacksReader;
 
 impl Reader for StacksReader {
     fn name(&self) -> &'static str {

@@ -6,7 +6,7 @@
 
 mod reader;
 
-pub use reader::TorchFrTraceReader;
+pub(crate) use reader::TorchFrTraceReader;
 
 use crate::job_log::{JobLog, Said, Statement};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};

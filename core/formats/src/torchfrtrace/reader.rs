@@ -6,7 +6,7 @@ use crate::reader::{Contribution, File, Reader};
 
 /// Reads what `torchfrtrace` prints.
 #[derive(Debug)]
-pub struct TorchFrTraceReader;
+pub(crate) struct TorchFrTraceReader;
 
 impl Reader for TorchFrTraceReader {
     fn name(&self) -> &'static str {

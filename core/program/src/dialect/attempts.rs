@@ -6,10 +6,10 @@
 //! becomes `if _catches(_try_0, lambda: (ValueError)):`, and what no handler takes is raised again behind.
 //! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
 
-use super::Rewritten;
 use super::attempt_parts::{colon, is_one};
 use super::attempt_steps::steps;
-use super::inline::{body, simple};
+use super::inline::{AGAIN, body, simple};
+use super::rewritten::Rewritten;
 use super::scan::{self, Logical};
 use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
@@ -20,8 +20,6 @@ const MAX_LINES: usize = 100_000;
 /// Bytes of what is written at most, and blocks in each other.
 const MAX_BYTES: usize = 16 << 20;
 const MAX_DEPTH: usize = 100;
-/// What a bare `raise` is until it is known what it raises.
-pub(super) const AGAIN: &str = "_raise_again()";
 
 /// Rewrites every `try` of a program in Starlark's words.
 ///

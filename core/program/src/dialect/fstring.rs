@@ -1,7 +1,7 @@
 //! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", ((rank),), ": ", (loss, ".3f"))`:
 //! what a value is cannot be mistaken for its format.
 
-use super::objects::Asks;
+use super::asks::Asks;
 use super::scan::Logical;
 use lockstep_scenarios::program::ProgramError;
 

@@ -14,7 +14,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
             let bare = mask[start + word.len()..end].trim().is_empty();
             for of in [&mut *text, &mut *mask] {
                 if bare {
-                    of.replace_range(start.., super::attempts::AGAIN);
+                    of.replace_range(start.., super::inline::AGAIN);
                     continue;
                 }
                 of.replace_range(end.., ")");
@@ -135,3 +135,6 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
         of.replace_range(start..last, &format!("{first} "));
     }
 }
+
+/// What a bare `raise` is until it is known what it raises.
+pub(super) const AGAIN: &str = "_raise_again()";

@@ -5,6 +5,7 @@
 
 mod annotations;
 mod arguments;
+mod asks;
 mod assigned;
 mod attempt_parts;
 mod attempt_steps;
@@ -38,10 +39,14 @@ mod own_operators;
 mod properties;
 mod reflected;
 mod refused;
+pub(crate) mod rewritten;
 mod scan;
 mod semicolons;
 mod starred;
 mod subscript;
+
+use rewritten::Rewritten;
+
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -58,17 +63,6 @@ use lockstep_scenarios::program::ProgramError;
 use scan::Logical;
 use waits::only_waits;
 use words::first_word;
-
-/// A program in Starlark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rewritten {
-    /// The text.
-    pub(super) text: String,
-    /// Per line, the line of the original that it came from, counted from 0.
-    pub(super) origin: Vec<u32>,
-    /// The original, line by line.
-    pub(super) original: Vec<String>,
-}
 
 /// A block whose end needs a statement.
 struct Open {
@@ -123,7 +117,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
     let text = classes::rewrite(&text);
     let text = &*truth::rewrite(&text);
     let mut statements = scan::scan(text)?;
-    let asks = objects::Asks::of(text, sums);
+    let asks = asks::Asks::of(text, sums);
     statements.iter_mut().for_each(|own| own.asks = asks);
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -193,30 +187,6 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
 }
 
 impl Rewritten {
-    /// Where in its line of the original that stands which stands there in a line of the text: both
-    /// lines and columns are counted from 0, the columns in characters.
-    pub(super) fn column(&self, line: usize, column: usize) -> usize {
-        let rewritten = self.text.lines().nth(line);
-        let original = self.origin.get(line).and_then(|line| self.original.get(*line as usize));
-        match (rewritten, original) {
-            (Some(rewritten), Some(original)) => column::of(rewritten, column, original),
-            _ => column,
-        }
-    }
-
-    fn line(&mut self, text: &str, from: usize) {
-        self.text.push_str(text);
-        self.text.push('\n');
-        self.origin.push(from as u32);
-    }
-
-    /// Several lines, which come from lines of the original one after the other.
-    fn lines(&mut self, text: &str, statement: &Logical) {
-        for (offset, line) in text.split('\n').enumerate() {
-            self.line(line, (statement.first + offset).min(statement.last));
-        }
-    }
-
     /// What a block ends with, behind the line `last`.
     fn ends(&mut self, open: &Open, last: usize) {
         match open.kind {
@@ -323,7 +293,7 @@ fn write(
             let from = indent + word.len();
             let to = inline::raised(&mask, from);
             let called = match text[from..to].trim() {
-                "" => attempts::AGAIN.to_owned(),
+                "" => inline::AGAIN.to_owned(),
                 what => format!("_{word}({what})"),
             };
             out.lines(&format!("{:indent$}{called}", ""), statement);
@@ -442,7 +412,7 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
 }
 
 /// An expression inside of a text, in Starlark's words; as it is where it cannot be read.
-fn expression(text: &str, asks: objects::Asks) -> String {
+fn expression(text: &str, asks: asks::Asks) -> String {
     let rewritten = match scan::scan(text).as_deref() {
         Ok([one]) => expressions(&Logical { asks, ..one.clone() }).ok(),
         _ => None,

@@ -2,22 +2,10 @@
 //! of dicts that make what they have not (`defaultdict`), and `for x in y` of one with `__iter__` or
 //! `__next__`. Programs that have such are written with calls in these places.
 
+use super::asks::Asks;
 use super::inline::{body, equals, simple};
 use super::operand::{before, closing, opening};
 use super::own_operators;
-
-/// What a program has of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asks {
-    /// Whether something in it is asked for its items.
-    items: bool,
-    /// Whether something in it is gone through piece by piece.
-    pieces: bool,
-    /// Whether its classes say what sums are.
-    sums: bool,
-    /// Whether they say which of two is less.
-    orders: bool,
-}
 
 /// By what a program shows that it has them.
 const ITEMS: [&str; 6] = [
@@ -261,7 +249,7 @@ fn augmented(text: &mut String, mask: &mut String, (start, end): (usize, usize))
 #[cfg(test)]
 mod tests {
     use super::super::scan;
-    use super::Asks;
+    use crate::dialect::asks::Asks;
 
     fn written(text: &str, asks: Asks) -> String {
         let own = scan::scan(text).unwrap().remove(0);

@@ -1,6 +1,6 @@
 //! Where a Python text has code, strings and comments, and which of its lines begin a statement.
 
-use super::objects::Asks;
+use super::asks::Asks;
 use lockstep_scenarios::program::ProgramError;
 
 /// Brackets that may be open at once. A parser and a compiler recurse into them.

@@ -3,8 +3,9 @@
 //! is), so that an own `__next__` is called where Python calls it.
 
 use super::objects::iterable;
+use super::rewritten::Rewritten;
 use super::scan::Logical;
-use super::{Ahead, Block, Open, POLLS, Rewritten, block_head, expressions, write};
+use super::{Ahead, Block, Open, POLLS, block_head, expressions, write};
 use lockstep_scenarios::program::ProgramError;
 
 /// As many turns as a loop may have.

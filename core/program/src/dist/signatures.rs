@@ -3,8 +3,8 @@
 //! The interpreter refuses such a call in words of its own; the rank raises Python's `TypeError` only
 //! where PyTorch 2.7.1's signature does not take it either, as `inspect.signature` tells it.
 
-use super::super::dialect::Rewritten;
 use crate::classes::missing_attribute;
+use crate::dialect::rewritten::Rewritten;
 use crate::python;
 
 /// A function, what it must be given, and what it may.

@@ -1,8 +1,9 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
-use crate::dialect::{self, Rewritten};
-use crate::execute::known_by_all::{Known, Shown};
-use crate::execute::undecided::{self, Decided, Unknown, UnknownValue};
+use super::known_by_all::{Known, Shown};
+use super::undecided::{self, Decided, Unknown, UnknownValue};
+use crate::dialect;
+use crate::dialect::rewritten::Rewritten;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::TensorId;
 use lockstep_scenarios::program::ProgramError;

@@ -1,19 +1,16 @@
 //! Executing a program, once for each of its ranks.
 
+use super::known_by_all::{Known, MAX_TIMES, Shown};
+use super::leftovers::Leftovers;
+use super::missing_imports::AbsentValue;
+use super::process::{self, Failure, Process, Run};
+use super::{job, launched_processes};
 use crate::classes::objects;
-use crate::dialect;
-use crate::dist;
 use crate::dist::received_objects::Board;
-use crate::execute::job;
-use crate::execute::known_by_all::{Known, MAX_TIMES, Shown};
-use crate::execute::launched_processes;
-use crate::execute::leftovers::Leftovers;
-use crate::execute::missing_imports::AbsentValue;
-use crate::execute::process::{self, Failure, Process, Run};
 use crate::nn::ddp_passes;
-use crate::python;
 use crate::stores::{Agreed, Log, Look, Rounds};
 use crate::torch::construction;
+use crate::{dialect, dist, python};
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::{Compiled, Limits, Options, Printed, ProgramError};
 use lockstep_torch::c10d::{Job, Machine};
@@ -407,7 +404,7 @@ fn globals() -> Globals {
 /// A program ready to be executed.
 struct Script<'a> {
     path: &'a str,
-    rewritten: &'a Arc<dialect::Rewritten>,
+    rewritten: &'a Arc<dialect::rewritten::Rewritten>,
     globals: &'a Globals,
     limits: Limits,
     /// Names that nothing in the program gives a value to, with what the interpreter says of each.

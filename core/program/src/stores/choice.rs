@@ -3,10 +3,10 @@
 //! programs say, then by their number; and it is told. So is what a key holds where those times lie
 //! apart.
 
+use super::found::Found;
 use super::log::{At, Log, Op, What};
 use super::order::{Order, within};
 use super::seen::Changes;
-use super::settle::Found;
 use super::times::Times;
 use lockstep_torch::c10d::Clock;
 use std::collections::BTreeMap;

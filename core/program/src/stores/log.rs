@@ -1,12 +1,9 @@
 //! What one rank does with stores that others reach too, in order.
 
-use super::choice::Chosen;
-use super::times::Times;
 use lockstep_core::plan::remark::Lost;
 use lockstep_core::rank::GlobalRank;
 use lockstep_torch::c10d::store::StoreKind;
 use lockstep_torch::c10d::{Clock, DistError};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -151,92 +148,6 @@ impl Log {
 
 /// An operation of the job: a rank, and which of its operations.
 pub(super) type At = (usize, usize);
-
-/// What stores have answered, and who waits for whom by it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreed {
-    /// What was found out; `None` while nothing was asked.
-    pub(super) answers: BTreeMap<At, Given>,
-    /// By what each rank does, whom that lets go on, and by which tag it is told.
-    pub(super) signals: BTreeMap<At, Vec<Signal>>,
-    /// By what each rank waits in, for whom.
-    pub(super) waits: BTreeMap<At, Vec<Signal>>,
-    /// Which operations wait for which.
-    pub(super) edges: BTreeMap<At, Vec<At>>,
-    /// What is known of each key.
-    pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
-    /// Which order was taken where more than one can happen.
-    pub(super) chosen: Chosen,
-    /// Whether all ranks have been looked at once.
-    pub(super) looked: bool,
-}
-
-impl Agreed {
-    /// What was assumed of who is first, by line.
-    pub(crate) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
-        self.chosen.told(logs, &self.edges)
-    }
-}
-
-/// An answer that was found out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Given {
-    pub(super) answer: Answer,
-    /// What the operation turned out to be, if it asks in a loop.
-    pub(super) instead: Option<What>,
-}
-
-/// A message from a rank that changed a key to one that waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signal {
-    pub(super) peer: GlobalRank,
-    pub(super) tag: u32,
-    pub(super) bytes: usize,
-}
-
-/// Who changes a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Touched {
-    /// One rank, as often as it likes.
-    By(usize),
-    /// One rank, which sets it once: the operation, after how many barriers, the value, and when.
-    SetOnce(At, u32, Vec<u8>, Option<Clock>),
-    /// Several ranks.
-    Shared,
-}
-
-impl Touched {
-    /// Whether no other rank changes the key.
-    pub(super) fn only_by(touched: Option<&Touched>, rank: usize) -> bool {
-        match touched {
-            None => true,
-            Some(Touched::By(by) | Touched::SetOnce((by, _), ..)) => *by == rank,
-            Some(Touched::Shared) => false,
-        }
-    }
-}
-
-/// Who changes each key.
-pub(super) fn touched(logs: &[Log], times: &Times) -> BTreeMap<(Arc<Place>, String), Touched> {
-    let mut table: BTreeMap<(Arc<Place>, String), Touched> = BTreeMap::new();
-    for (rank, log) in logs.iter().enumerate() {
-        for (at, op) in log.ops.iter().enumerate().filter(|(_, op)| op.what.changes()) {
-            for key in &op.keys {
-                let known = table.get(&(op.store.clone(), key.clone()));
-                let now = match (known, &op.what) {
-                    (None, What::Set(value)) => {
-                        let done = times.done((rank, at));
-                        Touched::SetOnce((rank, at), op.barriers, value.clone(), done)
-                    }
-                    (known, _) if Touched::only_by(known, rank) => Touched::By(rank),
-                    _ => Touched::Shared,
-                };
-                table.insert((op.store.clone(), key.clone()), now);
-            }
-        }
-    }
-    table
-}
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,10 +14,12 @@
 //! there, is the wait that it stands for. A key that nobody sets, or that comes too late by the times
 //! of the program ([`times`]), is waited for as long as the store says, and then raises.
 
+mod agreed;
 mod answer;
 mod bytes;
 mod choice;
 mod constructors;
+mod found;
 mod gone;
 mod late;
 mod log;
@@ -28,14 +30,17 @@ mod seen;
 mod settle;
 mod side;
 mod signatures;
+
 #[cfg(test)]
 mod tests;
 mod times;
+mod touched;
 mod value;
 
+pub(super) use agreed::Agreed;
 pub(super) use bytes::{BytesValue, bytes_of};
 pub(super) use constructors::{functions, given, of_c10d};
-pub(super) use log::{Agreed, Log};
+pub(super) use log::Log;
 pub(super) use rounds::{Look, Rounds};
 pub(super) use side::Side;
 pub(super) use value::{StoreValue, python};

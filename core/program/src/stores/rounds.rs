@@ -1,11 +1,14 @@
 //! Executing the ranks again and again until every one has its answers: a rank that asks for what
 //! another one sets goes on when that one has come so far.
 
+use super::agreed::{Agreed, Given, Signal};
 use super::choice::{Chosen, choose, keep};
-use super::log::{Agreed, Answer, At, Given, Log, Missing, Op, Place, Signal, What, touched};
+use super::found::Found;
+use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::seen::Unordered;
-use super::settle::{Found, settle};
+use super::settle::settle;
 use super::times::Times;
+use super::touched::touched;
 use lockstep_core::plan::remark::Lost;
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::ProgramError;

@@ -2,12 +2,14 @@
 //! first, and whom its rank waits for.
 
 use super::answer::{asked, change};
+use super::found::Found;
 use super::gone::gone;
-use super::log::{Answer, At, Log, Missing, Op, Place, Touched, What, touched};
+use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::meeting::meetings;
 use super::order::Order;
 use super::seen::{Changes, Seen, There, Unordered};
 use super::times::{Times, in_time};
+use super::touched::{Touched, touched};
 use lockstep_core::plan::remark::{Lost, LostWait};
 use lockstep_core::rank::GlobalRank;
 use lockstep_torch::c10d::Clock;
@@ -19,19 +21,6 @@ const BUDGET: u64 = 200_000_000;
 
 /// The key by which a `TCPStore` counts its clients.
 pub(super) const CLIENTS: &str = "init/";
-
-/// What an operation comes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It answers, once these are done.
-    Ready { answer: Answer, waits: Vec<At> },
-    /// It waits for a key that nobody sets.
-    Blocked(String),
-    /// That depends on who is first.
-    Race(Unordered),
-    /// It asks in a loop for a counter that comes so far at most.
-    Never { reaches: i64 },
-}
 
 fn ready(answer: Answer) -> Found {
     Found::Ready { answer, waits: Vec::new() }

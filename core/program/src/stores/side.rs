@@ -1,10 +1,11 @@
 //! A process's side of the stores: its handles, what it does with them, and what it is told.
 
 use super::answer::{asked, change};
+use super::found::Found;
 use super::late::{Need, Needed, Stuck, Until};
 use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::meeting::KEYS;
-use super::settle::{Found, alone};
+use super::settle::alone;
 use crate::execute::process::{Process, Raised, refused};
 use lockstep_core::plan::remark::{Lost, LostWait};
 use lockstep_core::rank::GlobalRank;

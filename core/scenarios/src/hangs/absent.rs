@@ -1,6 +1,7 @@
 //! Ranks that do not come: stuck, dead, late. The collectives are right.
 
-use super::{Log, Scenario, at, program, repaired};
+use super::texts::{at, program, repaired};
+use crate::scenario::{Log, Scenario};
 
 pub(super) const STUCK_DATA_LOADER: Scenario = Scenario {
     id: "stuck-data-loader",

@@ -1,6 +1,7 @@
 //! Calls that not every rank makes: branches and loops around a collective.
 
-use super::{Log, Scenario, at, program, repaired};
+use super::texts::{at, program, repaired};
+use crate::scenario::{Log, Scenario};
 
 pub(super) const SKIPPED_ALL_REDUCE: Scenario = Scenario {
     id: "skipped-all-reduce",

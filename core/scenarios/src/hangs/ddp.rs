@@ -1,6 +1,7 @@
 //! What DistributedDataParallel calls by itself, and so is easily forgotten.
 
-use super::{Log, Scenario, at, program, repaired};
+use super::texts::{at, program, repaired};
+use crate::scenario::{Log, Scenario};
 
 pub(super) const UNEVEN_INPUTS: Scenario = Scenario {
     id: "ddp-uneven-inputs",

@@ -1,6 +1,7 @@
 //! Calls that every rank makes, each with something else: another collective, size, type, root.
 
-use super::{Log, Scenario, at, program, repaired};
+use super::texts::{at, program, repaired};
+use crate::scenario::{Log, Scenario};
 
 pub(super) const MISMATCHED_COLLECTIVES: Scenario = Scenario {
     id: "mismatched-collectives",

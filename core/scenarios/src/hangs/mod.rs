@@ -6,8 +6,9 @@ mod branches;
 mod ddp;
 mod mismatches;
 mod order;
+mod texts;
 
-use super::{Chapter, Log, Scenario};
+use super::scenario::Scenario;
 
 /// Every scenario, in the order of the gallery: what happens most comes first.
 pub(super) const ALL: &[Scenario] = &[
@@ -41,23 +42,3 @@ pub(super) const ALL: &[Scenario] = &[
     ddp::DIFFERENT_ORDER,
     ddp::NO_SYNC_OUT_OF_STEP,
 ];
-
-/// The program of a scenario, by the name of its file.
-macro_rules! program {
-    ($name:literal) => {
-        include_str!(concat!("../programs/", $name, ".py"))
-    };
-}
-use program;
-
-/// The repaired one.
-macro_rules! repaired {
-    ($name:literal) => {
-        include_str!(concat!("../programs/", $name, ".fixed.py"))
-    };
-}
-use repaired;
-
-const fn at(stop: &'static str, says: &'static str) -> Chapter {
-    Chapter { stop, says }
-}

@@ -1,6 +1,7 @@
 //! Calls in an order that no schedule can satisfy: across groups, and between two ranks.
 
-use super::{Log, Scenario, at, program, repaired};
+use super::texts::{at, program, repaired};
+use crate::scenario::{Log, Scenario};
 
 pub(super) const OPPOSITE_GROUP_ORDER: Scenario = Scenario {
     id: "opposite-group-order",

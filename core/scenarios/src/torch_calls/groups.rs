@@ -1,6 +1,7 @@
 //! Process groups, device meshes, and their end.
 
-use super::{ANY, TorchCall};
+use super::backends::ANY;
+use crate::torch_call::TorchCall;
 use lockstep_torch::c10d::{InGroup, NewGroup, Reduction};
 
 pub(super) const CALLS: [TorchCall; 6] = [

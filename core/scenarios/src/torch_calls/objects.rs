@@ -1,8 +1,8 @@
 //! Objects: pickled sizes first, then pickles.
 
-use super::super::torch_call::Script;
-use super::{ANY, Done, TorchCall};
-use lockstep_torch::c10d::{FromRank, Object, PyObject, RecvFrom, SendTo, ToRank};
+use super::backends::ANY;
+use crate::torch_call::{Script, TorchCall};
+use lockstep_torch::c10d::{DistError, FromRank, Object, PyObject, RecvFrom, SendTo, ToRank};
 
 pub(super) const CALLS: [TorchCall; 6] = [
     call!(
@@ -88,7 +88,7 @@ if peer < world_size:
         dist.recv_object_list(objects, src=peer)
 ";
 
-fn objects(s: &mut Script<'_, '_>) -> Done {
+fn objects(s: &mut Script<'_, '_>) -> Result<(), DistError> {
     let peer = s.rank() ^ 1;
     let objects = [of_rank(s), (&text("done")).into()];
     match (peer < s.options.world_size, s.rank() % 2) {

@@ -1,8 +1,8 @@
 //! Sends and receives: to one rank, from anyone, and several together.
 
-use super::super::torch_call::Script;
-use super::{ANY, Done, NO_NCCL, TorchCall};
-use lockstep_torch::c10d::{P2pKind, RecvFrom, SendTo};
+use super::backends::{ANY, NO_NCCL};
+use crate::torch_call::{Script, TorchCall};
+use lockstep_torch::c10d::{DistError, P2pKind, RecvFrom, SendTo};
 
 pub(super) const CALLS: [TorchCall; 6] = [
     call!("send", "A tensor to one rank; waits until it is received.", ANY, 2, PAIRS, pairs),
@@ -80,7 +80,7 @@ if peer < world_size:
         dist.recv(tensor, src=peer)
 ";
 
-fn pairs(s: &mut Script<'_, '_>) -> Done {
+fn pairs(s: &mut Script<'_, '_>) -> Result<(), DistError> {
     let tensor = s.filled("tensor", s.options.count);
     let peer = s.rank() ^ 1;
     match (peer < s.options.world_size, s.rank() % 2) {
@@ -104,7 +104,7 @@ if peer < world_size:
     recv.wait()
 ";
 
-fn exchange(s: &mut Script<'_, '_>) -> Done {
+fn exchange(s: &mut Script<'_, '_>) -> Result<(), DistError> {
     let (mine, theirs) = (s.filled("mine", s.options.count), s.empty("theirs", s.options.count));
     let peer = s.rank() ^ 1;
     if peer >= s.options.world_size {

@@ -1,6 +1,7 @@
 //! Several calls or several devices at once: the coalesced and the old multi-GPU forms.
 
-use super::{ANY, NO_GLOO, NO_NCCL, TorchCall};
+use super::backends::{ANY, NO_GLOO, NO_NCCL};
+use crate::torch_call::TorchCall;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{FromRank, InGroup, ToRank};
 

@@ -1,6 +1,7 @@
 //! Works: what asynchronous calls return.
 
-use super::{ANY, TorchCall};
+use super::backends::ANY;
+use crate::torch_call::TorchCall;
 use lockstep_core::plan::WorkQuery;
 use lockstep_torch::c10d::{Device, Reduction};
 

@@ -1,15 +1,11 @@
 //! Faults written into a plan's programs.
 
-use super::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind};
-use crate::plan::{Action, Call, Op, Plan, Program, Tensor, TensorData, TensorId};
+use super::{Fault, FaultError, FaultKind, MAX_FAULTS, Moment};
+use crate::plan::{Action, Call, Op, Plan, Program, SignalKind, Tensor, TensorData, TensorId};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
-pub(super) fn inject(
-    plan: &Plan,
-    faults: &[Fault],
-    signals_sent: bool,
-) -> Result<Injected, FaultError> {
+fn inject(plan: &Plan, faults: &[Fault], signals_sent: bool) -> Result<Injected, FaultError> {
     if faults.len() > MAX_FAULTS {
         return Err(FaultError::TooMany(faults.len()));
     }
@@ -95,7 +91,7 @@ fn place(places: &[(usize, usize)], call: u32) -> Option<(usize, usize)> {
 }
 
 /// Before which of a rank's operations faults put one of their own.
-pub(super) fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
+fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
     let mut inserted: BTreeMap<GlobalRank, Vec<u32>> = BTreeMap::new();
     for fault in faults {
         if let (Moment::Call(call), Some(program)) = (fault.when, plan.program(fault.rank))
@@ -196,4 +192,53 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
     }
     let line = ops.get(at).and_then(|op| op.at);
     ops.insert(at, Op { action, at: line, via: None });
+}
+
+/// What a process is to be sent by the clock, by whoever runs it: one that comes with an operation is
+/// an operation itself, [`Action::Signal`](super::Action::Signal).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// To which rank.
+    pub rank: GlobalRank,
+    /// So many milliseconds after the start.
+    pub after_ms: u64,
+    /// Which.
+    pub what: SignalKind,
+}
+
+/// A plan with its faults written into it, and the signals of the clock, which it cannot hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injected {
+    /// The plan as it is run.
+    pub plan: Plan,
+    /// What the executor sends.
+    pub signals: Vec<Signal>,
+}
+
+impl Plan {
+    /// The plan with faults, for an executor that can send signals.
+    ///
+    /// # Errors
+    /// When a fault names what the plan has not.
+    pub fn with_faults(&self, faults: &[Fault]) -> Result<Injected, FaultError> {
+        inject(self, faults, true)
+    }
+
+    /// The plan with faults, for the simulator.
+    ///
+    /// # Errors
+    /// When a fault names what the plan has not, or wall time.
+    pub fn with_simulated_faults(&self, faults: &[Fault]) -> Result<Plan, FaultError> {
+        inject(self, faults, false).map(|injected| injected.plan)
+    }
+
+    /// How many operations of a rank's program stand before a place in it once faults are written into
+    /// it, of the number that do without: some faults are operations of their own.
+    pub fn places_with_faults(&self, faults: &[Fault]) -> impl Fn(GlobalRank, u32) -> u32 + use<> {
+        let inserted = inserted(self, faults);
+        move |rank, before| {
+            let of_rank = inserted.get(&rank).map_or(&[][..], Vec::as_slice);
+            before.saturating_add(of_rank.iter().filter(|op| **op < before).count() as u32)
+        }
+    }
 }

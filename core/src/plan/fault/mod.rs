@@ -7,16 +7,13 @@
 //! what the others would see of it. Every fault leaves an operation in the program that says
 //! what it does: nobody can take what it leads to for something that came about by itself.
 
-mod deadly;
 mod inject;
 mod text;
 
-use super::{Plan, PlanError};
+use super::{PlanError, SignalKind};
 use crate::rank::GlobalRank;
 use crate::words::counted;
-pub use deadly::Deadly;
-use inject::{inject, inserted};
-use serde::{Deserialize, Serialize};
+pub use inject::{Injected, Signal};
 
 /// The most faults that one run takes.
 pub const MAX_FAULTS: usize = 64;
@@ -132,45 +129,6 @@ pub enum FaultError {
     Plan(#[from] PlanError),
 }
 
-/// What a process is to be sent by the clock, by whoever runs it: one that comes with an operation is
-/// an operation itself, [`Action::Signal`](super::Action::Signal).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// To which rank.
-    pub rank: GlobalRank,
-    /// So many milliseconds after the start.
-    pub after_ms: u64,
-    /// Which.
-    pub what: SignalKind,
-}
-
-/// Which signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SignalKind {
-    /// SIGKILL.
-    Kill,
-    /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
-    Stop {
-        /// For how long; for ever if absent.
-        #[serde(default)]
-        for_ms: Option<u64>,
-    },
-    /// One that ends the process as SIGKILL does. Behind the others, whose places in the binary form are older.
-    End(Deadly),
-}
-
-impl SignalKind {
-    /// The signal that ends the process, if it does.
-    pub fn deadly(self) -> Option<Deadly> {
-        match self {
-            SignalKind::Kill => Some(Deadly::Kill),
-            SignalKind::End(deadly) => Some(deadly),
-            SignalKind::Stop { .. } => None,
-        }
-    }
-}
-
 impl FaultKind {
     /// The signal that it is, if it is one.
     fn signal(self) -> Option<SignalKind> {
@@ -182,51 +140,13 @@ impl FaultKind {
     }
 }
 
-/// A plan with its faults written into it, and the signals of the clock, which it cannot hold.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Injected {
-    /// The plan as it is run.
-    pub plan: Plan,
-    /// What the executor sends.
-    pub signals: Vec<Signal>,
-}
-
-impl Plan {
-    /// The plan with faults, for an executor that can send signals.
-    ///
-    /// # Errors
-    /// When a fault names what the plan has not.
-    pub fn with_faults(&self, faults: &[Fault]) -> Result<Injected, FaultError> {
-        inject(self, faults, true)
-    }
-
-    /// The plan with faults, for the simulator.
-    ///
-    /// # Errors
-    /// When a fault names what the plan has not, or wall time.
-    pub fn with_simulated_faults(&self, faults: &[Fault]) -> Result<Plan, FaultError> {
-        inject(self, faults, false).map(|injected| injected.plan)
-    }
-
-    /// How many operations of a rank's program stand before a place in it once faults are written into
-    /// it, of the number that do without: some faults are operations of their own.
-    pub fn places_with_faults(&self, faults: &[Fault]) -> impl Fn(GlobalRank, u32) -> u32 + use<> {
-        let inserted = inserted(self, faults);
-        move |rank, before| {
-            let of_rank = inserted.get(&rank).map_or(&[][..], Vec::as_slice);
-            before.saturating_add(of_rank.iter().filter(|op| **op < before).count() as u32)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collective::Collective;
     use crate::dtype::Dtype;
     use crate::group::{BackendName, GroupId};
-    use crate::plan::{Action, Call};
-    use crate::plan::{Fill, PlanBuilder};
+    use crate::plan::{Action, Call, Fill, Plan, PlanBuilder};
     use crate::reduce::ReduceOp;
     use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The laws of one step on one participant: its slices are inside its buffers, and its actions do
 //! not touch each other's memory; a message has a receiver.
 
-use super::ProofError;
+use super::error::ProofError;
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
 

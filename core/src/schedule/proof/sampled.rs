@@ -1,8 +1,10 @@
 //! Proofs of parts of a world, for worlds whose every step is too much: exact about what they
 //! cover, and as cheap as what that depends on.
 
+use super::Actions;
+use super::error::ProofError;
 use super::laws::{check_hazards, check_peer, check_slices};
-use super::{Actions, Content, Promise, ProofError};
+use super::promise::{Content, Promise};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
 use std::collections::BTreeSet;

@@ -5,10 +5,12 @@
 //! received. A step in which each receive has its message and each message its receive cannot
 //! block, so a schedule that gets through here never waits for ever.
 
+use super::error::ProofError;
 use super::laws::{check_hazards, check_peer, check_slices};
+use super::promise::{Content, Promise};
 use super::sampled::last_written;
 use super::standing::{Holding, Loss, Standing};
-use super::{Actions, Content, Promise, Proof, ProofError};
+use super::{Actions, Proof};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
 
@@ -352,4 +354,21 @@ impl Standing {
         };
         World::new(schedule, &actions).stand(step)
     }
+}
+
+/// Executes the schedule symbolically for all of its participants.
+///
+/// # Errors
+/// The first step, participant and chunk at which the schedule breaks one of its laws, or the
+/// first rank and chunk that does not end as promised.
+pub fn prove(schedule: &Schedule) -> Result<Proof, ProofError> {
+    prove_actions(schedule, &|rank, step, actions| schedule.actions(rank, step, actions))
+}
+
+/// Proves that `actions` carries out what `schedule` promises, on its buffers and in its steps.
+pub(super) fn prove_actions(
+    schedule: &Schedule,
+    actions: &Actions<'_>,
+) -> Result<Proof, ProofError> {
+    World::new(schedule, actions).run()
 }

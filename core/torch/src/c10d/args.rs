@@ -3,7 +3,7 @@
 //! PyTorch checks types when it is called. [`Arg`] carries what was passed instead of the type that
 //! was asked for, so that a front end without static types gets PyTorch's refusals from here.
 
-use super::groups::Group;
+use super::process_group::Group;
 use super::tensor::Tensor;
 use lockstep_core::reduce::ReduceOp;
 

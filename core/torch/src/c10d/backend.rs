@@ -155,7 +155,7 @@ impl BackendConfig {
     ///
     /// # Errors
     /// `RuntimeError` when the group has none for it.
-    pub fn for_device(&self, device: Device) -> Result<BackendName, DistError> {
+    pub(crate) fn for_device(&self, device: Device) -> Result<BackendName, DistError> {
         let found = self.of_device.iter().find(|(one, _)| *one == device);
         found.map(|(_, name)| *name).ok_or_else(|| {
             runtime_error(format!("No backend type associated with device type {device}"))
@@ -164,7 +164,7 @@ impl BackendConfig {
     }
 
     /// The backend of calls without a tensor: NCCL if the group has it, else the first.
-    pub fn default_backend(&self) -> BackendName {
+    pub(crate) fn default_backend(&self) -> BackendName {
         let names = || self.of_device.iter().map(|(_, name)| *name);
         names()
             .find(|name| *name == BackendName::Nccl)
@@ -178,7 +178,7 @@ impl BackendConfig {
     }
 
     /// `_get_object_coll_device`: where the tensors of object calls are made.
-    pub fn object_device(&self) -> Device {
+    pub(crate) fn object_device(&self) -> Device {
         match &self.of_device[..] {
             [] => Device::Cpu,
             [(device, _)] => *device,

@@ -4,9 +4,9 @@ use super::args::InGroup;
 use super::backend::Device;
 use super::dist::{Called, Dist};
 use super::error::value_error;
-use super::groups::Group;
 use super::issue::{Issue, collective_call};
 use super::new_group::timeout;
+use super::process_group::Group;
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::Action;
 

@@ -6,19 +6,14 @@ use super::backend::Device;
 use super::checks::{list, reduce_op, same_dtype};
 use super::dist::{Called, Dist};
 use super::error::{DistError, ErrorKind, not_implemented, runtime_error, type_error, value_error};
-use super::groups::{Group, GroupHandle, REPR};
+use super::held_calls::{Coalescing, Held, HeldKind};
 use super::issue::{Issue, Use};
+use super::process_group::{Group, GroupHandle, REPR};
 use super::refusals::Asked;
 use super::tensor::{Tensor, sizes};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::reduce::ReduceOp;
-
-/// Calls that a coalescing manager has held back so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Coalescing {
-    held: Vec<Held>,
-}
 
 /// A coalescing manager that a rank is in.
 #[derive(Debug)]
@@ -26,23 +21,6 @@ pub struct Coalescer {
     pg: GroupHandle,
     /// With a device everything is made together: what was batched around it.
     batches: Option<Option<Issue>>,
-}
-
-/// A call held back by a coalescing manager. The first one's kind and operation are all of theirs.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) kind: HeldKind,
-    pub(super) op: ReduceOp,
-    pub(super) input: Tensor,
-    pub(super) output: Option<Tensor>,
-}
-
-/// Which call is held back.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum HeldKind {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
 }
 
 /// What the dispatcher says to an empty list: there is no tensor to dispatch on.

@@ -3,15 +3,14 @@
 use super::args::{FromRank, InGroup, Reduction, TensorArg, ToRank};
 use super::backend::Device;
 use super::checks::{reduce_op, same_dtype, single};
-use super::coalesced::{Held, HeldKind};
 use super::dist::{Called, Dist};
 use super::error::{DistError, ErrorKind, runtime_error, type_error, value_error};
-use super::groups::{Group, GroupHandle};
+use super::held_calls::{Held, HeldKind};
 use super::issue::{Issue, Use};
+use super::process_group::{Group, GroupHandle};
 use super::refusals::{Asked, splits};
 use super::tensor::{Layout, Tensor};
-use lockstep_core::collective::Collective;
-use lockstep_core::collective::Splits;
+use lockstep_core::collective::{Collective, Splits};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::rank::GroupRank;

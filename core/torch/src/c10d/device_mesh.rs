@@ -1,8 +1,8 @@
 //! A device mesh as one rank has it: where it is, its groups, and what is cut out of it.
 
 use super::error::{DistError, ErrorKind, runtime_error};
-use super::groups::Group;
 use super::mesh_grid::Grid;
+use super::process_group::Group;
 use super::python;
 
 /// A mesh of ranks as one rank sees it.
@@ -114,14 +114,7 @@ impl DeviceMesh {
 
     /// `mesh[names]`: the mesh of the lines through this rank along those dimensions, which must
     /// come in the order of the mesh. Of a name that a sub-mesh of several has, `mesh["dp", "tp"]`.
-    ///
-    /// # Errors
-    /// PyTorch's refusals.
-    pub fn submesh(&self, names: &[&str]) -> Result<DeviceMesh, DistError> {
-        self.submesh_with(names, &[])
-    }
-
-    /// The same, where some dimensions have been flattened: their names can be asked for too.
+    /// Dimensions that have been flattened can be asked for by their names too.
     ///
     /// # Errors
     /// PyTorch's refusals.

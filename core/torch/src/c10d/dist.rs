@@ -2,7 +2,8 @@
 
 use super::backend::Device;
 use super::error::DistError;
-use super::job::{RankState, Recorded, Shared};
+use super::recorded::Recorded;
+use super::state::{RankState, Shared};
 use super::tensor::{Layout, Shape, Tensor};
 use super::tensors::Numel;
 use lockstep_core::collective::Collective;

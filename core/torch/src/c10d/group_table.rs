@@ -1,6 +1,6 @@
 //! The process groups of a job's plan.
 
-use super::detail;
+use super::fingerprint::Members;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
@@ -90,10 +90,8 @@ impl GroupTable {
     }
 
     /// What the members of each agree on.
-    pub(super) fn members(&self) -> Vec<detail::Members<'_>> {
+    pub(super) fn members(&self) -> Vec<Members<'_>> {
         let groups = self.groups.iter();
-        groups
-            .map(|entry| detail::Members { ranks: &entry.ranks, timeout_ms: entry.timeout_ms })
-            .collect()
+        groups.map(|entry| Members { ranks: &entry.ranks, timeout_ms: entry.timeout_ms }).collect()
     }
 }

@@ -6,8 +6,8 @@ use super::dist::Dist;
 use super::error::{
     DistError, assertion_error, network_error, runtime_error, store_error, value_error,
 };
-use super::groups::Group;
 use super::new_group::{MakeGroup, group_timeout};
+use super::process_group::Group;
 use super::rendezvous::{MeetingPlace, Rendezvous, integer, rendezvous};
 use lockstep_core::rank::GlobalRank;
 use std::sync::Arc;

@@ -6,28 +6,23 @@
 //! learn from each other, and groups whose members did not all make them.
 
 use super::backend::Machine;
-use super::detail;
 use super::dist::Dist;
 use super::error::DistError;
+use super::fingerprint::{VARIABLE, compare};
 use super::group_table::{GroupEntry, GroupTable};
-use super::groups::World;
 use super::issue::collective_call;
 use super::pairs::{Pair, never_made};
-use super::remark::{GivenTag, Noted, Whole, groups_made_alike, tags_ignored};
-use super::rendezvous::Environment;
+use super::recorded::{Noted, Recorded};
+use super::remark::{Whole, groups_made_alike, tags_ignored};
 use super::sizes::SizeTable;
-use super::tensor::Tensor;
+use super::state::{RankState, Shared};
 use super::tensors::TensorTable;
-use super::work::WorkState;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
-use lockstep_core::plan::{
-    Action, Call, Op, Plan, PlanError, Program, Source, SourceLine, TensorId,
-};
+use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program, Source};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// A job whose ranks call torch.distributed. See the [module's example](super).
@@ -36,76 +31,6 @@ pub struct Job {
     name: String,
     pub(super) shared: Shared,
     ranks: Vec<RankState>,
-}
-
-/// What all ranks of a job share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) world_size: u32,
-    pub(super) ranks_per_node: u32,
-    pub(super) machine: Machine,
-    pub(super) groups: GroupTable,
-    pub(super) tensors: TensorTable,
-    pub(super) sizes: SizeTable,
-    sources: Vec<Source>,
-    environment: BTreeMap<String, Option<String>>,
-    timeout_ms: Option<u64>,
-}
-
-/// What one rank has done so far.
-#[derive(Debug, Default)]
-pub(super) struct RankState {
-    pub(super) world: World,
-    pub(super) recorded: Vec<Recorded>,
-    pub(super) works: Vec<WorkState>,
-    pub(super) warnings: Vec<String>,
-    pub(super) at: Option<SourceLine>,
-    /// Per call that learns sizes from other ranks, how often this rank has made it.
-    pub(super) sized_calls: BTreeMap<super::sizes::SizeKey, u64>,
-    pub(super) tensors: super::tensors::OwnTensors,
-    /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
-    pub(super) checks: Vec<super::detail::Check>,
-    pub(super) streams: super::streams::Streams,
-    /// NCCL's communicators of two ranks that this one has come to.
-    pub(super) pairs: BTreeSet<Pair>,
-    /// The user's call that what follows is a part of: DDP's passes.
-    pub(super) part_of: Option<&'static str>,
-    /// Barriers of all ranks that it has passed.
-    pub(super) barriers: u32,
-    /// How long that was ago.
-    pub(super) clock: super::store_waits::Clock,
-    /// Calls that are to be made together.
-    pub(super) batch: Option<super::issue::Issue>,
-    /// Tensors that a call was handed.
-    pub(super) used: BTreeSet<TensorId>,
-    /// Tensors that something has written into.
-    pub(super) written: BTreeSet<TensorId>,
-    /// What is in tensors that copies of known elements alone have written into.
-    pub(super) holds: BTreeMap<TensorId, Vec<u8>>,
-    /// Tensors whose values are not known.
-    pub(super) unknown: BTreeSet<TensorId>,
-    /// Copies that wait for the default group.
-    pub(super) early: Vec<(Tensor, Tensor, Option<ReduceOp>)>,
-    /// Tensors that were numbered before they were made.
-    pub(super) made: BTreeMap<TensorId, TensorId>,
-    outcome: Option<DistError>,
-}
-
-/// One operation of a rank under recording.
-#[derive(Clone, Debug)]
-pub(super) enum Recorded {
-    /// An operation whose arguments are known.
-    Op(Op),
-    /// A collective whose number of elements other ranks decide.
-    Sized(Op, super::sizes::SizeId),
-    /// The rank waits here until every member of a group has made it.
-    Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
-    /// The rank waits here until the other one of the pair has come.
-    Pair { pair: Pair, at: Option<SourceLine> },
-    /// The tag that a send or receive was given which NCCL carries out.
-    Tag(GivenTag),
-    /// What is said of the rank here, unless there turns out to be nothing to say.
-    Remark(Noted),
 }
 
 impl Job {
@@ -166,7 +91,7 @@ impl Job {
     /// are about to call, and raise where they do not agree, instead of hanging. [`Job::run`]
     /// compares once all ranks have run.
     pub fn debug_detail(&mut self) -> &mut Job {
-        self.environment(detail::VARIABLE, Some("DETAIL"))
+        self.environment(VARIABLE, Some("DETAIL"))
     }
 
     /// Gives every group of the plan this timeout, in milliseconds, instead of its own. A
@@ -214,7 +139,7 @@ impl Job {
             return;
         }
         let checks: Vec<_> = self.ranks.iter().map(|state| state.checks.clone()).collect();
-        for raised in detail::compare(&checks, &self.shared.groups.members()) {
+        for raised in compare(&checks, &self.shared.groups.members()) {
             let Some(state) = self.ranks.get_mut(raised.rank.index()) else { continue };
             if let Some(check) = state.checks.get(raised.check) {
                 state.recorded.truncate(check.before);
@@ -296,36 +221,6 @@ impl Job {
 }
 
 impl Shared {
-    /// Whether PyTorch's wrapper compares the ranks' calls.
-    pub(super) fn debug_detail(&self) -> bool {
-        let level = self.environment.get(detail::VARIABLE).and_then(Option::as_deref);
-        level == Some("DETAIL")
-    }
-
-    /// The environment of a rank's process.
-    pub(super) fn environment(&self, rank: GlobalRank) -> Environment {
-        let local = rank.0 % self.ranks_per_node.max(1);
-        let node_first = rank.0 - local;
-        let local_world = self.ranks_per_node.min(self.world_size - node_first);
-        let mut environment: Environment = [
-            ("RANK", rank.to_string()),
-            ("WORLD_SIZE", self.world_size.to_string()),
-            ("LOCAL_RANK", local.to_string()),
-            ("LOCAL_WORLD_SIZE", local_world.to_string()),
-            ("MASTER_ADDR", "127.0.0.1".to_owned()),
-            ("MASTER_PORT", "29500".to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        for (name, value) in &self.environment {
-            match value {
-                Some(value) => environment.insert(name.clone(), value.clone()),
-                None => environment.remove(name),
-            };
-        }
-        environment
-    }
-
     fn process_groups(&self) -> Result<Vec<ProcessGroup>, GroupError> {
         let groups = self.groups.groups.iter().map(|entry| {
             // A job that never called init_process_group has a world all the same.

@@ -6,8 +6,8 @@ use super::args::{InitProcessGroup, NewGroup};
 use super::device_mesh::{DeviceMesh, MeshDim};
 use super::dist::Dist;
 use super::error::{DistError, assertion_error, runtime_error, value_error};
-use super::groups::Group;
 use super::mesh_grid::Grid;
+use super::process_group::Group;
 use super::python;
 use std::collections::BTreeSet;
 

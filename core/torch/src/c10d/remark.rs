@@ -2,9 +2,9 @@
 //! work was waited for, or groups were made alike, is only known at the end.
 
 use super::dist::Dist;
-use super::job::{RankState, Recorded};
+use super::recorded::{GivenTag, Noted, Recorded};
+use super::state::RankState;
 use super::work::{Work, WorkState};
-use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Op, SourceLine};
 use lockstep_core::rank::GlobalRank;
@@ -30,15 +30,6 @@ impl<'w> Whole<'w> {
         let last_wait = ops.iter().rposition(waits).map_or(0, |at| at as u32);
         Whole { groups_alike, works, last_wait }
     }
-}
-
-/// A remark where it was made, while the job is recorded.
-#[derive(Clone, Debug)]
-pub(super) struct Noted {
-    remark: Remark,
-    /// The work that it is about, and that waiting for it makes it void.
-    work: Option<Work>,
-    at: Option<SourceLine>,
 }
 
 impl Noted {
@@ -93,17 +84,6 @@ pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
         true => longest.starts_with(made),
         false => longest == *made,
     })
-}
-
-/// The tag that a program gave a send or receive of NCCL's, which matches them by their order alone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GivenTag {
-    /// The group, who sends and who receives.
-    pub(super) lane: (GroupId, GlobalRank, GlobalRank),
-    /// True for the send.
-    pub(super) sends: bool,
-    pub(super) tag: i64,
-    pub(super) at: Option<SourceLine>,
 }
 
 impl GivenTag {

@@ -1,46 +1,16 @@
 //! What ranks wait for through a store, as messages: the rank that sets a key tells those that wait
 //! for it. The store itself is no part of a plan.
 
+use super::clock::Clock;
 use super::dist::Dist;
-use super::job::Recorded;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::remark::STORE_GROUP;
-use lockstep_core::plan::{Action, Call, Fill, Op};
+use lockstep_core::plan::{Action, Call, Fill};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 
 /// The name of the tensors that stand for what a store tells.
 pub const STORE_TENSOR: &str = "value in a store";
-
-/// How far a rank is since all ranks met, by the times that its program says: what compute and
-/// sleep take. Messages take none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
-    /// How often all ranks have met: in `init_process_group`, in barriers.
-    pub meetings: u32,
-    /// Nanoseconds since they last did.
-    pub ns: u64,
-    /// Whether the rank has called anything since then that may have kept it for longer.
-    pub loose: bool,
-}
-
-impl Clock {
-    /// All ranks meet, and go on together.
-    pub(super) fn all_meet(&mut self) {
-        *self = Clock { meetings: self.meetings + 1, ..Clock::default() };
-    }
-
-    /// The rank does this.
-    pub(super) fn goes_on(&mut self, recorded: &Recorded) {
-        match recorded {
-            Recorded::Op(Op {
-                action: Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. },
-                ..
-            }) => self.ns = self.ns.saturating_add(*duration_ns),
-            _ => self.loose = true,
-        }
-    }
-}
 
 impl Dist<'_> {
     /// How many barriers of all ranks this one has passed.

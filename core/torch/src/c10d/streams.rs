@@ -7,30 +7,10 @@
 
 use super::dist::Dist;
 use super::error::DistError;
+use super::stream::{Stream, StreamEvent};
 use super::work::Work;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Call;
-
-/// A stream of one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stream(u32);
-
-impl Stream {
-    /// The stream that everything is on unless it says otherwise.
-    pub const DEFAULT: Stream = Stream(0);
-}
-
-/// A moment of a stream: what was on it when the event was recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamEvent(Vec<Work>);
-
-/// The streams of a rank.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    current: Stream,
-    /// The works that each stream but the default one waits for.
-    works: Vec<Vec<Work>>,
-}
 
 /// At most so many streams of a rank.
 const MAX_STREAMS: usize = 1000;
@@ -97,12 +77,5 @@ impl Dist<'_> {
         if let Some(works) = self.state.streams.works.get_mut((stream.0 as usize).wrapping_sub(1)) {
             works.push(work);
         }
-    }
-}
-
-impl Streams {
-    fn of(&self, stream: Stream) -> &[Work] {
-        let works = self.works.get((stream.0 as usize).wrapping_sub(1));
-        works.map(Vec::as_slice).unwrap_or_default()
     }
 }

@@ -7,6 +7,7 @@
 //! takes the reverse of registration for that order from the start.
 
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
+use super::model::Model;
 use super::options::{BucketCap, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions, DdpVersion};
 use lockstep_core::dtype::Dtype;
 
@@ -28,8 +29,21 @@ impl BucketParam {
     }
 }
 
+impl Model {
+    /// The parameters that require grad, as the bucket assignment takes them.
+    pub fn bucket_params(&self) -> Vec<BucketParam> {
+        let params = self.trained();
+        let params = params.map(|param| BucketParam {
+            dtype: param.dtype,
+            numel: param.numel(),
+            sparse: param.sparse,
+        });
+        params.collect()
+    }
+}
+
 /// The buckets of the constructor, in the order in which they are launched.
-pub fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Bucket> {
+pub(crate) fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Bucket> {
     let limits = match (options.version, &options.bucket_cap) {
         (DdpVersion::V1, cap) => vec![DEFAULT_FIRST_BUCKET_BYTES, cap.cap_bytes() as u64],
         (_, BucketCap::List(list)) if !list.is_empty() => limits_of(list),
@@ -47,7 +61,7 @@ pub fn initial_buckets(params: &[BucketParam], options: &DdpOptions) -> Vec<Buck
 /// The buckets after the rebuild, in the order in which they are launched, for the order in which
 /// rank 0's gradients became ready; `None` when they are never rebuilt. Indices past the last
 /// parameter are left out.
-pub fn rebuilt_buckets(
+pub(crate) fn rebuilt_buckets(
     params: &[BucketParam],
     ready_order: &[u32],
     options: &DdpOptions,

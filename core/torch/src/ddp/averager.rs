@@ -111,7 +111,7 @@ impl ModelAverager {
     }
 
     /// The sizes of the groups that it makes, but for the world.
-    pub fn subgroup_sizes(&self, world_size: u32) -> Vec<u32> {
+    pub(crate) fn subgroup_sizes(&self, world_size: u32) -> Vec<u32> {
         match self {
             ModelAverager::Periodic { .. } => Vec::new(),
             ModelAverager::Hierarchical { period_group_size, .. } => {
@@ -130,7 +130,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 ///
 /// # Errors
 /// What it raises.
-pub fn check_subgroups(group_size: u32, world_size: u32) -> Result<(), DdpError> {
+pub(crate) fn check_subgroups(group_size: u32, world_size: u32) -> Result<(), DdpError> {
     match group_size {
         0 => Err(DdpError::SubgroupZero { group_size }),
         _ if group_size > world_size => Err(DdpError::SubgroupTooLarge { group_size, world_size }),

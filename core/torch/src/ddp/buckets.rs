@@ -20,7 +20,7 @@ pub struct SizedTensor {
 
 /// What the order of the tensors means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemOrder {
+pub(crate) enum ItemOrder {
     /// The order of registration: buckets are sorted by their smallest index
     /// (`tensor_indices` is empty in PyTorch).
     Registration,
@@ -47,7 +47,11 @@ pub struct Bucket {
 /// Buckets that are still open at the end follow in the reverse order in which their types were
 /// first seen, which is how libstdc++ iterates the map that PyTorch keeps them in (recorded:
 /// `leftover_order.json`), unless [`ItemOrder::Registration`] sorts them.
-pub fn assign_by_size(tensors: &[SizedTensor], limits: &[u64], order: ItemOrder) -> Vec<Bucket> {
+pub(crate) fn assign_by_size(
+    tensors: &[SizedTensor],
+    limits: &[u64],
+    order: ItemOrder,
+) -> Vec<Bucket> {
     let mut closed: Vec<Bucket> = Vec::new();
     let mut open: Vec<OpenBucket> = Vec::new();
     for tensor in tensors {

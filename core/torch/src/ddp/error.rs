@@ -97,12 +97,6 @@ pub enum DdpError {
         "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"
     )]
     ZerosLikeUndefined,
-    /// `Reducer::set_static_graph`.
-    #[error(
-        "set_static_graph() should be called before training loop starts and after \
-         DistributedDataParallel is constructed."
-    )]
-    StaticGraphLate,
     /// `Reducer::autograd_hook`: a gradient that came less often in a static graph's first pass.
     #[error(
         "Your training graph has changed in this iteration, e.g., one parameter is unused in first \
@@ -146,9 +140,6 @@ pub enum DdpError {
     /// `_passing_sync_batchnorm_handle` (`distributed.py`).
     #[error("SyncBatchNorm layers only work with GPU modules")]
     SyncBatchNormOnCpu,
-    /// `Reducer::register_comm_hook`.
-    #[error("register_comm_hook or register_builtin_comm_hook can only be called once.")]
-    HookTwice,
     /// `PowerSGDState`.
     #[error(
         "Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, \
@@ -248,7 +239,7 @@ pub enum Unfinished {
 impl DdpError {
     /// Its text as one rank says it; where `several` say the same, each puts its own number for the
     /// one that is in it.
-    pub fn said_by(&self, several: bool) -> String {
+    pub(crate) fn said_by(&self, several: bool) -> String {
         let text = self.to_string();
         match self {
             DdpError::Unfinished { rank, .. } if several => {

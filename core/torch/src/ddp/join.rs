@@ -6,9 +6,10 @@
 
 use super::call::{DdpCall, Purpose};
 use super::error::DdpError;
+use super::join_calls::{common_rank, presence, tell};
 use super::model::Model;
 use super::options::DdpOptions;
-use super::wrapper::{Ddp, Forward, InJoin, common_rank};
+use super::wrapper::{Ddp, Forward, InJoin};
 use super::zero::sync_params;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -104,20 +105,6 @@ pub enum Joinable {
         /// `parameters_as_bucket_view`.
         parameters_as_bucket_view: bool,
     },
-}
-
-/// Runs all ranks with that many inputs each inside `ddp.join()` over gloo; gradients become ready in
-/// the model's order.
-///
-/// # Errors
-/// What DDP's constructor raises.
-pub fn run_join(
-    model: &Model,
-    options: &DdpOptions,
-    inputs: &[u32],
-    join: JoinOptions,
-) -> Result<Vec<JoinedRank>, DdpError> {
-    run_join_of(&[Joinable::Ddp], model, options, inputs, join, 1, BackendName::Gloo)
 }
 
 /// Whether a pass reduces, counted from 0, where all but the last of every `accumulate` are inside
@@ -308,23 +295,6 @@ impl Ddp {
         self.sync_module_states(passes.last_with(passes.syncs.len() as u32), calls);
         Ok(())
     }
-}
-
-/// `Join.notify_join_context`: a rank that has inputs says so.
-pub(super) fn tell(throw: Option<bool>, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
-    calls.push(presence());
-    if let Some(exhausted) = throw {
-        calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
-        if exhausted {
-            return Err(DdpError::OthersExhausted);
-        }
-    }
-    Ok(())
-}
-
-/// Every rank says whether it still has inputs.
-pub(super) fn presence() -> DdpCall {
-    DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinPresence)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What connects the ranks of a job whose ranks all do the same, and how long their collectives
 //! take, in closed form.
 
-use super::timeline::RingLink;
 use lockstep_core::collective::Collective;
 use serde::{Deserialize, Serialize};
 
@@ -207,6 +206,15 @@ fn around(links: &[(u64, u64)], steps: u64) -> u64 {
         }
     }
     has.into_iter().max().unwrap_or(0)
+}
+
+/// A link between two neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingLink {
+    /// From a message's departure to its arrival, in picoseconds.
+    pub latency_ps: u64,
+    /// Bytes a second.
+    pub bytes_per_second: u64,
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod error;
 mod hook;
 mod indices;
 pub mod join;
+mod join_calls;
 pub mod lab;
 mod left_out;
 mod links;
@@ -45,9 +46,10 @@ pub mod zero;
 
 pub use after_step::{AfterSteps, AveragedStep, ShardedStep};
 pub use against::{RecordedRun, RecordedRunError};
-pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
-pub use averager::{AveragerTextError, ModelAverager, check_subgroups};
-pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
+pub use assignment::BucketParam;
+pub(crate) use averager::check_subgroups;
+pub use averager::{AveragerTextError, ModelAverager};
+pub use buckets::{Bucket, SizedTensor};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{CallbackError, DdpError, Unfinished};
 pub use hook::{
@@ -55,20 +57,16 @@ pub use hook::{
 };
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use left_out::{NamingArgument, UnknownName};
-pub use links::Links;
+pub use links::{Links, RingLink};
 pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};
-pub use options::{
-    BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
-    DdpVersion, MixedPrecision,
-};
+pub use options::{BucketCap, BucketCapError, DdpOptions, DdpVersion, MixedPrecision};
 pub use reducer::Reducer;
 pub use report::{DdpReport, ErrorAt, Phase, ReportedCall};
 pub use trouble::known_trouble;
 pub use verify::{
     verify_device_ids, verify_params, verify_sync_batch_norm, verify_types, verify_zero_overlap,
-    verify_zero_types,
 };
 pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 
 #[cfg(test)]
-mod truth;
+mod tests;

@@ -6,9 +6,9 @@ use lockstep_core::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// `dist._DEFAULT_FIRST_BUCKET_BYTES` (`kDefaultFirstBucketBytes` in `reducer.hpp`): 1 MiB.
-pub const DEFAULT_FIRST_BUCKET_BYTES: u64 = 1 << 20;
+pub(crate) const DEFAULT_FIRST_BUCKET_BYTES: u64 = 1 << 20;
 /// The cap when `bucket_cap_mb` is left out (`kDefaultBucketBytesCap`): 25 MiB.
-pub const DEFAULT_BUCKET_CAP_BYTES: u64 = 25 << 20;
+pub(crate) const DEFAULT_BUCKET_CAP_BYTES: u64 = 25 << 20;
 
 /// The PyTorch whose rules are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -4,8 +4,7 @@
 //! A rank's binomial tree is that of `schedule::tree`, its ports those of the simulator's network: it
 //! sends one message at a time and receives one at a time.
 
-use super::links::Links;
-use super::timeline::RingLink;
+use super::links::{Links, RingLink};
 
 /// Messages of trees that are followed in a run; behind them every tree takes its time by itself.
 const MAX_FOLLOWED: u64 = 1 << 24;

@@ -111,7 +111,7 @@ impl Reducer {
     }
 
     /// Whether the buckets have been rebuilt.
-    pub fn has_rebuilt(&self) -> bool {
+    pub(crate) fn has_rebuilt(&self) -> bool {
         self.has_rebuilt
     }
 
@@ -122,7 +122,8 @@ impl Reducer {
 
     /// The order in which this iteration's gradients became ready so far
     /// (`prev_iteration_grad_ready_order_indices` in DDP's log).
-    pub fn ready_order(&self) -> &[u32] {
+    #[cfg(test)]
+    pub(crate) fn ready_order(&self) -> &[u32] {
         &self.ready_order
     }
 
@@ -143,7 +144,7 @@ impl Reducer {
     }
 
     /// What PowerSGD has compressed so far; none without such a hook.
-    pub fn compression_stats(&self) -> Option<CompressionStats> {
+    pub(crate) fn compression_stats(&self) -> Option<CompressionStats> {
         self.hook.as_ref().and_then(HookState::stats)
     }
 
@@ -156,18 +157,7 @@ impl Reducer {
     }
 
     pub(super) fn register_hook(&mut self, hook: CommHook) -> Result<(), DdpError> {
-        if self.hook.is_some() {
-            return Err(DdpError::HookTwice);
-        }
         self.hook = Some(HookState::new(hook)?);
-        Ok(())
-    }
-
-    pub(super) fn set_static_graph(&mut self) -> Result<(), DdpError> {
-        if self.num_iterations > 0 {
-            return Err(DdpError::StaticGraphLate);
-        }
-        self.options.static_graph = true;
         Ok(())
     }
 
@@ -228,12 +218,12 @@ impl Reducer {
 
     /// `unused_parameter_size` of DDP's log, in bytes: those of all passes so far, added up. None
     /// before the log has it.
-    pub fn unused_parameter_size(&self) -> Option<u64> {
+    pub(crate) fn unused_parameter_size(&self) -> Option<u64> {
         self.unused_bytes
     }
 
     /// The order in which the next forward pass would rebuild the buckets; empty if it would not.
-    pub fn rebuild_order(&self) -> &[u32] {
+    pub(crate) fn rebuild_order(&self) -> &[u32] {
         if self.should_rebuild() { &self.rebuild_order } else { &[] }
     }
 

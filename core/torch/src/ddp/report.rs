@@ -9,7 +9,7 @@ use super::join::JoinedRank;
 use super::model::Model;
 use super::notes::Half;
 use super::options::DdpOptions;
-use super::plan::unused;
+use super::plan::passes::unused;
 use super::wrapper::{Ddp, Forward};
 use lockstep_core::group::BackendName;
 use serde::Serialize;

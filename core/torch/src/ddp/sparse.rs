@@ -71,12 +71,12 @@ impl SparseGradients {
 
 #[cfg(test)]
 mod tests {
-    use crate::ddp::join::{JoinOptions, JoinedRank, run_join};
+    use crate::ddp::join::{JoinOptions, Joinable, JoinedRank, run_join_of};
     use crate::ddp::lab::{LabModel, LabRun, Setting};
+    use crate::ddp::links::RingLink;
     use crate::ddp::model::Model;
     use crate::ddp::plan::{Training, Uneven, training_run_as_far};
     use crate::ddp::report::Phase;
-    use crate::ddp::timeline::RingLink;
     use crate::ddp::{DdpCall, DdpOptions, DdpReport, Purpose};
     use lockstep_core::group::BackendName;
 
@@ -149,7 +149,16 @@ mod tests {
     fn a_rank_that_has_joined_has_no_zeros_for_an_empty_bucket() {
         let (model, options) = (embedding(false), DdpOptions::default());
         let joined = |inputs: &[u32], options: &DdpOptions| {
-            run_join(&model, options, inputs, JoinOptions::default()).unwrap()
+            run_join_of(
+                &[Joinable::Ddp],
+                &model,
+                options,
+                inputs,
+                JoinOptions::default(),
+                1,
+                BackendName::Gloo,
+            )
+            .unwrap()
         };
         let raised = |rank: &JoinedRank| rank.error.as_ref().map(ToString::to_string);
         let lacks = "Expected a proper Tensor but got None (or an undefined Tensor in C++) for \

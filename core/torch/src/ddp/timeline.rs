@@ -12,16 +12,7 @@ use super::pipeline::Pipeline;
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::{Action, Call, Op, Plan};
 use lockstep_core::rank::GlobalRank;
-use serde::{Deserialize, Serialize};
-
-/// A link between two neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RingLink {
-    /// From a message's departure to its arrival, in picoseconds.
-    pub latency_ps: u64,
-    /// Bytes a second.
-    pub bytes_per_second: u64,
-}
+use serde::Serialize;
 
 /// An operation of the plan on the rank's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

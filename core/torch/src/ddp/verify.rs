@@ -81,7 +81,7 @@ pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result
 ///
 /// # Errors
 /// What PyTorch raises.
-pub fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(), DdpError> {
+pub(crate) fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(), DdpError> {
     let mut types = model.params.iter().map(|param| param.dtype);
     let Some(first) = types.next() else { return Ok(()) };
     match types.find(|dtype| *dtype != first) {

@@ -5,6 +5,7 @@ use super::assignment::BucketParam;
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 use super::call::{DdpCall, Purpose};
 use super::error::DdpError;
+use super::join_calls::common_rank;
 use super::model::Model;
 use super::options::{BucketCap, DdpOptions, DdpVersion};
 use super::reducer::{Reducer, ReducerParam};
@@ -193,7 +194,7 @@ impl Ddp {
 
     /// The parameters that the reducer has marked ready in this pass because nothing uses them, as
     /// indices among those that require grad.
-    pub fn marked_unused(&self) -> Vec<u32> {
+    pub(crate) fn marked_unused(&self) -> Vec<u32> {
         let marked = self.reducer.as_ref().map(Reducer::marked_unused).unwrap_or_default();
         marked.iter().filter_map(|index| self.trained_index.get(*index as usize).copied()).collect()
     }
@@ -214,26 +215,6 @@ impl Ddp {
     /// What it was made with.
     pub(super) fn options(&self) -> &DdpOptions {
         &self.options
-    }
-
-    /// `_set_static_graph()`, after the constructor.
-    ///
-    /// # Errors
-    /// After the first forward pass.
-    pub fn set_static_graph(&mut self) -> Result<(), DdpError> {
-        if let Some(reducer) = &mut self.reducer {
-            reducer.set_static_graph()?;
-        }
-        self.options.static_graph = true;
-        Ok(())
-    }
-
-    /// `register_comm_hook`, after the constructor.
-    ///
-    /// # Errors
-    /// When there is one already, or its state is refused.
-    pub fn register_comm_hook(&mut self, hook: super::CommHook) -> Result<(), DdpError> {
-        self.reducer.as_mut().map_or(Ok(()), |reducer| reducer.register_hook(hook))
     }
 
     /// `_sync_module_states`: all parameters and buffers from `root`.
@@ -262,7 +243,7 @@ impl Ddp {
             reducer.prepare_for_forward();
         }
         if let Some(join) = forward.join.filter(|join| join.tells) {
-            super::join::tell(join.throw, calls)?;
+            super::join_calls::tell(join.throw, calls)?;
         }
         if forward.grad_enabled {
             reducer.rebuild(forward.rank0_order, calls)?;
@@ -338,7 +319,11 @@ impl Ddp {
     ///
     /// # Errors
     /// As [`Ddp::gradient`].
-    pub fn gradient_of(&mut self, param: u32, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
+    pub(crate) fn gradient_of(
+        &mut self,
+        param: u32,
+        calls: &mut Vec<DdpCall>,
+    ) -> Result<(), DdpError> {
         // The tensor's own hook runs before its gradient is accumulated, with `no_sync` or without.
         if let Some((hooked, numel)) = self.delayed
             && hooked == param
@@ -382,12 +367,6 @@ impl Ddp {
         }
         self.end_backward(calls)
     }
-}
-
-/// `_find_common_rank`.
-pub(super) fn common_rank() -> DdpCall {
-    let op = super::DdpOp::AllReduce { reduce_op: lockstep_core::reduce::ReduceOp::Max };
-    DdpCall { op, dtype: Dtype::Int64, numel: 1, purpose: Purpose::JoinRank, subgroup: None }
 }
 
 fn sized(index: usize, dtype: Dtype, numel: u64) -> SizedTensor {

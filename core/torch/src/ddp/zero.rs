@@ -28,7 +28,7 @@ pub fn partition(numels: &[u64], world_size: u32) -> Vec<Vec<u32>> {
 /// The broadcasts after a step (`_sync_params`): every rank's parameters one by one, or as one
 /// buffer with `parameters_as_bucket_view`. Frozen parameters are shared out and broadcast too, but
 /// have no place in a buffer; a buffer of nothing is one zero.
-pub fn sync_params(
+pub(crate) fn sync_params(
     model: &Model,
     world_size: u32,
     parameters_as_bucket_view: bool,
@@ -185,7 +185,7 @@ impl OverlapState {
 mod tests {
     use super::*;
     use crate::ddp::model::Model;
-    use crate::ddp::truth::{list, numbers, recorded};
+    use crate::ddp::tests::{list, numbers, recorded};
 
     #[test]
     fn parameters_are_partitioned_as_recorded() {

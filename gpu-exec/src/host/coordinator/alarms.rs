@@ -1,20 +1,9 @@
 //! What is done to ranks on purpose: by the clock, or when they have come to it themselves.
 
-use super::Coordinator;
+use super::state::{Alarm, Coordinator};
 use crate::clock;
 use crate::host::control::{Order, frame};
-use lockstep_core::plan::SignalKind;
-use lockstep_core::rank::GlobalRank;
 use rustix::process;
-
-/// A fault whose time comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alarm {
-    Kill(GlobalRank),
-    /// For so many milliseconds, or for ever.
-    Stop(GlobalRank, Option<u64>),
-    Continue(GlobalRank),
-}
 
 impl Coordinator {
     /// Does the faults whose time has come.
@@ -45,15 +34,6 @@ impl Coordinator {
                     process.send(frame(&Order::GoOn));
                 }
             }
-        }
-    }
-}
-
-impl Alarm {
-    pub(super) fn of(rank: GlobalRank, what: SignalKind) -> Alarm {
-        match what {
-            SignalKind::Kill | SignalKind::End(_) => Alarm::Kill(rank),
-            SignalKind::Stop { for_ms } => Alarm::Stop(rank, for_ms),
         }
     }
 }

@@ -1,10 +1,7 @@
 //! From nothing to ranks that have all joined and begun.
 
-use super::alarms::Alarm;
-use super::{Coordinator, Phase};
-use crate::clock;
-use crate::host::bridge::{PeerAddress, TcpSetup};
-use crate::host::control::{Order, Report, Setup, frame};
+use super::state::{Alarm, Coordinator, Phase};
+use crate::host::control::{Order, PeerAddress, Report, Setup, TcpSetup, frame};
 use crate::host::landings::Landings;
 use crate::host::launched::{memory_path, random_token};
 use crate::host::limits;
@@ -12,7 +9,7 @@ use crate::host::process::RankProcess;
 use crate::host::sharing::SharedMemory;
 use crate::host::wiring::Wiring;
 use crate::store::StoreServer;
-use crate::{RunError, Transport};
+use crate::{RunError, Transport, clock};
 use lockstep_core::plan::Signal;
 use lockstep_core::rank::GlobalRank;
 use std::path::{Path, PathBuf};

@@ -6,29 +6,26 @@
 
 mod alarms;
 mod joining;
+pub(super) mod state;
 mod stillness;
 
 pub(super) use joining::{START_KEY, joined_key};
 
+use super::carrier::Checked;
 use super::control::{Asked, Order, Report, frame};
 use super::launched::Meeting;
+use super::launcher::RankLauncher;
 use super::process::RankProcess;
-use super::sharing::SharedMemory;
 use super::standing::HELD;
-use super::{Checked, RankLauncher};
-use crate::clock;
-use crate::store::StoreServer;
-use crate::{Command, RankDump, RunError, RunEvent};
-use alarms::Alarm;
-use lockstep_core::rank::GlobalRank;
+use crate::{Command, RankDump, RunError, RunEvent, clock};
 use lockstep_core::trace::{Event, Outcome, TraceEnd, What};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
+use state::{Alarm, Coordinator, Joined, Phase, Stillness};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use stillness::Stillness;
 
 /// After how long ranks hear again that this process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
@@ -43,65 +40,6 @@ const SILENCE_NS: u64 = 2_500_000_000;
 /// So many times as long a rank may take to end that goes on: on a machine that has much to do, writing down
 /// what it holds takes its time.
 const GRACES: u64 = 10;
-
-/// What `start` hears once all ranks have joined.
-pub(super) struct Joined {
-    pub(super) pids: Vec<u32>,
-    /// Nanoseconds since 1970 at time 0.
-    pub(super) epoch_ns: u64,
-    /// What carries messages, if it is not shared memory.
-    pub(super) over: &'static str,
-    /// What ranks on devices said they compute on, in rank order.
-    pub(super) devices: Vec<String>,
-}
-
-/// A run from the coordinator's side.
-pub(super) struct Coordinator {
-    checked: Checked,
-    launcher: RankLauncher,
-    /// Readable once somebody has told the run something.
-    told: Arc<OwnedFd>,
-    commands: Receiver<Command>,
-    events: Sender<RunEvent>,
-    ranks: Vec<RankProcess>,
-    devices: Vec<String>,
-    store: Option<StoreServer>,
-    /// Where ranks that others start come to; open as long as the run.
-    meeting: Option<Meeting>,
-    /// When they are next told that we are there, on the clock.
-    alive_ns: u64,
-    /// For how long ranks that others started have not heard of us at the longest: this process was stopped, or had no processor.
-    silent_ns: u64,
-    /// The clocks of such ranks minus ours, in nanoseconds.
-    offsets_ns: BTreeMap<GlobalRank, i64>,
-    /// Until all ranks have it.
-    memory: Option<SharedMemory>,
-    /// Whether messages go over TCP, and whether ranks know where to.
-    over_tcp: bool,
-    introduced: bool,
-    phase: Phase,
-    /// What is to be done to ranks later, and when on the clock.
-    alarms: Vec<(u64, Alarm)>,
-    stillness: Stillness,
-    /// What the recorders of ranks held whose programs have finished.
-    last_dumps: Vec<RankDump>,
-    /// Time 0 of the trace.
-    start_ns: u64,
-    /// How it ends, and since when that is so on the clock: what is left is to leave.
-    outcome: Option<(Outcome, u64)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Until all have joined or the deadline, on the clock.
-    Joining { deadline_ns: u64 },
-    /// Until all are done, something goes wrong, or the deadline.
-    Running { deadline_ns: u64 },
-    /// Told to end: who stands stopped at the deadline is killed, and whoever is still there at the last.
-    Ending { deadline_ns: u64, last_ns: u64 },
-    /// Everything was killed; it takes as long as the kernel takes.
-    Killed,
-}
 
 impl Coordinator {
     pub(super) fn new(

@@ -1,24 +1,14 @@
 //! Runs in which nothing will happen again: whoever is not done stands stopped, and nobody waits for it, so
 //! that no timeout passes.
 
-use super::alarms::Alarm;
-use super::{Coordinator, Phase};
-use crate::RunEvent;
-use crate::clock;
+use super::state::{Alarm, Coordinator, Phase};
+use crate::{RunEvent, clock};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, Outcome, What};
 use std::time::Duration;
 
 /// How often it is looked for.
 const LOOK_NS: u64 = 200_000_000;
-
-/// Since when nothing happens.
-#[derive(Debug, Default)]
-pub(super) struct Stillness {
-    since_ns: Option<u64>,
-    /// When it is looked next, on the clock.
-    look_ns: u64,
-}
 
 impl Coordinator {
     /// When it is to be looked for next.

@@ -87,7 +87,7 @@ impl Launch {
     ///
     /// # Errors
     /// When no launcher has said who the process is.
-    pub fn from_variables(
+    pub(crate) fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Launch, LaunchError> {
         let found = LAUNCHERS.iter().find(|(_, names)| variable(names[0]).is_some());

@@ -1,7 +1,6 @@
 //! What a rank and rank 0 say when they meet: who it is, whether the two mean the same plan, and how far
 //! their clocks are apart.
 
-use super::meeting::Token;
 use crate::clock;
 use crate::host::control::frame;
 use crate::host::greeters::Stranger;
@@ -174,3 +173,6 @@ pub(super) fn introduce(host: &mut Stranger, hello: &Hello) -> io::Result<Result
     // Processes of one machine share the clock: what is measured there is only noise.
     Ok(Ok(if hello.same_machine { 0 } else { best.1 }))
 }
+
+/// The secret of a run, and what a memory file is recognised by.
+pub(crate) type Token = [u8; 32];

@@ -5,14 +5,15 @@
 //! check that they mean the same plan and compare their clocks (the offset at the shortest of
 //! several round trips, as NTP takes it), so that one trace can hold the events of several machines.
 
-use super::greeting::{Asking, Came, Guest, Hello, greet, introduce, is_open, line_of, settle};
-use super::rendezvous::MeetingFile;
+use super::greeting::{
+    Asking, Came, Guest, Hello, Token, greet, introduce, is_open, line_of, settle,
+};
+use super::meeting_file::MeetingFile;
 use super::{Farewell, Launch};
-use crate::clock;
 use crate::host::control::frame;
 use crate::host::greeters::{Greeters, Stranger};
 use crate::store::{PrefixStore, Store, StoreClient, StoreError, StoreServer};
-use crate::{RunError, shm};
+use crate::{RunError, clock, shm};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -34,9 +35,6 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long a run that met in the same store may take to be gone: whoever started it may have waited for
 /// its other ranks only.
 pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(5);
-
-/// The secret of a run, and what a memory file is recognised by.
-pub(crate) type Token = [u8; 32];
 
 /// What rank 0 puts into the store.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ mod environment;
 mod farewell;
 mod greeting;
 mod meeting;
+mod meeting_file;
 mod rendezvous;
 
 pub use environment::{Launch, LaunchError};
@@ -18,17 +19,21 @@ pub use farewell::Farewell;
 pub(super) use farewell::stay;
 pub use rendezvous::Rendezvous;
 
-pub use crate::host::rank::KeepDump;
-use crate::host::rank::{Alone, serve_joined};
-use crate::host::{Carrier, RankLauncher, injected, start_with};
+use super::carrier::Carrier;
+use super::launcher::RankLauncher;
+use super::rank::{Alone, serve_joined};
+use super::{injected, start_with};
 use crate::{RunError, RunHandle, RunOptions};
-pub(super) use greeting::Guest;
 use lockstep_core::plan::Plan;
+use std::process::ExitCode;
+
+pub use crate::host::rank::KeepDump;
+
+pub(super) use greeting::Guest;
 pub(crate) use meeting::Meeting;
 #[cfg(feature = "mpi")]
 pub(crate) use meeting::accept;
 pub(super) use meeting::{memory_path, random_token};
-use std::process::ExitCode;
 
 /// Rank 0's process: gathers the other ranks and starts the run. Returns once all have joined. Until
 /// `farewell` is dropped, ranks that fail do not end: their launcher would end this process with them.

@@ -2,11 +2,11 @@
 //! `tcp://HOST:PORT` and `file:///PATH`. Who a process is comes from its launcher's variables.
 
 use super::meeting::{ENDS_WITHIN, Meeting, accept, is_here, leader, store_failed};
+use super::meeting_file::{MEETING_KEY, MeetingFile, part};
 use super::{Launch, LaunchError};
 use crate::RunError;
 use crate::store::{FileStore, PrefixStore, Store, StoreError};
 use lockstep_core::plan::Plan;
-use lockstep_torch::c10d::store::join_key;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -20,11 +20,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a rank waits for an answer at an address that may be the last job's, before it looks again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// All that is ours in a store begins so.
-const OURS: &str = "lockstep/";
-
-/// Where rank 0 says how it is reached, and on which machine that is.
-const MEETING_KEY: &str = "meeting";
 const HOST_KEY: &str = "host";
 
 /// See the module.
@@ -111,31 +106,9 @@ fn part_of(
     Ok(PrefixStore::new(part(launch), store))
 }
 
-fn part(launch: &Launch) -> String {
-    format!("{OURS}{}", launch.attempt)
-}
-
 /// Whether the file was removed since it was opened: by the rank 0 that met in it before.
 fn was_removed(error: &StoreError) -> bool {
     matches!(error, StoreError::File { cause, .. } if cause.kind() == ErrorKind::StaleNetworkFileHandle)
-}
-
-/// What a run has written into the file that its ranks meet in. Dropping it takes the file away, unless
-/// somebody else has written into it since: all have met, and whoever starts another run is not to meet
-/// this one. (c10d counts who has the file open, and keeps it for ever where one of them was killed.)
-#[derive(Debug)]
-pub(crate) struct MeetingFile {
-    store: PrefixStore<FileStore>,
-    launch: Launch,
-    invitation: Vec<u8>,
-}
-
-impl Drop for MeetingFile {
-    fn drop(&mut self) {
-        let key = join_key(&part(&self.launch), MEETING_KEY);
-        // One that cannot be removed is left, and the next run takes it for what it is.
-        let _ = self.store.underlying_store().remove_while(&key, &self.invitation, OURS);
-    }
 }
 
 /// Rank 0's side: listens, and writes down where.

@@ -1,9 +1,10 @@
 //! A collective as one rank makes it: its schedule's actions, with the places in the shared memory
 //! that they are about. Worked out once and used by every call that is the same.
 
-use super::super::arena::{Arena, Memory};
+use super::act::{Act, Place};
 use super::combine::Reduction;
 use super::in_place::InPlace;
+use crate::host::arena::{Arena, Memory};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Call, Plan, Signature};
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -45,44 +46,6 @@ pub(super) struct Divide {
     pub(super) dtype: Dtype,
     pub(super) size: u32,
     pub(super) what: Memory,
-}
-
-/// A chunk of the schedule and where it lies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) named: schedule::Slice,
-    pub(super) memory: Memory,
-}
-
-/// An action, see [`schedule::Action`].
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
-    Copy { from: Memory, into: Memory },
-    Reduce { local: Memory, from: Memory, into: Memory },
-    Send { peer: usize, from: Place },
-    Receive { peer: usize, into: Place },
-    ReceiveReduce { peer: usize, local: Memory, into: Place },
-}
-
-impl Act {
-    /// How much memory it is about.
-    fn bytes(&self) -> usize {
-        match self {
-            Act::Copy { into, .. } | Act::Reduce { into, .. } => into.bytes,
-            Act::Send { from: place, .. }
-            | Act::Receive { into: place, .. }
-            | Act::ReceiveReduce { into: place, .. } => place.memory.bytes,
-        }
-    }
-
-    /// The memory that is written.
-    pub(super) fn writes(&self) -> Option<Memory> {
-        match self {
-            Act::Send { .. } => None,
-            Act::Copy { into, .. } | Act::Reduce { into, .. } => Some(*into),
-            Act::Receive { into, .. } | Act::ReceiveReduce { into, .. } => Some(into.memory),
-        }
-    }
 }
 
 impl CollectiveCall {

@@ -4,11 +4,12 @@
 //! What is written down is small and copied under one lock; a thread of its own turns it into
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
-use super::desk::{Desk, Message, Note, touched};
-use super::operations::{Began, Ended, Made};
-use super::program::Program;
+use super::desk::{Desk, MANY, touched};
+use super::failure::cannot;
+use super::made::{Began, Ended, Made};
+use super::note::{Message, Note};
 use super::recorder::{Recorder, Recording};
-use crate::host::control::{Asked, Report, Setup, dump_reports, frame};
+use crate::host::control::{Asked, Report, dump_reports, frame};
 use crate::{RankDump, clock};
 use lockstep_core::plan::{Plan, SignalKind, exit_status};
 use lockstep_core::rank::GlobalRank;
@@ -24,9 +25,6 @@ const GATHER_NS: u64 = 20_000_000;
 /// How often the clerk looks for late calls at the most, in nanoseconds: a call of a group with hardly any
 /// time is found late by then.
 const LATE_LOOK_NS: u64 = 5_000_000;
-
-/// Notes are sent at once when there are this many …
-pub(super) const MANY: usize = 16_384;
 
 /// … and whoever writes more waits until they are: memory stays bounded.
 const TOO_MANY: usize = 4 * MANY;
@@ -80,26 +78,6 @@ pub(crate) struct Clerk {
 }
 
 impl Clerk {
-    /// A clerk at work.
-    pub(super) fn start(
-        program: &Program,
-        setup: &Setup,
-        start_ns: u64,
-        socket: &UnixStream,
-    ) -> Result<Arc<Clerk>, String> {
-        let socket = socket.try_clone().map_err(super::cannot("cannot report"))?;
-        let job = Job {
-            plan: program.plan.clone(),
-            rank: setup.rank,
-            start_ns,
-            messages: setup.record_messages,
-            shortest_timeout_ns: program.timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
-            word_every_ns: setup.word_every_ns,
-        };
-        let recording = Recording { calls: setup.recorded_calls, at_end: setup.dump_at_end };
-        Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
-    }
-
     /// A clerk at work, on a socket that it may share with the clerks of other logical ranks.
     pub(crate) fn employ(
         job: Job,
@@ -132,7 +110,7 @@ impl Clerk {
         std::thread::Builder::new()
             .name("clerk".to_owned())
             .spawn(move || working.work())
-            .map_err(super::cannot("cannot start a thread"))?;
+            .map_err(cannot("cannot start a thread"))?;
         Ok(clerk)
     }
 
@@ -483,4 +461,23 @@ impl Clerk {
 fn write(socket: &mut UnixStream, frame: &[u8]) {
     // A coordinator that is gone ends this process through the other thread.
     let _ = socket.write_all(frame);
+}
+
+impl Began {
+    /// When that was, once it is written down.
+    pub(super) fn known(&mut self, clerk: &Clerk) -> u64 {
+        let began_ns = match *self {
+            Began::At(began_ns) => began_ns,
+            Began::With(ended) => clerk.ended(ended),
+        };
+        *self = Began::At(began_ns);
+        began_ns
+    }
+}
+
+impl Made {
+    /// Writes the call down, and has it watched from now on.
+    pub(crate) fn scheduled(&self, clerk: &Clerk) {
+        clerk.scheduled(self, Some(clock::now_ns()), false);
+    }
 }

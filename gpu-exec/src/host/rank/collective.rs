@@ -1,13 +1,14 @@
 //! One group's collectives on one rank: the schedule's actions, step by step, over the group's
 //! channels. The same schedules as the simulator's, in the same order of additions.
 
-use super::super::arena::Memory;
-use super::call::{Act, CollectiveCall, Place};
+use super::act::{Act, Place};
+use super::call::CollectiveCall;
 use super::clerk::Clerk;
 use super::combine::{Blocks, Operand, Reduction};
-use super::desk::Message;
 use super::in_place::{Exchange, InPlace};
+use super::note::Message;
 use super::transfer::{How, Incoming, Left, Moved, Outgoing, arrived};
+use crate::host::arena::Memory;
 use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! each byte read once and written once on each: the least there can be. The messages are the
 //! schedule's; those whose bytes were put there are marked as delivered.
 
-use super::super::arena::Memory;
-use super::call::{Act, Place};
+use super::act::{Act, Place};
+use crate::host::arena::Memory;
 
 /// A schedule of that kind, from one rank's side.
 #[derive(Clone, Debug, PartialEq, Eq)]

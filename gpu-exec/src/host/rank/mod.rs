@@ -1,13 +1,18 @@
 //! A rank's process: takes its orders from standard input, joins, runs its program, reports.
 
+mod act;
 mod alone;
 mod call;
 pub(crate) mod clerk;
 mod collective;
 mod combine;
 pub(crate) mod desk;
+pub(crate) mod failure;
 pub(crate) mod gate;
+mod held;
 mod in_place;
+pub(crate) mod made;
+pub(crate) mod note;
 pub(crate) mod operations;
 mod p2p;
 mod peers;
@@ -15,33 +20,31 @@ mod pending;
 mod program;
 mod recent;
 pub(crate) mod recorder;
+mod silence;
+pub(crate) mod start;
 mod stream;
 mod transfer;
 pub(crate) mod works;
 
-use super::bridge::PeerAddress;
 use super::control::{self, Greeting, Order, Report, Setup};
-use super::coordinator::{START_KEY, joined_key};
-use super::launched;
 use super::sharing;
 use crate::clock;
 use crate::shm::{Segment, home};
-use crate::store::{Store, StoreClient};
-pub(crate) use alone::Alone;
-pub use alone::KeepDump;
-use clerk::Clerk;
-use gate::Gate;
+use failure::cannot;
+use held::{Held, open_memory};
 use lockstep_core::plan::Plan;
 use peers::Peers;
 use rustix::fd::OwnedFd;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use std::fmt::Display;
+use start::{Closing, Start, join};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+pub(crate) use alone::Alone;
+pub use alone::KeepDump;
 
 /// What a rank's process does: everything, from joining to exiting. Its orders come through
 /// standard input, a socket that the coordinator made; a program calls this from `main` and
@@ -150,11 +153,6 @@ fn control_socket() -> Result<UnixStream, String> {
     Ok(UnixStream::from(descriptor))
 }
 
-/// `what: error`, for an error that ends the rank.
-fn cannot<E: Display>(what: &'static str) -> impl Fn(E) -> String {
-    move |error| format!("{what}: {error}")
-}
-
 fn run(socket: &UnixStream) -> Result<(), String> {
     // If the coordinator's process is killed, the kernel kills this one. The socket's end covers
     // the moment before this line, and a coordinator that goes without being killed.
@@ -229,7 +227,7 @@ fn run_program(
         true => held.join(socket, Duration::from_nanos(setup.join_timeout_ns))?,
     };
     home::settle(setup.rank.index());
-    let started = Clerk::start(&program, setup, start_ns, socket)?;
+    let started = program.employ_clerk(setup, start_ns, socket)?;
     let closed = started.clone();
     let _ = closing.set(Box::new(move || closed.abort()));
     held.serve(vec![started.clone()]);
@@ -243,165 +241,6 @@ fn run_program(
     // A launched rank's end is its launcher's to see: it fails if the run does. And who talks to
     // others by its own threads answers them until all are done.
     if setup.launched || setup.tcp.is_some() { held.leave() } else { Ok(()) }
-}
-
-/// What a rank does last when it is told to end.
-pub(crate) type Closing = OnceLock<Box<dyn Fn() + Send + Sync>>;
-
-/// What the coordinator's orders reach, besides the end: what holds the program, and its clerk
-/// once there is one; a process of several logical ranks has a clerk for each.
-#[derive(Default)]
-struct Held {
-    gate: Arc<Gate>,
-    clerks: OnceLock<Vec<Arc<Clerk>>>,
-    /// Others started this rank: what ends it early is a failure of its process.
-    launched: bool,
-    /// Called instead of ending the process, where that is somebody else's to do.
-    exit: Option<Box<dyn Fn() + Send + Sync>>,
-    /// How the rank ends when it loses rank 0, if it ends by itself then.
-    alone: Option<Arc<Alone>>,
-    /// Orders that have come, with those that only say that rank 0 is there.
-    words: AtomicU64,
-    told: Mutex<Told>,
-    heard: Condvar,
-}
-
-/// What a launched rank waits for.
-#[derive(Debug, Default)]
-struct Told {
-    /// Time 0 of the run on this rank's clock, once all have joined.
-    start_ns: Option<u64>,
-    /// Where the other ranks' connections come in.
-    peers: Option<Vec<PeerAddress>>,
-    leave: bool,
-    /// The run is over for this rank, which has failed with it and stays for rank 0's sake only.
-    over: bool,
-    /// A dump that was asked for before there was a clerk.
-    dump: bool,
-}
-
-impl Held {
-    fn tell(&self, tell: impl FnOnce(&mut Told)) {
-        tell(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner));
-        self.heard.notify_all();
-    }
-
-    /// How many orders have come.
-    fn words(&self) -> u64 {
-        self.words.load(Ordering::Relaxed)
-    }
-
-    fn is_over(&self) -> bool {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).over
-    }
-
-    /// From here on orders reach these clerks.
-    fn serve(&self, clerks: Vec<Arc<Clerk>>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.clerks.set(clerks);
-        let dump = std::mem::take(&mut told.dump);
-        drop(told);
-        self.heard.notify_all();
-        if dump {
-            self.dump();
-        }
-    }
-
-    /// Hands in what the flight recorders hold, as soon as there are some.
-    fn dump(&self) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let clerks = self.clerks.get();
-        told.dump = clerks.is_none();
-        drop(told);
-        clerks.into_iter().flatten().for_each(|clerk| clerk.dump());
-    }
-
-    /// Waits until a rank that all wait for no more is on its way: a run can end before a rank that begins late,
-    /// with or without a clerk, has made its first call, and its dump would say that it came to none.
-    fn get_going(&self, at_most: Duration) {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = !self.launched || told.start_ns.is_some();
-        drop(told);
-        if !begins {
-            return;
-        }
-        let until = Instant::now() + at_most / 2;
-        let _ = self.wait(at_most / 2, |_| self.clerks.get().map(|_| ()));
-        let clerks = self.clerks.get().into_iter().flatten();
-        clerks.for_each(|clerk| {
-            clerk.wait_for_first_words(until.saturating_duration_since(Instant::now()));
-        });
-    }
-
-    /// Waits for what `ready` looks for; `None` when it does not come in time.
-    fn wait<T>(&self, timeout: Duration, ready: impl Fn(&Told) -> Option<T>) -> Option<T> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.heard.wait_timeout_while(told, timeout, |told| ready(told).is_none());
-        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        ready(&told)
-    }
-
-    /// Says that this rank is ready and waits for the others. Returns time 0 of the run.
-    fn join(&self, mut socket: &UnixStream, timeout: Duration) -> Result<u64, String> {
-        std::io::Write::write_all(&mut socket, &control::frame(&Report::Joined))
-            .map_err(cannot("cannot join"))?;
-        let begun = self.wait(timeout, |told| told.start_ns);
-        begun.ok_or_else(|| format!("the other ranks did not join within {timeout:?}"))
-    }
-
-    /// Stays, with nothing more to say, until rank 0's process has ended: its launcher ends that with
-    /// this one.
-    fn stay(&self, line: &UnixStream) {
-        self.tell(|told| told.over = true);
-        launched::stay(line);
-    }
-
-    /// Waits until everybody is done. How long the others may take is rank 0's to say: it ends the
-    /// run at its limit, and the line with it.
-    fn leave(&self) -> Result<(), String> {
-        while self.wait(Duration::from_secs(60), |told| told.leave.then_some(())).is_none() {}
-        Ok(())
-    }
-}
-
-/// Opens a memory file of another process of this machine.
-fn open_memory(path: &Path) -> std::io::Result<OwnedFd> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-    Ok(OwnedFd::from(file))
-}
-
-/// A rank before it has joined.
-pub(crate) struct Start<'a> {
-    pub(crate) setup: &'a Setup,
-    pub(crate) socket: &'a UnixStream,
-    pub(crate) closing: &'a Closing,
-    held: &'a Arc<Held>,
-}
-
-impl Start<'_> {
-    /// Joins the others. Returns time 0 of the run on the shared clock.
-    pub(crate) fn join(&self) -> Result<u64, String> {
-        match self.setup.launched {
-            false => join(self.setup),
-            true => self.held.join(self.socket, Duration::from_nanos(self.setup.join_timeout_ns)),
-        }
-    }
-
-    /// Waits until everybody is done.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn leave(&self) -> Result<(), String> {
-        self.held.leave()
-    }
-
-    /// From here on the coordinator's orders reach these clerks.
-    pub(crate) fn serve(&self, clerks: Vec<Arc<Clerk>>) {
-        self.held.serve(clerks);
-    }
-
-    /// What the program passes before each operation.
-    pub(crate) fn gate(&self) -> Arc<Gate> {
-        self.held.gate.clone()
-    }
 }
 
 /// Does what the coordinator orders, and ends the process when it says so or is gone, whatever
@@ -476,17 +315,4 @@ fn listen(
         .spawn(listening)
         .map_err(cannot("cannot start a thread"))?;
     Ok(())
-}
-
-/// Joins the others through the store. Returns time 0 of the run on the shared clock.
-fn join(setup: &Setup) -> Result<u64, String> {
-    let timeout = Duration::from_nanos(setup.join_timeout_ns);
-    let joining = || {
-        let mut store = StoreClient::connect(setup.store, timeout)?;
-        store.set(&joined_key(setup.rank), std::process::id().to_string().as_bytes())?;
-        store.get(START_KEY)
-    };
-    let start = joining().map_err(cannot::<crate::store::StoreError>("cannot join"))?;
-    let start = std::str::from_utf8(&start).ok().and_then(|text| text.parse().ok());
-    start.ok_or_else(|| "cannot join: the store holds no starting time".to_owned())
 }

@@ -1,8 +1,9 @@
 //! A program's operations, one after the other: what is the same however its calls are carried out.
 
 use super::clerk::Clerk;
-use super::desk::Note;
 use super::gate::Gate;
+use super::made::{Began, Carried, Ended, Made};
+use super::note::Note;
 use super::works::Works;
 use crate::clock;
 use lockstep_core::group::SequenceNumbers;
@@ -23,72 +24,6 @@ pub(crate) struct Context<'a> {
     pub(crate) works: &'a Arc<Works>,
     pub(crate) clerk: &'a Arc<Clerk>,
     pub(crate) gate: &'a Gate,
-}
-
-/// A call that is about to be made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
-    /// Its number among the rank's calls.
-    pub(crate) work: u32,
-    /// The operation that makes it.
-    pub(crate) op: u32,
-    /// When that operation began, or what struck before it was over.
-    pub(super) began: Began,
-    /// The how manieth call of that operation it is.
-    pub(super) part: u32,
-    /// Its number among the collectives of its group, or among the sends and receives.
-    pub(crate) seq: u64,
-    pub(super) timeout_ns: u64,
-    /// True if it is the only call of an operation that ends with it: it needs no other thread.
-    pub(crate) alone: bool,
-}
-
-/// When an operation began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Began {
-    /// Then, on the shared clock.
-    At(u64),
-    /// When the call before it ended, which is still to be written down.
-    With(Ended),
-}
-
-impl Began {
-    /// When that was, once it is written down.
-    pub(super) fn known(&mut self, clerk: &Clerk) -> u64 {
-        let began_ns = match *self {
-            Began::At(began_ns) => began_ns,
-            Began::With(ended) => clerk.ended(ended),
-        };
-        *self = Began::At(began_ns);
-        began_ns
-    }
-}
-
-impl Made {
-    /// Writes the call down, and has it watched from now on.
-    pub(crate) fn scheduled(&self, clerk: &Clerk) {
-        clerk.scheduled(self, Some(clock::now_ns()), false);
-    }
-}
-
-/// A call that has completed, and with it its operation: just now, or as long ago as the next call's
-/// first messages take that are small. A look at the clock can take a fifth of a small call, and is
-/// left until nobody waits for this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(super) work: u32,
-    pub(super) op: u32,
-}
-
-/// How far a call got that was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
-    /// It is on its way, or has completed.
-    Made,
-    /// It was [`Made::alone`], and with it its operation has ended. That is still to be written down,
-    /// and its work to be marked: with what comes next, whose peers wait for its first messages and
-    /// not for notes.
-    Ended(Ended),
 }
 
 /// What differs between the ways to carry a program out.

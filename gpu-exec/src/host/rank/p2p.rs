@@ -8,12 +8,13 @@
 //! A send completes when its receiver has taken everything: the rendezvous that NCCL's have, and
 //! the simulator's.
 
-use super::super::arena::Memory;
 use super::clerk::Clerk;
 use super::combine::Blocks;
-use super::desk::{Message, Note};
+use super::failure::cannot;
+use super::note::{Message, Note};
 use super::transfer::{ANY_MARK, How, Incoming, Moved, Outgoing};
 use super::works::Works;
+use crate::host::arena::Memory;
 use crate::host::wiring::ChannelKey;
 use crate::shm::{Doorbell, Header, Patience, Receiver, Sender};
 use lockstep_core::group::GroupId;
@@ -133,7 +134,7 @@ impl PointToPoint {
                         bell.wait_for(patience, || mover.advance());
                     }
                 })
-                .map_err(super::cannot("cannot start a thread"))?;
+                .map_err(cannot("cannot start a thread"))?;
         }
         self.bell.ring();
         Ok(())

@@ -1,8 +1,9 @@
 //! How a rank that shares no memory with the others finds them.
 
-use super::{Held, cannot};
-use crate::host::bridge::{Bridge, TcpSetup};
-use crate::host::control::{self, Report, Setup};
+use super::failure::cannot;
+use super::held::Held;
+use crate::host::bridge::Bridge;
+use crate::host::control::{self, Report, Setup, TcpSetup};
 use crate::shm::Segment;
 use lockstep_core::plan::Plan;
 use rustix::fd::OwnedFd;

@@ -1,19 +1,22 @@
 //! A rank's program on the host: its tensors in shared memory, its calls over channels, on the
 //! process's main thread.
 
-use super::super::arena::{Arena, Memory};
-use super::super::control::Setup;
-use super::super::wiring::{ChannelKey, bell_offset};
 use super::call::{CollectiveCall, fingerprint};
-use super::clerk::Clerk;
+use super::clerk::{Clerk, Job};
 use super::collective::{GroupLink, Peer};
 use super::gate::Gate;
-use super::operations::{self, Carried, CarryOut, Context, Made};
+use super::made::{Carried, Made};
+use super::operations::{self, CarryOut, Context};
 use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
 use super::recent::Recent;
+use super::recorder::Recording;
 use super::stream::Stream;
 use super::works::Works;
+use super::{Mutex, UnixStream, cannot};
 use crate::clock;
+use crate::host::arena::{Arena, Memory};
+use crate::host::control::Setup;
+use crate::host::wiring::{ChannelKey, bell_offset};
 use crate::shm::{Channel, Doorbell, Segment};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::value::initial_bytes;
@@ -64,6 +67,26 @@ impl Program {
         let p2p = wires.point_to_point();
         let plan = Arc::new(plan);
         Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p })
+    }
+
+    /// The clerk of the rank, at work.
+    pub(super) fn employ_clerk(
+        &self,
+        setup: &Setup,
+        start_ns: u64,
+        socket: &UnixStream,
+    ) -> Result<Arc<Clerk>, String> {
+        let socket = socket.try_clone().map_err(cannot("cannot report"))?;
+        let job = Job {
+            plan: self.plan.clone(),
+            rank: setup.rank,
+            start_ns,
+            messages: setup.record_messages,
+            shortest_timeout_ns: self.timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
+            word_every_ns: setup.word_every_ns,
+        };
+        let recording = Recording { calls: setup.recorded_calls, at_end: setup.dump_at_end };
+        Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
     }
 
     /// Runs all operations, and reports what the tensors hold at the end.

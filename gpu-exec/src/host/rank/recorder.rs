@@ -5,7 +5,7 @@
 //! An entry is a few numbers, written under the lock that the clerk holds anyway; what the call
 //! was is looked up in the plan when somebody asks for a dump.
 
-use super::desk::Note;
+use super::note::Note;
 use crate::clock;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Plan;

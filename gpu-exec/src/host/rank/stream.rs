@@ -4,8 +4,9 @@
 use super::call::CollectiveCall;
 use super::clerk::Clerk;
 use super::collective::GroupLink;
-use super::desk::Note;
-use super::operations::{Carried, Ended, Made};
+use super::failure::cannot;
+use super::made::{Carried, Ended, Made};
+use super::note::Note;
 use super::works::Works;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -111,7 +112,7 @@ impl Shared {
         std::thread::Builder::new()
             .name("communication".to_owned())
             .spawn(move || serve(&serving, &clerk, &works))
-            .map_err(super::cannot("cannot start a thread"))?;
+            .map_err(cannot("cannot start a thread"))?;
         Ok(shared)
     }
 

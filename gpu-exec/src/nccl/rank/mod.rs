@@ -8,23 +8,24 @@
 //! have put on their streams goes on.
 
 mod backlog;
+mod error;
 mod mailbox;
 mod program;
 mod timeline;
+mod times;
 
 use super::communicator::{self, Communicator, UniqueId};
-use super::compiler;
 use super::device::{self, Device};
 use super::error::DeviceError;
 use super::lower::{Communicators, Lowered, Way, lower};
 use super::table::Nccl;
-use super::{Collectives, DeviceSetup, Sharing};
-use crate::clock;
+use super::{Collectives, DeviceSetup, Sharing, compiler};
 use crate::host::control::{Report, frame};
-use crate::host::rank::Start;
 use crate::host::rank::clerk::{Clerk, Job};
 use crate::host::rank::recorder::Recording;
+use crate::host::rank::start::Start;
 use crate::store::{Store, StoreClient};
+use error::RankError;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use mailbox::Mailboxes;
@@ -34,6 +35,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use times::timeout_ns;
 
 /// How often a rank that has finished looks whether the others have.
 const FAREWELL_LOOK: Duration = Duration::from_millis(2);
@@ -59,19 +61,6 @@ pub(crate) fn run_rank(
         }
         error.to_string()
     })
-}
-
-/// What ends a rank: its device or the plan.
-#[derive(Debug, thiserror::Error)]
-enum RankError {
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
-    Unsupported(#[from] super::lower::Unsupported),
-    #[error("cannot meet the other ranks: {0}")]
-    Store(#[from] crate::store::StoreError),
-    #[error("{0}")]
-    Other(String),
 }
 
 /// A rank that has its process and its device.
@@ -243,11 +232,6 @@ fn employ(
     Clerk::employ(job, recording, socket).map_err(RankError::Other)
 }
 
-/// A group's timeout, or what the run replaces it by.
-fn timeout_ns(start: &Start<'_>, timeout_ms: u64) -> u64 {
-    start.setup.timeout_ns.unwrap_or(timeout_ms.saturating_mul(1_000_000))
-}
-
 /// Tells the coordinator what the rank computes on.
 fn say(start: &Start<'_>, device: String) {
     let mut socket = start.socket;
@@ -350,9 +334,4 @@ impl Meeting<'_> {
         }
         Ok(all)
     }
-}
-
-/// Nanoseconds since `begin`, on the shared clock.
-fn since(begin: u64) -> u64 {
-    clock::now_ns().saturating_sub(begin)
 }

@@ -1,14 +1,15 @@
 //! A rank's lowered program: memory, streams and links, and the steps put on them in order.
 
 use super::backlog::Backlog;
+use super::error::RankError;
 use super::mailbox::Post;
 use super::timeline::Timeline;
-use super::{RankError, since, timeout_ns};
+use super::times::{since, timeout_ns};
 use crate::clock;
-use crate::host::rank::Start;
 use crate::host::rank::clerk::Clerk;
-use crate::host::rank::desk::Note;
 use crate::host::rank::gate::Gate;
+use crate::host::rank::note::Note;
+use crate::host::rank::start::Start;
 use crate::host::rank::works::Works;
 use crate::nccl::communicator::{Communicator, Transfers};
 use crate::nccl::device::{Device, Event, Region, Stream};

@@ -12,7 +12,8 @@
 
 use crate::clock;
 use crate::host::rank::clerk::Clerk;
-use crate::host::rank::desk::{self, Note};
+use crate::host::rank::note;
+use crate::host::rank::note::Note;
 use crate::host::rank::works::Works;
 use crate::nccl::communicator::Communicator;
 use crate::nccl::device::{Device, Event, Stream};
@@ -238,7 +239,7 @@ impl Timeline {
     }
 
     fn passed(&self, desk: &mut Desk, time_ns: u64, mark: Mark) {
-        let message = |m: crate::nccl::lower::Message| desk::Message {
+        let message = |m: crate::nccl::lower::Message| note::Message {
             work: m.work,
             step: m.step,
             peer: m.peer,

@@ -100,7 +100,7 @@ impl StoreClient {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 

@@ -1,5 +1,6 @@
 //! What `lockstep ddp` is told, and what that means to DDP.
 
+use super::hooks::{HookArguments, dtype};
 use crate::output_file::Overwrite;
 use crate::plan_source::ClusterOptions;
 use anyhow::{Context, Result, bail};
@@ -7,14 +8,11 @@ use lockstep_core::group::BackendName;
 use lockstep_torch::ddp::join::{JoinOptions, Joinable};
 use lockstep_torch::ddp::model::Device;
 use lockstep_torch::ddp::plan::Training;
-use lockstep_torch::ddp::timeline::RingLink;
 use lockstep_torch::ddp::zero::ZeroOverlap;
 use lockstep_torch::ddp::{
-    BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager, RecordedRun,
+    BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager, RecordedRun, RingLink,
 };
 use std::path::PathBuf;
-
-use super::hooks::{HookArguments, dtype};
 
 /// More ranks inside `join()` than this are not shown one by one.
 const MAX_JOINING: u32 = 4096;

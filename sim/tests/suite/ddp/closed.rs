@@ -4,10 +4,10 @@ use super::{device, training};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::simulate_training;
 use lockstep_sim::{Link, SimConfig, Topology};
+use lockstep_torch::ddp::RingLink;
 use lockstep_torch::ddp::lab::{LabRun, Setting};
 use lockstep_torch::ddp::model::Model;
 use lockstep_torch::ddp::plan::{Training, training_run};
-use lockstep_torch::ddp::timeline::RingLink;
 use lockstep_torch::ddp::{BucketCap, DdpOptions, Purpose};
 use proptest::prelude::*;
 

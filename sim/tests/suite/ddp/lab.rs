@@ -5,8 +5,9 @@ use super::*;
 /// The closed form is the simulator's, up to the few messages that rank 0 is ahead of the others.
 #[test]
 fn the_closed_form_agrees_with_the_simulator() {
+    use lockstep_torch::ddp::RingLink;
     use lockstep_torch::ddp::lab::{Setting, sweep_caps};
-    use lockstep_torch::ddp::timeline::{RingLink, SpanKind, timeline};
+    use lockstep_torch::ddp::timeline::{SpanKind, timeline};
     for (world_size, bytes_per_second) in [(2, 5_000_000_000), (4, 20_000_000_000), (8, 1 << 36)] {
         let training = Training { batch: 512, ..training(world_size) };
         let plan = training_plan(&six(), &training).unwrap();
@@ -45,8 +46,8 @@ fn the_closed_form_agrees_with_the_simulator() {
 #[test]
 fn the_lab_shows_what_the_simulator_does() {
     use lockstep_torch::ddp::Links;
+    use lockstep_torch::ddp::RingLink;
     use lockstep_torch::ddp::lab::{LabRun, Setting, optimizer_ends};
-    use lockstep_torch::ddp::timeline::RingLink;
     let link = |latency_ps, bytes_per_second| {
         (Link { latency_ps, bytes_per_second }, RingLink { latency_ps, bytes_per_second })
     };
@@ -171,10 +172,10 @@ fn a_rank_that_computes_longer_is_slow_however_calls_are_waited_for() {
 #[test]
 fn what_stands_around_ddp_takes_what_the_simulator_says() {
     use lockstep_sim::training::{messages, simulate_rank};
+    use lockstep_torch::ddp::RingLink;
     use lockstep_torch::ddp::join::JoinOptions;
     use lockstep_torch::ddp::lab::{LabRun, Setting};
     use lockstep_torch::ddp::plan::{Uneven, training_run};
-    use lockstep_torch::ddp::timeline::RingLink;
     use lockstep_torch::ddp::zero::ZeroOverlap;
     use lockstep_torch::ddp::{DdpVersion, MixedPrecision};
     let (latency_ps, bytes_per_second) = (2_000_000, 10_000_000_000);
@@ -250,9 +251,9 @@ fn what_stands_around_ddp_takes_what_the_simulator_says() {
 #[test]
 fn a_sharded_optimizers_step_is_that_of_the_sweep() {
     use lockstep_sim::training::simulate_training;
+    use lockstep_torch::ddp::RingLink;
     use lockstep_torch::ddp::lab::{LabRun, Setting};
     use lockstep_torch::ddp::plan::training_run;
-    use lockstep_torch::ddp::timeline::RingLink;
     let (latency_ps, bytes_per_second) = (5_000_000, 25_000_000_000);
     let topology = Topology::Uniform(Link { latency_ps, bytes_per_second });
     let config = SimConfig { topology, ..SimConfig::default() };

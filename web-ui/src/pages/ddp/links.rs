@@ -1,8 +1,7 @@
 //! The network that is chosen, as the closed form takes it.
 
 use lockstep_sim::{Link, Topology};
-use lockstep_torch::ddp::Links;
-use lockstep_torch::ddp::timeline::RingLink;
+use lockstep_torch::ddp::{Links, RingLink};
 
 /// The topology as the closed form takes it.
 pub(super) fn links_of(topology: Topology) -> Links {

@@ -1,8 +1,9 @@
 //! The same for a plan, however it was made: what its ranks would raise instead of hanging.
 
-use super::{Check, FingerPrint, Look, Members, compare, look, op_type};
+use super::{look, op_type};
 use crate::c10d::backend::Device;
 use crate::c10d::error::DistError;
+use crate::c10d::fingerprint::{Check, FingerPrint, Look, Members, compare};
 use crate::c10d::tensor::{Layout, Tensor};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::{BackendName, GroupId};

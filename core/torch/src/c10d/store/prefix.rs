@@ -33,12 +33,6 @@ impl<'a> PrefixStore<'a> {
         join_key(&self.prefix, key)
     }
 
-    /// The store below, for operations that concern no key of ours: `num_keys`, which counts all
-    /// of its keys, and `set_timeout`.
-    pub fn underlying(&mut self) -> &mut Store {
-        self.inner
-    }
-
     /// [`Store::set`].
     ///
     /// # Errors

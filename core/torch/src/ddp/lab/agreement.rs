@@ -26,12 +26,12 @@ pub struct Agreement {
 
 impl Agreement {
     /// Whether all ranks step with the same gradients.
-    pub fn gradients_agree(&self) -> bool {
+    pub(crate) fn gradients_agree(&self) -> bool {
         self.local == 0 && self.reduced_among >= self.ranks
     }
 
     /// Whether all ranks have the same parameters after the step.
-    pub fn parameters_agree(&self) -> bool {
+    pub(crate) fn parameters_agree(&self) -> bool {
         self.same_after_step >= self.ranks
     }
 }

@@ -7,6 +7,7 @@
 
 mod agreement;
 mod changes;
+mod follow;
 mod log;
 mod moments;
 mod option_words;
@@ -22,9 +23,8 @@ mod words;
 pub use agreement::Agreement;
 pub use changes::{Change, changes};
 pub use log::DdpLog;
-pub use moments::{Event, Moment};
 pub use outcome::notes;
-pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass, Raised};
+pub use pass::{BucketFate, CallKind, CallSpan, Event, LayerSpan, Moment, ParamFate, Pass, Raised};
 pub use roles::LabRole;
 pub use sweep::{Axis, Best, SweepError, SweepPoint, best, sweep_caps};
 pub use words::{bytes as describe_bytes, time as describe_time};
@@ -102,7 +102,7 @@ impl Setting {
 
     /// Another number of ranks, and with it what depends on it: who shares a sharded optimizer, and
     /// subgroups that would be larger than the world.
-    pub fn set_world_size(&mut self, world_size: u32) {
+    pub(crate) fn set_world_size(&mut self, world_size: u32) {
         self.training.world_size = world_size;
         let options = &mut self.training.options;
         if let Some(overlap) = &mut options.zero_overlap {
@@ -480,9 +480,5 @@ fn bucket_of(purpose: Purpose) -> Option<u32> {
     }
 }
 
-#[cfg(test)]
-mod agreement_tests;
-#[cfg(test)]
-mod around_tests;
 #[cfg(test)]
 mod tests;

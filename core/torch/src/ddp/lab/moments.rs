@@ -1,40 +1,8 @@
 //! What happens in a pass, in order: the steps of a slider.
 
 use super::pass::Pass;
+use super::{Event, Moment};
 use crate::ddp::notes::{Half, StepKind};
-use serde::{Deserialize, Serialize};
-
-/// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
-    /// When, in picoseconds from the pass's beginning.
-    pub time_ps: u64,
-    /// What.
-    pub event: Event,
-}
-
-/// What may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// The module is called.
-    Begins,
-    /// A call that is done, as an index into [`Pass::calls`].
-    Done(u32),
-    /// The forward pass is over.
-    ForwardEnds,
-    /// The reducer marks the parameters that nothing uses as ready.
-    MarkedUnused,
-    /// A gradient is ready, as an index among the parameters that require grad.
-    Gradient(u32),
-    /// A call that had to queue starts.
-    Starts(u32),
-    /// The last layer's backward pass is over.
-    BackwardEnds,
-    /// The optimizer has stepped.
-    Optimized,
-    /// The next pass may begin.
-    Ends,
-}
 
 /// Writes the moments of a pass, and into its gradients and buckets which are theirs. A static graph
 /// `counts` how often a gradient comes: the last time is when it is ready. A pass that breaks off

@@ -3,10 +3,9 @@
 use super::words::{bytes, time};
 use crate::ddp::DdpOptions;
 use crate::ddp::hook::{CommHook, HookAlgorithm, PowerSgd};
-use crate::ddp::links::Links;
+use crate::ddp::links::{Links, RingLink};
 use crate::ddp::options::BucketCap;
 use crate::ddp::plan::Training;
-use crate::ddp::timeline::RingLink;
 
 pub(super) fn on_off(on: bool) -> String {
     if on { "True" } else { "False" }.into()

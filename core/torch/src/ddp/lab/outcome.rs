@@ -239,7 +239,7 @@ impl Pass {
 
     /// How long its compute stream neither computes nor waits for gradients: calls that are not
     /// asynchronous hold it.
-    pub fn held_ps(&self) -> u64 {
+    pub(crate) fn held_ps(&self) -> u64 {
         self.end_ps.saturating_sub(self.compute_ps()).saturating_sub(self.exposed_ps)
     }
 

@@ -5,11 +5,10 @@ use super::option_words::{cap_words, rate_words};
 use super::words::{count, time};
 use super::{LabRun, Setting, Summary};
 use crate::ddp::error::DdpError;
-use crate::ddp::links::Links;
+use crate::ddp::links::{Links, RingLink};
 use crate::ddp::model::Model;
 use crate::ddp::options::{BucketCap, BucketCapError};
 use crate::ddp::plan::TrainingError;
-use crate::ddp::timeline::RingLink;
 use serde::{Deserialize, Serialize};
 
 /// What a sweep varies.

@@ -1,8 +1,7 @@
 //! What happens at a moment, in sentences.
 
-use super::moments::Event;
 use super::outcome::hook_name;
-use super::pass::{BucketFate, CallSpan, Pass};
+use super::pass::{BucketFate, CallSpan, Event, Pass};
 use super::words::{bytes, count, time, with_commas};
 use super::{LabModel, Setting};
 use crate::ddp::call::{HookPart, Purpose};

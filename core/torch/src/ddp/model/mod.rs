@@ -12,9 +12,10 @@ mod zoo;
 
 pub use cost::{Cost, Device};
 pub use file::ModelError;
-pub use zoo::{known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence};
+pub use zoo::{
+    MlpSizesError, known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence,
+};
 
-use super::assignment::BucketParam;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::words::nearest;
 use std::borrow::Cow;
@@ -129,19 +130,8 @@ impl Model {
         self.params.iter().filter(|param| param.requires_grad)
     }
 
-    /// The same as the bucket assignment takes them.
-    pub fn bucket_params(&self) -> Vec<BucketParam> {
-        let params = self.trained();
-        let params = params.map(|param| BucketParam {
-            dtype: param.dtype,
-            numel: param.numel(),
-            sparse: param.sparse,
-        });
-        params.collect()
-    }
-
     /// Per parameter, its index among those that require grad.
-    pub fn trained_indices(&self) -> Vec<Option<u32>> {
+    pub(crate) fn trained_indices(&self) -> Vec<Option<u32>> {
         let mut next = 0;
         let indices = self.params.iter().map(|param| {
             let index = param.requires_grad.then_some(next);
@@ -151,27 +141,6 @@ impl Model {
         indices.collect()
     }
 
-    /// The order in which gradients become ready, as indices among the parameters that require
-    /// grad.
-    pub fn grad_ready_order(&self) -> Vec<u32> {
-        match &self.recorded_ready_order {
-            Some(order) => order.clone(),
-            None => self.backward().into_iter().flat_map(|(_, ready)| ready).collect(),
-        }
-    }
-
-    /// The backward pass: the layers in the order in which it runs them, as indices into `layers`,
-    /// with the gradients that are ready after each. A parameter that several layers share is
-    /// ready after the last of them. A recorded order is followed gradient by gradient: a layer
-    /// runs when the first of its gradients is due, and gradients that no layer has follow the
-    /// layer before.
-    pub fn backward(&self) -> Vec<(Option<usize>, Vec<u32>)> {
-        match &self.recorded_ready_order {
-            Some(order) => order::recorded(self, order),
-            None => order::reversed(self),
-        }
-    }
-
     /// The parameters that a pass, from 0, leaves alone.
     fn unused_in(&self, pass: u32) -> &[u32] {
         let list = self.unused.get(pass as usize).or(self.unused.last());
@@ -179,7 +148,7 @@ impl Model {
     }
 
     /// Per layer, whether a pass does not run it, since it uses none of its parameters.
-    pub fn skipped_in(&self, pass: u32) -> Vec<bool> {
+    pub(crate) fn skipped_in(&self, pass: u32) -> Vec<bool> {
         let (unused, trained) = (self.unused_in(pass), self.trained_indices());
         let left_out = |param: &u32| {
             let index = trained.get(*param as usize).copied().flatten();
@@ -199,16 +168,6 @@ impl Model {
         Some(Cow::Owned(Model { unused: Vec::new(), ..self.without(unused) }))
     }
 
-    /// [`Model::backward`] of a pass, from 0.
-    pub fn backward_in(&self, pass: u32) -> Vec<(Option<usize>, Vec<u32>)> {
-        let unused = self.unused_in(pass);
-        let mut backward = self.backward();
-        for (_, ready) in &mut backward {
-            ready.retain(|index| unused.binary_search(index).is_err());
-        }
-        backward
-    }
-
     /// The parameters that require grad, as indices among them, that have these names or are in
     /// the modules of these names.
     ///
@@ -222,8 +181,8 @@ impl Model {
             };
             let before = found.len();
             let trained = (0u32..).zip(self.trained());
-            let named = trained.filter(|(_, param)| param.name == *name || inside(&param.name));
-            found.extend(named.map(|(index, _)| index));
+            let matching = trained.filter(|(_, param)| param.name == *name || inside(&param.name));
+            found.extend(matching.map(|(index, _)| index));
             if found.len() == before {
                 let known = self.trained().flat_map(|param| {
                     let modules =

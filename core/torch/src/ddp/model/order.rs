@@ -7,8 +7,41 @@
 use super::{Model, Parameter};
 use std::collections::BTreeSet;
 
+impl Model {
+    /// The order in which gradients become ready, as indices among the parameters that require
+    /// grad.
+    pub fn grad_ready_order(&self) -> Vec<u32> {
+        match &self.recorded_ready_order {
+            Some(order) => order.clone(),
+            None => self.backward().into_iter().flat_map(|(_, ready)| ready).collect(),
+        }
+    }
+
+    /// The backward pass: the layers in the order in which it runs them, as indices into `layers`,
+    /// with the gradients that are ready after each. A parameter that several layers share is
+    /// ready after the last of them. A recorded order is followed gradient by gradient: a layer
+    /// runs when the first of its gradients is due, and gradients that no layer has follow the
+    /// layer before.
+    pub fn backward(&self) -> Vec<(Option<usize>, Vec<u32>)> {
+        match &self.recorded_ready_order {
+            Some(order) => recorded(self, order),
+            None => reversed(self),
+        }
+    }
+
+    /// [`Model::backward`] of a pass, from 0.
+    pub(crate) fn backward_in(&self, pass: u32) -> Vec<(Option<usize>, Vec<u32>)> {
+        let unused = self.unused_in(pass);
+        let mut backward = self.backward();
+        for (_, ready) in &mut backward {
+            ready.retain(|index| unused.binary_search(index).is_err());
+        }
+        backward
+    }
+}
+
 /// The layers in reverse, with the gradients that are ready after each.
-pub(super) fn reversed(model: &Model) -> Vec<(Option<usize>, Vec<u32>)> {
+fn reversed(model: &Model) -> Vec<(Option<usize>, Vec<u32>)> {
     let trained = model.trained_indices();
     // The first layer of the forward pass that uses a parameter is the last of the backward pass.
     let mut last_use: Vec<Option<usize>> = vec![None; model.params.len()];
@@ -33,7 +66,7 @@ pub(super) fn reversed(model: &Model) -> Vec<(Option<usize>, Vec<u32>)> {
 }
 
 /// The layers as a recorded order of gradients asks for them.
-pub(super) fn recorded(model: &Model, order: &[u32]) -> Vec<(Option<usize>, Vec<u32>)> {
+fn recorded(model: &Model, order: &[u32]) -> Vec<(Option<usize>, Vec<u32>)> {
     let mut layer_of: Vec<Option<usize>> = Vec::new();
     let trained = model.trained_indices();
     layer_of.resize(model.params.len(), None);

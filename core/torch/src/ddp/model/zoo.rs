@@ -53,25 +53,36 @@ pub fn named(name: &str) -> Option<Model> {
     Some(model)
 }
 
+/// Why a text is not the sizes of an MLP.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MlpSizesError {
+    /// A size that is no number, or too large for a tensor.
+    #[error("mlp: {0:?} is no size of a layer: from 1 to 1,048,576")]
+    Size(String),
+    /// A single size.
+    #[error("mlp: one size is no layer: write at least two, as in mlp:64,128,10")]
+    One,
+    /// More layers than a model should have.
+    #[error("mlp: more than 1,000 sizes; take fewer")]
+    TooMany,
+}
+
 /// The sizes of an MLP: `64,128,10`.
 ///
 /// # Errors
-/// What is wrong with them.
-pub fn mlp_sizes(text: &str) -> Result<Vec<u64>, String> {
+/// When a size is none, or there are too few or too many.
+pub fn mlp_sizes(text: &str) -> Result<Vec<u64>, MlpSizesError> {
     let sizes = text.split(',').map(|size| {
         let size = size.trim();
         // Sizes whose product is no tensor are no model.
         let fits = size.parse().ok().filter(|size| (1..=1 << 20).contains(size));
-        fits.ok_or_else(|| {
-            let size: String = size.chars().take(40).collect();
-            format!("mlp: {size:?} is no size of a layer: from 1 to 1,048,576")
-        })
+        fits.ok_or_else(|| MlpSizesError::Size(size.chars().take(40).collect()))
     });
     let sizes: Vec<u64> = sizes.take(1_001).collect::<Result<_, _>>()?;
     match sizes.len() {
         2..=1_000 => Ok(sizes),
-        1 => Err("mlp: one size is no layer: write at least two, as in mlp:64,128,10".into()),
-        _ => Err("mlp: more than 1,000 sizes; take fewer".into()),
+        1 => Err(MlpSizesError::One),
+        _ => Err(MlpSizesError::TooMany),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The end of a job that DDP itself ends: what runs its plan comes to the exception, and says so.
 
-use super::{BACKWARD, FORWARD};
+use super::script::{BACKWARD, FORWARD};
 use crate::ddp::error::DdpError;
 use crate::ddp::notes::{Half, Role, TrainingRun};
 use lockstep_core::group::BackendName;

@@ -2,11 +2,10 @@
 //! A rank of the plan is a device: the first devices of the processes do what processes say to each
 //! other, and all devices of all processes are the ring that reduces a bucket.
 
+use super::passes::{backward_pass, rebuilt, unused};
+use super::script::{CONSTRUCTOR, FORWARD, OPTIMIZER};
+use super::training::{MAX_OPS, Training, TrainingError};
 use super::writer::Writer;
-use super::{
-    CONSTRUCTOR, FORWARD, MAX_OPS, OPTIMIZER, Training, TrainingError, backward_pass, rebuilt,
-    unused,
-};
 use crate::ddp::call::{DdpCall, Purpose};
 use crate::ddp::model::Model;
 use crate::ddp::notes::{Role, StepKind, TrainingRun};

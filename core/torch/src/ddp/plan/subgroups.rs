@@ -1,7 +1,7 @@
 //! Groups of neighbouring ranks (`dist.new_subgroups`): those of a node, in which post-localSGD
 //! reduces gradients, and those among which a hierarchical averager averages.
 
-use super::{MAX_OPS, Training, TrainingError};
+use super::training::{MAX_OPS, Training, TrainingError};
 use crate::ddp::hook::HookAlgorithm;
 use lockstep_core::group::{GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};

@@ -1,17 +1,17 @@
 //! Uneven inputs: a program for every number of inputs. Ranks that have run out shadow the
 //! collectives of the others (`join.rs` says what they are).
 
+use super::passes::{backward_pass, rebuilt, unused};
+use super::script::{BACKWARD, CONSTRUCTOR, FORWARD, OPTIMIZER};
+use super::training::{Training, TrainingError, Uneven};
 use super::writer::Writer;
-use super::{
-    BACKWARD, CONSTRUCTOR, FORWARD, OPTIMIZER, Training, TrainingError, Uneven, backward_pass,
-    rebuilt, unused,
-};
 use crate::ddp::call::{DdpCall, Purpose};
 use crate::ddp::error::DdpError;
-use crate::ddp::join::{presence, reduces};
+use crate::ddp::join::reduces;
+use crate::ddp::join_calls::{common_rank, presence};
 use crate::ddp::model::Model;
 use crate::ddp::notes::{Half, Role, StepKind, TrainingRun};
-use crate::ddp::wrapper::{Ddp, Forward, InJoin, common_rank};
+use crate::ddp::wrapper::{Ddp, Forward, InJoin};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Action, Program};
 

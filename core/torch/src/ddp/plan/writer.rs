@@ -1,8 +1,9 @@
 //! Programs as they are written, operation by operation, with a note on each.
 
 use super::names::Names;
+use super::script::script;
 use super::subgroups::Subgroups;
-use super::{Training, TrainingError, script};
+use super::training::{Training, TrainingError};
 use crate::ddp::call::{DdpCall, DdpOp, Purpose};
 use crate::ddp::model::{Cost, Model};
 use crate::ddp::notes::{

@@ -1,6 +1,6 @@
 //! What ranks communicate in one go, with values, as a plan; and where its results belong.
 
-use super::{Pass, RankValues, Trainer};
+use super::state::{Pass, RankValues, Trainer};
 use crate::ddp::averaging::Scaling;
 use crate::ddp::{DdpCall, DdpOp, Purpose};
 use half::{bf16, f16};

@@ -12,22 +12,26 @@
 
 mod exchange;
 mod mlp;
+mod state;
 
 pub use exchange::Exchange;
 pub use mlp::Mlp;
+pub use state::{Pass, Trainer};
 
 use super::DdpCall;
 use super::error::DdpError;
 use super::hook::{CommHook, HookAlgorithm};
-use super::join::{JoinOptions, presence};
+use super::join::JoinOptions;
+use super::join_calls::{common_rank, presence};
 use super::model::Model;
 use super::options::DdpOptions;
-use super::wrapper::{Ddp, Forward, InJoin, common_rank};
+use super::wrapper::{Ddp, Forward, InJoin};
 use exchange::{Contents, Writer};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{PlanError, TensorId};
 use lockstep_core::rank::GlobalRank;
+use state::{Gradient, RankValues};
 
 /// Why ranks cannot be trained so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,47 +65,6 @@ pub enum TrainerError {
         /// The tensor.
         tensor: TensorId,
     },
-}
-
-/// What a rank computes in an iteration.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pass {
-    /// False inside `no_sync()`.
-    pub sync: bool,
-    /// Gradients in the order in which they become ready, with their indices among the parameters
-    /// that require grad. Those that are missing are unused.
-    pub gradients: Vec<(u32, Vec<f32>)>,
-}
-
-/// A rank's parameters and gradients.
-#[derive(Clone, Debug)]
-struct RankValues {
-    ddp: Ddp,
-    /// Per parameter of the model.
-    params: Vec<Vec<f32>>,
-    /// Per parameter that requires grad.
-    grads: Vec<Option<Gradient>>,
-}
-
-#[derive(Clone, Debug)]
-struct Gradient {
-    values: Vec<f32>,
-    /// With `gradient_as_bucket_view`: it lies in its bucket already.
-    in_bucket: bool,
-}
-
-/// Ranks that train one model by DDP.
-#[derive(Clone, Debug)]
-pub struct Trainer {
-    model: Model,
-    /// Per parameter that requires grad, its index in the model.
-    trained: Vec<usize>,
-    options: DdpOptions,
-    backend: BackendName,
-    join: Option<JoinOptions>,
-    ranks: Vec<RankValues>,
-    /// The ranks of the last iteration that had inputs, the highest of which is the last joiner.
-    active: Vec<u32>,
 }
 
 impl Trainer {

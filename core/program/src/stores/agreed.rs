@@ -1,0 +1,51 @@
+//! What stores have answered, and who waits for whom by it.
+
+use super::Log;
+use super::choice::Chosen;
+use super::log::{Answer, At, Place, What};
+use super::touched::Touched;
+use lockstep_core::rank::GlobalRank;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What stores have answered, and who waits for whom by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// What was found out; `None` while nothing was asked.
+    pub(super) answers: BTreeMap<At, Given>,
+    /// By what each rank does, whom that lets go on, and by which tag it is told.
+    pub(super) signals: BTreeMap<At, Vec<Signal>>,
+    /// By what each rank waits in, for whom.
+    pub(super) waits: BTreeMap<At, Vec<Signal>>,
+    /// Which operations wait for which.
+    pub(super) edges: BTreeMap<At, Vec<At>>,
+    /// What is known of each key.
+    pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
+    /// Which order was taken where more than one can happen.
+    pub(super) chosen: Chosen,
+    /// Whether all ranks have been looked at once.
+    pub(super) looked: bool,
+}
+
+impl Agreed {
+    /// What was assumed of who is first, by line.
+    pub(crate) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
+        self.chosen.told(logs, &self.edges)
+    }
+}
+
+/// An answer that was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) answer: Answer,
+    /// What the operation turned out to be, if it asks in a loop.
+    pub(super) instead: Option<What>,
+}
+
+/// A message from a rank that changed a key to one that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signal {
+    pub(super) peer: GlobalRank,
+    pub(super) tag: u32,
+    pub(super) bytes: usize,
+}

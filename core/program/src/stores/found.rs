@@ -1,0 +1,17 @@
+//! What a wait in a store comes to.
+
+use super::log::{Answer, At};
+use super::seen::Unordered;
+
+/// What an operation comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It answers, once these are done.
+    Ready { answer: Answer, waits: Vec<At> },
+    /// It waits for a key that nobody sets.
+    Blocked(String),
+    /// That depends on who is first.
+    Race(Unordered),
+    /// It asks in a loop for a counter that comes so far at most.
+    Never { reaches: i64 },
+}

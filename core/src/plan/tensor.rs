@@ -1,0 +1,76 @@
+//! Tensors of a plan: what each rank makes, and what it holds at the start.
+
+use super::{Real, TensorData};
+use crate::dtype::Dtype;
+use serde::{Deserialize, Serialize};
+
+/// The index of a tensor in [`Plan::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    /// The tensor as an index into the plan's table.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A one-dimensional tensor, as each rank makes its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// What people call it: `grad`.
+    pub name: String,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Its number of elements.
+    pub numel: u64,
+    /// What it holds at the start.
+    pub fill: Fill,
+    /// The bytes that [`Fill::Data`] begins with.
+    #[serde(default)]
+    pub data: TensorData,
+}
+
+impl Tensor {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.numel.saturating_mul(self.dtype.size_bytes())
+    }
+}
+
+/// What a tensor holds at the start, as a function of rank and element index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// Zeros, as `torch.zeros`.
+    Zeros,
+    /// The rank in every element, as `torch.full((n,), rank)`.
+    Rank,
+    /// `rank * numel + i`: every element of every rank is told apart.
+    Iota,
+    /// The bytes of [`Tensor::data`], on every rank, then zeros: a pickled object, a list of sizes.
+    Data,
+    /// Seeded, different on every rank, and such that float sums round (the generator of
+    /// [`value`]).
+    Seeded {
+        /// The seed.
+        seed: u64,
+    },
+    /// The same number in every element, as `torch.full((n,), value)`.
+    Full {
+        /// The number.
+        value: i64,
+    },
+    /// `start + i * step`, alike on every rank: `torch.arange(start, end, step)`.
+    Arange {
+        /// The first element.
+        start: Real,
+        /// What the next one is greater by.
+        step: Real,
+    },
+    /// What a plan does not say: what a model returns, and what is computed by more than a plan's
+    /// operations. A simulation carries no values of it, nor of what it comes into
+    /// ([`Plan::unknown`]); a run has zeros in its place.
+    Unknown,
+}

@@ -1,0 +1,148 @@
+//! The first place where a schedule does not do what it claims.
+
+use crate::rank::GroupRank;
+use crate::schedule::{Buffer, Slice};
+
+/// The first place where a schedule breaks its word.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    /// A slice past the end of its buffer.
+    #[error("rank {rank}, step {step}: {slice} is outside the rank's buffer of {chunks} chunks")]
+    OutOfBounds {
+        /// Whose step.
+        rank: GroupRank,
+        /// Which step.
+        step: u32,
+        /// The slice.
+        slice: Slice,
+        /// The chunks that the buffer has.
+        chunks: u32,
+    },
+    /// An action whose slices are of different lengths.
+    #[error("rank {rank}, step {step}: an action on {slice} has another slice of another length")]
+    Uneven {
+        /// Whose step.
+        rank: GroupRank,
+        /// Which step.
+        step: u32,
+        /// One of its slices.
+        slice: Slice,
+    },
+    /// Two actions of one step touch the same memory and one writes it.
+    #[error("rank {rank}, step {step}: two actions of the step touch {slice} and one writes it")]
+    Hazard {
+        /// Whose step.
+        rank: GroupRank,
+        /// Which step.
+        step: u32,
+        /// The memory.
+        slice: Slice,
+    },
+    /// A chunk is read before anything was put there.
+    #[error("rank {rank}, step {step}: reads {slice}, where nothing was written yet")]
+    Unwritten {
+        /// Whose step.
+        rank: GroupRank,
+        /// Which step.
+        step: u32,
+        /// What is read.
+        slice: Slice,
+    },
+    /// A reduction would count a rank twice or mix different parts of the tensor.
+    #[error("rank {rank}, step {step}: cannot reduce into {slice}: {why}")]
+    BadReduction {
+        /// Whose step.
+        rank: GroupRank,
+        /// Which step.
+        step: u32,
+        /// The chunk written.
+        slice: Slice,
+        /// What is wrong with the operands.
+        why: &'static str,
+    },
+    /// A message to oneself, of the wrong length, in the wrong step, or that nobody receives.
+    #[error("rank {from} to rank {to}, step {step}: {why}")]
+    BadMessage {
+        /// The sender.
+        from: GroupRank,
+        /// The receiver.
+        to: GroupRank,
+        /// The sender's step.
+        step: u32,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The schedule waits for ever.
+    #[error("rank {rank} waits for ever in step {step} for a message from rank {peer}")]
+    Stuck {
+        /// Who waits.
+        rank: GroupRank,
+        /// In which step.
+        step: u32,
+        /// For whom.
+        peer: GroupRank,
+    },
+    /// At the end a chunk is not what the collective promises.
+    #[error("rank {rank} ends with {holds} in {buffer}[{chunk}]{}, not {promised}", since(*.step))]
+    WrongResult {
+        /// Whose result.
+        rank: GroupRank,
+        /// Which buffer.
+        buffer: Buffer,
+        /// Which chunk.
+        chunk: u32,
+        /// The step in which it was written last; `None` if it never was.
+        step: Option<u32>,
+        /// What it holds, in words.
+        holds: String,
+        /// What it should hold.
+        promised: String,
+    },
+}
+
+fn since(step: Option<u32>) -> String {
+    step.map(|step| format!(" (since step {step})")).unwrap_or_default()
+}
+
+impl ProofError {
+    /// The participant that goes wrong first: the receiver of a message that is wrong.
+    pub fn rank(&self) -> GroupRank {
+        match self {
+            ProofError::OutOfBounds { rank, .. }
+            | ProofError::Uneven { rank, .. }
+            | ProofError::Hazard { rank, .. }
+            | ProofError::Unwritten { rank, .. }
+            | ProofError::BadReduction { rank, .. }
+            | ProofError::Stuck { rank, .. }
+            | ProofError::WrongResult { rank, .. } => *rank,
+            ProofError::BadMessage { to, .. } => *to,
+        }
+    }
+
+    /// The step in which it goes wrong; for a result, the one in which it was written last, if any.
+    pub fn step(&self) -> Option<u32> {
+        match self {
+            ProofError::OutOfBounds { step, .. }
+            | ProofError::Uneven { step, .. }
+            | ProofError::Hazard { step, .. }
+            | ProofError::Unwritten { step, .. }
+            | ProofError::BadReduction { step, .. }
+            | ProofError::BadMessage { step, .. }
+            | ProofError::Stuck { step, .. } => Some(*step),
+            ProofError::WrongResult { step, .. } => *step,
+        }
+    }
+
+    /// The memory that goes wrong, where the error is about one.
+    pub fn slice(&self) -> Option<Slice> {
+        match self {
+            ProofError::OutOfBounds { slice, .. }
+            | ProofError::Uneven { slice, .. }
+            | ProofError::Hazard { slice, .. }
+            | ProofError::Unwritten { slice, .. }
+            | ProofError::BadReduction { slice, .. } => Some(*slice),
+            ProofError::WrongResult { buffer, chunk, .. } => Some(Slice::one(*buffer, *chunk)),
+            ProofError::BadMessage { .. } | ProofError::Stuck { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The program that is executed for each rank.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What is executed for each rank: a program that calls [`rank_main`] when started so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankLauncher {
+    /// The program: usually `std::env::current_exe()`.
+    pub program: PathBuf,
+    /// Its arguments: for `lockstep`, the hidden subcommand.
+    pub args: Vec<OsString>,
+}

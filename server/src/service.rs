@@ -1,0 +1,19 @@
+//! What every handler of the service can use.
+
+use super::admission::Admission;
+use super::commands::version::Version;
+use super::findings::Findings;
+use super::runs::Runs;
+use super::store::Store;
+use std::sync::Arc;
+
+/// What every handler can use.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) store: Arc<Store>,
+    pub(crate) runs: Runs,
+    pub(crate) findings: Findings,
+    pub(crate) version: Arc<Version>,
+    /// Bounds what bodies take.
+    pub(crate) admission: Admission,
+}

@@ -1,0 +1,167 @@
+//! What the engine knows at a moment: its ranks, and what is due.
+
+use super::call_time::Meetings;
+use super::choice::Choosing;
+use super::comm_stream::Channel;
+use super::compute_stream::ComputeStream;
+use super::memory::Memory;
+use super::network::Network;
+use super::path::Paths;
+use super::prepared::Prepared;
+use super::queue::EventQueue;
+use super::rings::Whole;
+use super::transfer::{FromAny, Posted, Transfer};
+use lockstep_core::group::SequenceNumbers;
+use lockstep_core::plan::{CallTimes, Plan, Signature};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Outcome;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is due at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    /// A rank's busy or idle time is over.
+    Rank(GlobalRank),
+    /// A message has arrived.
+    Message(u32),
+    /// A channel's sends of a step have all left.
+    Sent(u32),
+    /// A point-to-point transfer has arrived.
+    Transfer(u32),
+    /// A rank's compute stream is done with a computation.
+    Stream(GlobalRank),
+    /// A ring that was worked out as a whole is done on this channel.
+    Whole(u32),
+    /// The time of a call is over on this channel.
+    Timed(u32),
+}
+
+/// What an event has woken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Woken {
+    Rank(GlobalRank),
+    Channel(u32),
+    Stream(GlobalRank),
+}
+
+/// What a rank's program is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It is about to begin operation `pc`.
+    Ready,
+    /// Busy or idle for a time.
+    Busy,
+    /// Its process stands stopped, and nothing continues it.
+    Stopped,
+    /// It waits for the calls of an operation of its own.
+    Blocked {
+        op: u32,
+    },
+    /// It waits until its streams are empty.
+    Synchronizing,
+    /// It has done an operation that takes it no time, and stands there for a moment.
+    Standing,
+    /// Its program is over, but its streams are not empty or calls of its are in flight.
+    Draining,
+    /// Before a receive that could have a send which a receive from any source could take: whether it
+    /// is called before that send comes is chosen.
+    Holding,
+    /// The choice was to call it.
+    Posting,
+    Finished,
+    /// Its process has ended.
+    Died,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) op: u32,
+    /// Which of the operation's calls it is.
+    pub(crate) part: u32,
+    pub(crate) seq: u64,
+    pub(crate) completed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rank {
+    pub(crate) pc: u32,
+    pub(crate) doing: Doing,
+    /// In call order, and so in the order of their operations.
+    pub(crate) works: Vec<Work>,
+    pub(crate) in_flight: u32,
+    pub(crate) collectives: SequenceNumbers,
+    pub(crate) p2p: SequenceNumbers,
+    pub(crate) memory: Memory,
+    /// Of a rank with a device.
+    pub(crate) stream: Option<ComputeStream>,
+}
+
+impl Rank {
+    /// The works of an operation: neighbours, since works are numbered in call order.
+    pub(crate) fn works_of(&self, op: u32) -> Range<usize> {
+        let first = self.works.partition_point(|work| work.op < op);
+        first..first + self.works[first..].partition_point(|work| work.op == op)
+    }
+
+    /// Whether every call of an operation has completed.
+    pub(crate) fn completed(&self, op: u32) -> bool {
+        self.works[self.works_of(op)].iter().all(|work| work.completed)
+    }
+
+    pub(crate) fn idle(&self) -> bool {
+        self.in_flight == 0 && self.stream.as_ref().is_none_or(ComputeStream::is_empty)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) now: u64,
+    pub(crate) queue: EventQueue<Due>,
+    pub(crate) woken: VecDeque<Woken>,
+    pub(crate) network: Network,
+    pub(crate) ranks: Vec<Rank>,
+    /// What switches have for tensors: nothing.
+    pub(crate) switch_memory: Memory,
+    pub(crate) channels: Vec<Channel>,
+    pub(crate) messages: crate::message::Messages,
+    /// Every signature called so far, numbered: messages carry the number.
+    pub(crate) signatures: BTreeMap<Signature, u32>,
+    pub(crate) posted: BTreeMap<crate::transfer::Pair, Posted>,
+    pub(crate) from_any: FromAny,
+    pub(crate) p2p_streams: crate::p2p_queue::P2pStreams,
+    /// Point-to-point calls posted so far.
+    pub(crate) posts: u64,
+    pub(crate) transfers: Vec<Transfer>,
+    /// Rings that are carried out as a whole, where that is possible.
+    pub(crate) whole: Option<Whole>,
+    /// Times of calls as a whole, if they are known.
+    pub(crate) call_times: Option<Arc<CallTimes>>,
+    /// Calls that need no messages, where there can be such.
+    pub(crate) meetings: Option<Meetings>,
+    /// What led to what, if somebody wants to know.
+    pub(crate) paths: Option<Box<Paths>>,
+    pub(crate) deadlines: Vec<Deadlines>,
+    /// How what the plan leaves open is chosen, if it is.
+    pub(crate) choosing: Option<Choosing>,
+    /// Whether an operation that takes its rank no time is a moment nevertheless. What happens, and
+    /// in which order, is the same.
+    pub(crate) stands: bool,
+    /// Whether a rank stands: this moment is over.
+    pub(crate) standing: bool,
+    pub(crate) unfinished: u32,
+    pub(crate) outcome: Option<Outcome>,
+    /// The first rank whose process ended early, and how.
+    pub(crate) died: Option<(GlobalRank, String)>,
+}
+
+/// Calls whose groups share a timeout, in the order in which they were made: the first that has
+/// not completed is the next to time out.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) timeout_ps: u64,
+    pub(crate) calls: VecDeque<(u64, GlobalRank, u32)>,
+}
