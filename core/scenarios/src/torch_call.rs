@@ -5,6 +5,7 @@
 //! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
 //! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
 
+use super::torch_calls::write_of;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan, PlanError};
 use lockstep_core::rank::GlobalRank;
@@ -12,6 +13,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::words::counted;
 use lockstep_core::words::rank_list;
 use lockstep_torch::c10d::{Device, Dist, DistError, Job, Machine, Tensor};
+use serde::{Deserialize, Serialize};
 
 /// A call of torch.distributed with a small program that shows it.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +31,10 @@ pub struct TorchCall {
     /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
     /// `{root}` to be filled in.
     pub(super) program: &'static str,
-    pub(super) write: fn(&mut Script<'_, '_>) -> Result<(), DistError>,
 }
 
 /// How a call's program is made into a plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TorchCallOptions {
     /// The number of ranks.
     pub world_size: u32,
@@ -66,6 +67,9 @@ pub enum TorchCallError {
         /// With what.
         error: DistError,
     },
+    /// It is not one of [`torch_calls`](crate::torch_calls()).
+    #[error("there is no such call of torch.distributed here")]
+    Unknown,
     /// The plan is past its limits.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -189,6 +193,7 @@ impl TorchCall {
             }
             .into());
         }
+        let write = write_of(self.name).ok_or(TorchCallError::Unknown)?;
         let ranks = counted(options.world_size, "rank");
         let name = format!("{} on {}, {ranks}", self.name, options.backend);
         let mut job = Job::new(name, options.world_size)?;
@@ -209,7 +214,7 @@ impl TorchCall {
             } else {
                 script.dist.init_process_group(backend)?;
             }
-            (self.write)(&mut script)
+            write(&mut script)
         });
         let all = || (0..options.world_size).map(GlobalRank);
         if let Some(error) = all().find_map(|rank| job.raised(rank)) {

@@ -1,6 +1,8 @@
 //! The table of [`torch_calls`]: each call's text, and the same in Rust.
+//!
+//! Texts and functions are two tables, so that a program that only names calls has no c10d in it.
 
-use super::torch_call::TorchCall;
+use super::torch_call::{Script, TorchCall};
 use lockstep_torch::c10d::DistError;
 
 type Done = Result<(), DistError>;
@@ -10,13 +12,15 @@ const NO_GLOO: &[&str] = &["nccl", "host"];
 
 macro_rules! call {
     ($name:literal, $about:literal, $backends:expr, $min:literal, $program:expr, $write:expr) => {
-        TorchCall {
-            name: $name,
-            about: $about,
-            backends: $backends,
-            min_world_size: $min,
-            count: 16,
-            program: $program,
+        Entry {
+            call: crate::TorchCall {
+                name: $name,
+                about: $about,
+                backends: $backends,
+                min_world_size: $min,
+                count: 16,
+                program: $program,
+            },
             write: $write,
         }
     };
@@ -29,11 +33,47 @@ mod point_to_point;
 mod together;
 mod works;
 
-const CALLS: &[TorchCall] = &joined::<COUNT>(&SECTIONS);
+/// Makes the calls that a program's text says.
+pub(super) type Write = fn(&mut Script<'_, '_>) -> Result<(), DistError>;
+
+/// A call's text, and the same in Rust.
+#[derive(Clone, Copy)]
+struct Entry {
+    call: TorchCall,
+    write: Write,
+}
+
+impl Entry {
+    /// The same with another number of elements at first.
+    const fn of_elements(mut self, count: u64) -> Entry {
+        self.call.count = count;
+        self
+    }
+}
+
+const ENTRIES: [Entry; COUNT] = joined(&SECTIONS);
+
+static CALLS: [TorchCall; COUNT] = {
+    let (mut calls, mut at) = ([ENTRIES[0].call; COUNT], 0);
+    while at < COUNT {
+        calls[at] = ENTRIES[at].call;
+        at += 1;
+    }
+    calls
+};
+
+static WRITES: [Write; COUNT] = {
+    let (mut writes, mut at) = ([ENTRIES[0].write; COUNT], 0);
+    while at < COUNT {
+        writes[at] = ENTRIES[at].write;
+        at += 1;
+    }
+    writes
+};
 
 /// Every call, in the order of torch.distributed's documents.
 pub fn torch_calls() -> &'static [TorchCall] {
-    CALLS
+    &CALLS
 }
 
 /// The call of that name, if there is one.
@@ -41,7 +81,13 @@ pub fn torch_call(name: &str) -> Option<&'static TorchCall> {
     CALLS.iter().find(|call| call.name == name)
 }
 
-const SECTIONS: [&[TorchCall]; 6] = [
+/// The text of the call of that name in Rust.
+pub(super) fn write_of(name: &str) -> Option<Write> {
+    let at = CALLS.iter().position(|call| call.name == name)?;
+    WRITES.get(at).copied()
+}
+
+const SECTIONS: [&[Entry]; 6] = [
     &collectives::CALLS,
     &point_to_point::CALLS,
     &works::CALLS,
@@ -58,7 +104,7 @@ const COUNT: usize = collectives::CALLS.len()
     + groups::CALLS.len();
 
 /// One table of several, while compiling.
-const fn joined<const N: usize>(sections: &[&[TorchCall]]) -> [TorchCall; N] {
+const fn joined<const N: usize>(sections: &[&[Entry]]) -> [Entry; N] {
     let mut all = [sections[0][0]; N];
     let (mut section, mut next) = (0, 0);
     while section < sections.len() {

@@ -15,11 +15,11 @@ use super::canvas::use_size;
 use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
-use crate::protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 use geometry::{Geometry, Stretch};
 pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 pub(crate) use order::{Order, Shown};
 pub(crate) use paint::PathMark;
 use paint::{Marks, Raster, image_of, paint};
@@ -386,7 +386,7 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
     html! {
         <ul class="legend">
             { for props.kinds.iter().map(|kind| html! {
-                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ palette::op_kind_name(*kind) }</li>
+                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
             }) }
             if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
         </ul>

@@ -57,7 +57,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("lockstep-lessons", &[]),
     (
-        "lockstep-web-ui",
+        "lockstep-web-protocol",
+        &["core", "torch", "analysis", "diagnosis", "scenarios", "sim", "replay"],
+    ),
+    (
+        "lockstep-web-engine",
         &[
             "core",
             "torch",
@@ -68,7 +72,21 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sim",
             "clusters",
             "replay",
+            "web-protocol",
+        ],
+    ),
+    (
+        "lockstep-web-ui",
+        &[
+            "core",
+            "torch",
+            "analysis",
+            "diagnosis",
+            "scenarios",
+            "sim",
+            "replay",
             "lessons",
+            "web-protocol",
         ],
     ),
     ("lockstep-web-program", &["scenarios", "program"]),

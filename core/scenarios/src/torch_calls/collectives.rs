@@ -1,10 +1,10 @@
 //! Collectives on tensors and lists of them.
 
-use super::{ANY, NO_GLOO, NO_NCCL, TorchCall};
+use super::{ANY, Entry, NO_GLOO, NO_NCCL};
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{FromRank, InGroup, TensorListArg, ToRank};
 
-pub(super) const CALLS: [TorchCall; 14] = [
+pub(super) const CALLS: [Entry; 14] = [
     call!(
         "broadcast",
         "The source's tensor to every rank, in place.",

@@ -1,9 +1,9 @@
 //! Process groups, device meshes, and their end.
 
-use super::{ANY, TorchCall};
+use super::{ANY, Entry};
 use lockstep_torch::c10d::{InGroup, NewGroup, Reduction};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!(
         "new_group",
         "A group of the even ranks, made by every rank, and an all_reduce inside it.",

@@ -1,10 +1,10 @@
 //! Objects: pickled sizes first, then pickles.
 
 use super::super::torch_call::Script;
-use super::{ANY, Done, TorchCall};
+use super::{ANY, Done, Entry};
 use lockstep_torch::c10d::{FromRank, Object, PyObject, RecvFrom, SendTo, ToRank};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!(
         "broadcast_object_list",
         "The source's objects to every rank: their pickled sizes, then the pickles.",

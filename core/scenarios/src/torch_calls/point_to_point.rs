@@ -1,10 +1,10 @@
 //! Sends and receives: to one rank, from anyone, and several together.
 
 use super::super::torch_call::Script;
-use super::{ANY, Done, NO_NCCL, TorchCall};
+use super::{ANY, Done, Entry, NO_NCCL};
 use lockstep_torch::c10d::{P2pKind, RecvFrom, SendTo};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!("send", "A tensor to one rank; waits until it is received.", ANY, 2, PAIRS, pairs),
     call!("recv", "A tensor from one rank.", ANY, 2, PAIRS, pairs),
     call!(

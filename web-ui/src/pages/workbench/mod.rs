@@ -14,7 +14,6 @@ mod what_if;
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
 use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
@@ -23,6 +22,7 @@ use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use measured::{Marked, MeasuredArea};
 use sources::Sources;
 use std::collections::BTreeSet;

@@ -1,11 +1,11 @@
 //! What lies under the pointer.
 
 use crate::app::use_shared;
-use crate::client::Client;
 use crate::explain;
-use crate::protocol::{Picked, Request, Response, SessionId};
 use crate::ui::Facts;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
+use lockstep_web_protocol::Client;
+use lockstep_web_protocol::{Picked, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
