@@ -424,6 +424,7 @@ fn asset(service: &Service, path: &str) -> Vec<u8> {
     let content_type = match path.rsplit_once('.') {
         Some((_, "wasm")) => "application/wasm",
         Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "svg")) => "image/svg+xml",
         _ => "text/javascript; charset=utf-8",
     };
     assert_eq!(plain.content_type, content_type, "{path}");
@@ -463,7 +464,7 @@ fn the_page_is_served_as_browsers_need_it() {
             let asset = name.strip_prefix("assets/").or((!folder.is_empty()).then_some(*name));
             let ending = name.rsplit_once('.').map(|(_, ending)| ending);
             asset.is_some_and(|name| name.contains('-') && !name.contains(['/', ' ']))
-                && matches!(ending, Some("js" | "css" | "wasm"))
+                && matches!(ending, Some("js" | "css" | "svg" | "wasm"))
         };
         for name in quoted.filter(is_asset) {
             let path = format!("{folder}{name}");

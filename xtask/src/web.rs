@@ -293,8 +293,8 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The files that stay where they are: the page, and its picture, which browsers know by its name.
-const UNNAMED: [&str; 2] = ["index.html", "favicon.svg"];
+/// The file that keeps its name: it says which of the others belong together.
+const PAGE: &str = "index.html";
 
 /// Moves what lies in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new names
 /// where files name each other.
@@ -307,7 +307,7 @@ fn name_by_content(dist: &Path) -> Result<()> {
     // module.
     let is_glue = |name: &str| MODULES.iter().any(|(_, module)| name == format!("{module}.js"));
     let rank = |name: &str| match name.rsplit_once('.').map(|(_, ending)| ending) {
-        Some("wasm" | "css") => 0,
+        Some("wasm" | "css" | "svg") => 0,
         Some("js") if is_glue(name) => 1,
         Some("js") if name != "page.js" => 2,
         Some("js") => 3,
@@ -319,7 +319,7 @@ fn name_by_content(dist: &Path) -> Result<()> {
     for name in names {
         let path = dist.join(&name);
         let mut bytes = fs::read(&path)?;
-        let is_asset = !UNNAMED.contains(&name.as_str());
+        let is_asset = name != PAGE;
         if name.ends_with(".js") || name.ends_with(".html") {
             let folder = if is_asset { "" } else { "assets/" };
             let text = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
@@ -438,7 +438,7 @@ mod tests {
                 ("engine.js", "// by page.js"),
                 ("style.css", "body {}"),
                 ("favicon.svg", "<svg/>"),
-                ("index.html", "<script src=\"page.js\"></script><link href=\"style.css\">"),
+                ("index.html", "<script src=\"page.js\"></script><img src=\"favicon.svg\">"),
             ] {
                 fs::write(dist.join(name), text).unwrap();
             }
@@ -453,7 +453,7 @@ mod tests {
         };
         let (one, other) = (names("one"), names("other"));
         for (name, text) in &one {
-            let stays = ["favicon.svg", "index.html"].contains(&name.as_str());
+            let stays = name == PAGE;
             assert_eq!(name.starts_with("assets/"), !stays, "{name}");
             // Whatever a file names is there.
             for quoted in text.split(['"', '\'']).filter(|it| it.contains('.') && !it.contains(' '))

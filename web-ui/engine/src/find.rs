@@ -19,7 +19,7 @@ impl Held {
         log.map_or(&[], |log| &log.calls)
     }
 
-    fn call(&self, id: CallId) -> Option<&CallRecord> {
+    pub(super) fn call(&self, id: CallId) -> Option<&CallRecord> {
         let calls = self.calls_of(id.rank);
         calls.get(calls.binary_search_by_key(&id.work, |call| call.work).ok()?)
     }
@@ -36,7 +36,7 @@ impl Held {
         }
     }
 
-    fn lane_of(&self, rank: u32, work: u32) -> Option<u32> {
+    pub(super) fn lane_of(&self, rank: u32, work: u32) -> Option<u32> {
         let rows = self.lanes.rows();
         let holds = |row: &Row| {
             matches!(row, Row::Calls(_))
@@ -115,7 +115,7 @@ impl Held {
     }
 
     /// The same call on the members of its group: a collective has its number in common.
-    fn members(&self, log: &CallLog, record: &CallRecord) -> Vec<Member> {
+    pub(super) fn members(&self, log: &CallLog, record: &CallRecord) -> Vec<Member> {
         let Some(group) = log.groups.get(record.call.group.index()) else { return Vec::new() };
         if record.call.p2p || record.seq.is_none() {
             return Vec::new();
@@ -144,16 +144,21 @@ pub(super) mod tests {
     use super::*;
     use crate::lanes::Lanes;
     use lockstep_core::collective::Collective;
-    use lockstep_core::plan::CollectiveLab;
+    use lockstep_core::plan::{CollectiveLab, Plan};
     use lockstep_core::reduce::ReduceOp;
     use lockstep_sim::{SimConfig, simulate};
 
     /// An all_reduce of four ranks, simulated.
     pub(crate) fn held() -> Held {
         let lab = CollectiveLab::new(Collective::AllReduce { op: ReduceOp::Sum }, 4, 16);
-        let trace = simulate(&lab.plan().unwrap(), &SimConfig::default()).unwrap();
+        held_of(&lab.plan().unwrap())
+    }
+
+    /// A plan, simulated.
+    pub(crate) fn held_of(plan: &Plan) -> Held {
+        let trace = simulate(plan, &SimConfig::default()).unwrap();
         let log = CallLog::of(&trace);
-        let mut lanes = Lanes::new(4);
+        let mut lanes = Lanes::new(plan.world_size);
         for event in &trace.events {
             lanes.take(event, trace.header.plan.as_ref());
         }

@@ -12,6 +12,7 @@ mod cluster;
 mod ddp;
 mod find;
 mod lanes;
+mod links;
 mod measure;
 mod mesh;
 mod open;
@@ -187,9 +188,9 @@ async fn answer(
             let mut drawn = with(state, session, |held| held.draw(&window))?;
             Ok((drawn.response(), Some(drawn.pixels)))
         }
-        Request::Pick { session, rank, lane, time_ps, slack_ps } => {
+        Request::Pick { session, rank, lane, time_ps, slack_ps, in_sight } => {
             plain(Response::Picked(with(state, session, |held| {
-                held.pick(rank, lane, time_ps, slack_ps)
+                held.pick((rank, lane), time_ps, slack_ps, &in_sight)
             })?))
         }
         Request::FindCalls { session, query } => {

@@ -182,12 +182,19 @@ impl Held {
         })
     }
 
-    /// What lies under a point of the timeline.
-    pub(super) fn pick(&self, rank: u32, lane: u32, time_ps: u64, slack_ps: u64) -> Option<Picked> {
+    /// What lies under a point of the timeline, with its links to ranks in sight.
+    pub(super) fn pick(
+        &self,
+        (rank, lane): (u32, u32),
+        time_ps: u64,
+        slack_ps: u64,
+        in_sight: &[u32],
+    ) -> Option<Picked> {
         let row: Row = *self.lanes.rows().get(lane as usize)?;
         let span = pick(self.lanes.spans(rank, row), time_ps, slack_ps)?;
         let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
-        Some(texts::of_span(plan, self.log.as_ref(), rank, row, &span))
+        let picked = texts::of_span(plan, self.log.as_ref(), rank, row, &span);
+        Some(Picked { links: self.links(rank, lane, row, &span, in_sight), ..picked })
     }
 
     /// The trace as a file.

@@ -45,6 +45,7 @@ pub(super) fn of_span(
         facts: vec![("rank".to_owned(), rank.to_string())],
         stack: Vec::new(),
         call: None,
+        links: Vec::new(),
     };
     let on = match row {
         Row::Program if span.class == Class::FREE => "process, which is free",

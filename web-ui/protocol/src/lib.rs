@@ -242,6 +242,8 @@ pub enum Request {
         time_ps: u64,
         /// How far from the time is near enough, in picoseconds.
         slack_ps: u64,
+        /// The ranks in sight: links to them are told.
+        in_sight: Vec<u32>,
     },
     /// The calls that a query takes (`query.rs`).
     FindCalls {
@@ -610,6 +612,29 @@ pub struct Picked {
     pub stack: Vec<String>,
     /// The call's number on its rank, if it is one.
     pub call: Option<u32>,
+    /// From a send to its receive; from the member of a collective that came last to the others,
+    /// which waited for it.
+    pub links: Vec<Link>,
+}
+
+/// An arrow from one moment of a rank to one of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its tail.
+    pub from: Spot,
+    /// Its head.
+    pub to: Spot,
+}
+
+/// A moment of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    /// The rank.
+    pub rank: u32,
+    /// Its row among those of the rank; `None` for all of them.
+    pub lane: Option<u32>,
+    /// The time, in picoseconds.
+    pub time_ps: u64,
 }
 
 #[cfg(test)]
