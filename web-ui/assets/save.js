@@ -34,25 +34,25 @@ const start = async () => {
     window.lockstep_early.push(file);
   }
   if (!location.hash) history.replaceState(null, "", hash);
-  const glue = async (id) => {
-    const whole = await unpacked(text(id)).text();
-    // The glue exports how it is started; here its own name is called.
-    return [whole, whole.match(/(\w+) as default/)[1]];
-  };
-  const [engine, init_engine] = await glue("saved-engine-js");
+  // The engine runs as a classic script, since browsers start no module from a blob here: its glue
+  // loses its exports, and is started by the name that it would have exported.
+  const glue = await unpacked(text("saved-engine-js")).text();
+  const init = glue.match(/(\w+) as default/)[1];
+  const classic = glue
+    .replaceAll("import.meta.url", "location.href")
+    .replace(/^export \{.*$/gm, "")
+    .replace(/^export /gm, "");
   const started = `
-    try {
+    (async () => {
       const packed = Uint8Array.from(atob(${JSON.stringify(text("saved-engine-wasm"))}), (char) => char.charCodeAt(0));
       const module = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
-      await ${init_engine}({ module_or_path: await module.arrayBuffer() });
+      await ${init}({ module_or_path: await module.arrayBuffer() });
       start_engine();
       postMessage("ready");
-    } catch (error) {
-      postMessage(\`failed: \${error}\`);
-    }`;
-  const app = await import(script([(await glue("saved-app-js"))[0]]));
+    })().catch((error) => postMessage(\`failed: \${error}\`));`;
+  const app = await import(script([await unpacked(text("saved-app-js")).text()]));
   await app.default({ module_or_path: await unpacked(text("saved-app-wasm")).arrayBuffer() });
-  app.start_page(script([engine, started]), "");
+  app.start_page(script([classic, started]), "");
 };
 
 // The page as one file. `files` are pairs of a path and a file; `hash` is the address that it opens.

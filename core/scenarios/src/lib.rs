@@ -7,10 +7,12 @@ mod hangs;
 pub mod program;
 mod torch_call;
 mod torch_calls;
+mod torch_plan;
 
 pub use groups::GroupsLab;
-pub use torch_call::{Heeds, TorchCall, TorchCallError, TorchCallOptions};
+pub use torch_call::{Heeds, TorchCall, TorchCallOptions};
 pub use torch_calls::{torch_call, torch_calls};
+pub use torch_plan::TorchCallError;
 
 use lockstep_core::plan::PlanError;
 

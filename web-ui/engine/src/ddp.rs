@@ -1,6 +1,6 @@
 //! DDP: models, passes, what options change, sweeps.
 
-use super::open;
+use super::file;
 use super::slices::Slices;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
@@ -33,7 +33,7 @@ pub(super) async fn read(files: Vec<JsValue>) -> Result<Model, String> {
             file.size() / f64::from(1 << 20)
         ));
     }
-    let bytes = open::read(&file).await?;
+    let bytes = file::read(&file).await?;
     let text = String::from_utf8(bytes).map_err(|_| {
         format!(
             "{name} is no text: a model is JSON or CSV; docs/ddp.md has the lines that write one"

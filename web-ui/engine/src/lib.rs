@@ -10,6 +10,7 @@ mod analysis;
 mod class;
 mod cluster;
 mod ddp;
+mod file;
 mod find;
 mod lanes;
 mod links;

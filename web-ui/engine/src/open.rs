@@ -1,10 +1,10 @@
 //! Opening: a plan is simulated, a trace or recording is read, always in slices.
 
+use super::file::{Kind, read};
 use super::lanes::Lanes;
 use super::readers::{Files, Readers};
-use super::session::Held;
+use super::session::{Held, bounded};
 use super::slices::Slices;
-use js_sys::Uint8Array;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
 use lockstep_diagnosis::{DiagnosedJob, Report, diagnose_files};
@@ -28,15 +28,8 @@ const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 
 /// A file that takes seconds to read.
 const LARGE_BYTES: f64 = (32u64 << 20) as f64;
 
-/// More ranks than this do not fit in a browser's memory as lanes.
-pub(super) const MAX_WORLD_SIZE: u32 = 1 << 17;
-
 /// Events between two looks at the clock.
 const EVENTS_A_SLICE: usize = 2048;
-
-pub(super) fn too_many_ranks(world_size: u32) -> String {
-    format!("the trace is of {world_size} ranks; the page shows up to {MAX_WORLD_SIZE}")
-}
 
 /// Simulates a plan to its end, to be stepped.
 pub(super) async fn simulate(
@@ -247,59 +240,10 @@ fn messages_alone(report: &Report) -> Merged {
     Merged { header, log: CallLog::of(&trace), end_ps: 0 }
 }
 
-/// A file's bytes.
-pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
-    let promise = wasm_bindgen_futures::JsFuture::from(file.array_buffer());
-    let buffer = promise.await.map_err(|error| {
-        format!(
-            "the browser could not read it: {}",
-            lockstep_web_protocol::browser::words_of(&error)
-        )
-    })?;
-    let bytes = Uint8Array::new(&buffer).to_vec();
-    // A byte-order mark is no part of a text.
-    Ok(bytes.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(bytes))
-}
-
-/// What a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A trace of ours.
-    Trace,
-    /// A plan in either form of ours, or as GOAL has it.
-    Plan,
-    /// An archive of files.
-    Archive,
-    /// A piece of a job's recording, or what nobody can read.
-    Piece,
-}
-
-impl Kind {
-    pub(super) fn of(bytes: &[u8]) -> Kind {
-        let start = &bytes[..bytes.len().min(64)];
-        if start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
-        {
-            return Kind::Trace;
-        }
-        // The schema stands first in what we write; a plan that was edited may have it further on.
-        let start = &bytes[..bytes.len().min(4096)];
-        let schema = start.windows(14).any(|text| text == b"\"lockstep.plan");
-        if bytes.starts_with(b"LKSPLAN") || schema || goal::looks_like_goal(bytes) {
-            return Kind::Plan;
-        }
-        match archive::is_archive(bytes) {
-            true => Kind::Archive,
-            false => Kind::Piece,
-        }
-    }
-}
-
 /// The lanes of a recording: rank by rank, so that its events are never there as a whole.
 async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     let world_size = merged.header.world_size;
-    if world_size > MAX_WORLD_SIZE {
-        return Err(too_many_ranks(world_size));
-    }
+    bounded(world_size)?;
     let mut lanes = Lanes::new(world_size);
     for (rank, log) in merged.log.logs() {
         lanes.take_calls(rank, &log.calls);
@@ -311,9 +255,7 @@ async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
 
 pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), String> {
     let world_size = trace.header.world_size;
-    if world_size > MAX_WORLD_SIZE {
-        return Err(too_many_ranks(world_size));
-    }
+    bounded(world_size)?;
     let mut lanes = Lanes::new(world_size);
     let total = trace.events.len() as u64;
     for (at, events) in trace.events.chunks(EVENTS_A_SLICE).enumerate() {

@@ -5,7 +5,7 @@
 //! with the dump in postcard, which is a fraction of its file. What is no dump is read here, and so
 //! is everything where a browser lets no worker start another one, or one of them fails.
 
-use super::open;
+use super::file;
 use futures_channel::oneshot;
 use lockstep_formats::recording::Piece;
 use lockstep_web_protocol::Client;
@@ -155,8 +155,8 @@ impl Drop for Readers {
 /// Reads a file for another worker: its calls as bytes, or nothing if it is no dump.
 pub(super) async fn read_dump(attached: Vec<JsValue>, name: &str) -> Option<Vec<u8>> {
     let file: File = attached.into_iter().next()?.dyn_into().ok()?;
-    let bytes = open::read(&file).await.ok()?;
-    if open::Kind::of(&bytes) != open::Kind::Piece {
+    let bytes = file::read(&file).await.ok()?;
+    if file::Kind::of(&bytes) != file::Kind::Piece {
         return None;
     }
     Piece::read(name, &bytes).to_bytes()

@@ -1,6 +1,6 @@
 //! Schedules from files: read, proved, and followed to the step where they go wrong.
 
-use super::open;
+use super::file;
 use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{
@@ -31,7 +31,7 @@ pub(super) async fn check(files: Vec<JsValue>, step: Option<u32>) -> Result<Resp
             file.size()
         ));
     }
-    let bytes = open::read(&file).await?;
+    let bytes = file::read(&file).await?;
     // What is GOAL is told so by the reader.
     if !msccl::looks_like_msccl(&bytes) && !goal::looks_like_goal(&bytes) {
         return Err(format!("{name} is no MSCCL program: those are XML with an element <algo>"));

@@ -11,6 +11,19 @@ use lockstep_formats::job_calls::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
 use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
 
+/// More ranks than this do not fit in a browser's memory as lanes.
+const MAX_WORLD_SIZE: u32 = 1 << 17;
+
+/// Refuses a trace of more ranks than the page can show.
+pub(super) fn bounded(world_size: u32) -> Result<(), String> {
+    match world_size > MAX_WORLD_SIZE {
+        true => Err(format!(
+            "the trace is of {world_size} ranks; the page shows up to {MAX_WORLD_SIZE}"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// A trace with what the page may ask of it.
 pub(super) struct Held {
     pub(super) simulation: Option<Session>,
@@ -65,9 +78,7 @@ impl Held {
         if self.trace.is_none()
             && let Some(header) = reader.header()
         {
-            if header.world_size > super::open::MAX_WORLD_SIZE {
-                return Err(super::open::too_many_ranks(header.world_size));
-            }
+            bounded(header.world_size)?;
             self.lanes = Lanes::new(header.world_size);
             self.trace = Some(Trace { header: header.clone(), events: Vec::new(), end: None });
         }

@@ -1,6 +1,6 @@
 //! A job with something otherwise.
 
-use super::Opened;
+use super::opened::Opened;
 use lockstep_analysis::Analysis;
 use serde::{Deserialize, Serialize};
 

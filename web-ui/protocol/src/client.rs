@@ -85,7 +85,11 @@ const HEARD_MS: i32 = 30;
 
 fn new_worker(script: &str) -> Result<Worker, String> {
     let options = WorkerOptions::new();
-    options.set_type(WorkerType::Module);
+    // A page that was saved brings the script as a blob, and from file:// browsers start a blob as a
+    // classic script only.
+    if !script.starts_with("blob:") {
+        options.set_type(WorkerType::Module);
+    }
     options.set_name("lockstep");
     Worker::new_with_options(script, &options).map_err(|error| words_of(&error))
 }

@@ -15,6 +15,7 @@ mod cluster;
 mod ddp;
 mod measure;
 mod mesh;
+mod opened;
 mod planned_call;
 pub mod query;
 mod schedule_file;
@@ -30,6 +31,7 @@ pub use cluster::{ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
+pub use opened::{Opened, WorkAnswer};
 pub use planned_call::PlannedCall;
 pub use schedule_file::{Proved, Refused, ScheduleFile};
 pub use session::Session;
@@ -41,8 +43,7 @@ use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
-use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_diagnosis::{Report, Wait};
+use lockstep_diagnosis::Wait;
 use lockstep_replay::Variation;
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
@@ -474,41 +475,6 @@ pub struct FoundStop {
     pub rank: GlobalRank,
 }
 
-/// A trace as the page knows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Opened {
-    /// The session.
-    pub session: SessionId,
-    /// Its header.
-    pub header: TraceHeader,
-    /// How it ended; absent while it has not.
-    pub outcome: Option<Outcome>,
-    /// When it ends, in picoseconds.
-    pub end_ps: u64,
-    /// When something last happened in it.
-    pub last_ps: u64,
-    /// The stretch that is worth showing first.
-    pub fit: (u64, u64),
-    /// Rows a rank in the timeline.
-    pub lanes: u32,
-    /// The number of calls.
-    pub calls: u64,
-    /// The kinds of calls in it, as the palette numbers them.
-    pub kinds: Vec<u8>,
-    /// Whether a call never ended.
-    pub unfinished: bool,
-    /// The virtual time of every moment; empty for what was not simulated here.
-    pub moments: Vec<u64>,
-    /// The findings.
-    pub report: Report,
-    /// Ranks that wait at its end, and for whom.
-    pub waits: Vec<Wait>,
-    /// What could not be read, in sentences.
-    pub problems: Vec<String>,
-    /// What works answered, by time.
-    pub answers: Vec<WorkAnswer>,
-}
-
 /// A repair that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repaired {
@@ -522,19 +488,6 @@ pub struct Repaired {
     pub assumed: Vec<String>,
     /// The repaired job, simulated.
     pub opened: Opened,
-}
-
-/// What a work answered when its rank asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkAnswer {
-    /// The time, in picoseconds.
-    pub time_ps: u64,
-    /// The rank.
-    pub rank: u32,
-    /// `is_completed`.
-    pub question: String,
-    /// As Python prints it.
-    pub answer: String,
 }
 
 /// How far a live trace has come.

@@ -2,6 +2,7 @@
 //! `assets/save.js`, which is fetched when it is asked for.
 
 use super::files::path_of;
+use super::samples;
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
@@ -49,7 +50,9 @@ pub(super) fn save(props: &SaveProps) -> Html {
     }
     let save = {
         let (files, programs) = (props.files.clone(), props.programs.clone());
-        let (said, hash) = (said.setter(), nav.route.to_hash());
+        // The page carries its files, a sample's too.
+        let hash = nav.route.clone().without(samples::PARAMETER).to_hash();
+        let said = said.setter();
         Callback::from(move |_: MouseEvent| {
             let files = [files.borrow().clone(), programs.borrow().clone()].concat();
             let (said, hash) = (said.clone(), hash.clone());
