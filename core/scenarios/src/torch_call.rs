@@ -215,6 +215,7 @@ pub(super) fn dim(name: &str) -> Option<lockstep_torch::c10d::MeshDim<'_>> {
 mod tests {
     use super::*;
     use crate::{torch_call, torch_calls};
+    use lockstep_core::plan::Plan;
 
     /// Every call of the table, on every backend it names and some world sizes, is a plan whose
     /// operations point at lines that name what they do.
