@@ -1,4 +1,5 @@
-//! Embeds the page: lists the files of `dist/`, if it was built, as a table of `include_bytes!`.
+//! Embeds the page: lists the files of `dist/`, if it was built, as a table of `include_bytes!`. A
+//! file that is there compressed is embedded so and in no other form.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,13 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     list(&dist, &mut files)?;
     files.sort();
+    let is_compressed = |file: &Path| {
+        let mut gzip = file.as_os_str().to_owned();
+        gzip.push(".gz");
+        files.binary_search(&PathBuf::from(gzip)).is_ok()
+    };
     let mut table = String::from("&[\n");
-    for file in files {
+    for file in files.iter().filter(|file| !is_compressed(file)) {
         let name = file.strip_prefix(&dist).map_err(io::Error::other)?;
         let name = name.to_string_lossy().replace('\\', "/");
         let path = file.canonicalize()?;

@@ -1,10 +1,13 @@
 //! The service over HTTP on loopback: runs, their live events, uploads, refusals, crashes.
 
+use flate2::read::GzDecoder;
 use lockstep_core::trace::{Trace, TraceReader};
 use lockstep_formats::flight_recorder::Dump;
 use lockstep_tests::{Patience, Service, data, lockstep};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use ureq::http::Request;
 
 fn ended(service: &Service, id: u64) -> Value {
@@ -408,18 +411,74 @@ fn a_busy_port_and_a_busy_folder_are_said_in_a_sentence() {
     assert!(busy.err.contains("--data-dir"), "{busy:?}");
 }
 
+/// The bytes of a file of the page, which is the same in every coding, and may be kept for ever.
+fn asset(service: &Service, path: &str) -> Vec<u8> {
+    let sent = |codings: &str| {
+        let request = Request::get(format!("{}{path}", service.url()));
+        service.send(request.header("accept-encoding", codings).body(()).unwrap())
+    };
+    let plain = sent("identity");
+    assert_eq!(plain.status, 200, "{path}");
+    assert_eq!(plain.headers["cache-control"], "public, max-age=31536000, immutable", "{path}");
+    assert_eq!(plain.headers["vary"], "accept-encoding", "{path}");
+    let content_type = match path.rsplit_once('.') {
+        Some((_, "wasm")) => "application/wasm",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "svg")) => "image/svg+xml",
+        _ => "text/javascript; charset=utf-8",
+    };
+    assert_eq!(plain.content_type, content_type, "{path}");
+    // ureq unpacks neither, as it is built here.
+    let (gzip, brotli) = (sent("gzip"), sent("gzip, deflate, br, zstd"));
+    if plain.body.len() >= 1024 {
+        assert_eq!(gzip.headers["content-encoding"], "gzip", "{path}");
+        assert_eq!(brotli.headers["content-encoding"], "br", "{path}");
+        let mut unpacked = Vec::new();
+        GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == plain.body, "{path}");
+        let mut unpacked = Vec::new();
+        brotli::Decompressor::new(brotli.body.as_slice(), 4096).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == plain.body, "{path}");
+        assert!(brotli.body.len() < gzip.body.len(), "{path}");
+    }
+    let etag = plain.headers["etag"].to_str().unwrap();
+    let again = Request::get(format!("{}{path}", service.url())).header("if-none-match", etag);
+    assert_eq!(service.send(again.body(()).unwrap()).status, 304, "{path}");
+    plain.body
+}
+
 #[test]
 fn the_page_is_served_as_browsers_need_it() {
     let service = Service::start();
     let page = service.get("");
     assert_eq!(page.status, 200);
     assert!(page.content_type.starts_with("text/html"));
-    let wasm = service.get("lockstep_web_ui_bg.wasm");
-    assert_eq!(wasm.status, 200, "the binary was built without the page: cargo xtask test");
-    assert_eq!(wasm.content_type, "application/wasm");
-    let url = format!("{}lockstep_web_ui_bg.wasm", service.url());
-    let sent = service.send(Request::get(url).header("accept-encoding", "gzip").body(()).unwrap());
-    assert!(sent.body.len() < wasm.body.len() * 2 / 3);
+    assert_eq!(page.headers["cache-control"], "no-cache");
+    // Every file that the page names, and every one that these name: three modules with their scripts.
+    let mut texts = vec![(String::new(), page.body)];
+    let mut seen = BTreeSet::new();
+    while let Some((folder, text)) = texts.pop() {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let quoted = text.split(['"', '\'']).map(|quoted| quoted.trim_start_matches("./"));
+        let is_asset = |name: &&str| {
+            let asset = name.strip_prefix("assets/").or((!folder.is_empty()).then_some(*name));
+            let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+            asset.is_some_and(|name| name.contains('-') && !name.contains(['/', ' ']))
+                && matches!(ending, Some("js" | "css" | "svg" | "wasm"))
+        };
+        for name in quoted.filter(is_asset) {
+            let path = format!("{folder}{name}");
+            if !seen.insert(path.clone()) {
+                continue;
+            }
+            let plain = asset(&service, &path);
+            if !path.ends_with(".wasm") {
+                texts.push(("assets/".to_owned(), plain));
+            }
+        }
+    }
+    let modules = seen.iter().filter(|path| path.ends_with(".wasm")).count();
+    assert_eq!(modules, 3, "{seen:?}: was the binary built without the page? cargo xtask test");
     let version = service.get("api/version").json();
     assert_eq!(version["backends"][0]["name"], "host");
     assert_eq!(version["backends"][0]["available"], true);

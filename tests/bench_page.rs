@@ -22,6 +22,7 @@ async fn main() -> Result<()> {
         return recording(&service, folder.as_ref()).await;
     }
     println!("| what | figure |\n| --- | --- |");
+    first_view(&service).await?;
     println!(
         "| from navigation to the first step drawn | {:.0} ms |",
         until_drawn(&service).await?
@@ -55,6 +56,47 @@ async fn main() -> Result<()> {
         rate(native),
         wasm / native
     );
+    Ok(())
+}
+
+/// 10 Mbit/s, and the way to a server in the same country and back.
+const SLOW_BYTES_A_SECOND: u64 = 10_000_000 / 8;
+const SLOW_LATENCY_MS: u64 = 40;
+
+/// Medians from navigation on with an empty cache over a slow network: until there is something to
+/// read, until the page answers, and until its engine has simulated what the home shows. And how
+/// often each file was asked for.
+async fn first_view(service: &Service) -> Result<()> {
+    let (mut painted, mut answers, mut simulated) = (Vec::new(), Vec::new(), Vec::new());
+    let mut asked = Value::Null;
+    for _ in 0..ROUNDS {
+        // A browser of its own, so that nothing is kept.
+        let chromium = Chromium::start().await?;
+        chromium.client.goto("about:blank").await?;
+        chromium.throttle(SLOW_BYTES_A_SECOND, SLOW_LATENCY_MS).await?;
+        chromium.client.goto(&service.page("")).await?;
+        let home = "return document.querySelector('#page .boot') ? null : performance.now()";
+        let number = |value: Value| value.as_f64().context("a number");
+        answers.push(number(chromium.until("the home", home).await?)?);
+        let first =
+            "return document.querySelector('.moving .now')?.textContent ? performance.now() : null";
+        simulated.push(number(chromium.until("the first simulation", first).await?)?);
+        let paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime";
+        painted.push(number(chromium.until("the first paint", paint).await?)?);
+        let files = "const times = {};
+            for (const { name } of performance.getEntriesByType('resource')) times[name] = (times[name] ?? 0) + 1;
+            return Object.entries(times).filter(([_, times]) => times > 1)";
+        asked = chromium.run(files).await?;
+        chromium.close().await?;
+    }
+    println!(
+        "| first view, empty cache, 10 Mbit/s and {SLOW_LATENCY_MS} ms: something to read, the page \
+         answers, the engine has simulated | {:.0} ms, {:.0} ms, {:.0} ms |",
+        median(painted),
+        median(answers),
+        median(simulated)
+    );
+    println!("| files that the page asked for more than once | {asked} |");
     Ok(())
 }
 

@@ -32,6 +32,8 @@ const STARTS: usize = 5;
 pub struct Chromium {
     /// What drives the page.
     pub client: Client,
+    /// Where its driver listens.
+    port: u16,
     // In this order: the driver takes its browser with it, then the profile can go.
     _driver: Killed,
     _profile: tempfile::TempDir,
@@ -56,7 +58,7 @@ impl Chromium {
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .context("Chromium does not start")?;
-        Ok(Chromium { client, _driver: driver, _profile: profile })
+        Ok(Chromium { client, port, _driver: driver, _profile: profile })
     }
 
     /// Runs a script in the page and returns what it returns.
@@ -96,6 +98,24 @@ impl Chromium {
         };
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(format!("{name}.png")), self.client.screenshot().await?)?;
+        Ok(())
+    }
+
+    /// Makes the network of the page slow: so many bytes a second, so many milliseconds to an answer.
+    ///
+    /// # Errors
+    /// When the driver does not do that.
+    pub async fn throttle(&self, bytes_a_second: u64, latency_ms: u64) -> Result<()> {
+        let session = self.client.session_id().await?.context("no session")?;
+        let url =
+            format!("http://127.0.0.1:{}/session/{session}/chromium/network_conditions", self.port);
+        let conditions = json!({ "network_conditions": {
+            "offline": false,
+            "latency": latency_ms,
+            "download_throughput": bytes_a_second,
+            "upload_throughput": bytes_a_second,
+        } });
+        ureq::post(url).send(conditions.to_string())?;
         Ok(())
     }
 

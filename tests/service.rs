@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use tungstenite::Message;
 use ureq::Agent;
-use ureq::http::{Request, Response};
+use ureq::http::{HeaderMap, Request, Response};
 
 /// The service on a free port, with a folder of its own. Killed when dropped.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Answer {
     pub status: u16,
     /// The content type.
     pub content_type: String,
+    /// All headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -212,9 +214,10 @@ impl Service {
         let content_type = response.headers().get("content-type");
         let content_type =
             content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let headers = response.headers().clone();
         let mut body = response.into_body();
         let body = body.with_config().limit(1 << 30).read_to_vec().expect("a body");
-        Answer { status, content_type, body }
+        Answer { status, content_type, headers, body }
     }
 
     /// Follows the events of a run until the service closes the connection, and returns the bytes

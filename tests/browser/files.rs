@@ -126,6 +126,13 @@ async fn a_recording_is_repaired() -> Result<()> {
     page.click("try-repair").await?;
     page.until("repaired", "data-verified", "true").await?;
     page.chromium.screenshot("recording-repaired").await?;
+    page.click("as-program").await?;
+    let text = page.text("program-written").await?;
+    ensure!(text.contains("def main():") && text.contains("if rank != 2:"), "{text}");
+    page.chromium.screenshot("recording-as-program").await?;
+    page.click("debug-program").await?;
+    page.until("debugger", "data-ready", "true").await?;
+    page.chromium.screenshot("recording-debugged").await?;
     page.close().await
 }
 

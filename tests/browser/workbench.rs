@@ -80,6 +80,58 @@ async fn a_hang_is_investigated() -> Result<()> {
     page.close().await
 }
 
+/// A recording is one file that opens without a server, at the call that was looked at.
+#[tokio::test]
+async fn a_recording_is_saved_as_a_page() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.click("go-culprit").await?;
+    page.until("details", "data-rank", "10").await?;
+    let called = page.attribute("details", "data-call").await?;
+    // The page hands it to the browser as a download; here it is taken on its way.
+    let take = "const url = URL.createObjectURL;
+        URL.createObjectURL = blob => { window.saved = blob; return url(blob); }";
+    page.chromium.run(take).await?;
+    page.click("save-page").await?;
+    page.chromium.until("the page", "return !!window.saved").await?;
+    let text = page.chromium.client.execute_async(
+        "const done = arguments[0]; window.saved.text().then(done, error => done(`${error}`))",
+        Vec::new(),
+    );
+    let text = text.await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("saved.html");
+    std::fs::write(&file, text.as_str().unwrap_or_default())?;
+    let Page { service, chromium } = page;
+    assert_eq!(service.stop(), Some(0));
+    chromium.client.goto(&format!("file://{}", file.display())).await?;
+    let opened = "return document.querySelector('[data-test=details]')?.dataset.call";
+    assert_eq!(chromium.until("the call", opened).await?, called);
+    let again = "return document.querySelector('[data-test=save-page]')";
+    assert_eq!(chromium.run(again).await?, Value::Null, "it has nothing to save itself with");
+    chromium.screenshot("saved").await?;
+    chromium.close().await
+}
+
+/// Under the pointer, a collective shows which member the others waited for.
+#[tokio::test]
+async fn what_belongs_together_is_linked() -> Result<()> {
+    let page = Page::open("#/step?call=isend&world=4").await?;
+    page.until("transport", "data-moment", "1").await?;
+    // Every place of the timeline, until one lies on a call that has another end.
+    let hover = "const stage = document.querySelector('.timeline .stage');
+        const box = stage.getBoundingClientRect();
+        window.tried = (window.tried ?? 0) + 1;
+        const at = { clientX: box.x + box.width * (0.2 + 0.1 * (window.tried % 7)),
+                     clientY: box.y + box.height * (0.1 + 0.04 * (window.tried % 23)) };
+        stage.dispatchEvent(new PointerEvent('pointermove', { ...at, bubbles: true }));
+        const links = document.querySelector('[data-test=timeline]').dataset.links;
+        return links > 0 ? links : null";
+    let links = page.chromium.until("a link", hover).await?;
+    assert_eq!(links, "1");
+    page.chromium.screenshot("links").await?;
+    page.close().await
+}
+
 /// Every sample that ships opens.
 #[tokio::test]
 async fn every_sample_opens() -> Result<()> {

@@ -1,16 +1,16 @@
 //! The shell: header, views, what every view shares.
 
-use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
 use crate::nav::{Nav, use_nav};
 use crate::pages::{
     Cluster, Ddp, Gallery, Hangs, Home, Learn, Mesh, Program, Recording, Runs, Step,
 };
-use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
 use crate::ui::{KeysHelp, keys};
+use lockstep_web_protocol::Client;
+use lockstep_web_protocol::Request;
 use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, KeyboardEvent};
@@ -39,10 +39,19 @@ impl Server {
     }
 }
 
+/// Addresses of the scripts of the page's workers.
+#[derive(Clone, PartialEq, Properties)]
+pub(crate) struct Workers {
+    pub(crate) engine: AttrValue,
+    /// Executes programs; started when the first one is opened.
+    pub(crate) program: AttrValue,
+}
+
 /// What every view may use.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
+    pub(crate) workers: Workers,
     pub(crate) nav: Nav,
     pub(crate) server: Server,
     pub(crate) dark: bool,
@@ -59,11 +68,11 @@ pub(crate) fn use_shared() -> Shared {
 
 /// The page.
 #[component(App)]
-pub(crate) fn app() -> Html {
+pub(crate) fn app(workers: &Workers) -> Html {
     let broken = use_state(|| None::<String>);
     let client = {
-        let broken = broken.clone();
-        use_memo((), move |()| Client::start(Callback::from(move |why| broken.set(Some(why)))))
+        let (broken, engine) = (broken.clone(), workers.engine.clone());
+        use_memo((), move |()| Client::start(&engine, Box::new(move |why| broken.set(Some(why)))))
     };
     let nav = use_nav();
     let server = use_server();
@@ -102,7 +111,8 @@ pub(crate) fn app() -> Html {
     if view == View::Recording {
         *recording_visited.borrow_mut() = true;
     }
-    let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark, handed };
+    let workers = workers.clone();
+    let shared = Shared { client, workers, nav: nav.clone(), server: server.clone(), dark, handed };
     let open_help = {
         let help = help.clone();
         Callback::from(move |_: MouseEvent| help.set(true))
@@ -115,7 +125,7 @@ pub(crate) fn app() -> Html {
             <button class="skip" onclick={skip} data-test="skip">{ "Skip to the content" }</button>
             <header class="top">
                 <a class="brand" href="#/" aria-label="Lockstep, home" aria-current={(view == View::Home).then_some("page")} data-test="home">
-                    <img src="favicon.svg" alt="" width="22" height="22" />{ "Lockstep" }
+                    <img src={dom::icon()} alt="" width="22" height="22" />{ "Lockstep" }
                 </a>
                 <nav aria-label="Views">
                     { for View::GROUPS.into_iter().map(|(name, views)| html! {

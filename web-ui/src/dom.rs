@@ -1,10 +1,11 @@
 //! The browser, as far as the page touches it: listeners, frames, downloads.
 
+pub(crate) use lockstep_web_protocol::browser::{now_ms, sleep_ms, words_of};
 use std::cell::RefCell;
 use std::rc::Rc;
+use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::Closure;
-use wasm_bindgen::{JsCast, JsValue};
-use web_sys::{AddEventListenerOptions, Document, Event, EventTarget, MessageChannel, Window};
+use web_sys::{AddEventListenerOptions, Document, Event, EventTarget, Window};
 
 /// The page's window. Called on the page's side only, where there is one.
 #[allow(clippy::expect_used, reason = "a page without a window is no page")]
@@ -101,35 +102,6 @@ impl Drop for Frames {
     }
 }
 
-/// Continues after `ms` milliseconds; works in the page and in the worker.
-pub(crate) async fn sleep_ms(ms: i32) {
-    let promise = js_sys::Promise::new(&mut |resolve, _| {
-        let set_timeout = js_sys::Reflect::get(&js_sys::global(), &"setTimeout".into());
-        if let Ok(set_timeout) = set_timeout.and_then(JsCast::dyn_into::<js_sys::Function>) {
-            let _ = set_timeout.call2(&JsValue::NULL, &resolve, &ms.into());
-        }
-    });
-    let _ = wasm_bindgen_futures::JsFuture::from(promise).await;
-}
-
-/// Lets whatever has happened meanwhile be heard, and goes on at once: a timer of zero milliseconds
-/// takes four when it is set again and again.
-pub(crate) async fn yield_now() {
-    let Ok(channel) = MessageChannel::new() else { return sleep_ms(0).await };
-    let promise = js_sys::Promise::new(&mut |resolve, _| {
-        channel.port2().set_onmessage(Some(&resolve));
-        // `null` can always be cloned: this does not fail.
-        let _ = channel.port1().post_message(&JsValue::NULL);
-    });
-    let _ = wasm_bindgen_futures::JsFuture::from(promise).await;
-    channel.port1().close();
-}
-
-/// Milliseconds since some fixed moment; works in the page and in the worker.
-pub(crate) fn now_ms() -> f64 {
-    js_sys::Date::now()
-}
-
 /// True when the user's system asks for the media feature: `(prefers-reduced-motion: reduce)`.
 pub(crate) fn media(query: &str) -> bool {
     window().match_media(query).ok().flatten().is_some_and(|list| list.matches())
@@ -154,8 +126,14 @@ pub(crate) async fn copy(text: &str) -> bool {
 /// Hands `bytes` to the user as a file.
 pub(crate) fn download(name: &str, bytes: &[u8]) {
     let parts = js_sys::Array::of1(&js_sys::Uint8Array::from(bytes));
-    let Ok(blob) = web_sys::Blob::new_with_u8_array_sequence(&parts) else { return };
-    let Ok(url) = web_sys::Url::create_object_url_with_blob(&blob) else { return };
+    if let Ok(blob) = web_sys::Blob::new_with_u8_array_sequence(&parts) {
+        download_blob(name, &blob);
+    }
+}
+
+/// Hands what a blob holds to the user as a file.
+pub(crate) fn download_blob(name: &str, blob: &web_sys::Blob) {
+    let Ok(url) = web_sys::Url::create_object_url_with_blob(blob) else { return };
     if let Ok(link) = document().create_element("a") {
         let link: web_sys::HtmlAnchorElement = link.unchecked_into();
         link.set_href(&url);
@@ -165,11 +143,10 @@ pub(crate) fn download(name: &str, bytes: &[u8]) {
     let _ = web_sys::Url::revoke_object_url(&url);
 }
 
-/// A JavaScript error in words.
-pub(crate) fn words_of(error: &JsValue) -> String {
-    error
-        .as_string()
-        .unwrap_or_else(|| String::from(js_sys::Object::from(error.clone()).to_string()))
+/// The address of the page's picture, which a page that was saved carries inside.
+pub(crate) fn icon() -> String {
+    let link = document().query_selector("link[rel=icon]").ok().flatten();
+    link.and_then(|link| link.get_attribute("href")).unwrap_or_default()
 }
 
 /// A callback that passes on what `read` makes of an event, if it makes anything of it.

@@ -2,6 +2,7 @@
 //! the browser would leave the page to show them.
 
 use crate::dom::{self, Listener};
+use crate::pages::recording::SAMPLE;
 use crate::pages::recording::files::dropped;
 use crate::route::{Route, View};
 use std::cell::RefCell;
@@ -73,6 +74,27 @@ fn hand(on_their_way: &OnTheirWay<File>, files: Vec<File>, come: &UseReducerDisp
     let _ = dom::window().location().set_hash(&hash);
 }
 
+/// The same for files that came before the program. A page that was saved brings its recording so,
+/// and its address says where in it to look.
+fn hand_early(on_their_way: &OnTheirWay<File>, come: &UseReducerDispatcher<Come>) {
+    let address = dom::window().location().hash().unwrap_or_default();
+    let files = dropped_early();
+    let names: Vec<String> = files.iter().map(File::name).collect();
+    let to = view_for(names.iter().map(String::as_str));
+    if !files.is_empty() && leads_into(&address, &to) {
+        on_their_way.put(to, files);
+        come.dispatch(());
+    } else {
+        hand(on_their_way, files, come);
+    }
+}
+
+/// Whether an address is of a view, and of nothing that the view would open by itself.
+fn leads_into(address: &str, view: &Route) -> bool {
+    let asked = Route::parse(address);
+    asked.path == view.path && asked.get(SAMPLE).is_none()
+}
+
 /// How often files have come.
 #[derive(Default)]
 struct Come(u32);
@@ -116,7 +138,7 @@ pub(crate) fn use_handed() -> Handed {
     let come = use_reducer(Come::default);
     let (held, dispatch) = (files.clone(), come.dispatcher());
     use_effect_with((), move |()| {
-        hand(&held, dropped_early(), &dispatch);
+        hand_early(&held, &dispatch);
         let window = dom::window();
         let over = Listener::on(&window, "dragover", |event: DragEvent| event.prevent_default());
         let drop = Listener::on(&window, "drop", move |event: DragEvent| {
@@ -157,6 +179,14 @@ mod tests {
         on_their_way.put(program.clone(), vec!["old.py"]);
         on_their_way.put(program.clone(), vec!["new.py"]);
         assert_eq!(on_their_way.take(&program), ["new.py"]);
+    }
+
+    #[test]
+    fn an_address_into_a_recording_stays() {
+        let recording = Route::to(View::Recording);
+        assert!(leads_into("#/recording?call=10.57", &recording));
+        assert!(!leads_into("#/recording?sample=hang", &recording));
+        assert!(!leads_into("#/", &recording));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //! run that somebody else started, or this page before it was loaded again: watched.
 
 use crate::app::use_shared;
-use crate::client::Client;
-use crate::protocol::{LiveCount, Opened, Request, Response, SessionId};
 use crate::server::{self, Events, Listeners, RunAsked};
-use crate::sessions::Session;
 use crate::turns::{Turn, use_turns};
 use lockstep_core::plan::Plan;
 use lockstep_sim::Comparison;
+use lockstep_web_protocol::Client;
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{LiveCount, Opened, Request, Response, SessionId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use yew::prelude::*;

@@ -1,6 +1,8 @@
 //! Colours with meaning. Chosen to be told apart with any colour vision (after Okabe and Ito
 //! 2008); nothing is said by colour alone.
 
+use lockstep_web_protocol::call_kinds::OP_KINDS;
+
 /// The colours of ranks and of the chunks that began with them: fill and the ink upon it.
 const RANKS: [(&str, &str); 8] = [
     ("#2f6fbf", "#ffffff"),
@@ -75,52 +77,8 @@ pub(crate) fn rank_ink(index: u32) -> &'static str {
     RANKS[index as usize % RANKS.len()].1
 }
 
-/// Collectives and point-to-point calls that have a colour of their own, by the beginning of
-/// their name; c10d's recordings have `_allgather_base`, `ALLREDUCE` and their like.
-const KINDS: [(&str, &str); 12] = [
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("broadcast", "broadcast"),
-    ("alltoall", "all_to_all"),
-    ("reduce", "reduce"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("barrier", "barrier"),
-    ("send", "send"),
-    ("recv", "recv"),
-    ("", "other"),
-];
-
-/// How many kinds of call are told apart.
-pub(crate) const OP_KINDS: u8 = KINDS.len() as u8;
-
-/// The kind of a call by its name, below [`OP_KINDS`].
-pub(crate) fn op_kind(op: &str) -> u8 {
-    let letters: String = op
-        .chars()
-        .filter(char::is_ascii_alphabetic)
-        .map(|letter| letter.to_ascii_lowercase())
-        .collect();
-    let letters = letters.strip_prefix("nccl").unwrap_or(&letters);
-    let letters = letters.strip_prefix("coalesced").unwrap_or(letters);
-    // isend and irecv are send and recv.
-    let letters = match letters {
-        "isend" => "send",
-        "irecv" => "recv",
-        letters => letters,
-    };
-    let found = KINDS.iter().position(|(stem, _)| letters.starts_with(stem));
-    found.unwrap_or(KINDS.len() - 1) as u8
-}
-
-/// The name of a kind.
-pub(crate) fn op_kind_name(kind: u8) -> &'static str {
-    KINDS.get(kind as usize).map_or("other", |(_, name)| name)
-}
-
 /// Red, green, blue of each kind, the same on light and dark ground.
-const KIND_RGB: [[u8; 3]; KINDS.len()] = [
+const KIND_RGB: [[u8; 3]; OP_KINDS as usize] = [
     [47, 111, 191],
     [123, 98, 184],
     [10, 143, 108],
@@ -208,22 +166,6 @@ mod tests {
                 let stands_out = contrast([r, g, b], rgb_of(ink));
                 assert!(stands_out >= 4.5, "{ink} on class {class}: {stands_out:.2}");
             }
-        }
-    }
-
-    #[test]
-    fn calls_are_known_under_all_their_names() {
-        for (name, kind) in [
-            ("all_reduce", "all_reduce"),
-            ("nccl:all_reduce", "all_reduce"),
-            ("nccl:_reduce_scatter_base", "reduce_scatter"),
-            ("_allgather_base", "all_gather"),
-            ("reduce", "reduce"),
-            ("isend", "send"),
-            ("irecv", "recv"),
-            ("ALLREDUCE", "all_reduce"),
-        ] {
-            assert_eq!(op_kind_name(op_kind(name)), kind, "{name}");
         }
     }
 }

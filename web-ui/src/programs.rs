@@ -1,6 +1,7 @@
 //! The page's side of the module that executes programs: a worker of its own, fetched when the
 //! first program is opened, ended when a program takes too long.
 
+use crate::app::use_shared;
 use crate::dom;
 use js_sys::{Array, Uint8Array};
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
@@ -42,12 +43,12 @@ impl Drop for Executor {
 }
 
 impl Executor {
-    fn start(set: UseStateSetter<Compiling>) -> Result<Executor, String> {
+    fn start(script: &str, set: UseStateSetter<Compiling>) -> Result<Executor, String> {
         let options = WorkerOptions::new();
         options.set_type(WorkerType::Module);
         options.set_name("lockstep-programs");
-        let worker = Worker::new_with_options("program.js", &options)
-            .map_err(|error| dom::words_of(&error))?;
+        let worker =
+            Worker::new_with_options(script, &options).map_err(|error| dom::words_of(&error))?;
         let busy = Rc::new(Cell::new(None));
         let (asked, to) = (busy.clone(), set.clone());
         let answered = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
@@ -95,6 +96,7 @@ fn heard(said: &JsValue) -> Compiling {
 /// The plan of a program, whenever the program changes.
 #[hook]
 pub(crate) fn use_compiled(path: &'static str, text: Rc<str>, options: Options) -> Compiling {
+    let script = use_shared().workers.program;
     let state = use_state(|| Compiling::Running);
     let executor = use_mut_ref(|| None::<Executor>);
     let last = use_mut_ref(|| 0u32);
@@ -112,7 +114,7 @@ pub(crate) fn use_compiled(path: &'static str, text: Rc<str>, options: Options) 
             *held = None;
         }
         if held.is_none() {
-            match Executor::start(set.clone()) {
+            match Executor::start(&script, set.clone()) {
                 Ok(started) => *held = Some(started),
                 Err(why) => set.set(Compiling::Failed(why.into())),
             }

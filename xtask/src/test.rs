@@ -132,7 +132,8 @@ fn lint() -> Result<()> {
         .context("some files are not formatted; `cargo fmt --all` does it")?;
     shell::run(&mut shell::clippy(&["--workspace", "--all-targets"]))?;
     // Together, unlike where they are packed: what they share is looked at once.
-    let pages = ["--package=lockstep-web-ui", "--package=lockstep-web-program"];
+    let pages = web::packages();
+    let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
     shell::run(&mut shell::clippy(&[&["--target", web::TARGET][..], &pages].concat()))?;
     let docs = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
     // Private items are documented here, so links to them lead somewhere.

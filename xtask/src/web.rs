@@ -1,30 +1,48 @@
 //! `cargo xtask web`: the page, as static files in `dist/`.
 //!
-//! The crate `web-ui` is compiled once for `wasm32-unknown-unknown` (page and worker are the same
-//! module), `web-ui/program` beside it (what executes programs, fetched late). Both are packed by
-//! wasm-bindgen's own library, whose version the lock file pins together with the page's. Every
-//! address in the result is relative, so that `dist/` works under any path. Beside each file lies
-//! its `.gz`, for servers that send files compressed; `lockstep` embeds both.
+//! Three crates are compiled for `wasm32-unknown-unknown`: `web-ui` is the page, `web-ui/engine` its
+//! worker, fetched beside it, `web-ui/program` executes programs and is fetched late. They are packed
+//! by wasm-bindgen's own library, whose version the lock file pins together with the page's. Every
+//! address in the result is relative, so that `dist/` works under any path.
+//!
+//! Code and style lie under `assets/` with a digest of their bytes in the name, so that browsers and
+//! servers may keep them for ever; only `index.html` says which belong together. Beside each file
+//! lie its `.br` and `.gz`, for servers that send files compressed; `lockstep` embeds both.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
+use brotli::enc::BrotliEncoderParams;
 use flate2::{Compression, GzBuilder};
 use lockstep_lessons::Shelf;
 use std::fs;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What the page is compiled for.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The packages that become modules, and their names: page and worker are one, what executes
-/// programs is fetched when one is opened. `NAME.js` and `NAME_bg.wasm`.
-const MODULES: [(&str, &str); 2] =
-    [("lockstep-web-ui", "lockstep_web_ui"), ("lockstep-web-program", "lockstep_web_program")];
+/// The packages that become modules, and their names: `NAME.js` and `NAME_bg.wasm`.
+const MODULES: [(&str, &str); 3] = [
+    ("lockstep-web-ui", "lockstep_web_ui"),
+    ("lockstep-web-engine", "lockstep_web_engine"),
+    ("lockstep-web-program", "lockstep_web_program"),
+];
+
+/// The packages, as arguments of cargo.
+pub(crate) fn packages() -> Vec<String> {
+    MODULES.iter().map(|(package, _)| format!("--package={package}")).collect()
+}
+
+/// The folder of files whose names change with what they hold.
+const ASSETS: &str = "assets";
 
 /// Smaller files gain nothing worth a second copy.
-const MIN_COMPRESSED_BYTES: usize = 1024;
+const MIN_COMPRESSED_BYTES: u64 = 1024;
 
 /// The profile that the page is compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
@@ -48,6 +66,8 @@ impl Options {
 #[must_use]
 pub(crate) struct Compiled {
     modules: PathBuf,
+    /// Whether the packed files are compressed, too, which takes half a minute.
+    compressed: bool,
 }
 
 /// Builds the page and returns the folder it is in.
@@ -68,10 +88,9 @@ pub(crate) fn compile(options: Options) -> Result<Compiled> {
     // Its own folder: the page's profile shares nothing with other builds, and a page that is
     // being built does not hold them up.
     let target_dir = shell::root().join("target").join("web");
-    for (package, _) in MODULES {
+    for package in packages() {
         // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO. A package
-        // at a time: together, the page's module would get the features of the other one.
-        let package = format!("--package={package}");
+        // at a time: together, the page's module would get the features of the other ones.
         let arguments = [
             "rustc",
             &package,
@@ -84,7 +103,8 @@ pub(crate) fn compile(options: Options) -> Result<Compiled> {
         ];
         shell::run(shell::cargo(arguments).arg(&target_dir))?;
     }
-    Ok(Compiled { modules: target_dir.join(TARGET).join(options.profile()) })
+    let modules = target_dir.join(TARGET).join(options.profile());
+    Ok(Compiled { modules, compressed: !options.dev })
 }
 
 impl Compiled {
@@ -95,7 +115,7 @@ impl Compiled {
     pub(crate) fn pack(self) -> Result<PathBuf> {
         let root = shell::root();
         let dist = root.join("dist");
-        pack(&root, &self.modules, &dist)?;
+        pack(&root, &self, &dist)?;
         report(&dist)?;
         Ok(dist)
     }
@@ -124,13 +144,13 @@ pub(crate) fn ensure_target() -> Result<()> {
 }
 
 /// Fills `dist` anew, unless nothing has changed since it was last filled.
-fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
+fn pack(root: &Path, built: &Compiled, dist: &Path) -> Result<()> {
     let page = root.join("index.html");
     if !page.is_file() {
         bail!("index.html is missing in the repository's root; the page starts there");
     }
     let assets = root.join("web-ui").join("assets");
-    let wasm = MODULES.map(|(_, module)| built.join(format!("{module}.wasm")));
+    let wasm = MODULES.map(|(_, module)| built.modules.join(format!("{module}.wasm")));
     let mut sources = wasm.to_vec();
     sources.push(page);
     if assets.is_dir() {
@@ -142,7 +162,7 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
         files_below(&lessons.join(folder), &mut lesson_sources)?;
     }
     // The stamp names every source and when it changed.
-    let mut stamp = String::new();
+    let mut stamp = format!("compressed: {}\n", built.compressed);
     let mut packed = vec![root.join(SAMPLES)];
     for (_, folder) in sample_folders(root)? {
         files_below(&folder, &mut packed)?;
@@ -182,9 +202,12 @@ fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
         }
         fs::copy(source, &to).with_context(|| format!("could not write {}", to.display()))?;
     }
+    name_by_content(dist)?;
     pack_samples(root, dist)?;
     write_lessons(&lessons, &dist.join("lessons"))?;
-    compress(dist)?;
+    if built.compressed {
+        compress(dist)?;
+    }
     fs::write(&stamp_file, stamp).context("could not write target/web/dist.stamp")
 }
 
@@ -270,32 +293,181 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn compress(dist: &Path) -> Result<()> {
-    let mut files = Vec::new();
-    files_below(dist, &mut files)?;
-    for file in files {
-        let bytes = fs::read(&file)?;
-        if bytes.len() < MIN_COMPRESSED_BYTES {
+/// The file that keeps its name: it says which of the others belong together.
+const PAGE: &str = "index.html";
+
+/// Moves what lies in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new names
+/// where files name each other.
+fn name_by_content(dist: &Path) -> Result<()> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(dist)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    // A file comes behind those that it names: scripts of ours start the glue of wasm-bindgen, which fetches its
+    // module.
+    let is_glue = |name: &str| MODULES.iter().any(|(_, module)| name == format!("{module}.js"));
+    let rank = |name: &str| match name.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("wasm" | "css" | "svg") => 0,
+        Some("js") if is_glue(name) => 1,
+        Some("js") if name != "page.js" => 2,
+        Some("js") => 3,
+        _ => 4,
+    };
+    names.sort_by_key(|name| (rank(name), name.clone()));
+    fs::create_dir(dist.join(ASSETS))?;
+    let mut renamed: Vec<(String, String)> = Vec::new();
+    for name in names {
+        let path = dist.join(&name);
+        let mut bytes = fs::read(&path)?;
+        let is_asset = name != PAGE;
+        if name.ends_with(".js") || name.ends_with(".html") {
+            let folder = if is_asset { "" } else { "assets/" };
+            let text = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
+            bytes = with_new_names(text, folder, &renamed).into_bytes();
+        }
+        if !is_asset {
+            fs::write(&path, bytes)?;
             continue;
         }
-        let mut name = file.into_os_string();
-        name.push(".gz");
-        // No time and no name inside: the same page is the same bytes.
-        let mut gz = GzBuilder::new().write(fs::File::create(&name)?, Compression::best());
-        gz.write_all(&bytes)?;
-        gz.finish()?;
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((&name, ""));
+        let new = format!("{stem}-{:016x}.{ending}", xxh3_64(&bytes));
+        fs::write(dist.join(ASSETS).join(&new), bytes)?;
+        fs::remove_file(&path)?;
+        renamed.push((name, new));
     }
     Ok(())
 }
 
+/// A text with new names for files, wherever an old one stands between quotes, below `folder`.
+fn with_new_names(mut text: String, folder: &str, renamed: &[(String, String)]) -> String {
+    for (old, new) in renamed {
+        for quote in ['"', '\'', '`'] {
+            for before in ["", "./"] {
+                let (old, new) = (
+                    format!("{quote}{before}{old}{quote}"),
+                    format!("{quote}{before}{folder}{new}{quote}"),
+                );
+                text = text.replace(&old, &new);
+            }
+        }
+    }
+    text
+}
+
+/// Writes `.br` and `.gz` beside every file that gains by it, on all cores.
+fn compress(dist: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    files_below(dist, &mut files)?;
+    let mut large = Vec::new();
+    for file in files {
+        large.push((fs::metadata(&file)?.len(), file));
+    }
+    large.retain(|(bytes, _)| *bytes >= MIN_COMPRESSED_BYTES);
+    large.sort();
+    let large = Mutex::new(large);
+    let next = || large.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let work = || {
+            while let Some((_, file)) = next() {
+                compress_file(&file).with_context(|| file.display().to_string())?;
+            }
+            anyhow::Ok(())
+        };
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let ended = |thread: ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().try_for_each(ended)
+    })
+}
+
+fn compress_file(file: &Path) -> Result<()> {
+    let bytes = fs::read(file)?;
+    let beside = |ending: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(ending);
+        fs::File::create(name)
+    };
+    // No time and no name inside: the same page is the same bytes.
+    let mut gz = GzBuilder::new().write(beside(".gz")?, Compression::best());
+    gz.write_all(&bytes)?;
+    gz.finish()?;
+    let parameters = BrotliEncoderParams {
+        quality: 11,
+        lgwin: 24,
+        size_hint: bytes.len(),
+        ..BrotliEncoderParams::default()
+    };
+    brotli::BrotliCompress(&mut bytes.as_slice(), &mut beside(".br")?, &parameters)?;
+    Ok(())
+}
+
 fn report(dist: &Path) -> Result<()> {
-    for (_, module) in MODULES {
-        let wasm = dist.join(format!("{module}_bg.wasm"));
-        let whole = fs::metadata(&wasm)?.len();
-        let mut gz = wasm.into_os_string();
-        gz.push(".gz");
-        let sent = fs::metadata(&gz).map_or(whole, |metadata| metadata.len());
-        eprintln!("dist/ has {module}: {} KB, {} KB compressed", whole / 1000, sent / 1000);
+    let mut files = Vec::new();
+    files_below(&dist.join(ASSETS), &mut files)?;
+    for wasm in files.iter().filter(|file| file.extension().is_some_and(|it| it == "wasm")) {
+        let size = |ending: &str| {
+            let mut name = wasm.as_os_str().to_owned();
+            name.push(ending);
+            fs::metadata(name).map(|metadata| metadata.len() / 1000)
+        };
+        let name = wasm.file_name().unwrap_or_default().to_string_lossy();
+        eprint!("dist/ has {name}: {} KB", size("")?);
+        match (size(".br"), size(".gz")) {
+            (Ok(br), Ok(gz)) => eprintln!(", {br} KB by brotli, {gz} KB by gzip"),
+            _ => eprintln!(),
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_module_changes_the_names_of_all_that_lead_to_it() {
+        let names = |wasm: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let dist = folder.path();
+            for (name, text) in [
+                ("lockstep_web_ui_bg.wasm", wasm),
+                ("lockstep_web_ui.js", "new URL('lockstep_web_ui_bg.wasm', import.meta.url)"),
+                ("page.js", "import init from \"./lockstep_web_ui.js\"; beside(\"engine.js\")"),
+                ("engine.js", "// by page.js"),
+                ("style.css", "body {}"),
+                ("favicon.svg", "<svg/>"),
+                ("index.html", "<script src=\"page.js\"></script><img src=\"favicon.svg\">"),
+            ] {
+                fs::write(dist.join(name), text).unwrap();
+            }
+            name_by_content(dist).unwrap();
+            let mut files = Vec::new();
+            files_below(dist, &mut files).unwrap();
+            let texts = files.iter().map(|file| {
+                let name = file.strip_prefix(dist).unwrap().display().to_string();
+                (name, fs::read_to_string(file).unwrap())
+            });
+            texts.collect::<Vec<_>>()
+        };
+        let (one, other) = (names("one"), names("other"));
+        for (name, text) in &one {
+            let stays = name == PAGE;
+            assert_eq!(name.starts_with("assets/"), !stays, "{name}");
+            // Whatever a file names is there.
+            for quoted in text.split(['"', '\'']).filter(|it| it.contains('.') && !it.contains(' '))
+            {
+                let named = quoted.trim_start_matches("./");
+                let path = if stays { named.to_owned() } else { format!("assets/{named}") };
+                let is_file =
+                    quoted.contains(".js") || quoted.contains(".wasm") || quoted.contains(".css");
+                assert!(!is_file || one.iter().any(|(it, _)| *it == path), "{name}: {quoted}");
+            }
+        }
+        let changed = one.iter().zip(&other).filter(|(one, other)| one.0 != other.0);
+        let changed: Vec<&str> = changed.map(|(one, _)| one.0.split('-').next().unwrap()).collect();
+        let expected = ["assets/lockstep_web_ui", "assets/lockstep_web_ui_bg", "assets/page"];
+        assert_eq!(changed, expected);
+    }
 }

@@ -8,11 +8,13 @@ pub mod program;
 mod scenario;
 mod torch_call;
 mod torch_calls;
+mod torch_plan;
 
 pub use groups::GroupsLab;
 pub use scenario::{Chapter, Log, Scenario, ScenarioOptions};
-pub use torch_call::{Heeds, TorchCall, TorchCallError, TorchCallOptions};
+pub use torch_call::{Heeds, TorchCall, TorchCallOptions};
 pub use torch_calls::{torch_call, torch_calls};
+pub use torch_plan::TorchCallError;
 
 /// The name of the programs as their lines are shown with.
 pub const PROGRAM_PATH: &str = "train.py";

@@ -6,12 +6,10 @@
 //! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
 
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Fill, Plan, PlanError};
-use lockstep_core::rank::GlobalRank;
+use lockstep_core::plan::Fill;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::words::counted;
-use lockstep_core::words::rank_list;
-use lockstep_torch::c10d::{Device, Dist, DistError, Job, Machine, Tensor};
+use lockstep_torch::c10d::{Device, Dist, Tensor};
+use serde::{Deserialize, Serialize};
 
 /// A call of torch.distributed with a small program that shows it.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +27,10 @@ pub struct TorchCall {
     /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
     /// `{root}` to be filled in.
     pub(super) program: &'static str,
-    pub(super) write: fn(&mut Script<'_, '_>) -> Result<(), DistError>,
 }
 
 /// How a call's program is made into a plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TorchCallOptions {
     /// The number of ranks.
     pub world_size: u32,
@@ -53,32 +50,6 @@ pub struct TorchCallOptions {
     pub fill: Fill,
     /// The timeout of every group, in milliseconds.
     pub timeout_ms: u64,
-}
-
-/// Why a call has no plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TorchCallError {
-    /// torch.distributed refuses it.
-    #[error("{}: {error}{}", named(.ranks), help(.error))]
-    Refused {
-        /// The first rank that is refused, and all that are in the same words.
-        ranks: Vec<GlobalRank>,
-        /// With what.
-        error: DistError,
-    },
-    /// The plan is past its limits.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-}
-
-/// `rank 0`, or `ranks 0-3`.
-fn named(ranks: &[GlobalRank]) -> String {
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", rank_list(ranks))
-}
-
-fn help(error: &DistError) -> String {
-    error.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default()
 }
 
 /// The lines that every program begins with.
@@ -172,63 +143,20 @@ impl TorchCall {
     }
 
     /// Whether its processes say at the beginning which GPU is theirs.
-    fn binds_device(&self) -> bool {
+    pub(super) fn binds_device(&self) -> bool {
         self.name == "split_group"
-    }
-
-    /// The program's plan.
-    ///
-    /// # Errors
-    /// With PyTorch's text when the backend refuses the call, the type or the reduction.
-    pub fn plan(&self, options: &TorchCallOptions) -> Result<Plan, TorchCallError> {
-        if options.world_size != 0 && options.world_size < self.min_world_size {
-            return Err(PlanError::WorldTooSmall {
-                what: self.name.to_owned(),
-                needs: self.min_world_size,
-                world_size: options.world_size,
-            }
-            .into());
-        }
-        let ranks = counted(options.world_size, "rank");
-        let name = format!("{} on {}, {ranks}", self.name, options.backend);
-        let mut job = Job::new(name, options.world_size)?;
-        let cuda_devices = u32::from(on_device(&options.backend));
-        job.machine(Machine { cuda_devices, mpi: true });
-        job.ranks_per_node(options.ranks_per_node).timeout_ms(options.timeout_ms);
-        let text = self.source(options);
-        let source = job.source(format!("{}.py", self.name), text.clone());
-        job.run(|dist| {
-            let mut script = Script { dist, text: &text, source, options };
-            script.on("init_process_group");
-            let backend = options.backend.as_str();
-            if self.binds_device() {
-                script.dist.init_process_group(lockstep_torch::c10d::InitProcessGroup {
-                    device_id: Some(0),
-                    ..backend.into()
-                })?;
-            } else {
-                script.dist.init_process_group(backend)?;
-            }
-            (self.write)(&mut script)
-        });
-        let all = || (0..options.world_size).map(GlobalRank);
-        if let Some(error) = all().find_map(|rank| job.raised(rank)) {
-            let ranks = all().filter(|rank| job.raised(*rank) == Some(error)).collect();
-            return Err(TorchCallError::Refused { ranks, error: error.clone() });
-        }
-        Ok(job.finish()?)
     }
 }
 
-fn on_device(backend: &str) -> bool {
+pub(super) fn on_device(backend: &str) -> bool {
     backend.contains("nccl")
 }
 
 /// A program being carried out on one rank, with the lines of its text.
 pub(super) struct Script<'a, 'j> {
     pub(super) dist: &'a mut Dist<'j>,
-    text: &'a str,
-    source: u32,
+    pub(super) text: &'a str,
+    pub(super) source: u32,
     pub(super) options: &'a TorchCallOptions,
 }
 
@@ -287,6 +215,7 @@ pub(super) fn dim(name: &str) -> Option<lockstep_torch::c10d::MeshDim<'_>> {
 mod tests {
     use super::*;
     use crate::{torch_call, torch_calls};
+    use lockstep_core::plan::Plan;
 
     /// Every call of the table, on every backend it names and some world sizes, is a plan whose
     /// operations point at lines that name what they do.

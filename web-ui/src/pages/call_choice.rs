@@ -6,6 +6,7 @@ use super::reading;
 use super::reduce_choice::ReduceOpFields;
 use super::step_choice::{WORLD, WORLD_WHY};
 use super::topology_choice::{self, Links, TopologyFields};
+use crate::app::use_shared;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
@@ -16,6 +17,9 @@ use lockstep_core::words::counted;
 use lockstep_core::words::nearest;
 use lockstep_scenarios::{TorchCall, TorchCallOptions, torch_call, torch_calls};
 use lockstep_sim::Topology;
+use lockstep_web_protocol::{CANCELLED, PlannedCall, Request, Response};
+use std::iter::repeat;
+use std::rc::Rc;
 use yew::prelude::*;
 
 const MAX_COUNT: u64 = 1 << 20;
@@ -25,6 +29,9 @@ const BACKENDS: [&str; 5] = ["gloo", "nccl", "mpi", "cpu:gloo,cuda:nccl", "host"
 
 /// A longer backend string is none.
 const MAX_BACKEND: usize = 100;
+
+/// As many ways on are offered from a choice that is refused.
+const MOST_WAYS: usize = 4;
 
 /// A call with its options.
 #[derive(Clone, Debug)]
@@ -134,13 +141,22 @@ impl CallChoice {
     }
 
     /// The plan, or PyTorch's refusal and ours beside it.
+    #[cfg(test)]
     pub(super) fn plan(&self) -> Result<Plan, String> {
         self.call.plan(&self.options).map_err(|error| error.to_string())
     }
 
-    /// What could be had instead of a choice that is refused: one thing changed, or the call as it
-    /// is shown at first.
-    pub(super) fn ways_on(&self) -> Vec<Way> {
+    /// The question for its plan.
+    fn request(&self) -> Request {
+        Request::PlanCall {
+            call: self.call.name.to_owned(),
+            options: Box::new(self.options.clone()),
+            instead: self.instead().into_iter().map(|(_, other)| other.options).collect(),
+        }
+    }
+
+    /// Choices with one thing changed, each in words: some of them may be refused, too.
+    fn instead(&self) -> Vec<(String, CallChoice)> {
         let with = |change: &dyn Fn(&mut TorchCallOptions)| {
             let mut other = self.clone();
             change(&mut other.options);
@@ -159,15 +175,21 @@ impl CallChoice {
         changed.push((format!("root {last}, the last rank"), with(&|options| options.root = last)));
         changed.push(("SUM".to_owned(), with(&|options| options.op = ReduceOp::Sum)));
         changed.push((known.dtype.to_string(), with(&|options| options.dtype = known.dtype)));
-        changed.retain(|(_, other)| other != self && other.plan().is_ok());
-        if changed.is_empty() {
-            changed.push((
-                format!("{} as it is shown at first", self.call.name),
-                with(&|options| *options = known.clone()),
-            ));
+        changed.retain(|(_, other)| other != self);
+        changed
+    }
+
+    /// What could be had instead of a choice that is refused: one thing changed, as far as that is
+    /// not refused, or the call as it is shown at first.
+    fn ways_on(&self, possible: &[bool]) -> Vec<Way> {
+        let instead = self.instead().into_iter().zip(possible.iter().chain(repeat(&false)));
+        let possible = instead.filter(|(_, possible)| **possible).map(|(other, _)| other);
+        let mut ways: Vec<(String, CallChoice)> = possible.take(MOST_WAYS).collect();
+        if ways.is_empty() {
+            let first = CallChoice { options: self.call.options(), ..self.clone() };
+            ways.push((format!("{} as it is shown at first", self.call.name), first));
         }
-        changed.truncate(4);
-        changed.into_iter().map(|(words, other)| Way { words, route: other.route() }).collect()
+        ways.into_iter().map(|(words, other)| Way { words, route: other.route() }).collect()
     }
 
     /// What is chosen, in a few words.
@@ -175,6 +197,40 @@ impl CallChoice {
         let TorchCallOptions { world_size, backend, .. } = &self.options;
         format!("{} · {backend} · {}", self.call.name, counted(*world_size, "rank"))
     }
+}
+
+/// A choice's plan, or its refusal with the ways on from it.
+#[derive(Clone, PartialEq)]
+pub(super) struct Planned {
+    /// Of what.
+    pub(super) choice: CallChoice,
+    pub(super) plan: Result<Rc<Plan>, String>,
+    pub(super) ways: Vec<Way>,
+}
+
+/// The plan of a choice, made by the worker. The one before stays until it is there; `None` before
+/// the first.
+#[hook]
+pub(super) fn use_planned(choice: &CallChoice) -> Option<Planned> {
+    let client = use_shared().client;
+    let known = use_state(|| None::<Planned>);
+    let set = known.setter();
+    use_effect_with(choice.clone(), move |choice| {
+        let (asked, answer) = client.ask_with(choice.request(), &[], None);
+        let choice = choice.clone();
+        wasm_bindgen_futures::spawn_local(async move {
+            let planned = match answer.await.map(|answered| answered.response) {
+                Ok(Response::CallPlanned(planned)) => planned,
+                Err(why) if why != CANCELLED => PlannedCall { plan: Err(why), instead: Vec::new() },
+                Ok(_) | Err(_) => return,
+            };
+            let PlannedCall { plan, instead } = planned;
+            let ways = choice.ways_on(&instead);
+            set.set(Some(Planned { choice, plan: plan.map(Rc::from), ways }));
+        });
+        move || drop(asked)
+    });
+    (*known).clone()
 }
 
 /// What a call's number of elements is of.
@@ -279,6 +335,11 @@ mod tests {
         }
     }
 
+    /// As the worker answers.
+    fn possible(choice: &CallChoice) -> Vec<bool> {
+        choice.instead().iter().map(|(_, other)| other.plan().is_ok()).collect()
+    }
+
     #[test]
     fn an_address_holds_the_whole_choice_of_every_call() {
         for call in torch_calls() {
@@ -327,7 +388,7 @@ mod tests {
             assert_eq!(choice.options.backend, backend);
             let why = choice.plan().unwrap_err();
             assert!(why.contains(says), "{why}");
-            let ways = choice.ways_on();
+            let ways = choice.ways_on(&possible(&choice));
             assert!(!ways.is_empty());
             for way in ways {
                 assert!(read(&way.route).plan().is_ok(), "{}", way.words);
@@ -343,6 +404,6 @@ mod tests {
         // PyTorch has no word for a send in a world of one: the plan's own refusal says it.
         let alone = read(&Route::to(View::Step).with("call", "send").with("world", 1));
         assert!(alone.plan().unwrap_err().contains('2'));
-        assert_eq!(alone.ways_on()[0].words, "2 ranks");
+        assert_eq!(alone.ways_on(&possible(&alone))[0].words, "2 ranks");
     }
 }

@@ -8,13 +8,13 @@ use crate::dom;
 use crate::explain;
 use crate::pages::asked::cannot;
 use crate::palette::rank_rgb;
-use crate::protocol::{
-    CANCELLED, ClusterAccount, ClusterPoint, ClusterQuestion, Request, Response,
-};
 use crate::route::Route;
 use crate::ui::{Chart, Curve, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{
+    CANCELLED, ClusterAccount, ClusterPoint, ClusterQuestion, Request, Response,
+};
 use std::fmt::Write;
 use std::rc::Rc;
 use yew::prelude::*;

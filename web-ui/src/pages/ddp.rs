@@ -26,7 +26,6 @@ use super::simulation::{Addressed, use_addressed_moment};
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
-use crate::protocol::{DdpAccount, ModelRef};
 use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
 use blocks::Blocks;
@@ -37,6 +36,7 @@ use choice::{FILE, LabChoice, Tab};
 use form::LabForm;
 use lockstep_torch::ddp::StepKind;
 use lockstep_torch::ddp::lab::notes;
+use lockstep_web_protocol::{DdpAccount, ModelRef};
 use simulate::Simulate;
 use std::rc::Rc;
 use streams::{Shown, Streams};
@@ -250,7 +250,7 @@ pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, Stri
     if let Some(unmet) = unmet.first() {
         return Err(format!("{}: {}", unmet.asked, unmet.why));
     }
-    crate::worker::ddp_account(&choice.model, choice.a.setting()?, choice.pass, choice.rank)
+    lockstep_web_engine::ddp_account(&choice.model, choice.a.setting()?, choice.pass, choice.rank)
 }
 
 /// What the streams are called where there are two settings.

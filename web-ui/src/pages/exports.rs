@@ -2,8 +2,8 @@
 
 use crate::app::use_shared;
 use crate::dom;
-use crate::protocol::{Form, Request, SessionId};
 use lockstep_core::plan::Plan;
+use lockstep_web_protocol::{Form, Request, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -8,12 +8,12 @@ mod wide;
 use crate::app::use_shared;
 use crate::explain;
 use crate::pages::asked::cannot;
-use crate::protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
 use crate::route::Route;
 use crate::ui::{Fold, PairsMatrix};
 use cells::Cells;
 use choice::{MeshChoice, MeshForm};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
 use std::rc::Rc;
 use table::DimTable;
 use yew::prelude::*;
@@ -101,7 +101,7 @@ pub(super) fn account_at(route: &Route) -> Result<(MeshAccount, usize), String> 
     let (choice, unmet) = MeshChoice::read(route);
     match unmet.first() {
         Some(unmet) => Err(format!("{}: {}", unmet.asked, unmet.why)),
-        None => Ok((crate::worker::mesh_account(&choice.question()?)?, choice.dim)),
+        None => Ok((lockstep_web_engine::mesh_account(&choice.question()?)?, choice.dim)),
     }
 }
 

@@ -2,20 +2,23 @@
 
 pub(crate) mod files;
 pub(in crate::pages) mod samples;
+mod save;
 
 use super::workbench::{Workbench, sources};
 use crate::app::use_shared;
 use crate::explain;
 use crate::kept::{self, Kept};
-use crate::protocol::{CANCELLED, Opened, Reached, Request, Response, Unit};
 use crate::route::{Route, View};
-use crate::sessions::Session;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
 use files::{dropped, path_of, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{CANCELLED, Opened, Progress, Reached, Request, Response, Unit};
+pub(crate) use samples::PARAMETER as SAMPLE;
 use samples::Sample;
+use save::Save;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -75,9 +78,9 @@ pub(crate) fn recording() -> Html {
             let what = counted(files.len() as u64, "file");
             let (done, unit) = (0, Unit::Bytes);
             stage.set(Stage::Reading(Reached { done, total, unit, what }));
-            let progress = {
+            let progress: Progress = {
                 let (stage, turn) = (stage.clone(), turn.clone());
-                Callback::from(move |reached| {
+                Rc::new(move |reached| {
                     if turn.counts() {
                         stage.set(Stage::Reading(reached));
                     }
@@ -164,7 +167,7 @@ pub(crate) fn recording() -> Html {
         })
     };
     let close = {
-        let (stage, opened, forget_sample) = (stage.setter(), opened.clone(), forget_sample);
+        let (stage, opened, programs) = (stage.setter(), opened.clone(), programs.clone());
         Callback::from(move |_: MouseEvent| {
             opened.borrow_mut().clear();
             programs.borrow_mut().clear();
@@ -214,6 +217,7 @@ pub(crate) fn recording() -> Html {
                         <input class="hidden" type="file" multiple={true} webkitdirectory={true} onchange={pick} data-test="pick-folder" /></label>
                     if small {
                         <button onclick={close} data-test="close-recording">{ "Close" }</button>
+                        <Save files={opened.clone()} programs={programs.clone()} />
                         <span class="muted small-print">{ format!("{}. {}", counted(count as u64, "file"), match is_whole {
                             true => "What you drop now is opened in its place.",
                             false => "Files of other names are added to them; one of the same name opens another recording.",

@@ -2,17 +2,17 @@
 
 use super::workbench::Workbench;
 use crate::app::{Server, use_shared};
-use crate::client::Client;
 use crate::explain;
 use crate::live::{Stage, use_real_run};
-use crate::protocol::{Opened, Request, Response, SessionId};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
-use crate::sessions::Session;
 use crate::ui::{ComparisonCard, LiveRun, RealRun};
 use lockstep_core::plan::Plan;
 use lockstep_diagnosis::Report;
 use lockstep_sim::{Comparison, Topology};
+use lockstep_web_protocol::Client;
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{Opened, Request, Response, SessionId};
 use serde::Deserialize;
 use serde_json::Value;
 use std::rc::Rc;

@@ -2,11 +2,11 @@
 
 use crate::app::use_shared;
 use crate::playback::{Act, Playback};
-use crate::protocol::{CANCELLED, Opened, Reached, Request, Response, SessionId};
 use crate::route::Route;
 use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, Topology, View};
+use lockstep_web_protocol::{CANCELLED, Opened, Progress, Reached, Request, Response, SessionId};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -58,9 +58,9 @@ pub(super) fn use_ordered_simulation(
                 let plan = Box::new((**plan).clone());
                 let (topology, order) = (*topology, order.clone());
                 let request = Request::Simulate { session, plan, topology, order };
-                let progress = {
+                let progress: Progress = {
                     let (set, turn) = (set.clone(), turn.clone());
-                    Callback::from(move |Reached { done, what, .. }| {
+                    Rc::new(move |Reached { done, what, .. }| {
                         if turn.counts() {
                             set.set(Simulated::Loading { progress: format!("{done} {what}") });
                         }

@@ -3,20 +3,19 @@
 
 use super::asked::Ways;
 use super::backend_table::BackendTable;
-use super::call_choice::{CallChoice, CallForm};
+use super::call_choice::{CallChoice, CallForm, use_planned};
 use super::exports::Exports;
 use super::simulation::Simulated;
 use super::standing::standing;
 use super::stepping::use_stepping;
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{Opened, WorkAnswer};
 use crate::route::Route;
 use crate::ui::{
     BufferMap, Buffers, Elements, Fold, Messages, RealRun, SourceView, Timeline, Transport,
 };
 use lockstep_core::plan::Source;
-use std::rc::Rc;
+use lockstep_web_protocol::{Opened, WorkAnswer};
 use yew::prelude::*;
 
 /// Worlds above this are drawn on canvases.
@@ -36,7 +35,12 @@ pub(super) struct StepCallProps {
 pub(super) fn step_call(props: &StepCallProps) -> Html {
     let nav = use_shared().nav;
     let choice = &props.choice;
-    let plan = use_memo(choice.clone(), |choice| choice.plan().map(Rc::new));
+    let planned = use_planned(choice);
+    let plan = use_memo(planned.clone(), |planned| match planned {
+        Some(planned) => planned.plan.clone(),
+        None => Err(String::new()),
+    });
+    let fresh = planned.as_ref().is_some_and(|planned| planned.choice == *choice);
     let stepping = use_stepping(&plan, choice.topology, choice.route(), |last| last.min(1));
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
     let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
@@ -44,13 +48,9 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
     let ranks_per_node = choice.topology.ranks_per_node();
     let go = Callback::from(move |route: Route| nav.replace(route));
     let refused = match &stepping.simulated {
-        Simulated::Failed { why } => Some(why.clone()),
+        Simulated::Failed { why } if fresh && !why.is_empty() => Some(why.clone()),
         _ => None,
     };
-    let ways = use_memo((choice.clone(), refused.is_some()), |(choice, refused)| match refused {
-        true => choice.ways_on(),
-        false => Vec::new(),
-    });
     let sentence = match (&refused, &view) {
         (Some(why), _) => why.clone(),
         (None, Some(view)) => explain::job(view),
@@ -69,7 +69,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
             .any(|rank| rank.calls.last().is_some_and(|call| !call.output.chunks.is_empty()))
     });
     html! {
-        <div class="step-grid call" data-ready={session.is_some().to_string()} data-test="step-call" data-call={choice.call.name} data-backend={choice.options.backend.clone()}
+        <div class="step-grid call" data-ready={(fresh && session.is_some()).to_string()} data-test="step-call" data-call={choice.call.name} data-backend={choice.options.backend.clone()}
              data-refused={refused.is_some().to_string()}>
             <aside class="panel side">
                 <h1>{ "Step through a call" }</h1>
@@ -83,7 +83,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 </Fold>
             </aside>
             <div class="sentence"><p class={classes!(refused.is_some().then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
-                if refused.is_some() { <Ways ways={(*ways).clone()} /> }
+                if refused.is_some() { <Ways ways={planned.map(|planned| planned.ways).unwrap_or_default()} /> }
                 <p class="muted small-print">{ choice.call.about }</p></div>
             <section class="panel memory" aria-label="Program">
                 <SourceView {source} view={view.clone()} />

@@ -4,10 +4,10 @@ use super::simulation::{
     Addressed, Simulated, use_addressed_moment, use_ordered_simulation, use_view,
 };
 use crate::playback::{Act, Playback, use_playback};
-use crate::protocol::{Opened, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, Topology, View};
+use lockstep_web_protocol::{Opened, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

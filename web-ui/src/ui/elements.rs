@@ -2,11 +2,11 @@
 
 use super::field::{Choice, NumberField, SelectField};
 use crate::app::use_shared;
-use crate::protocol::{Request, Response, SessionId};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::display_element;
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_web_protocol::{Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

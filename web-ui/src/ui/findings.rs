@@ -5,10 +5,10 @@ use super::go::{Go, goes};
 use super::ladder::ladder;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use crate::protocol::Which;
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
+use lockstep_web_protocol::Which;
 use yew::prelude::*;
 
 /// Properties of [`Findings`].

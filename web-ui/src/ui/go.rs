@@ -1,6 +1,6 @@
 //! Texts that lead to a call in the timeline.
 
-use crate::protocol::Which;
+use lockstep_web_protocol::Which;
 use yew::prelude::*;
 
 /// A call that somebody wants to see.

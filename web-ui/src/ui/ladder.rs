@@ -1,8 +1,8 @@
 //! The call ladder of a finding: the ranks' calls side by side around their first disagreement.
 
 use super::go::{Go, goes};
-use crate::protocol::Which;
 use lockstep_diagnosis::{Ladder, LadderSide, LadderStep, Rung};
+use lockstep_web_protocol::Which;
 use yew::prelude::*;
 
 /// The ladder as a table: a column a side, a row a call.

@@ -3,7 +3,7 @@
 
 use super::canvas::{FONT, cleared, ink, inside, use_size};
 use crate::app::use_shared;
-use crate::protocol::MeshAccount;
+use lockstep_web_protocol::MeshAccount;
 use std::rc::Rc;
 use yew::prelude::*;
 

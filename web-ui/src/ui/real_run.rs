@@ -6,11 +6,11 @@ use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
 use crate::live::{Stage, use_real_run};
-use crate::protocol::SessionId;
 use crate::route::{Route, View};
 use crate::server::{self, Executor, RunAsked};
 use lockstep_core::plan::{Fault, Plan};
 use lockstep_sim::{SimConfig, value_bytes};
+use lockstep_web_protocol::SessionId;
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -15,11 +15,11 @@ use super::canvas::use_size;
 use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
-use crate::protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 use geometry::{Geometry, Stretch};
 pub(crate) use hover::frame;
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 pub(crate) use order::{Order, Shown};
 pub(crate) use paint::PathMark;
 use paint::{Marks, Raster, image_of, paint};
@@ -132,7 +132,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         });
     }
     let raster = use_raster(props, &order, *stretch, width, height);
-    let hover = use_hover(props.session);
+    let in_sight = in_sight(&order, *stretch, rows_of(props), height);
+    let hover = use_hover(props.session, in_sight);
     let now = Rc::new(Geometry {
         stretch: *stretch,
         width,
@@ -153,6 +154,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             selected: props.selected.clone(),
             area: props.area.clone(),
             path: props.path.clone(),
+            links: hover.links(),
         };
         let deps = (now.clone(), raster.clone(), marks, shared.dark);
         use_effect_with(deps, move |(_, _, marks, dark)| {
@@ -250,7 +252,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
     let busy = if pointer.dragging { "dragging" } else { "" };
     html! {
         <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
-             data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}>
+             data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}
+             data-links={hover.links().len().to_string()}>
             <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} onkeydown={keys}
                  onpointerdown={pointer.down} onpointermove={pointer.moved} onpointerup={pointer.up.clone()}
                  onpointercancel={pointer.up} onpointerleave={pointer.leave}>
@@ -272,6 +275,12 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             </div>
         </div>
     }
+}
+
+/// The ranks whose rows are in sight, top down.
+fn in_sight(order: &Order, stretch: Stretch, rows: Rows, height: f64) -> Vec<u32> {
+    let first = stretch.first_row as u32;
+    (first..first + rows.visible(height)).filter_map(|row| order.rank_at(row)).collect()
 }
 
 fn rows_of(props: &TimelineProps) -> Rows {
@@ -314,13 +323,11 @@ fn use_raster(
     let gutter = rows.gutter(width, height);
     let wanted = (width > gutter).then(|| {
         let columns = ((width - gutter) * crate::dom::pixel_ratio()) as u32;
-        let first = stretch.first_row as u32;
-        let ranks = (first..first + rows.visible(height)).filter_map(|row| order.rank_at(row));
         let window = Window {
             from_ps: stretch.from.max(0.0) as u64,
             to_ps: stretch.to.max(1.0) as u64,
             columns,
-            ranks: ranks.collect(),
+            ranks: in_sight(order, stretch, rows, height),
             label_columns: if rows.readable(height) {
                 (34.0 * crate::dom::pixel_ratio()) as u32
             } else {
@@ -386,7 +393,7 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
     html! {
         <ul class="legend">
             { for props.kinds.iter().map(|kind| html! {
-                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ palette::op_kind_name(*kind) }</li>
+                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
             }) }
             if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
         </ul>

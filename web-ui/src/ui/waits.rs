@@ -3,8 +3,8 @@
 use super::go::{Go, goes};
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use crate::protocol::Which;
 use lockstep_diagnosis::Wait;
+use lockstep_web_protocol::Which;
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 use yew::prelude::*;

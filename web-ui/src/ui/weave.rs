@@ -2,7 +2,7 @@
 
 use super::canvas::{FONT, cleared, ink, use_size};
 use crate::app::use_shared;
-use crate::protocol::{Account, Weave};
+use lockstep_web_protocol::{Account, Weave};
 use std::rc::Rc;
 use yew::prelude::*;
 

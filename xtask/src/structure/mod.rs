@@ -56,7 +56,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("lockstep-lessons", &[]),
     (
-        "lockstep-web-ui",
+        "lockstep-web-protocol",
+        &["core", "torch", "analysis", "diagnosis", "scenarios", "sim", "replay"],
+    ),
+    (
+        "lockstep-web-engine",
         &[
             "core",
             "torch",
@@ -67,7 +71,21 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sim",
             "clusters",
             "replay",
+            "web-protocol",
+        ],
+    ),
+    (
+        "lockstep-web-ui",
+        &[
+            "core",
+            "torch",
+            "analysis",
+            "diagnosis",
+            "scenarios",
+            "sim",
+            "replay",
             "lessons",
+            "web-protocol",
         ],
     ),
     ("lockstep-web-program", &["scenarios", "program"]),
@@ -81,8 +99,8 @@ const TOLERATED: &str = include_str!("circles.txt");
 const STAGES: &[(&str, &[&str])] = &[(
     "lockstep-diagnosis",
     &[
-        "folded", "kinds", "report", "model", "words", "facts", "claim", "rules", "logs", "ladder",
-        "decide",
+        "folded", "kinds", "repair", "report", "model", "words", "facts", "claim", "rules", "logs",
+        "ladder", "decide",
     ],
 )];
 

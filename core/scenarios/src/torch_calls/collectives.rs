@@ -1,11 +1,11 @@
 //! Collectives on tensors and lists of them.
 
 use super::backends::{ANY, NO_GLOO, NO_NCCL};
-use crate::torch_call::TorchCall;
+use super::entry::Entry;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{FromRank, InGroup, TensorListArg, ToRank};
 
-pub(super) const CALLS: [TorchCall; 14] = [
+pub(super) const CALLS: [Entry; 14] = [
     call!(
         "broadcast",
         "The source's tensor to every rank, in place.",

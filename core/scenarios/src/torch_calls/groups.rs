@@ -1,10 +1,10 @@
 //! Process groups, device meshes, and their end.
 
 use super::backends::ANY;
-use crate::torch_call::TorchCall;
+use super::entry::Entry;
 use lockstep_torch::c10d::{InGroup, NewGroup, Reduction};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!(
         "new_group",
         "A group of the even ranks, made by every rank, and an all_reduce inside it.",

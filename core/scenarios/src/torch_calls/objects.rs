@@ -1,10 +1,11 @@
 //! Objects: pickled sizes first, then pickles.
 
 use super::backends::ANY;
-use crate::torch_call::{Script, TorchCall};
-use lockstep_torch::c10d::{DistError, FromRank, Object, PyObject, RecvFrom, SendTo, ToRank};
+use super::entry::{Done, Entry};
+use crate::torch_call::Script;
+use lockstep_torch::c10d::{FromRank, Object, PyObject, RecvFrom, SendTo, ToRank};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!(
         "broadcast_object_list",
         "The source's objects to every rank: their pickled sizes, then the pickles.",
@@ -88,7 +89,7 @@ if peer < world_size:
         dist.recv_object_list(objects, src=peer)
 ";
 
-fn objects(s: &mut Script<'_, '_>) -> Result<(), DistError> {
+fn objects(s: &mut Script<'_, '_>) -> Done {
     let peer = s.rank() ^ 1;
     let objects = [of_rank(s), (&text("done")).into()];
     match (peer < s.options.world_size, s.rank() % 2) {

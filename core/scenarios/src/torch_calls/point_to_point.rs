@@ -1,10 +1,11 @@
 //! Sends and receives: to one rank, from anyone, and several together.
 
 use super::backends::{ANY, NO_NCCL};
-use crate::torch_call::{Script, TorchCall};
-use lockstep_torch::c10d::{DistError, P2pKind, RecvFrom, SendTo};
+use super::entry::{Done, Entry};
+use crate::torch_call::Script;
+use lockstep_torch::c10d::{P2pKind, RecvFrom, SendTo};
 
-pub(super) const CALLS: [TorchCall; 6] = [
+pub(super) const CALLS: [Entry; 6] = [
     call!("send", "A tensor to one rank; waits until it is received.", ANY, 2, PAIRS, pairs),
     call!("recv", "A tensor from one rank.", ANY, 2, PAIRS, pairs),
     call!(
@@ -80,7 +81,7 @@ if peer < world_size:
         dist.recv(tensor, src=peer)
 ";
 
-fn pairs(s: &mut Script<'_, '_>) -> Result<(), DistError> {
+fn pairs(s: &mut Script<'_, '_>) -> Done {
     let tensor = s.filled("tensor", s.options.count);
     let peer = s.rank() ^ 1;
     match (peer < s.options.world_size, s.rank() % 2) {
@@ -104,7 +105,7 @@ if peer < world_size:
     recv.wait()
 ";
 
-fn exchange(s: &mut Script<'_, '_>) -> Result<(), DistError> {
+fn exchange(s: &mut Script<'_, '_>) -> Done {
     let (mine, theirs) = (s.filled("mine", s.options.count), s.empty("theirs", s.options.count));
     let peer = s.rank() ^ 1;
     if peer >= s.options.world_size {

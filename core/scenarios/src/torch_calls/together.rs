@@ -1,11 +1,11 @@
 //! Several calls or several devices at once: the coalesced and the old multi-GPU forms.
 
 use super::backends::{ANY, NO_GLOO, NO_NCCL};
-use crate::torch_call::TorchCall;
+use super::entry::Entry;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{FromRank, InGroup, ToRank};
 
-pub(super) const CALLS: [TorchCall; 8] = [
+pub(super) const CALLS: [Entry; 8] = [
     call!(
         "all_reduce_coalesced",
         "Several tensors reduced as if they were one: gloo flattens them, NCCL makes the calls \

@@ -1,7 +1,8 @@
 //! The statements of all ranks in one order: what several ranks do stands there once.
 
+use super::error::{MOST_STATEMENTS, PythonError};
 use super::statement::{Does, Statement};
-use super::{MOST_STATEMENTS, PythonError};
+
 use lockstep_core::plan::SourceLine;
 use lockstep_core::rank::GlobalRank;
 use similar::{Algorithm, DiffOp, capture_diff_slices};

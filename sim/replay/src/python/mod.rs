@@ -4,6 +4,7 @@
 //! written once and branches stand where they differ; what repeats becomes a [loop](fold). A loop's computations take
 //! the mean of its rounds.
 
+mod error;
 mod fold;
 mod groups;
 mod merge;
@@ -11,40 +12,10 @@ mod ranks;
 mod statement;
 mod write;
 
+pub use error::PythonError;
+
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
-
-/// So many statements that differ between ranks are the most that is written.
-const MOST_STATEMENTS: usize = 100_000;
-
-/// The name of the time between two recorded calls.
-const BETWEEN: &str = "between";
-
-/// Why a plan cannot be written as a program.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PythonError {
-    /// An operation that the program's language has no word for.
-    #[error(
-        "rank {rank} does something at its operation {op} that is not written as a program: {what}"
-    )]
-    NoWord {
-        /// The rank.
-        rank: GlobalRank,
-        /// The index of the operation.
-        op: usize,
-        /// What it does.
-        what: &'static str,
-    },
-    /// A program that nobody would read.
-    #[error(
-        "the ranks make {statements} calls that are not the same on all: a program of more than {MOST_STATEMENTS} \
-         is not written; use the plan itself"
-    )]
-    TooLong {
-        /// The statements.
-        statements: usize,
-    },
-}
 
 /// The text of a program that does what a plan says, for Lockstep's interpreter or, but for `compute` and `run`, for
 /// PyTorch. What the plan assumes stands in its head.

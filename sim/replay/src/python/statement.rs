@@ -1,8 +1,8 @@
 //! One rank's operations as statements.
 
-use super::PythonError;
+use super::error::PythonError;
 use super::groups::Families;
-use crate::recover::BETWEEN;
+use crate::recover;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::Remark;
@@ -10,6 +10,9 @@ use lockstep_core::plan::{Action, Call, Op, Plan, SourceLine, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use std::collections::BTreeMap;
+
+/// The name of the time between two recorded calls.
+pub(super) const BETWEEN: &str = "between";
 
 /// A statement's meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +184,7 @@ impl<'a> Writer<'a> {
             statements.extend(free(&mut works, op).map(waited));
         }
         if before_ns > 0 {
-            let does = Does::Compute(super::BETWEEN.to_owned());
+            let does = Does::Compute(BETWEEN.to_owned());
             statements.push(Statement { does, at: None, ns: before_ns });
         }
         Ok(statements)
@@ -305,7 +308,7 @@ impl<'a> Writer<'a> {
 
 /// True of a computation that stands for the time between two recorded calls.
 fn is_between(op: &Op) -> bool {
-    matches!(&op.action, Action::Compute { name, .. } if name == BETWEEN)
+    matches!(&op.action, Action::Compute { name, .. } if name == recover::BETWEEN)
 }
 
 /// Takes out the works that are waited for before the call that comes now.

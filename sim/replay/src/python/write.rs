@@ -1,11 +1,10 @@
 //! The text of a program from its lines and loops.
 
-use super::BETWEEN;
 use super::fold::Node;
 use super::groups::{Families, Family};
 use super::merge::Line;
 use super::ranks::condition;
-use super::statement::{Does, quoted};
+use super::statement::{BETWEEN, Does, quoted};
 use crate::recover::SHORTEST_PS;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;

@@ -3,9 +3,9 @@
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
-use crate::protocol::ClusterQuestion;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
+use lockstep_web_protocol::ClusterQuestion;
 use yew::prelude::*;
 
 /// The collectives of nccl-tests.

@@ -1,13 +1,14 @@
 //! What the worker says to the lab's questions. The answer before stays until the next is there.
 
 use crate::app::use_shared;
-use crate::protocol::{
-    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Reached, Request, Response, Simulated,
-};
-use crate::sessions::Session;
 use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
 use lockstep_torch::ddp::lab::{Setting, Summary};
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{
+    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Progress, Reached, Request, Response,
+    Simulated,
+};
 use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;
@@ -57,9 +58,9 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
                 Some(asking @ Ok((model, question))) => {
                     let request =
                         Request::Ddp { model: model.clone(), question: Box::new(question.clone()) };
-                    let on_progress = {
+                    let on_progress: Progress = {
                         let (progress, turn) = (progress.clone(), turn.clone());
-                        Callback::from(move |Reached { done, total, .. }| {
+                        Rc::new(move |Reached { done, total, .. }| {
                             if turn.counts() {
                                 progress.set(Some((done, total)));
                             }

@@ -3,7 +3,7 @@
 use super::blocks::commas;
 use crate::explain;
 use crate::palette::rank_fill;
-use crate::protocol::DdpAccount;
+use lockstep_web_protocol::DdpAccount;
 use std::rc::Rc;
 use yew::prelude::*;
 

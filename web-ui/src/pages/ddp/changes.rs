@@ -4,8 +4,8 @@ use super::answers::use_changes;
 use super::choice::{LabChoice, Side, Tab};
 use super::knobs::Knobs;
 use crate::explain;
-use crate::protocol::{ChangeRow, DdpAccount, ModelRef};
 use lockstep_torch::ddp::lab::Summary;
+use lockstep_web_protocol::{ChangeRow, DdpAccount, ModelRef};
 use std::rc::Rc;
 use yew::prelude::*;
 

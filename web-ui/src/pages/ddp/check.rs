@@ -2,9 +2,9 @@
 
 use super::answers::use_simulated;
 use crate::explain;
-use crate::protocol::{DdpAccount, DdpQuestion, ModelRef};
 use lockstep_core::words::counted;
 use lockstep_sim::Topology;
+use lockstep_web_protocol::{DdpAccount, DdpQuestion, ModelRef};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -11,12 +11,12 @@ use crate::pages::simulation::{
 };
 use crate::pages::standing::standing;
 use crate::playback::{Act, use_playback};
-use crate::protocol::ModelRef;
 use crate::route::{Route, View};
 use crate::ui::{
     BufferMap, Buffers, Elements, Matrix, RealRun, Ring, SourceView, Timeline, Transport,
 };
 use lockstep_core::plan::Source;
+use lockstep_web_protocol::ModelRef;
 use yew::prelude::*;
 
 /// Worlds above this are drawn on canvases.

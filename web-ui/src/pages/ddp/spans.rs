@@ -2,9 +2,9 @@
 
 use super::blocks::ending;
 use crate::explain;
-use crate::protocol::DdpAccount;
 use lockstep_torch::ddp::lab::CallSpan;
 use lockstep_torch::ddp::{Purpose, StepKind};
+use lockstep_web_protocol::DdpAccount;
 
 /// What a span is, as far as its colour goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

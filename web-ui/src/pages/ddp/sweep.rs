@@ -6,10 +6,10 @@ use super::choice::LabChoice;
 use super::sweep_chart::{Line, SweepChart, Words};
 use crate::explain;
 use crate::palette::rank_rgb;
-use crate::protocol::{DdpQuestion, ModelRef};
 use crate::ui::{Choice, SelectField};
 use lockstep_torch::ddp::BucketCap;
 use lockstep_torch::ddp::lab::{Axis, Setting, Summary, best};
+use lockstep_web_protocol::{DdpQuestion, ModelRef};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -1,14 +1,14 @@
 //! Looking for an order of what a program leaves open in which it hangs, and stepping through it.
 
 use crate::app::use_shared;
-use crate::client::Asked;
 use crate::explain;
-use crate::protocol::{CANCELLED, Reached, Request, Response};
 use lockstep_core::plan::Plan;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_diagnosis::not_followed;
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Choice, Devices, Explored, Order, Topology};
+use lockstep_web_protocol::{Asked, Progress};
+use lockstep_web_protocol::{CANCELLED, Reached, Request, Response};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -90,9 +90,9 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
                     let bounds = Bounds { devices, ..Bounds::default() };
                     let request =
                         Request::Explore { plan: Box::new((*plan).clone()), topology, bounds };
-                    let progress = {
+                    let progress: Progress = {
                         let stage = stage.clone();
-                        Callback::from(move |Reached { done, total, .. }| {
+                        Rc::new(move |Reached { done, total, .. }| {
                             let words = format!("Searching: {done} of at most {total} states…");
                             stage.set(Stage::Searching(words));
                         })

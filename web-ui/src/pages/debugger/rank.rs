@@ -3,12 +3,12 @@
 
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use crate::protocol::SessionId;
 use crate::ui::Elements;
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Plan;
 use lockstep_sim::View;
 use lockstep_sim::view::{Doing, RankView};
+use lockstep_web_protocol::SessionId;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use yew::prelude::*;

@@ -1,11 +1,11 @@
 //! Going to the next moment at which a stop is met.
 
 use crate::app::use_shared;
-use crate::client::Client;
 use crate::playback::{Act, Playback};
-use crate::protocol::{Request, Response, SessionId};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::stop::{Direction, Stop};
+use lockstep_web_protocol::Client;
+use lockstep_web_protocol::{Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -2,10 +2,10 @@
 
 use crate::app::use_shared;
 use crate::playback::{Act, Playback};
-use crate::protocol::{Request, Response, SessionId};
 use crate::ui::prose;
 use lockstep_core::stop::Stop;
 use lockstep_scenarios::Chapter;
+use lockstep_web_protocol::{Request, Response, SessionId};
 use yew::prelude::*;
 
 /// Properties of [`Story`].

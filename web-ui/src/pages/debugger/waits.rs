@@ -1,9 +1,9 @@
 //! Who waits for whom at the moment that is shown.
 
 use crate::app::use_shared;
-use crate::protocol::{Request, Response, SessionId};
 use crate::ui::WaitGraph;
 use lockstep_diagnosis::Wait;
+use lockstep_web_protocol::{Request, Response, SessionId};
 use yew::prelude::*;
 
 /// Properties of [`WaitsAt`].
@@ -30,7 +30,7 @@ pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
                 match answer.await.map(|answered| answered.response) {
                     Ok(Response::Waits(found)) => waits.set(Ok(found)),
                     Ok(_) => {}
-                    Err(why) if why == crate::protocol::CANCELLED => {}
+                    Err(why) if why == lockstep_web_protocol::CANCELLED => {}
                     Err(why) => waits.set(Err(why)),
                 }
             });

@@ -2,11 +2,11 @@
 
 use super::choice::GalleryChoice;
 use crate::app::use_shared;
-use crate::client::Asked;
-use crate::protocol::{Account, CANCELLED, Request, Response};
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Algorithm;
 use lockstep_sim::Topology;
+use lockstep_web_protocol::Asked;
+use lockstep_web_protocol::{Account, CANCELLED, Request, Response};
 use std::rc::Rc;
 use yew::prelude::*;
 

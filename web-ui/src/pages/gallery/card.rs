@@ -4,11 +4,11 @@ use super::choice::GalleryChoice;
 use crate::explain;
 use crate::pages::topology_choice;
 use crate::palette::{RANK_COLOURS, rank_fill};
-use crate::protocol::Account;
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
 use lockstep_core::schedule::{Algorithm, Explained, Formula};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::Account;
 use std::rc::Rc;
 use yew::prelude::*;
 

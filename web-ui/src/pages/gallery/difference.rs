@@ -2,8 +2,8 @@
 
 use super::choice::GalleryChoice;
 use crate::explain;
-use crate::protocol::Account;
 use lockstep_sim::Path;
+use lockstep_web_protocol::Account;
 use yew::prelude::*;
 
 /// What is told of the two.

@@ -10,11 +10,11 @@ use crate::pages::simulation::{
     Addressed, Simulated, use_addressed_moment, use_simulation, use_step_times, use_view,
 };
 use crate::playback::{Act, use_playback};
-use crate::protocol::{Account, Opened};
 use crate::route::Route;
 use crate::ui::{BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport};
 use lockstep_core::schedule::{Algorithm, Rounds};
 use lockstep_sim::View;
+use lockstep_web_protocol::{Account, Opened};
 use std::rc::Rc;
 use yew::prelude::*;
 

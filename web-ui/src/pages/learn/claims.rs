@@ -9,7 +9,6 @@ use super::super::step_choice::StepChoice;
 use super::super::{ddp, hangs, mesh};
 use super::live::address_of;
 use crate::explain;
-use crate::protocol::{DdpAccount, MeshAccount};
 use crate::route::{Route, View};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Plan;
@@ -20,6 +19,7 @@ use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_lessons::{Ask, Inline, Lesson, Shelf, Show};
 use lockstep_sim::{Session, SimConfig, Topology};
+use lockstep_web_protocol::{DdpAccount, MeshAccount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

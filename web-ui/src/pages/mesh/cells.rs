@@ -1,7 +1,7 @@
 //! Every rank as a cell in its node, coloured by its group.
 
 use crate::palette::{rank_fill, rank_ink};
-use crate::protocol::MeshAccount;
+use lockstep_web_protocol::MeshAccount;
 use std::rc::Rc;
 use yew::prelude::*;
 

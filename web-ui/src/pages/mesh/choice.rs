@@ -4,7 +4,6 @@ use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
 use crate::pages::topology_choice::{self, TopologyFields};
-use crate::protocol::MeshQuestion;
 use crate::route::{Route, View};
 use crate::ui::{Choice, SelectField, SizeField, TextField};
 use lockstep_core::collective::Collective;
@@ -12,6 +11,7 @@ use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
 use lockstep_sim::{Link, Topology};
+use lockstep_web_protocol::MeshQuestion;
 use yew::prelude::*;
 
 /// Ranks that can be drawn; larger meshes are told in words.

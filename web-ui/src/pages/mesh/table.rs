@@ -1,7 +1,7 @@
 //! What the collective costs along each dimension.
 
 use crate::explain;
-use crate::protocol::MeshAccount;
+use lockstep_web_protocol::MeshAccount;
 use std::rc::Rc;
 use yew::prelude::*;
 

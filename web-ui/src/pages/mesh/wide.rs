@@ -100,7 +100,7 @@ pub(super) fn told(choice: &MeshChoice) -> Html {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::laid_out;
+    use lockstep_web_engine::laid_out;
 
     /// Held against what `init_device_mesh` makes of small meshes.
     #[test]

@@ -19,7 +19,7 @@ pub(in crate::pages) struct Sample {
 const LISTED: &str = include_str!("../../../samples.txt");
 
 /// The parameter of an address that opens a sample.
-pub(super) const PARAMETER: &str = "sample";
+pub(crate) const PARAMETER: &str = "sample";
 
 /// The recordings that ship.
 pub(in crate::pages) fn samples() -> impl Iterator<Item = Sample> {

@@ -3,11 +3,11 @@
 use super::what_if::WhatIf;
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{Request, Response, SessionId, Which};
 use crate::turns::use_turns;
 use crate::ui::{Go, PathMark};
 use lockstep_analysis::{Analysis, CallKind, Cause, LateRank, PathKind, RankTime};
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{Request, Response, SessionId, Which};
 use std::rc::Rc;
 use yew::prelude::*;
 

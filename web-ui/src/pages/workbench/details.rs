@@ -3,9 +3,9 @@
 use crate::dom;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use crate::protocol::{CallDetails, CallMark, Member, Which};
 use crate::ui::dropped::Texts;
 use crate::ui::{Facts, Go, frame};
+use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
 use wasm_bindgen::JsCast;
 use web_sys::{HtmlElement, KeyboardEvent};

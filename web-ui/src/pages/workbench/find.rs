@@ -3,10 +3,10 @@
 use crate::app::use_shared;
 use crate::dom::{self, Listener};
 use crate::explain;
-use crate::protocol::{CallMark, FoundCalls, Request, Response, SessionId};
-use crate::query::{self, Query};
 use crate::turns::use_turns;
 use crate::ui::keys;
+use lockstep_web_protocol::query::{self, Query};
+use lockstep_web_protocol::{CallMark, FoundCalls, Request, Response, SessionId};
 use std::rc::Rc;
 use web_sys::{HtmlElement, HtmlInputElement, InputEvent, KeyboardEvent};
 use yew::prelude::*;

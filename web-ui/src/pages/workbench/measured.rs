@@ -2,9 +2,9 @@
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{Area, CallShare, Measured, RankShare, Request, Response, SessionId};
 use crate::turns::use_turns;
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{Area, CallShare, Measured, RankShare, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -4,6 +4,7 @@
 //! the search, members of a collective. They all say [`Go`], which the worker turns into a call.
 
 mod analysis;
+mod as_program;
 mod details;
 mod find;
 mod measured;
@@ -14,7 +15,6 @@ mod what_if;
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
 use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
@@ -23,6 +23,7 @@ use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use lockstep_web_protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use measured::{Marked, MeasuredArea};
 use sources::Sources;
 use std::collections::BTreeSet;
@@ -117,6 +118,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
+                if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>

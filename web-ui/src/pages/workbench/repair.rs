@@ -2,9 +2,9 @@
 
 use crate::app::use_shared;
 use crate::dom;
-use crate::protocol::{Repaired, Request, Response, SessionId};
-use crate::sessions::Session;
 use crate::ui::Timeline;
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{Repaired, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

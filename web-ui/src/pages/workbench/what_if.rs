@@ -2,14 +2,14 @@
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{Changed, Request, Response, SessionId};
-use crate::sessions::Session;
 use crate::turns::use_turns;
 use crate::ui::{Choice, NumberField, SelectField, Timeline};
 use lockstep_analysis::{Analysis, Cause, Stretch};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{Side, Variation};
+use lockstep_web_protocol::Session;
+use lockstep_web_protocol::{Changed, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use super::order::Order;
 use super::rows::{self, Rows};
-use crate::protocol::Area;
+use lockstep_web_protocol::Area;
 
 /// The stretch that is shown: picoseconds across, rows down.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,11 +1,10 @@
 //! What lies under the pointer.
 
 use crate::app::use_shared;
-use crate::client::Client;
 use crate::explain;
-use crate::protocol::{Picked, Request, Response, SessionId};
 use crate::ui::Facts;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
+use lockstep_web_protocol::{Client, Link, Picked, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -29,28 +28,40 @@ pub(super) struct Hovered {
     pub(super) set: Callback<(Option<Point>, bool)>,
 }
 
+/// The question for what is at a point.
+fn pick(session: SessionId, point: Point, in_sight: Vec<u32>) -> Request {
+    let Point { rank, lane, time_ps, slack_ps, .. } = point;
+    Request::Pick { session, rank, lane, time_ps, slack_ps, in_sight }
+}
+
+impl Hovered {
+    /// The arrows from and to what is under the pointer.
+    pub(super) fn links(&self) -> Vec<Link> {
+        let found = self.found.as_ref().filter(|_| self.point.is_some());
+        found.map(|(_, picked)| picked.links.clone()).unwrap_or_default()
+    }
+}
+
 /// Asks the worker for the span at a point.
 pub(super) async fn picked(client: &Client, session: SessionId, point: Point) -> Option<Picked> {
-    let Point { rank, lane, time_ps, slack_ps, .. } = point;
-    let request = Request::Pick { session, rank, lane, time_ps, slack_ps };
-    match client.ask(request).await.ok()?.response {
+    match client.ask(pick(session, point, Vec::new())).await.ok()?.response {
         Response::Picked(picked) => picked,
         _ => None,
     }
 }
 
-/// Asks the worker what is under the pointer.
+/// Asks the worker what is under the pointer, and for its links to the ranks in sight.
 #[hook]
-pub(super) fn use_hover(session: SessionId) -> Rc<Hovered> {
+pub(super) fn use_hover(session: SessionId, in_sight: Vec<u32>) -> Rc<Hovered> {
     let client = use_shared().client;
     let point = use_state(|| (None::<Point>, false));
     let found = use_state(|| None::<(Point, Rc<Picked>)>);
     {
         let found = found.setter();
-        use_effect_with((session, *point), move |&(session, (point, _))| {
+        use_effect_with((session, *point, in_sight), move |(session, (point, _), in_sight)| {
+            let (session, point) = (*session, *point);
             let asked = point.map(|point| {
-                let Point { rank, lane, time_ps, slack_ps, .. } = point;
-                let request = Request::Pick { session, rank, lane, time_ps, slack_ps };
+                let request = pick(session, point, in_sight.clone());
                 let (asked, answer) = client.ask_with(request, &[], None);
                 let found = found.clone();
                 wasm_bindgen_futures::spawn_local(async move {

@@ -4,8 +4,8 @@ use super::geometry::Geometry;
 use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
-use crate::protocol::{Area, CallMark, RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
+use lockstep_web_protocol::{Area, CallMark, Link, RowKind, SessionId, SpanText, Spot, Window};
 use std::rc::Rc;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
@@ -39,6 +39,8 @@ pub(super) struct Marks {
     pub(super) area: Option<Area>,
     /// A path across ranks, in order of time.
     pub(super) path: Rc<Vec<PathMark>>,
+    /// The arrows of what is under the pointer.
+    pub(super) links: Vec<Link>,
 }
 
 /// A stretch of a path on one rank.
@@ -79,6 +81,7 @@ pub(super) fn paint(
         shade(&context, now, area, &ink);
     }
     path(&context, now, &marks.path, &ink);
+    links(&context, now, &marks.links, &ink);
     if let Some(mark) = &marks.selected {
         selection(&context, now, mark, &ink);
     }
@@ -151,6 +154,51 @@ fn path(context: &CanvasRenderingContext2d, now: &Geometry, marks: &[PathMark], 
         context.set_stroke_style_str(style);
         context.set_line_width(width);
         context.stroke();
+    }
+    context.restore();
+}
+
+/// The arrows between what belongs together, each with a head where it ends.
+fn links(context: &CanvasRenderingContext2d, now: &Geometry, links: &[Link], ink: &Ink) {
+    if links.is_empty() {
+        return;
+    }
+    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    let place = |spot: &Spot| {
+        let down = match spot.lane {
+            Some(lane) if lane_tall >= 5.0 => 1.5 + (f64::from(lane) + 0.5) * lane_tall,
+            _ => tall / 2.0,
+        };
+        Some((now.x_of(spot.time_ps as f64), AXIS + now.top_of(spot.rank)? + down))
+    };
+    context.save();
+    context.begin_path();
+    context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
+    context.clip();
+    // A light line below a dark one is seen on every colour.
+    for (style, width) in [(ink.empty, 4.0), (ink.text, 1.5)] {
+        context.set_stroke_style_str(style);
+        context.set_fill_style_str(style);
+        context.set_line_width(width);
+        for link in links {
+            let Some((from, to)) = place(&link.from).zip(place(&link.to)) else { continue };
+            let (across, down) = (to.0 - from.0, to.1 - from.1);
+            let long = across.hypot(down);
+            if long < 1.0 {
+                continue;
+            }
+            let (x, y) = (across / long, down / long);
+            context.begin_path();
+            context.move_to(from.0, from.1);
+            context.line_to(to.0, to.1);
+            context.stroke();
+            let (head, half) = (8.0 + width, 3.0 + width / 2.0);
+            context.begin_path();
+            context.move_to(to.0, to.1);
+            context.line_to(to.0 - head * x - half * y, to.1 - head * y + half * x);
+            context.line_to(to.0 - head * x + half * y, to.1 - head * y - half * x);
+            context.fill();
+        }
     }
     context.restore();
 }

@@ -3,7 +3,7 @@
 use super::geometry::{Geometry, Stretch};
 use super::hover::{Hovered, Point};
 use crate::dom::Listener;
-use crate::protocol::Area;
+use lockstep_web_protocol::Area;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use web_sys::{Element, PointerEvent, WheelEvent};

@@ -1,0 +1,160 @@
+//! Meshes: laid out by `init_device_mesh`, with a collective along each dimension.
+
+use super::slices::Slices;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::What;
+use lockstep_scenarios::GroupsLab;
+use lockstep_sim::{Cost, SimConfig, simulate};
+use lockstep_torch::c10d::Job;
+use lockstep_web_protocol::{DimAccount, MeshAccount, MeshQuestion, Moved, Response};
+use std::collections::BTreeMap;
+
+/// More ranks than this are not asked for by the page.
+const MAX_WORLD_SIZE: u32 = 256;
+
+/// Long enough for whatever can be chosen: a day.
+const TIMEOUT_MS: u64 = 86_400_000;
+
+/// The mesh that is asked for, and what the collective costs along each of its dimensions.
+pub(super) async fn mesh(question: &MeshQuestion, slices: Slices) -> Result<Response, String> {
+    let mut mesh = lay_out(&question.dims)?;
+    let dims = mesh.dims.len() as u64;
+    for (done, dim) in mesh.dims.iter_mut().enumerate() {
+        account(question, mesh.coordinates.len() as u32, dim)?;
+        slices.give_way(done as u64, dims, "dimensions simulated").await?;
+    }
+    Ok(Response::Meshed(Box::new(mesh)))
+}
+
+/// What `init_device_mesh` makes of the dimensions.
+fn lay_out(dims: &[(String, u32)]) -> Result<MeshAccount, String> {
+    let world = dims.iter().try_fold(1u32, |world, (_, size)| world.checked_mul(*size));
+    let world = world.filter(|world| (1..=MAX_WORLD_SIZE).contains(world));
+    let world = world.ok_or_else(|| format!("a mesh has 1 to {MAX_WORLD_SIZE} ranks here"))?;
+    let names: Vec<&str> = dims.iter().map(|(name, _)| name.as_str()).collect();
+    let shape: Vec<u32> = dims.iter().map(|(_, size)| *size).collect();
+    let mut mesh = MeshAccount {
+        coordinates: vec![Vec::new(); world as usize],
+        dims: dims.iter().map(|(name, _)| DimAccount::new(name)).collect(),
+    };
+    let mut job = Job::new("mesh", world).map_err(|error| error.to_string())?;
+    job.run(|dist| {
+        let laid_out = dist.init_device_mesh("cpu", &shape, Some(&names))?;
+        let rank = dist.get_rank(None)?;
+        let place = laid_out.get_coordinate().unwrap_or_default().to_vec();
+        if let Some(coordinates) = mesh.coordinates.get_mut(rank as usize) {
+            *coordinates = place;
+        }
+        for (dim, group) in mesh.dims.iter_mut().zip(laid_out.get_all_groups()?) {
+            let ranks = dist.get_process_group_ranks(group)?;
+            // Its first rank speaks for a group.
+            if ranks.first().is_some_and(|first| i64::from(first.0) == rank) {
+                dim.groups.push(ranks.iter().map(|rank| rank.0).collect());
+            }
+        }
+        Ok(())
+    });
+    match (0..world).find_map(|rank| job.raised(GlobalRank(rank))) {
+        Some(error) => Err(error.to_string()),
+        None => Ok(mesh),
+    }
+}
+
+/// The groups of every dimension, as `init_device_mesh` makes them.
+pub fn laid_out(dims: &[(String, u32)]) -> Result<Vec<Vec<Vec<u32>>>, String> {
+    Ok(lay_out(dims)?.dims.into_iter().map(|dim| dim.groups).collect())
+}
+
+/// The mesh that is asked for, with what the collective costs, in one go.
+pub fn mesh_account(question: &MeshQuestion) -> Result<MeshAccount, String> {
+    let mut mesh = lay_out(&question.dims)?;
+    for dim in &mut mesh.dims {
+        account(question, mesh.coordinates.len() as u32, dim)?;
+    }
+    Ok(mesh)
+}
+
+/// Simulates the collective in all groups of a dimension at once.
+fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Result<(), String> {
+    let ranks_per_node = question.topology.ranks_per_node();
+    let groups = dim.groups.iter();
+    let lab = GroupsLab {
+        world_size,
+        ranks_per_node,
+        groups: groups.map(|ranks| ranks.iter().copied().map(GlobalRank).collect()).collect(),
+        collective: question.collective,
+        algorithm: question.algorithm,
+        count: question.count,
+        dtype: Dtype::Float32,
+        timeout_ms: TIMEOUT_MS,
+    };
+    let plan = lab.plan().map_err(|error| error.to_string())?;
+    dim.cost = Cost::of(&plan, question.topology).map_err(|error| error.to_string())?;
+    let topology = question.topology;
+    let config = SimConfig { topology, max_value_bytes: 0, ..SimConfig::default() };
+    let trace = simulate(&plan, &config).map_err(|error| error.to_string())?;
+    let mut pairs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for event in &trace.events {
+        let What::Sent { peer, bytes, .. } = event.what else { continue };
+        let node = |rank: GlobalRank| rank.0.checked_div(ranks_per_node);
+        let switch = event.rank.0.max(peer.0) >= world_size;
+        let inside = match switch {
+            true => question.algorithm.has_switches_inside_nodes(),
+            false => node(event.rank) == node(peer),
+        };
+        let moved = if inside { &mut dim.inside } else { &mut dim.across };
+        *moved = Moved { messages: moved.messages + 1, bytes: moved.bytes.saturating_add(bytes) };
+        if switch {
+            continue;
+        }
+        let pair = pairs.entry((event.rank.0, peer.0)).or_default();
+        *pair = pair.saturating_add(bytes);
+    }
+    dim.pairs = pairs.into_iter().map(|((from, to), bytes)| (from, to, bytes)).collect();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::collective::Collective;
+    use lockstep_core::reduce::ReduceOp;
+    use lockstep_sim::{Link, Topology};
+
+    /// Row by row, as PyTorch's documents show a 2 x 4 mesh: tp is 0 to 3 and 4 to 7, dp the pairs
+    /// four apart; with nodes of four, tp stays inside.
+    #[test]
+    fn tensor_parallel_stays_inside_and_data_parallel_goes_across() {
+        let dims = vec![("dp".to_owned(), 2), ("tp".to_owned(), 4)];
+        let mut mesh = lay_out(&dims).unwrap();
+        assert_eq!(mesh.coordinates[6], [1, 2]);
+        assert_eq!(mesh.dims[0].groups, [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        assert_eq!(mesh.dims[1].groups, [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        let link = Link { latency_ps: 1000, bytes_per_second: 1_000_000_000_000 };
+        let question = MeshQuestion {
+            dims,
+            collective: Collective::AllReduce { op: ReduceOp::Sum },
+            algorithm: lockstep_core::schedule::Algorithm::Ring,
+            count: 1000,
+            topology: Topology::Nodes { ranks_per_node: 4, inside: link, across: link },
+        };
+        for dim in &mut mesh.dims {
+            account(&question, 8, dim).unwrap();
+        }
+        let [dp, tp] = &mesh.dims[..] else { panic!("two dimensions") };
+        // Two groups of four: 2 (n - 1) steps of a quarter of 4000 bytes from each of 8 ranks.
+        assert_eq!((tp.across.messages, tp.inside.bytes), (0, 8 * 6 * 1000));
+        assert_eq!((dp.inside.messages, dp.across.bytes), (0, 8 * 2 * 2000));
+        assert_eq!(tp.cost.path.across.messages, 0);
+        assert_eq!(dp.pairs.len(), 8);
+    }
+
+    #[test]
+    fn a_mesh_that_cannot_be_is_refused() {
+        assert!(lay_out(&[("a".to_owned(), 1 << 20), ("b".to_owned(), 1 << 20)]).is_err());
+        assert!(lay_out(&[("a".to_owned(), 2), ("b".to_owned(), 0)]).is_err());
+        let twice = [("a".to_owned(), 2), ("a".to_owned(), 2)];
+        assert!(lay_out(&twice).unwrap_err().contains("unique"));
+    }
+}

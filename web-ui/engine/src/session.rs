@@ -1,0 +1,241 @@
+//! One trace that the worker holds: a simulation that can be stepped, a run, a recording.
+
+use super::lanes::{Lanes, Row};
+use super::raster::{Drawn, draw, pick};
+use super::texts;
+use lockstep_core::plan::TensorId;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
+use lockstep_diagnosis::{Report, diagnose, diagnose_whole, who_waits};
+use lockstep_formats::job_calls::Merged;
+use lockstep_sim::{Comparison, Session, View, compare};
+use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
+
+/// More ranks than this do not fit in a browser's memory as lanes.
+const MAX_WORLD_SIZE: u32 = 1 << 17;
+
+/// Refuses a trace of more ranks than the page can show.
+pub(super) fn bounded(world_size: u32) -> Result<(), String> {
+    match world_size > MAX_WORLD_SIZE {
+        true => Err(format!(
+            "the trace is of {world_size} ranks; the page shows up to {MAX_WORLD_SIZE}"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A trace with what the page may ask of it.
+pub(super) struct Held {
+    pub(super) simulation: Option<Session>,
+    /// Without its events for a recording, whose calls in `log` say all of it.
+    pub(super) trace: Option<Trace>,
+    reader: Option<TraceReader>,
+    pub(super) lanes: Lanes,
+    pub(super) log: Option<CallLog>,
+    /// What is wrong in it, where more than the calls was looked at.
+    pub(super) report: Option<Report>,
+    pub(super) problems: Vec<String>,
+}
+
+impl Held {
+    /// A whole trace, already cut into lanes.
+    pub(super) fn whole(trace: Trace, lanes: Lanes, log: CallLog) -> Held {
+        Held {
+            simulation: None,
+            trace: Some(trace),
+            reader: None,
+            lanes,
+            log: Some(log),
+            report: None,
+            problems: Vec::new(),
+        }
+    }
+
+    /// A recording: its calls are in the log, and become events when they are asked for.
+    pub(super) fn recorded(merged: Merged, lanes: Lanes) -> Held {
+        let end = TraceEnd { time_ps: merged.end_ps, outcome: merged.log.outcome.clone() };
+        let trace = Trace { header: merged.header, events: Vec::new(), end: Some(end) };
+        Held::whole(trace, lanes, merged.log)
+    }
+
+    /// A trace of which nothing has come yet.
+    pub(super) fn live() -> Held {
+        Held {
+            simulation: None,
+            trace: None,
+            reader: Some(TraceReader::new()),
+            lanes: Lanes::new(0),
+            log: None,
+            report: None,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes of a live trace.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<LiveCount, String> {
+        let reader = self.reader.as_mut().ok_or("this trace is not live")?;
+        let events = reader.push(bytes).map_err(|error| error.to_string())?;
+        if self.trace.is_none()
+            && let Some(header) = reader.header()
+        {
+            bounded(header.world_size)?;
+            self.lanes = Lanes::new(header.world_size);
+            self.trace = Some(Trace { header: header.clone(), events: Vec::new(), end: None });
+        }
+        if let Some(trace) = &mut self.trace {
+            for event in &events {
+                self.lanes.take(event, trace.header.plan.as_ref());
+            }
+            trace.events.extend(events);
+            trace.end = reader.end().cloned();
+        }
+        let trace = self.trace.as_ref();
+        Ok(LiveCount {
+            events: trace.map_or(0, |trace| trace.events.len() as u64),
+            end_ps: self.lanes.end_ps,
+            world_size: trace.map_or(0, |trace| trace.header.world_size),
+            lanes: self.lanes.rows().len() as u32,
+            ended: trace.is_some_and(|trace| trace.end.is_some()),
+        })
+    }
+
+    /// The account of a live trace as far as it has come.
+    pub(super) fn settle(&mut self, session: SessionId) -> Result<Opened, String> {
+        let trace = self.trace.as_ref().ok_or("the run ended before it said anything")?;
+        self.log = Some(CallLog::of(trace));
+        self.opened(session)
+    }
+
+    /// What the page is told of the trace.
+    pub(super) fn opened(&self, session: SessionId) -> Result<Opened, String> {
+        let (trace, log) = match (&self.trace, &self.log) {
+            (Some(trace), Some(log)) => (trace, log),
+            _ => return Err("the trace is not complete yet".to_owned()),
+        };
+        let calls = log.ranks.iter().flatten().map(|rank| rank.calls.len() as u64).sum();
+        let (kinds, unfinished) = self.lanes.kinds();
+        let moments = self.simulation.as_ref().map(Session::moments).unwrap_or_default();
+        Ok(Opened {
+            session,
+            header: trace.header.clone(),
+            outcome: trace.end.as_ref().map(|end| end.outcome.clone()),
+            end_ps: trace
+                .end
+                .as_ref()
+                .map_or(self.lanes.end_ps, |e| e.time_ps.max(self.lanes.end_ps)),
+            last_ps: self.lanes.busy_ps,
+            fit: self.lanes.fit(),
+            lanes: self.lanes.rows().len() as u32,
+            calls,
+            kinds,
+            unfinished,
+            moments: moments.iter().map(|moment| moment.time_ps).collect(),
+            report: self.report.clone().unwrap_or_else(|| match self.reader {
+                Some(_) => diagnose(log),
+                None => diagnose_whole(trace, log),
+            }),
+            waits: who_waits(log),
+            problems: self.problems.clone(),
+            answers: self.lanes.answers(trace.header.plan.as_ref()),
+        })
+    }
+
+    /// A simulation at one of its moments.
+    pub(super) fn see(&mut self, moment: usize) -> Result<View, String> {
+        let simulation = self.simulation.as_mut().ok_or("only a simulation can be stepped")?;
+        simulation.seek(moment).map_err(|error| error.to_string())?;
+        Ok(simulation.view())
+    }
+
+    /// When each round of the schedules begins, the steps in which messages move: when its first
+    /// message leaves; at last, when all is over.
+    pub(super) fn step_times(&self) -> Result<Vec<u64>, String> {
+        let simulation = self.simulation.as_ref().ok_or("only a simulation can be stepped")?;
+        let mut times = simulation.round_begins();
+        let last = simulation.moments().last().map_or(0, |moment| moment.time_ps);
+        times.push(
+            self.trace
+                .as_ref()
+                .and_then(|trace| trace.end.as_ref())
+                .map_or(last, |end| end.time_ps),
+        );
+        Ok(times)
+    }
+
+    /// Elements of a rank's tensor at a moment: how many there are, and the bytes of those asked
+    /// for. 0 when the plan carries no values or the rank does not use the tensor.
+    pub(super) fn elements(
+        &mut self,
+        moment: usize,
+        rank: GlobalRank,
+        tensor: TensorId,
+        first: u64,
+        count: u64,
+    ) -> Result<(u64, Vec<u8>), String> {
+        let simulation = self.simulation.as_mut().ok_or("only a simulation can be stepped")?;
+        simulation.seek(moment).map_err(|error| error.to_string())?;
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let dtype = plan.and_then(|plan| plan.tensor(tensor)).map(|tensor| tensor.dtype);
+        let size = dtype.map_or(1, |dtype| dtype.size_bytes().max(1));
+        let bytes = simulation.tensor(rank, tensor).unwrap_or_default();
+        let from = first.saturating_mul(size).min(bytes.len() as u64) as usize;
+        let to = first.saturating_add(count).saturating_mul(size).min(bytes.len() as u64) as usize;
+        Ok((bytes.len() as u64 / size, bytes[from..to].to_vec()))
+    }
+
+    /// A stretch of the timeline.
+    pub(super) fn draw(&self, window: &Window) -> Drawn {
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let ended = self.reader.is_none() || self.trace.as_ref().is_some_and(|t| t.end.is_some());
+        let log = self.log.as_ref();
+        draw(&self.lanes, window, ended, |rank, row, span| {
+            texts::on_span(plan, log, rank, row, span)
+        })
+    }
+
+    /// What lies under a point of the timeline, with its links to ranks in sight.
+    pub(super) fn pick(
+        &self,
+        (rank, lane): (u32, u32),
+        time_ps: u64,
+        slack_ps: u64,
+        in_sight: &[u32],
+    ) -> Option<Picked> {
+        let row: Row = *self.lanes.rows().get(lane as usize)?;
+        let span = pick(self.lanes.spans(rank, row), time_ps, slack_ps)?;
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let picked = texts::of_span(plan, self.log.as_ref(), rank, row, &span);
+        Some(Picked { links: self.links(rank, lane, row, &span, in_sight), ..picked })
+    }
+
+    /// The trace as a file.
+    pub(super) fn export(&self, form: Form) -> Result<Vec<u8>, String> {
+        match (&self.simulation, &self.trace) {
+            (Some(simulation), _) => Ok(written(&simulation.trace(), form)),
+            (None, Some(trace)) if !trace.events.is_empty() => Ok(written(trace, form)),
+            (None, Some(trace)) if self.log.as_ref().is_some_and(|log| log.recorded) => {
+                let logs = self.log.iter().flat_map(CallLog::logs);
+                let events = logs.flat_map(|(rank, log)| log.events(rank)).collect();
+                Ok(written(&Trace { events, ..trace.clone() }, form))
+            }
+            _ => Err("there is nothing to write yet".to_owned()),
+        }
+    }
+
+    /// How this simulation's values compare with those a run ended with.
+    pub(super) fn compare(&self, run: &Held) -> Result<Comparison, String> {
+        let simulation =
+            self.simulation.as_ref().ok_or("only a simulation can be compared with")?;
+        let run = run.trace.as_ref().ok_or("the run said nothing")?;
+        let plan = run.header.plan.as_ref().ok_or("the run does not say which plan it ran")?;
+        Ok(compare(plan, &simulation.trace(), run))
+    }
+}
+
+/// A trace in one of its forms.
+pub(super) fn written(trace: &Trace, form: Form) -> Vec<u8> {
+    match form {
+        Form::Binary => trace.to_bytes(),
+        Form::Json => trace.to_json().into_bytes(),
+    }
+}

@@ -1,0 +1,59 @@
+//! What an algorithm does and costs, as a card of the gallery shows it.
+
+use lockstep_core::schedule::Tally;
+use lockstep_sim::Cost;
+use serde::{Deserialize, Serialize};
+
+/// A collective on its own, counted and timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Rounds: the schedule's steps in which messages move.
+    pub steps: u32,
+    /// Steps in which ranks and switches only copy and add inside themselves.
+    pub steps_inside: u32,
+    /// Segments that follow each other: a pipeline's.
+    pub segments: u32,
+    /// In elements; a card multiplies by their size.
+    pub tally: Tally,
+    /// What the messages between nodes carry together, in elements; 0 without nodes.
+    pub across_elements: u64,
+    /// Time and messages.
+    pub cost: Cost,
+    /// The messages by step.
+    pub weave: Weave,
+}
+
+/// Who sends to whom in which step: as many steps as a drawing has room for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weave {
+    /// Those that take part: the ranks, and behind them the switches.
+    pub ranks: u32,
+    /// Switches that take part.
+    pub switches: u32,
+    /// Rounds in all.
+    pub steps: u32,
+    /// The rounds that are shown; the others are between the two halves of the list.
+    pub shown: Vec<u32>,
+    /// The messages of the shown rounds.
+    pub strokes: Vec<Stroke>,
+}
+
+impl Weave {
+    /// More steps than this are shown by their beginning and their end.
+    pub const MAX_COLUMNS: u32 = 14;
+}
+
+/// A message of a [`Weave`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stroke {
+    /// Index into [`Weave::shown`].
+    pub column: u8,
+    /// The sender.
+    pub from: u32,
+    /// The receiver.
+    pub to: u32,
+    /// Whether the receiver combines it with its own.
+    pub reduces: bool,
+    /// Whether it goes from one node to another.
+    pub across: bool,
+}

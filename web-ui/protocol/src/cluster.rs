@@ -1,0 +1,75 @@
+//! How long a collective takes on a named cluster.
+
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterQuestion {
+    /// Its name or an alias.
+    pub cluster: String,
+    /// As nccl-tests name it.
+    pub collective: String,
+    /// The number of nodes.
+    pub nodes: u32,
+    /// Ranks on each node; all GPUs of one if it is not said.
+    pub per_node: Option<u32>,
+    /// The size of which all choices are shown.
+    pub bytes: u64,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterAccount {
+    /// All named clusters: name, title, and whether measurements back any of its times.
+    pub known: Vec<(String, String, bool)>,
+    /// The cluster's name.
+    pub name: String,
+    /// The cluster's title.
+    pub title: String,
+    /// GPUs of a node.
+    pub gpus_per_node: u32,
+    /// Ranks of a node.
+    pub per_node: u32,
+    /// Ranks in all.
+    pub ranks: u32,
+    /// No measured table of such a machine backs the times.
+    pub extrapolated: bool,
+    /// By size.
+    pub points: Vec<ClusterPoint>,
+    /// What NCCL weighs at the size that is asked for, the cheapest by its expectation first.
+    pub weighed: Vec<Weighed>,
+}
+
+/// A size and what NCCL does with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterPoint {
+    /// The size of the call.
+    pub bytes: u64,
+    /// Its time, in picoseconds.
+    pub ps: u64,
+    /// Algorithm bandwidth and bus bandwidth, bytes a second.
+    pub algorithm_rate: u64,
+    /// Bus bandwidth, bytes a second.
+    pub bus_rate: u64,
+    /// The algorithm.
+    pub algorithm: String,
+    /// The protocol.
+    pub protocol: String,
+    /// The number of channels.
+    pub channels: u32,
+    /// What each algorithm would take by its fastest protocol, in picoseconds.
+    pub others: Vec<(String, u64)>,
+}
+
+/// A way that NCCL could carry the call out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Weighed {
+    /// The algorithm.
+    pub algorithm: String,
+    /// The protocol.
+    pub protocol: String,
+    /// What NCCL's tuner expects, and what is predicted, in picoseconds.
+    pub expected_ps: u64,
+    /// The predicted time, in picoseconds.
+    pub predicted_ps: u64,
+}

@@ -1,0 +1,114 @@
+//! The DDP lab: a model and a setting, and one pass told gradient by gradient.
+
+use super::session_id::SessionId;
+use lockstep_sim::Topology;
+use lockstep_torch::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
+use serde::{Deserialize, Serialize};
+
+/// A model that ships, or one that the worker has read from a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelRef {
+    /// A model that ships, by its name.
+    Named(String),
+    /// A model from a file, by its session.
+    Read(SessionId),
+}
+
+/// What is asked of DDP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DdpQuestion {
+    /// A pass from 0, the last if absent, and a rank's log.
+    Pass {
+        /// The setting.
+        setting: Setting,
+        /// The pass.
+        pass: Option<u32>,
+        /// The rank whose log is shown.
+        rank: u32,
+    },
+    /// What each option that differs between two settings changes by itself.
+    Changes {
+        /// The first setting.
+        a: Box<Setting>,
+        /// The second setting.
+        b: Box<Setting>,
+    },
+    /// A step over one axis, for every value of another.
+    Sweep {
+        /// The setting.
+        setting: Setting,
+        /// The axis that the step is drawn over.
+        across: Axis,
+        /// The axis with a line for each value.
+        lines: Axis,
+    },
+    /// The training run as a plan.
+    Plan {
+        /// The setting.
+        setting: Setting,
+    },
+    /// What a step takes in the simulator.
+    Simulate {
+        /// The setting.
+        setting: Setting,
+        /// The network.
+        topology: Topology,
+    },
+}
+
+/// A setting, and one pass of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DdpAccount {
+    /// The model.
+    pub model: LabModel,
+    /// The setting.
+    pub setting: Setting,
+    /// Bytes of the constructor's buckets, and of those after the rebuild.
+    pub initial: Vec<u64>,
+    /// Bytes of the buckets after the rebuild, if there is one.
+    pub rebuilt: Option<Vec<u64>>,
+    /// What the passes are, in order.
+    pub passes: Vec<PassKind>,
+    /// The passes that all later ones are like, from and to.
+    pub steady: (u32, u32),
+    /// The kinds of ranks; one where all do the same.
+    pub roles: Vec<LabRole>,
+    /// Which of them the pass is one of.
+    pub role: u32,
+    /// What DDP raises after the last pass.
+    pub raised: Option<String>,
+    /// Whether the summary is of a pass that it cuts short.
+    pub cut_short: bool,
+    /// The pass.
+    pub pass: Pass,
+    /// The pass in figures.
+    pub summary: Summary,
+    /// The log after as many passes.
+    pub log: DdpLog,
+}
+
+/// An option by itself, and what it does to a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChangeRow {
+    /// The option.
+    pub option: String,
+    /// Its value in the first setting.
+    pub from: String,
+    /// Its value in the second setting.
+    pub to: String,
+    /// What the step is then, or what DDP raises.
+    pub summary: Result<Summary, String>,
+    /// The reason, in a sentence.
+    pub why: String,
+}
+
+/// What the simulator says a step takes, and what the closed form says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// A step in the simulator, in picoseconds.
+    pub step_ps: u64,
+    /// A step by the closed form, in picoseconds.
+    pub closed_ps: u64,
+    /// Messages of the whole run.
+    pub messages: u64,
+}

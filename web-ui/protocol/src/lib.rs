@@ -1,0 +1,620 @@
+//! What page and worker say to each other: typed messages in postcard, and [`Client`], with which
+//! the page asks its worker, and a worker other ones.
+//!
+//! A JavaScript message is an array: first the postcard bytes of a [`Question`] or an [`Answer`],
+//! then whatever should be transferred instead of copied (files, trace bytes, rasters). The page
+//! chooses the numbers of questions and sessions.
+
+mod account;
+mod analysis;
+pub mod browser;
+pub mod call_kinds;
+mod calls;
+mod client;
+mod cluster;
+mod ddp;
+mod measure;
+mod mesh;
+mod opened;
+mod planned_call;
+pub mod query;
+mod schedule_file;
+mod session;
+mod session_id;
+mod wire;
+
+pub use account::{Account, Stroke, Weave};
+pub use analysis::Changed;
+pub use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
+pub use client::{Answered, Asked, Client, Progress};
+pub use cluster::{ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
+pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
+pub use measure::{Area, CallShare, Measured, RankShare};
+pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
+pub use opened::{Opened, WorkAnswer};
+pub use planned_call::PlannedCall;
+pub use schedule_file::{Proved, Refused, ScheduleFile};
+pub use session::Session;
+pub use session_id::SessionId;
+pub use wire::{pack, unpack};
+
+use lockstep_analysis::Analysis;
+use lockstep_core::plan::CollectiveLab;
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::stop::{Direction, Stop};
+use lockstep_diagnosis::Wait;
+use lockstep_replay::Variation;
+use lockstep_scenarios::TorchCallOptions;
+use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
+use lockstep_torch::ddp::lab::{LabModel, Summary};
+use serde::{Deserialize, Serialize};
+
+/// What the page wants, with the number that its answers carry.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// The number of the question.
+    pub id: u32,
+    /// The wish.
+    pub request: Request,
+}
+
+/// What the page may want.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Give up on an earlier question; that one is then answered with an error.
+    Cancel {
+        /// The number of the question.
+        id: u32,
+    },
+    /// Simulate a plan to its end and hold it for stepping.
+    Simulate {
+        /// The session.
+        session: SessionId,
+        /// The plan.
+        plan: Box<Plan>,
+        /// The network.
+        topology: Topology,
+        /// The order of what the plan leaves open; absent for the simulator's own.
+        order: Option<Order>,
+    },
+    /// Look for an order of what a plan leaves open in which it does not complete.
+    Explore {
+        /// The plan.
+        plan: Box<Plan>,
+        /// The network.
+        topology: Topology,
+        /// The bounds of the search.
+        bounds: Bounds,
+    },
+    /// What a collective on its own costs on a topology.
+    Account {
+        /// The collective.
+        lab: CollectiveLab,
+        /// The network.
+        topology: Topology,
+    },
+    /// What it takes for each of several element counts, in picoseconds.
+    Sweep {
+        /// The collective.
+        lab: CollectiveLab,
+        /// The network.
+        topology: Topology,
+        /// Element counts.
+        counts: Vec<u64>,
+    },
+    /// A call of torch.distributed as a plan.
+    PlanCall {
+        /// PyTorch's name of it.
+        call: String,
+        /// Its options.
+        options: Box<TorchCallOptions>,
+        /// Other options, to be had where these are refused.
+        instead: Vec<TorchCallOptions>,
+    },
+    /// A mesh, and what a collective along each of its dimensions moves.
+    Mesh(Box<MeshQuestion>),
+    /// What NCCL picks on a cluster, and how long it takes.
+    Cluster(Box<ClusterQuestion>),
+    /// Read the model in the attached file and hold it.
+    OpenModel {
+        /// The session.
+        session: SessionId,
+    },
+    /// What DDP does with a model.
+    Ddp {
+        /// The model.
+        model: ModelRef,
+        /// The question.
+        question: Box<DdpQuestion>,
+    },
+    /// When each step of the only call of a simulation begins, in picoseconds.
+    StepTimes {
+        /// The session.
+        session: SessionId,
+    },
+    /// Read the trace in the attachment.
+    OpenTrace {
+        /// The session.
+        session: SessionId,
+        /// Its name.
+        name: String,
+    },
+    /// Read the attached files as one recording.
+    OpenFiles {
+        /// The session.
+        session: SessionId,
+        /// Paths of the files, in their order.
+        paths: Vec<String>,
+    },
+    /// Read the attached file for another worker, if it is a dump; its bytes come as the attachment.
+    ReadDump {
+        /// Its name.
+        name: String,
+    },
+    /// Read and prove the schedule in the attached file, and follow it to before a step.
+    CheckSchedule {
+        /// The step before which it is shown; absent for the one where it goes wrong.
+        step: Option<u32>,
+    },
+    /// Begin a trace whose bytes come piece by piece.
+    OpenLive {
+        /// The session.
+        session: SessionId,
+    },
+    /// The next bytes of such a trace, in the attachment.
+    Live {
+        /// The session.
+        session: SessionId,
+    },
+    /// The account of a live trace as far as it has come.
+    Settle {
+        /// The session.
+        session: SessionId,
+    },
+    /// Forget a session.
+    Close {
+        /// The session.
+        session: SessionId,
+    },
+    /// A simulation at one of its moments.
+    See {
+        /// The session.
+        session: SessionId,
+        /// The moment.
+        moment: usize,
+    },
+    /// The nearest moment from `moment` on, or before it, at which one of `stops` is met.
+    FindStop {
+        /// The session.
+        session: SessionId,
+        /// The moment.
+        moment: usize,
+        /// The stops.
+        stops: Vec<Stop>,
+        /// The direction to look in.
+        direction: Direction,
+    },
+    /// The first moments at which stops are met, each looked for from the one before it on.
+    FollowStops {
+        /// The session.
+        session: SessionId,
+        /// The stops.
+        stops: Vec<Stop>,
+    },
+    /// Who waits for whom at a moment.
+    WaitsAt {
+        /// The session.
+        session: SessionId,
+        /// The moment.
+        moment: usize,
+    },
+    /// Elements of a rank's tensor at a moment; their bytes come as the attachment.
+    Elements {
+        /// The session.
+        session: SessionId,
+        /// The moment.
+        moment: usize,
+        /// The rank.
+        rank: GlobalRank,
+        /// The tensor.
+        tensor: TensorId,
+        /// The first element.
+        first: u64,
+        /// The number of elements.
+        count: u64,
+    },
+    /// A stretch of the timeline as pixels, one byte each, in the attachment.
+    Draw {
+        /// The session.
+        session: SessionId,
+        /// The stretch.
+        window: Window,
+    },
+    /// What lies under a point of the timeline.
+    Pick {
+        /// The session.
+        session: SessionId,
+        /// The rank.
+        rank: u32,
+        /// The row among those of its rank.
+        lane: u32,
+        /// The time, in picoseconds.
+        time_ps: u64,
+        /// How far from the time is near enough, in picoseconds.
+        slack_ps: u64,
+        /// The ranks in sight: links to them are told.
+        in_sight: Vec<u32>,
+    },
+    /// The calls that a query takes (`query.rs`).
+    FindCalls {
+        /// The session.
+        session: SessionId,
+        /// The text of the query.
+        query: String,
+    },
+    /// A call of a rank.
+    Locate {
+        /// The session.
+        session: SessionId,
+        /// The rank.
+        rank: u32,
+        /// The call.
+        which: Which,
+    },
+    /// Measure ranks in a stretch of time.
+    Measure {
+        /// The session.
+        session: SessionId,
+        /// The stretch and its ranks.
+        area: Area,
+    },
+    /// All that is known of a call.
+    AboutCall {
+        /// The session.
+        session: SessionId,
+        /// The call.
+        id: CallId,
+    },
+    /// The trace, in the attachment.
+    Export {
+        /// The session.
+        session: SessionId,
+        /// The form.
+        form: Form,
+    },
+    /// The trace of a plan without holding it, in the attachment; on the network that the plan's
+    /// nodes ask for, if none is given.
+    TraceOf {
+        /// The plan as JSON.
+        plan_json: String,
+        /// The network.
+        topology: Option<Topology>,
+    },
+    /// Try the repair of a recording's first finding, and hold the simulation of the repaired job; its plan comes as
+    /// JSON in the attachment.
+    Repair {
+        /// The session.
+        session: SessionId,
+        /// The session of the repaired job.
+        repaired: SessionId,
+    },
+    /// Write a recording as a program that makes the same calls.
+    AsProgram {
+        /// The session.
+        session: SessionId,
+    },
+    /// Where the time of a trace went.
+    Analyse {
+        /// The session.
+        session: SessionId,
+    },
+    /// Simulate the job of a trace as it is and with a change, and hold the changed one.
+    WhatIf {
+        /// The session.
+        session: SessionId,
+        /// The session of the changed job.
+        changed: SessionId,
+        /// The change.
+        variation: Box<Variation>,
+    },
+    /// How two sessions of one plan ended, value by value.
+    Compare {
+        /// The session of the simulation.
+        simulated: SessionId,
+        /// The session of the run.
+        run: SessionId,
+    },
+}
+
+/// The answer to a question that was given up on.
+pub const CANCELLED: &str = "cancelled";
+
+/// In which form a trace leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// The binary form.
+    Binary,
+    /// JSON.
+    Json,
+}
+
+/// A stretch of a timeline to draw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Its start, in picoseconds.
+    pub from_ps: u64,
+    /// Its end, in picoseconds.
+    pub to_ps: u64,
+    /// Pixels across.
+    pub columns: u32,
+    /// The ranks that are shown, top down.
+    pub ranks: Vec<u32>,
+    /// Spans at least this many pixels wide get a text; 0 for none.
+    pub label_columns: u32,
+}
+
+/// What the worker says to a question. Every question gets progress any number of times, then
+/// exactly one of the others.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// The number of the question.
+    pub id: u32,
+    /// The answer, or a sentence that says why there is none.
+    pub reply: Result<Response, String>,
+}
+
+/// The answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Response {
+    /// How far the answer has come.
+    Progress(Reached),
+    /// What was asked for is done.
+    Done,
+    /// A trace is held.
+    Opened(Box<Opened>),
+    /// A dump was read; it comes as the attachment.
+    DumpRead,
+    /// A live trace has grown.
+    Live(LiveCount),
+    /// A simulation at a moment.
+    Seen(Box<View>),
+    /// The nearest stop, if there is one.
+    StopFound(Option<FoundStop>),
+    /// The moment of each stop, if it is met.
+    StopsFollowed(Vec<Option<usize>>),
+    /// Ranks that wait, and for whom.
+    Waits(Vec<Wait>),
+    /// The result of a search for an order that hangs.
+    Explored(Box<Explored>),
+    /// A repair that was tried.
+    Repaired(Box<Repaired>),
+    /// The text of a program.
+    ProgramWritten(String),
+    /// Where the time went.
+    Analysed(Box<Analysis>),
+    /// A job without and with a change.
+    Changed(Box<Changed>),
+    /// Elements of a tensor, in the attachment.
+    Elements {
+        /// Elements of the whole tensor.
+        total: u64,
+    },
+    /// Pixels, in the attachment, with their rows and texts.
+    Drawn {
+        /// The rows of a rank.
+        rows: Vec<RowKind>,
+        /// Texts on its wide spans.
+        texts: Vec<SpanText>,
+    },
+    /// What lies under a point, if anything does.
+    Picked(Option<Picked>),
+    /// Calls that a query takes.
+    CallsFound(Box<FoundCalls>),
+    /// A call, if the rank has it.
+    Located(Option<CallMark>),
+    /// All that is known of a call, if it is there.
+    CallTold(Option<Box<CallDetails>>),
+    /// Ranks measured in a stretch of time.
+    Measured(Box<Measured>),
+    /// A trace, in the attachment.
+    Exported,
+    /// How two sessions differ.
+    Compared(Comparison),
+    /// A collective's cost.
+    Accounted(Box<Account>),
+    /// A call's plan or refusal.
+    CallPlanned(PlannedCall),
+    /// A mesh and its costs.
+    Meshed(Box<MeshAccount>),
+    /// A collective on a named cluster.
+    Clustered(Box<ClusterAccount>),
+    /// Times of element counts, in picoseconds.
+    Swept(Vec<u64>),
+    /// The starts of a call's steps, in picoseconds.
+    StepTimes(Vec<u64>),
+    /// A schedule, proved or refused.
+    ScheduleChecked(Box<ScheduleFile>),
+    /// A model is held.
+    ModelOpened(Box<LabModel>),
+    /// A setting and one of its passes.
+    Ddp(Box<DdpAccount>),
+    /// The effect of each changed option.
+    DdpChanges(Vec<ChangeRow>),
+    /// Steps over two axes, a list for each line.
+    DdpSwept(Vec<Vec<Summary>>),
+    /// A training run as a plan.
+    DdpPlan(Box<Plan>),
+    /// A step in the simulator.
+    DdpSimulated(Simulated),
+}
+
+/// How far the answer to a long question has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The number that is done.
+    pub done: u64,
+    /// 0 where it is not known.
+    pub total: u64,
+    /// The unit of both.
+    pub unit: Unit,
+    /// What is counted; of bytes, what they are of.
+    pub what: String,
+}
+
+/// What [`Reached`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Things that are named.
+    Each,
+}
+
+/// A moment at which a stop is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundStop {
+    /// The moment.
+    pub moment: usize,
+    /// Which of the stops.
+    pub stop: usize,
+    /// On which rank.
+    pub rank: GlobalRank,
+}
+
+/// A repair that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repaired {
+    /// What is changed, in a sentence.
+    pub change: String,
+    /// True if the repaired job completes.
+    pub verified: bool,
+    /// What it comes to, in a sentence.
+    pub why: String,
+    /// The assumptions of the replay, a clause each.
+    pub assumed: Vec<String>,
+    /// The repaired job, simulated.
+    pub opened: Opened,
+}
+
+/// How far a live trace has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveCount {
+    /// Events so far.
+    pub events: u64,
+    /// Its end so far, in picoseconds.
+    pub end_ps: u64,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Rows a rank in the timeline.
+    pub lanes: u32,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
+/// What a row of a rank shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RowKind {
+    /// What its process does.
+    Process,
+    /// What its compute stream does.
+    Compute,
+    /// Its calls, on streams of their own.
+    Communication,
+    /// Its calls, of a backend without streams.
+    Calls,
+    /// The messages that it sends.
+    Messages,
+}
+
+impl RowKind {
+    /// Its name, in full and cut short.
+    pub fn names(self) -> [&'static str; 2] {
+        match self {
+            RowKind::Process => ["process", "proc"],
+            RowKind::Compute => ["compute stream", "comp"],
+            RowKind::Communication => ["comm stream", "comm"],
+            RowKind::Calls => ["calls", "calls"],
+            RowKind::Messages => ["messages", "msgs"],
+        }
+    }
+}
+
+/// A text on a span of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpanText {
+    /// The rank.
+    pub rank: u32,
+    /// The row among those of its rank.
+    pub lane: u32,
+    /// As the pixels beneath it.
+    pub class: u8,
+    /// Its start, in picoseconds.
+    pub from_ps: u64,
+    /// Its end, in picoseconds.
+    pub to_ps: u64,
+    /// The text.
+    pub text: String,
+}
+
+/// What lies under a point of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Picked {
+    /// Its name in a line.
+    pub title: String,
+    /// Its start, in picoseconds.
+    pub from_ps: u64,
+    /// `None` when it never ended.
+    pub to_ps: Option<u64>,
+    /// Names and values.
+    pub facts: Vec<(String, String)>,
+    /// The call's stack, innermost first.
+    pub stack: Vec<String>,
+    /// The call's number on its rank, if it is one.
+    pub call: Option<u32>,
+    /// From a send to its receive; from the member of a collective that came last to the others,
+    /// which waited for it.
+    pub links: Vec<Link>,
+}
+
+/// An arrow from one moment of a rank to one of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its tail.
+    pub from: Spot,
+    /// Its head.
+    pub to: Spot,
+}
+
+/// A moment of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    /// The rank.
+    pub rank: u32,
+    /// Its row among those of the rank; `None` for all of them.
+    pub lane: Option<u32>,
+    /// The time, in picoseconds.
+    pub time_ps: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written without one of its fields is read as something else, or not at all, and the page
+    /// waits for it in vain.
+    #[test]
+    fn comparisons_arrive_as_they_were_sent() {
+        for why in [None, Some("too large".to_owned())] {
+            let sent = Comparison { not_compared: why, only_in_one: 3, ..Comparison::default() };
+            let reply = Ok(Response::Compared(sent.clone()));
+            let bytes = postcard::to_stdvec(&Answer { id: 7, reply }).unwrap();
+            let Ok(Answer { id: 7, reply: Ok(Response::Compared(got)) }) =
+                postcard::from_bytes(&bytes)
+            else {
+                panic!("a comparison did not arrive: {sent:?}");
+            };
+            assert_eq!(got, sent);
+        }
+    }
+}

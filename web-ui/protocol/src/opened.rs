@@ -1,0 +1,54 @@
+//! A trace that the engine holds, as the page knows it.
+
+use crate::session_id::SessionId;
+use lockstep_core::trace::{Outcome, TraceHeader};
+use lockstep_diagnosis::{Report, Wait};
+use serde::{Deserialize, Serialize};
+
+/// A trace as the page knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The session.
+    pub session: SessionId,
+    /// Its header.
+    pub header: TraceHeader,
+    /// How it ended; absent while it has not.
+    pub outcome: Option<Outcome>,
+    /// When it ends, in picoseconds.
+    pub end_ps: u64,
+    /// When something last happened in it.
+    pub last_ps: u64,
+    /// The stretch that is worth showing first.
+    pub fit: (u64, u64),
+    /// Rows a rank in the timeline.
+    pub lanes: u32,
+    /// The number of calls.
+    pub calls: u64,
+    /// The kinds of calls in it, as the palette numbers them.
+    pub kinds: Vec<u8>,
+    /// Whether a call never ended.
+    pub unfinished: bool,
+    /// The virtual time of every moment; empty for what was not simulated here.
+    pub moments: Vec<u64>,
+    /// The findings.
+    pub report: Report,
+    /// Ranks that wait at its end, and for whom.
+    pub waits: Vec<Wait>,
+    /// What could not be read, in sentences.
+    pub problems: Vec<String>,
+    /// What works answered, by time.
+    pub answers: Vec<WorkAnswer>,
+}
+
+/// What a work answered when its rank asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkAnswer {
+    /// The time, in picoseconds.
+    pub time_ps: u64,
+    /// The rank.
+    pub rank: u32,
+    /// `is_completed`.
+    pub question: String,
+    /// As Python prints it.
+    pub answer: String,
+}

@@ -1,0 +1,245 @@
+//! The query that finds calls: `rank:10 op:all_to_all unfinished`. All words must hold.
+
+use lockstep_core::group::ProcessGroup;
+use lockstep_core::trace::CallRecord;
+
+/// The words that a query may have, with an example each.
+pub const WORDS: [(&str, &str); 8] = [
+    ("#153", "calls with this number in their group, or in the recorder"),
+    ("rank:10, rank:8-15", "calls of these ranks"),
+    ("op:all_to_all", "calls whose name has this in it"),
+    ("group:mesh_data", "calls of groups whose name has this in it"),
+    ("line:train.py:88", "calls whose stack has this line"),
+    ("unfinished", "calls that never ended"),
+    ("slower:10ms", "calls that took at least this long, or never ended"),
+    ("anything else", "calls whose name, group or stack has it"),
+];
+
+/// A condition on calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Term {
+    Number(u64),
+    /// From the first to the last rank.
+    Ranks(u32, u32),
+    Op(String),
+    Group(String),
+    Line(String),
+    Unfinished,
+    /// Picoseconds.
+    Slower(u64),
+    Text(String),
+}
+
+/// Conditions that must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<Term>);
+
+impl Query {
+    /// Reads what was typed; capitals do not matter.
+    ///
+    /// # Errors
+    /// When a word cannot be read, a sentence with what it should look like.
+    pub fn parse(text: &str) -> Result<Query, String> {
+        text.split_whitespace().map(term).collect::<Result<_, _>>().map(Query)
+    }
+
+    /// True if it has no condition.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether calls of a rank can meet it.
+    pub fn takes_rank(&self, rank: u32) -> bool {
+        self.0.iter().all(|term| match term {
+            Term::Ranks(first, last) => (*first..=*last).contains(&rank),
+            _ => true,
+        })
+    }
+
+    /// Whether a call meets all conditions but those on its rank.
+    pub fn takes(&self, record: &CallRecord, group: Option<&ProcessGroup>) -> bool {
+        self.0.iter().all(|term| takes(term, record, group))
+    }
+}
+
+fn term(word: &str) -> Result<Term, String> {
+    if let Some(number) = word.strip_prefix('#') {
+        let number =
+            number.parse().map_err(|_| format!("{word:?} is no number of a call: #153"))?;
+        return Ok(Term::Number(number));
+    }
+    let lower = word.to_lowercase();
+    if lower == "unfinished" {
+        return Ok(Term::Unfinished);
+    }
+    let Some((name, value)) = lower.split_once(':').filter(|(_, value)| !value.is_empty()) else {
+        return Ok(Term::Text(lower));
+    };
+    match name {
+        "rank" | "ranks" => {
+            ranks(value).ok_or_else(|| format!("{word:?} names no rank: rank:10, or rank:8-15"))
+        }
+        "op" => Ok(Term::Op(value.to_owned())),
+        "group" => Ok(Term::Group(value.to_owned())),
+        "line" => Ok(Term::Line(value.to_owned())),
+        "slower" => picoseconds(value).map(Term::Slower).ok_or_else(|| {
+            format!("{word:?} is no time: slower:10ms; the units are s, ms, us and ns")
+        }),
+        // `train.py:88` has a colon, too.
+        _ => Ok(Term::Text(lower)),
+    }
+}
+
+fn ranks(value: &str) -> Option<Term> {
+    let (first, last) = value.split_once('-').unwrap_or((value, value));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some(Term::Ranks(first, last))
+}
+
+fn picoseconds(value: &str) -> Option<u64> {
+    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = value.split_at(digits);
+    let scale = match unit {
+        "s" => 1e12,
+        "ms" => 1e9,
+        "us" | "µs" => 1e6,
+        "ns" => 1e3,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| (number * scale) as u64)
+}
+
+fn takes(term: &Term, record: &CallRecord, group: Option<&ProcessGroup>) -> bool {
+    let has = |text: &str, part: &str| text.to_lowercase().contains(part);
+    let called = &record.call;
+    let in_group =
+        |part: &str| group.is_some_and(|group| has(group.label(), part) || has(group.name(), part));
+    let in_stack = |part: &str| {
+        called.stack.iter().any(|frame| {
+            has(&format!("{}:{}", frame.file, frame.line), part) || has(&frame.function, part)
+        })
+    };
+    match term {
+        Term::Number(number) => record.seq == Some(*number) || record.record_id == Some(*number),
+        Term::Ranks(..) => true,
+        Term::Op(part) => has(&called.op, part),
+        Term::Group(part) => in_group(part),
+        // Whole numbers: line 8 is not line 88.
+        Term::Line(line) => called.stack.iter().any(|frame| {
+            let place = format!("{}:{}", frame.file, frame.line).to_lowercase();
+            place.ends_with(line.as_str()) || (!line.contains(':') && place.contains(line.as_str()))
+        }),
+        Term::Unfinished => record.completed_ps.is_none(),
+        Term::Slower(least) => {
+            record.completed_ps.is_none_or(|end| end.saturating_sub(record.scheduled_ps) >= *least)
+        }
+        Term::Text(part) => has(&called.op, part) || in_group(part) || in_stack(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::group::{BackendName, GroupId};
+    use lockstep_core::trace::{CallState, Called, Frame};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn call() -> (CallRecord, ProcessGroup) {
+        let frame = |line| Frame { file: "/job/train.py".into(), line, function: "average".into() };
+        let called = Called {
+            op: "all_reduce".to_owned(),
+            group: GroupId(0),
+            p2p: false,
+            peer: None,
+            tag: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reduce_op: None,
+            root: None,
+            stack: Arc::from(vec![frame(88), frame(52)]),
+        };
+        let record = CallRecord {
+            work: 3,
+            state: CallState::Completed,
+            seq: Some(153),
+            record_id: Some(196),
+            plan_op: None,
+            scheduled_ps: 1_000,
+            started_ps: None,
+            completed_ps: Some(5_000_001_000),
+            call: Arc::new(called),
+        };
+        let group = ProcessGroup::world(4, BackendName::Gloo).unwrap().with_desc("mesh_data");
+        (record, group)
+    }
+
+    #[test]
+    fn every_word_asks_for_what_it_says() {
+        let (record, group) = call();
+        let taken = |text: &str| {
+            let query = Query::parse(text).unwrap();
+            query.takes_rank(10) && query.takes(&record, Some(&group))
+        };
+        for yes in [
+            "",
+            "#153",
+            "#196",
+            "rank:10",
+            "rank:8-15",
+            "op:reduce",
+            "op:ALL_REDUCE",
+            "group:mesh",
+            "line:train.py:88",
+            "line:train.py",
+            "slower:5ms",
+            "slower:4999us",
+            "train.py:52",
+            "average",
+            "rank:10 op:all_reduce #153",
+        ] {
+            assert!(taken(yes), "{yes}");
+        }
+        for no in [
+            "#7",
+            "rank:9",
+            "rank:11-15",
+            "op:gather",
+            "group:tp",
+            "line:train.py:8",
+            "unfinished",
+            "slower:6ms",
+            "slower:1s",
+            "broadcast",
+            "rank:10 op:gather",
+        ] {
+            assert!(!taken(no), "{no}");
+        }
+        let open = CallRecord { completed_ps: None, ..record };
+        let unfinished = Query::parse("unfinished slower:100s").unwrap();
+        assert!(unfinished.takes(&open, None));
+    }
+
+    #[test]
+    fn a_word_that_cannot_be_read_is_refused_with_an_example() {
+        for (word, example) in [
+            ("#x", "#153"),
+            ("rank:first", "rank:10"),
+            ("rank:9-3", "rank:8-15"),
+            ("slower:10", "10ms"),
+        ] {
+            let why = Query::parse(word).unwrap_err();
+            assert!(why.contains(word) && why.contains(example), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_typed_is_read_or_refused(text in any::<String>()) {
+            let (record, group) = call();
+            if let Ok(query) = Query::parse(&text) {
+                let _ = query.takes(&record, Some(&group)) && query.takes_rank(0);
+            }
+        }
+    }
+}

@@ -1,7 +1,0 @@
-//! The names of what the worker holds.
-
-use serde::{Deserialize, Serialize};
-
-/// A trace that the worker holds for the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct SessionId(pub(crate) u32);
