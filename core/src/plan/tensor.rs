@@ -4,7 +4,7 @@ use super::{Real, TensorData};
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// The index of a tensor in [`Plan::tensors`].
+/// The index of a tensor in [`Plan::tensors`](super::Plan::tensors).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TensorId(pub u32);
@@ -52,7 +52,7 @@ pub enum Fill {
     /// The bytes of [`Tensor::data`], on every rank, then zeros: a pickled object, a list of sizes.
     Data,
     /// Seeded, different on every rank, and such that float sums round (the generator of
-    /// [`value`]).
+    /// [`value`](super::value)).
     Seeded {
         /// The seed.
         seed: u64,
@@ -71,6 +71,6 @@ pub enum Fill {
     },
     /// What a plan does not say: what a model returns, and what is computed by more than a plan's
     /// operations. A simulation carries no values of it, nor of what it comes into
-    /// ([`Plan::unknown`]); a run has zeros in its place.
+    /// ([`Plan::unknown`](super::Plan::unknown)); a run has zeros in its place.
     Unknown,
 }

@@ -195,7 +195,7 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
 }
 
 /// What a process is to be sent by the clock, by whoever runs it: one that comes with an operation is
-/// an operation itself, [`Action::Signal`](super::Action::Signal).
+/// an operation itself, [`Action::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// To which rank.

@@ -6,7 +6,7 @@ use super::tensors::Temporary;
 use lockstep_core::plan::Action;
 
 /// The work of an asynchronous call of one rank. `all_reduce_coalesced` and `all_gather_coalesced`
-/// return a `Future` in PyTorch; it is this work's, and `future.wait()` is [`Dist::wait`].
+/// return a `Future` in PyTorch; it is this work's, and `future.wait()` is [`Dist::wait`](super::Dist::wait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work(pub(super) u32);
 

@@ -48,7 +48,7 @@ pub(crate) struct Job {
     pub(crate) messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     pub(crate) shortest_timeout_ns: u64,
-    /// See [`Setup`].
+    /// See [`Setup`](crate::host::control::Setup).
     pub(crate) word_every_ns: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Clerk {
     messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     shortest_timeout_ns: u64,
-    /// See [`Setup`].
+    /// See [`Setup`](crate::host::control::Setup).
     word_every_ns: Option<u64>,
     /// Locked before `desk`, by whoever sends: so notes arrive in order.
     socket: Arc<Mutex<UnixStream>>,
