@@ -525,7 +525,9 @@ fn scenarios_are_written_as_programs() {
     let mut written = 0;
     let mut other_kinds = Vec::new();
     for scenario in lockstep_scenarios::all() {
-        let plan = scenario_plan(scenario, &ScenarioOptions::default()).unwrap();
+        let world_size = scenario.min_world_size.max(4);
+        let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
+        let plan = scenario_plan(scenario, &options).unwrap();
         let Ok(text) = python_program(&plan) else { continue };
         written += 1;
         let again = compile("again.py", &text, &Options::default());

@@ -7,6 +7,7 @@
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_formats::{chakra, kineto, perfetto};
+use lockstep_replay::python_program;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -203,9 +204,10 @@ pub(crate) fn write_whole(
 /// # Errors
 /// Those of [`write_whole`].
 pub(crate) fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
-    let bytes = match path.extension().is_some_and(|extension| extension == "json") {
-        true => plan.to_json().into_bytes(),
-        false => plan.to_bytes(),
+    let bytes = match path.extension().and_then(std::ffi::OsStr::to_str) {
+        Some("json") => plan.to_json().into_bytes(),
+        Some("py") => python_program(plan)?.into_bytes(),
+        _ => plan.to_bytes(),
     };
     write_whole(path, |out| Ok(out.write_all(&bytes)?))
 }

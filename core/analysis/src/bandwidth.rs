@@ -7,7 +7,8 @@ pub fn bus_factor(op: &str, n: u32) -> Option<f64> {
         return None;
     }
     let n = f64::from(n);
-    let op = op.trim_start_matches('_');
+    // Profiles and logs write the backend in front: `nccl:all_reduce`.
+    let op = op.rsplit(':').next().unwrap_or(op).trim_start_matches('_');
     let is = |name: &str| op.starts_with(name);
     if is("all_reduce") || is("allreduce") {
         Some(2.0 * (n - 1.0) / n)

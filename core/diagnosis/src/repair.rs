@@ -16,9 +16,12 @@ pub struct Change {
     pub inserted: Vec<String>,
     /// Calls that they no longer make, in order.
     pub removed: Vec<String>,
+    /// Calls that they make in the order of the others now.
+    #[serde(default)]
+    pub moved: Vec<String>,
     /// Calls that are made together now.
     pub batched: Vec<String>,
-    /// Calls that other ranks make now behind the change, which the recording does not show of them.
+    /// Calls that ranks make now behind the change, which the recording does not show of them.
     pub assumed: Vec<String>,
 }
 
@@ -52,19 +55,23 @@ impl Change {
         if !self.removed.is_empty() {
             parts.push(format!("leave{s} out {}", list(&self.removed)));
         }
+        if !self.moved.is_empty() {
+            parts.push(format!("make{s} {} in the order of the others", list(&self.moved)));
+        }
         if !self.batched.is_empty() {
             parts.push(format!("make{s} {} together", list(&self.batched)));
         }
         let behind = match self.assumed.is_empty() {
             true => String::new(),
-            false => format!(" The others are assumed to go on with {}.", list(&self.assumed)),
+            false => format!(" Ranks are assumed to go on with {}.", list(&self.assumed)),
         };
         format!("{noun} {} {}.{behind}", rank_list(&self.ranks), parts.join(" and "))
     }
 
     /// True if nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.inserted.is_empty() && self.removed.is_empty() && self.batched.is_empty()
+        let changed = [&self.inserted, &self.removed, &self.moved, &self.batched];
+        changed.into_iter().all(Vec::is_empty)
     }
 }
 

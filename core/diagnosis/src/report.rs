@@ -85,8 +85,8 @@ pub struct Finding {
     /// (only one side left calls, the source has no calls), and for all but the first findings.
     #[serde(default)]
     pub ladder: Option<Ladder>,
-    /// The calls that would have prevented it, tried in the simulator; absent where nobody tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The calls that would have prevented it, tried in the simulator; `None` where nobody tried.
+    #[serde(default)]
     pub repair: Option<TriedRepair>,
 }
 

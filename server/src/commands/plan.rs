@@ -51,6 +51,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         PlanArguments { what, options: arguments.options, schedule: arguments.schedule }.plan()?;
     let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
     let bytes = match arguments.binary {
+        true if arguments.output.as_ref().is_some_and(is_python) => {
+            bail!("--binary writes a plan, and a .py file is a program: leave one of them out")
+        }
         true => plan.to_bytes(),
         false if arguments.output.as_ref().is_some_and(is_python) => {
             python_program(&plan)?.into_bytes()

@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     /// The dumps, logs and profiles of one job, folders or archives of them, or one Lockstep trace
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Write the repaired plan, for `lockstep sim` and `lockstep run`
+    /// Write the repaired plan, for `lockstep sim` and `lockstep run`; to a .py file as a program
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

@@ -46,3 +46,12 @@ pub(crate) fn named(plan: &Plan, op: &Op) -> String {
     let line = op.at.map(|at| format!(" ({})", plan.describe_line(at))).unwrap_or_default();
     format!("{} of {group}{line}", first.name())
 }
+
+/// `all_reduce of 10 float32 in dp (train.py:88)`: with the tensor, by which it differs from one of the same line.
+pub(crate) fn named_with_tensor(plan: &Plan, op: &Op) -> String {
+    let call = op.action.calls().first();
+    let tensor = call.and_then(|call| call.tensors().into_iter().flatten().last());
+    let Some(tensor) = tensor.and_then(|id| plan.tensor(id)) else { return named(plan, op) };
+    let with = format!(" of {} {} in ", tensor.numel, tensor.dtype.name());
+    named(plan, op).replacen(" of ", &with, 1)
+}

@@ -6,7 +6,7 @@
 
 use crate::assumption::Assumption;
 use crate::continued::{Outcome, tried};
-use crate::rank_programs::{holding, named, set_program, share_programs};
+use crate::rank_programs::{holding, named, named_with_tensor, set_program, share_programs};
 use crate::recover::{Recovered, is_stay};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program};
@@ -112,6 +112,7 @@ fn change_for(
         kind => return Err(RepairError::NotOfCalls { kind, fix: finding.fix.clone() }),
     };
     let change = change.filter(|change| !change.is_empty());
+    let change = change.filter(|change| !contradicts(finding.kind, change));
     let change = change.ok_or_else(|| RepairError::NoCall { ranks: finding.culprits.clone() })?;
     for rank in (0..plan.world_size).map(GlobalRank) {
         // Who stayed where its recording ends goes on, to whatever others wait for.
@@ -156,11 +157,23 @@ fn goes_on_behind(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::OpSkipped
+            | Kind::OpsSwapped
             | Kind::LoopShorter
             | Kind::RankNeverJoined
             | Kind::DdpUnevenInputs
             | Kind::DdpUnusedParameters
     )
+}
+
+/// True of a change whose direction is not that of its finding: the recorded calls do not show what it says.
+fn contradicts(kind: Kind, change: &Change) -> bool {
+    match kind {
+        Kind::OpSkipped | Kind::LoopShorter | Kind::RankNeverJoined => {
+            change.inserted.is_empty() && change.moved.is_empty()
+        }
+        Kind::OpExtra => change.removed.is_empty() && change.moved.is_empty(),
+        _ => false,
+    }
 }
 
 /// Makes the blamed ranks, and those that were assumed to call as they do, call as a rank does that waits for them.
@@ -182,17 +195,38 @@ fn follow_others(plan: &mut Plan, recovered: &Recovered, finding: &Finding) -> O
         let (ops, edits) = followed(plan, (rank, &own), (model, &expected), finding.kind);
         if !edits.is_empty() {
             change.ranks.push(rank);
-            for (all, new) in
-                [(&mut change.inserted, &edits.inserted), (&mut change.removed, &edits.removed)]
-            {
-                all.extend(new.iter().map(|op| named(plan, op)).filter(|it| !it.is_empty()));
-            }
+            tell(plan, edits, &mut change);
         }
         set_program(plan, rank, Program { ops });
     }
-    change.inserted.dedup();
-    change.removed.dedup();
+    for calls in [&mut change.inserted, &mut change.removed, &mut change.moved, &mut change.assumed]
+    {
+        calls.dedup();
+    }
     Some(change)
+}
+
+/// Adds a rank's edits to the words of a change.
+fn tell(plan: &Plan, edits: Edits, change: &mut Change) {
+    let Edits { mut inserted, mut removed, behind } = edits;
+    let mut moved = Vec::new();
+    inserted.retain(|op| {
+        let same = removed.iter().position(|other| key(plan, other) == key(plan, op));
+        moved.extend(same.map(|at| removed.remove(at)));
+        same.is_none()
+    });
+    let names = |ops: &[Op]| -> Vec<String> { ops.iter().map(|op| named(plan, op)).collect() };
+    let (brief_in, brief_out) = (names(&inserted), names(&removed));
+    // Calls that differ in their tensors only need these to be told apart.
+    let alike = brief_in.iter().any(|name| brief_out.contains(name));
+    let told = |ops: &[Op]| match alike {
+        true => ops.iter().map(|op| named_with_tensor(plan, op)).collect(),
+        false => names(ops),
+    };
+    change.inserted.extend(told(&inserted));
+    change.removed.extend(told(&removed));
+    change.moved.extend(names(&moved));
+    change.assumed.extend(names(&behind));
 }
 
 /// The rank that the blamed ranks are changed to follow: of those that the finding shows beside them, that wait, or
@@ -238,11 +272,13 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
 struct Edits {
     inserted: Vec<Op>,
     removed: Vec<Op>,
+    /// What the rank comes to behind a call of its own that it no longer makes.
+    behind: Vec<Op>,
 }
 
 impl Edits {
     fn is_empty(&self) -> bool {
-        self.inserted.is_empty() && self.removed.is_empty()
+        self.inserted.is_empty() && self.removed.is_empty() && self.behind.is_empty()
     }
 }
 
@@ -298,7 +334,10 @@ fn followed(
         let place = mine.get(extra.start).copied().unwrap_or(at_end_place);
         for op in theirs.get(missing).unwrap_or_default() {
             let op = holding(op);
-            edits.inserted.push(op.clone());
+            match at_end && kind == Kind::OpExtra {
+                true => edits.behind.push(op.clone()),
+                false => edits.inserted.push(op.clone()),
+            }
             before.push((place, op));
         }
         for at in extra {

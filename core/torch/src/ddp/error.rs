@@ -140,6 +140,9 @@ pub enum DdpError {
     /// `_passing_sync_batchnorm_handle` (`distributed.py`).
     #[error("SyncBatchNorm layers only work with GPU modules")]
     SyncBatchNormOnCpu,
+    /// `Reducer::register_comm_hook`.
+    #[error("register_comm_hook or register_builtin_comm_hook can only be called once.")]
+    HookTwice,
     /// `PowerSGDState`.
     #[error(
         "Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, \

@@ -157,6 +157,9 @@ impl Reducer {
     }
 
     pub(super) fn register_hook(&mut self, hook: CommHook) -> Result<(), DdpError> {
+        if self.hook.is_some() {
+            return Err(DdpError::HookTwice);
+        }
         self.hook = Some(HookState::new(hook)?);
         Ok(())
     }

@@ -17,8 +17,7 @@ pub use error::PythonError;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 
-/// The text of a program that does what a plan says, for Lockstep's interpreter or, but for `compute` and `run`, for
-/// PyTorch. What the plan assumes stands in its head.
+/// The text of a program that does what a plan says, for Lockstep's interpreter. What the plan assumes stands in its head.
 ///
 /// # Errors
 /// When the plan does what a program has no word for, or is too long to be read.

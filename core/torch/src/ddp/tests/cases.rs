@@ -360,6 +360,13 @@ fn hooks_are_called_in_order() {
     let model = mlp_small();
     let options =
         DdpOptions { comm_hook: Some(CommHook::new(HookAlgorithm::AllReduce)), ..cap(0.02) };
+    // Mixed precision registers a hook of its own.
+    let mixed_precision =
+        Some(MixedPrecision { param_dtype: Some(Dtype::Float16), ..MixedPrecision::default() });
+    let twice = DdpOptions { mixed_precision, ..options.clone() };
+    let error = Ddp::new(0, &model, &twice).unwrap_err();
+    let text = format!("{}: {error}", error.class());
+    assert_eq!(text, result["register_twice"].as_str().unwrap());
     let (mut ddp, _) = Ddp::new(0, &model, &options).unwrap();
     for truth in list(&result["calls"]) {
         let mut calls = Vec::new();
