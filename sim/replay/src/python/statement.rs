@@ -127,7 +127,12 @@ impl<'a> Writer<'a> {
                 Action::Compute { name, duration_ns } => {
                     (Does::Compute(name.clone()), *duration_ns)
                 }
-                Action::Sleep { name, .. } if Remark::parse(name).is_some() => continue,
+                Action::Sleep { name, .. } if Remark::parse(name).is_some() => {
+                    if let Some(Remark::NewGroup { .. }) = Remark::parse(name) {
+                        return Err(no_word("a new_group that not every rank calls alike"));
+                    }
+                    continue;
+                }
                 Action::Sleep { name, duration_ns } => (Does::Sleep(name.clone()), *duration_ns),
                 Action::Call { call, async_op } => {
                     let held = self.call(rank, call, false).map_err(no_word)?;
