@@ -194,7 +194,8 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
     ops.insert(at, Op { action, at: line, via: None });
 }
 
-/// A signal that a process is to be sent by the clock, by whoever runs it: one.
+/// A signal that a process is to be sent by the clock, by whoever runs it. One that comes with an operation is
+/// an operation itself, [`Action::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// To which rank.
