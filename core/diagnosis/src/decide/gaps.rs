@@ -75,7 +75,7 @@ fn is_of_order(kind: Kind) -> bool {
     )
 }
 
-/// True if no majority of a group's members is seen to go another way: either side may be the one
+/// True if no majority of a group's members is seen to go another way. Either side may be the one
 /// that is out of step: what the program's other ranks do tells which, and in a recording with gaps
 /// the ones that would contradict may be those that are not seen. So nobody is blamed for certain.
 /// The same of sends and receives, whose partners are found by counting.

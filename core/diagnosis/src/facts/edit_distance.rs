@@ -76,7 +76,7 @@ pub(crate) enum Likeness {
     Differs(i32),
 }
 
-/// How two calls compare; of several groups `roles` says which stand for each other.
+/// The likeness of two calls; of several groups `roles` says which stand for each other.
 pub(crate) fn compare(a: &CallRecord, b: &CallRecord, roles: Option<&Roles>) -> Likeness {
     if std::sync::Arc::ptr_eq(&a.call, &b.call) {
         return Likeness::Same;
