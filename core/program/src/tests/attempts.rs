@@ -72,8 +72,8 @@ fn nothing_else_is_caught() {
     }
 }
 
-/// What would take more time or memory than it may ends at once: a list that is put into itself, products
-/// of many rows, classes with many ways to one above them.
+/// A program that would take more time or memory than it may ends at once: a list that is put into
+/// itself, products of many rows, classes with many ways to one above them.
 #[test]
 fn what_grows_is_bounded() {
     let start = "import torch.nn as nn, itertools\nimport torch.distributed as dist\n";
