@@ -167,7 +167,7 @@ pub(crate) fn iterator<'v>(
     Err(starlark::Error::new_native(anyhow::anyhow!("an __iter__ that returns no iterator")))
 }
 
-/// What a method answers, or nothing where it raises that.
+/// The answer of a method, or nothing where it raises that.
 fn unless<'v>(
     answer: starlark::Result<Option<Value<'v>>>,
     raises: &str,
@@ -322,7 +322,7 @@ fn through<'v>(of: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     }
 }
 
-/// How long an object of a program's class says that it is.
+/// The length that an object of a program's class says it has.
 pub(crate) fn length<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -378,7 +378,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(eval.heap().alloc(AllocList(piece)))
     }
 
-    /// What a `for` of the interpreter's goes through.
+    /// The pieces for a `for` of the interpreter's.
     fn _through<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
