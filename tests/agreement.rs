@@ -1,4 +1,4 @@
-//! What is run for real and what is simulated leave the same bits.
+//! A real run and a simulation leave the same bits.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::collective::Splits;

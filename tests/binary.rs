@@ -6,18 +6,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What a finished command said.
+/// The result of a finished command.
 #[derive(Debug)]
 pub struct Output {
     /// Its exit code; -1 when a signal ended it.
     pub code: i32,
-    /// What it wrote to standard output.
+    /// The text on standard output.
     pub out: String,
-    /// What it wrote to standard error.
+    /// The text on standard error.
     pub err: String,
 }
 
-/// How long a test waits for what takes milliseconds, on a machine that is busy building.
+/// The time that a test waits for work of milliseconds, on a machine that is busy building.
 pub struct Patience;
 
 impl Patience {
@@ -79,7 +79,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// Where the binary is.
+/// The path of the binary.
 ///
 /// # Panics
 /// When it has not been built.

@@ -200,7 +200,7 @@ async fn a_sweep_names_the_best_cap_and_ddp_prints_its_log() -> Result<()> {
     page.close().await
 }
 
-/// What stands around DDP is chosen on the form, drawn for the rank that is asked for, and in the
+/// The features around DDP are chosen on the form, drawn for the rank that is asked for, and in the
 /// address.
 #[tokio::test]
 async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {

@@ -84,7 +84,7 @@ fn line_of(what: &str) -> Result<u32> {
     Ok(at as u32 + 1)
 }
 
-/// What the native engine makes of a program.
+/// The native engine's session of a program.
 fn native(text: &str) -> Result<Session> {
     let compiled = compile("train.py", text, &Options::default())?;
     let mut session = Session::new(&compiled.plan, SimConfig::default())?;

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What keeps a browser quiet, and lets it run as root in a container.
+/// The flags that keep a browser quiet, and let it run as root in a container.
 const FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -23,16 +23,16 @@ const FLAGS: &[&str] = &[
     "--window-size=1440,900",
 ];
 
-/// How often a driver is started before it counts as one that does not start.
+/// The number of starts of a driver before it counts as one that does not start.
 const STARTS: usize = 5;
 
 /// A browser with a profile of its own. Both it and its driver are ended when it is closed, or
 /// dropped after a failure.
 #[derive(Debug)]
 pub struct Chromium {
-    /// What drives the page.
+    /// The client that drives the page.
     pub client: Client,
-    /// Where its driver listens.
+    /// The port at which its driver listens.
     port: u16,
     // In this order: the driver takes its browser with it, then the profile can go.
     _driver: Killed,

@@ -21,7 +21,7 @@ use lockstep_sim::{SimConfig, simulate};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// How much larger the large file is.
+/// The size of the large file, as a multiple of the small one's.
 const TIMES: usize = 16;
 
 /// The largest growth of the time per byte. Caches and trees make for two or so; a square makes for sixteen.

@@ -19,8 +19,8 @@ use lockstep_tests::lockstep;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the text of a scenario promises: the kind of finding, and who is to blame in a world of so
-/// many ranks. Several findings have one line each.
+/// The promise of a scenario's text: the kind of finding, and the culprits in a world of so many
+/// ranks. Several findings have one line each.
 struct Promise {
     id: &'static str,
     kind: Kind,
@@ -114,8 +114,9 @@ fn simulated_every_scenario_has_its_finding_and_no_other() {
     }
 }
 
-/// Where dumps lack what tells: roots, reductions, tags, and when a device began are not in them, nor
-/// why a rank made no more calls; and of calls that are all alike nobody sees which one is missing.
+/// The scenarios whose evidence dumps lack: roots, reductions, tags, and when a device began are
+/// not in them, nor why a rank made no more calls; and among calls that are all alike the missing
+/// one cannot be seen.
 const OF_DUMPS: &[(&str, Option<Kind>)] = &[
     ("skipped-all-reduce", Some(Kind::LoopShorter)),
     ("one-batch-less", Some(Kind::RankNeverJoined)),
@@ -134,8 +135,8 @@ const OF_DUMPS: &[(&str, Option<Kind>)] = &[
     ("no-sync-out-of-step", Some(Kind::LoopShorter)),
 ];
 
-/// What a job's dumps tell is what its simulation tells, as far as dumps hold it; who is blamed is the
-/// same, or nobody.
+/// The findings from a job's dumps are those of its simulation, as far as dumps hold them; the same
+/// ranks are blamed, or nobody.
 #[test]
 fn recorded_every_scenario_has_its_finding_as_far_as_dumps_tell() {
     for scenario in lockstep_scenarios::all() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Some ten seconds of test.
 const DEFAULT_ROUNDS: u64 = 20;
 
-/// What is sent to the service: a run that goes on until somebody ends it.
+/// The request that is sent to the service: a run that goes on until somebody ends it.
 fn long_run(sharing: &str) -> Value {
     let mut plan = PlanBuilder::new("long", 3, BackendName::Host).unwrap();
     let tensor = plan.tensor("t", Dtype::Float32, 1000, Fill::Rank);
@@ -37,7 +37,7 @@ fn long_run(sharing: &str) -> Value {
     json!({ "plan": plan, "sharing": sharing })
 }
 
-/// What is in the service's folder, and below.
+/// The files in the service's folder, and below.
 fn files_in(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! What the tests that cross rooms share: the real binary, the real service over HTTP, a real
+//! The parts that tests across rooms share: the real binary, the real service over HTTP, a real
 //! browser. What is started here is ended here, by its process id.
 
 mod binary;

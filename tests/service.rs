@@ -20,7 +20,7 @@ pub struct Service {
     folder: Option<tempfile::TempDir>,
 }
 
-/// What the service answered.
+/// The answer of the service.
 #[derive(Debug)]
 pub struct Answer {
     /// The HTTP status.
@@ -117,7 +117,7 @@ impl Service {
         Service { process, url, token, agent, folder: own }
     }
 
-    /// Where it is: `http://127.0.0.1:12345/`.
+    /// The address: `http://127.0.0.1:12345/`.
     pub fn url(&self) -> &str {
         &self.url
     }

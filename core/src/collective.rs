@@ -12,37 +12,37 @@ use std::fmt;
 pub enum Collective {
     /// `dist.broadcast`: the root's tensor to every rank, in place.
     Broadcast {
-        /// Whose tensor.
+        /// The rank whose tensor is sent.
         root: GroupRank,
     },
     /// `dist.all_reduce`: the reduction of all tensors to every rank, in place.
     AllReduce {
-        /// How elements combine.
+        /// The operation that combines elements.
         op: ReduceOp,
     },
     /// `dist.reduce`: the reduction of all tensors to the root. The others' tensors may be left
     /// with partial results, as gloo leaves them.
     Reduce {
-        /// How elements combine.
+        /// The operation that combines elements.
         op: ReduceOp,
-        /// Who gets the result.
+        /// The rank that gets the result.
         root: GroupRank,
     },
     /// `dist.all_gather_into_tensor`: every rank's tensor, one after the other, on every rank.
     AllGather,
     /// `dist.gather`: every rank's tensor, one after the other, on the root.
     Gather {
-        /// Who gets the result.
+        /// The rank that gets the result.
         root: GroupRank,
     },
     /// `dist.scatter`: part i of the root's tensor to rank i.
     Scatter {
-        /// Whose tensor is cut up.
+        /// The rank whose tensor is cut up.
         root: GroupRank,
     },
     /// `dist.reduce_scatter_tensor`: part i of the reduction to rank i.
     ReduceScatter {
-        /// How elements combine.
+        /// The operation that combines elements.
         op: ReduceOp,
     },
     /// `dist.all_to_all_single` with equal splits: part i of every rank's tensor to rank i.
@@ -173,8 +173,8 @@ impl fmt::Display for Collective {
 /// (`input_split_sizes`, `output_split_sizes`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Splits {
-    /// What goes to each rank.
+    /// The elements that go to each rank.
     pub input: Vec<u64>,
-    /// What comes from each rank.
+    /// The elements that come from each rank.
     pub output: Vec<u64>,
 }

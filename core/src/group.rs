@@ -22,7 +22,7 @@ impl GroupId {
     }
 }
 
-/// Who carries out a group's collectives.
+/// The backend that carries out a group's collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendName {
@@ -65,7 +65,7 @@ impl fmt::Display for BackendName {
     }
 }
 
-/// Why a set of ranks cannot be a process group.
+/// The reason that a set of ranks cannot be a process group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
     /// No member.
@@ -158,12 +158,12 @@ impl ProcessGroup {
         &self.desc
     }
 
-    /// What people call the group: its description, or its name if it has none.
+    /// The group's name for people: its description, or its name if it has none.
     pub fn label(&self) -> &str {
         if self.desc.is_empty() { &self.name } else { &self.desc }
     }
 
-    /// Who carries out its collectives.
+    /// The backend that carries out its collectives.
     pub fn backend(&self) -> BackendName {
         self.backend
     }

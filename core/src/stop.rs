@@ -1,4 +1,4 @@
-//! Where a debugger stops: conditions on the events of a trace, and the search for the next event
+//! The stops of a debugger: conditions on the events of a trace, and the search for the next event
 //! that meets one.
 //!
 //! A condition is a short text, so that an address and a scenario's explanation can hold it:

@@ -1,4 +1,4 @@
-//! What every executor implements, and how one is found by name.
+//! The trait that every executor implements, and the search for one by name.
 
 use super::{RunError, RunHandle, RunOptions};
 use lockstep_core::group::BackendName;

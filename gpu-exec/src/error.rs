@@ -1,4 +1,4 @@
-//! Why a run could not be started.
+//! The reasons that a run could not be started.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::group::BackendName;
@@ -7,7 +7,8 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
 
-/// Why a run could not be started. What goes wrong after the start is in the trace's end.
+/// The reason that a run could not be started. Later failures are in the trace's end. What goes
+/// wrong after the start is in the trace's end.
 ///
 /// Each says its cause itself: none is a `source`, which whoever prints a chain would say again.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +43,7 @@ pub enum RunError {
         backend: BackendName,
         /// The call.
         collective: Collective,
-        /// How it was to be carried out.
+        /// The algorithm that was asked for.
         algorithm: Algorithm,
     },
     /// The backend needs something that this machine does not have.
@@ -50,7 +51,7 @@ pub enum RunError {
     Unavailable {
         /// Which.
         backend: BackendName,
-        /// What was looked for, where, and what was found.
+        /// The library that was looked for, the places, and the result.
         why: String,
     },
     /// A launcher started another number of processes than the plan has ranks.
@@ -69,7 +70,7 @@ pub enum RunError {
     Unresolved {
         /// The name.
         address: String,
-        /// Why not.
+        /// The system's reason.
         cause: std::io::Error,
     },
     /// The file in which ranks are to meet is another run's, which goes on.
@@ -89,7 +90,7 @@ pub enum RunError {
          a MASTER_PORT of its own and each process a RANK of its own, or end that one first"
     )]
     RankZeroTwice {
-        /// Where the store is.
+        /// The store's address.
         address: String,
         /// And its port.
         port: u16,
@@ -99,7 +100,7 @@ pub enum RunError {
     /// The store in which ranks find each other.
     #[error("the ranks' store: {cause}")]
     Store {
-        /// What c10d says.
+        /// c10d's message.
         cause: crate::store::StoreError,
     },
     /// More processes than the limit.
@@ -121,7 +122,7 @@ pub enum RunError {
     TooManyChannels {
         /// Distinct (group, sender, receiver, tag) tuples.
         channels: u64,
-        /// What they take at the least.
+        /// The bytes they take at the least.
         bytes: u64,
         /// The limit.
         limit: u64,
@@ -133,7 +134,7 @@ pub enum RunError {
          fewer ranks"
     )]
     TooMuchMemory {
-        /// What they take.
+        /// The bytes they take.
         bytes: u64,
         /// The limit.
         limit: u64,
@@ -144,7 +145,7 @@ pub enum RunError {
          the limit is {limit}; simulate it, or run fewer of its iterations"
     )]
     PlanTooLong {
-        /// What it takes.
+        /// The bytes it takes.
         bytes: usize,
         /// The limit.
         limit: usize,
@@ -163,9 +164,9 @@ pub enum RunError {
     Spawn {
         /// Which rank.
         rank: GlobalRank,
-        /// What was to be executed.
+        /// The program that was to be executed.
         program: PathBuf,
-        /// Why not.
+        /// The system's reason.
         cause: std::io::Error,
     },
     /// A rank ended, failed or took too long before it joined.
@@ -173,15 +174,15 @@ pub enum RunError {
     DidNotJoin {
         /// Which rank.
         rank: GlobalRank,
-        /// What happened to it.
+        /// The reason, in words.
         why: String,
     },
     /// The operating system refused something.
     #[error("cannot {doing}: {cause}")]
     System {
-        /// What was tried.
+        /// The attempt, in words.
         doing: &'static str,
-        /// Why not.
+        /// The system's reason.
         cause: std::io::Error,
     },
 }

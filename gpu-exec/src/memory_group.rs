@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A limit of version 1 above this is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Where cgroups are mounted.
+/// The folder in which cgroups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// The memory limit of this process.
@@ -17,7 +17,7 @@ pub struct MemoryGroup {
     pub limit_bytes: Option<u64>,
     /// The bytes left below that limit; files that the kernel can drop count as free.
     pub free_bytes: Option<u64>,
-    /// How many processes the kernel has killed in its group for want of memory.
+    /// The number of processes that the kernel has killed in its group for want of memory.
     pub oom_kills: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! What a run can be told besides its plan.
+//! The options of a run besides its plan.
 
 use lockstep_core::plan::Fault;
 use std::time::Duration;
 
-/// How processes share memory, by torch.multiprocessing's names
+/// The strategies for sharing memory between processes, by torch.multiprocessing's names
 /// (`torch.multiprocessing.set_sharing_strategy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharingStrategy {
@@ -15,7 +15,7 @@ pub enum SharingStrategy {
     FileSystem,
 }
 
-/// What carries messages between ranks.
+/// The carrier of messages between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Shared memory where all ranks are on one machine, else TCP.
@@ -27,7 +27,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// How a plan is run. The default suits a person who waits for the result.
+/// The options of a run. The default suits a person who waits for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes
@@ -38,10 +38,11 @@ pub struct RunOptions {
     pub record_messages: bool,
     /// The whole run is ended after this long, as failed.
     pub max_duration: Duration,
-    /// How long ranks may take to start, fill their tensors and join.
+    /// Time that ranks may take to start, fill their tensors and join.
     pub join_timeout: Duration,
-    /// How long ranks may take to hand in their trace and exit when a run is ended early; then they are
-    /// killed if they stand stopped or are out of reach, and after ten times as long in any case.
+    /// Time that ranks may take to hand in their trace and exit when a run is ended early; then
+    /// they are killed if they stand stopped or are out of reach, and after ten times as long in
+    /// any case.
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,
@@ -52,16 +53,16 @@ pub struct RunOptions {
     /// take together, in bytes; what ranks on devices keep there does not count. `None`:
     /// three quarters of what the machine has available.
     pub max_tensor_bytes: Option<u64>,
-    /// What carries messages between ranks.
+    /// The carrier of messages between ranks.
     pub transport: Transport,
-    /// What is done to ranks on purpose.
+    /// The faults that are injected into ranks.
     pub faults: Vec<Fault>,
     /// Calls that each rank's flight recorder holds; older ones are overwritten. PyTorch's
     /// `TORCH_FR_BUFFER_SIZE`; 0 for no recorder.
     pub recorded_calls: u32,
     /// Whether ranks hand in their recorders' dumps when the run ends before its program does.
     pub dump_at_end: bool,
-    /// How the ranks get hold of the shared memory.
+    /// The strategy by which ranks get hold of the shared memory.
     pub sharing: SharingStrategy,
 }
 

@@ -9,37 +9,37 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a run reports while it runs.
+/// A report of a run while it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunEvent {
     /// Some events, in the order in which they arrived: those of one rank in time order.
     Events(Vec<Event>),
-    /// What a rank's flight recorder holds.
+    /// The contents of a rank's flight recorder.
     Dumped(RankDump),
-    /// How it ended; nothing follows.
+    /// The end of the run; nothing follows.
     Ended(TraceEnd),
 }
 
-/// What a rank's flight recorder held when it was asked, or when the run ended early: the pickle
-/// that PyTorch's `_dump_fr_trace()` returns.
+/// The contents of a rank's flight recorder when it was asked, or when the run ended early: the
+/// pickle that PyTorch's `_dump_fr_trace()` returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankDump {
-    /// Whose.
+    /// The rank of the recorder.
     pub rank: GlobalRank,
     /// The pickle.
     pub pickle: Vec<u8>,
 }
 
-/// What PyTorch's dumps are called, with the rank behind it.
+/// The name of PyTorch's dumps, without the rank at its end.
 const FILE_NAME: &str = "nccl_trace_rank_";
 
 impl RankDump {
-    /// What PyTorch calls the file: `nccl_trace_rank_3`.
+    /// PyTorch's name for the file: `nccl_trace_rank_3`.
     pub fn file_name(&self) -> String {
         format!("{FILE_NAME}{}", self.rank)
     }
 
-    /// Whose dump a file of that name is, if it is one.
+    /// The rank whose dump a file of that name is, if it is one.
     pub fn rank_of_file(name: &str) -> Option<GlobalRank> {
         let digits = name.strip_prefix(FILE_NAME)?;
         let rank: u32 = digits.parse().ok()?;
@@ -48,7 +48,7 @@ impl RankDump {
     }
 }
 
-/// What a run in progress can be told.
+/// A command to a run in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Every rank holds before its next operation; no timeout passes meanwhile but the run's own.
@@ -117,8 +117,8 @@ impl RunHandle {
         &self.pids
     }
 
-    /// What the run reports, as it happens. The channel keeps what is not read, without bound:
-    /// read it, or drop the handle.
+    /// The run's reports, as they happen. The channel keeps what is not read, without bound: read
+    /// it, or drop the handle.
     pub fn events(&self) -> &Receiver<RunEvent> {
         &self.events
     }
@@ -129,7 +129,7 @@ impl RunHandle {
         self.events.recv_timeout(timeout).ok()
     }
 
-    /// What pauses the run, asks for its dumps and ends it, from elsewhere.
+    /// A handle that pauses the run, asks for its dumps and ends it, from elsewhere.
     pub fn control(&self) -> RunControl {
         self.control.clone()
     }

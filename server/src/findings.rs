@@ -1,6 +1,6 @@
-//! What is wrong in runs that are not listed with their findings: those in progress, and those
-//! whose service was killed. Worked out when somebody asks, which everybody may do as often as they
-//! like: so one at a time, and those who have waited for one answer share it.
+//! The findings in runs that are not listed with theirs: those in progress, and those whose service
+//! was killed. Worked out when somebody asks, which everybody may do as often as they like: so one
+//! at a time, and those who have waited for one answer share it.
 
 use lockstep_diagnosis::Report;
 use std::collections::VecDeque;
@@ -20,13 +20,13 @@ pub(crate) struct Findings {
 #[derive(Debug)]
 struct Known {
     run: u64,
-    /// How much of the trace was looked at.
+    /// The bytes of the trace that were looked at.
     bytes: u64,
     begun: Instant,
     report: Arc<Report>,
 }
 
-/// Why there is no answer.
+/// The reason that there is no answer.
 #[derive(Debug)]
 pub(crate) enum Unanswered<E> {
     /// It could not be worked out.
@@ -36,8 +36,8 @@ pub(crate) enum Unanswered<E> {
 }
 
 impl Findings {
-    /// What is wrong in the first `bytes` of a run's trace, or in what it had grown to by the time
-    /// that it was looked at; `diagnose` works it out, on a thread that may block.
+    /// The findings in the first `bytes` of a run's trace, or in all of it if it has grown by the
+    /// time it is read; `diagnose` works it out, on a thread that may block.
     ///
     /// # Errors
     /// Those of `diagnose`.

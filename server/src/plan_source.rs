@@ -202,7 +202,7 @@ impl PlanArguments {
         Ok((self.adjusted(plan), Said::default()))
     }
 
-    /// What a program does, as a plan, and what its ranks say.
+    /// The plan of a program, and the output of its ranks.
     fn program(&self, bytes: &[u8]) -> Result<(Plan, Said)> {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;

@@ -17,7 +17,7 @@ const MEMORY_BYTES: u64 = 1 << 30;
 const STACK_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(120);
 
-/// What the child is asked.
+/// The question to the child.
 #[derive(Serialize, Deserialize)]
 struct Question {
     path: String,
@@ -76,7 +76,7 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
     answer.with_context(|| format!("cannot use {path}"))
 }
 
-/// What is known of a child that ended without an answer, and what it may be.
+/// The sentence about a child that ended without an answer, with the likely reason.
 fn without_answer(status: ExitStatus, heap_bytes: usize) -> String {
     let limits = format!(
         "more memory than a program may use ({} MB of values a rank, {} GiB in all)",

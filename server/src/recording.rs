@@ -21,7 +21,7 @@ pub(crate) struct Recording {
     sources: Sources,
 }
 
-/// What a file holds; an archive holds several.
+/// The contents of a file; an archive holds several.
 enum Found {
     Trace(String, Box<Trace>),
     Piece(Piece),
@@ -30,12 +30,12 @@ enum Found {
 /// More than this is no set of recordings.
 const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 4 << 30 };
 
-/// What the files hold together.
+/// The contents of the files together.
 #[derive(Debug)]
 pub(crate) struct Read {
     /// The calls.
     pub(crate) held: Held,
-    /// What is wrong in it; the files that were left out are its notes.
+    /// The findings in it; the files that were left out are its notes.
     pub(crate) report: Report,
 }
 

@@ -31,10 +31,10 @@ const MAX_TRACE_BYTES: u64 = 256 << 20;
 /// A run that takes longer is ended.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 60);
 
-/// How long the service waits for its runs to end when it is told to stop.
+/// Time that the service waits for its runs to end when it is told to stop.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 
-/// Why a run was not started.
+/// The reason that a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     /// Enough are running.
@@ -63,7 +63,7 @@ pub(crate) enum StartError {
     Trace(#[from] io::Error),
 }
 
-/// How far a run's trace file has come.
+/// The progress of a run's trace file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Bytes of whole frames in the file.
@@ -101,7 +101,7 @@ impl Runs {
         Runs { shared: Arc::new(Shared { store, launcher, places, live: Mutex::default() }) }
     }
 
-    /// What starts the ranks of runs.
+    /// The launcher that starts the ranks of runs.
     pub(crate) fn launcher(&self) -> RankLauncher {
         self.shared.launcher.clone()
     }
@@ -190,7 +190,7 @@ impl Runs {
         self.shared.live().get(&id).is_some_and(|run| run.paused)
     }
 
-    /// How far the trace of a run in progress has come, now and later; `None` when it is not in
+    /// The progress of the trace of a run in progress, now and later; `None` when it is not in
     /// progress.
     pub(crate) fn progress(&self, id: u64) -> Option<watch::Receiver<Progress>> {
         self.shared.live().get(&id).map(|run| run.progress.clone())

@@ -1,4 +1,4 @@
-//! What every handler of the service can use.
+//! The state that every handler of the service can use.
 
 use super::admission::Admission;
 use super::commands::version::Version;
@@ -7,7 +7,7 @@ use super::runs::Runs;
 use super::store::Store;
 use std::sync::Arc;
 
-/// What every handler can use.
+/// The state that every handler can use.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) store: Arc<Store>,

@@ -1,5 +1,5 @@
-//! What is said on standard output and standard error. Neither is ours: a reader that has gone
-//! (`lockstep … | head`) is no reason to panic, and the exit code still tells the verdict.
+//! Output to standard output and standard error. Neither is ours: a reader that has gone (`lockstep
+//! … | head`) is no reason to panic, and the exit code still tells the verdict.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};

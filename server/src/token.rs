@@ -20,7 +20,7 @@ const BYTES: usize = 32;
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
-/// Why there is no token.
+/// The reason that there is no token.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
     /// The file cannot be read or made.
@@ -28,9 +28,9 @@ pub(crate) enum TokenError {
     File {
         /// The attempted action.
         doing: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         cause: io::Error,
     },
     /// Others may know it.

@@ -19,19 +19,19 @@ const MAX_BYTES: u64 = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopologyFile {
     schema: String,
-    /// What the simulator takes.
+    /// The topology, as the simulator takes it.
     pub(crate) topology: Topology,
     /// None in a file that somebody wrote by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calibration: Option<Calibration>,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Calibration {
     pub(crate) backend: BackendName,
-    /// What it ran on, in words.
+    /// The machine it ran on, in words.
     pub(crate) device: String,
     pub(crate) world_size: u32,
     /// The times that the parameters were fitted to.

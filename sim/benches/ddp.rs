@@ -54,7 +54,7 @@ fn setting() -> Setting {
     Setting { training: training(3), links: link.into() }
 }
 
-/// What the page asks for: three passes, the last of them told gradient by gradient, and its log.
+/// The requests of the page: three passes, the last of them told gradient by gradient, and its log.
 #[divan::bench(sample_count = 20)]
 fn lab_gpt2_xl_on_1024_ranks(bencher: divan::Bencher<'_, '_>) {
     let (model, setting) = (gpt2_xl(), setting());

@@ -21,16 +21,16 @@ pub(crate) struct Active {
     pub(crate) signature_number: u32,
     /// Bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
     pub(crate) touched: u64,
-    /// How the input, output and scratch buffers are cut.
+    /// The cuts of the input, output and scratch buffers.
     pub(crate) grids: [Grid; 3],
-    /// What the first so many steps send leaves with the first of them.
+    /// The number of first steps whose sends all leave with the first of them.
     pub(crate) lending_steps: u32,
     /// Messages that are lent and have not been read.
     pub(crate) unread: u32,
     /// Whether ranks can disagree on the length of a message although their signatures agree.
     pub(crate) uneven: bool,
     pub(crate) input: Option<TensorId>,
-    /// What the call reads in place of its input: the input, premultiplied.
+    /// The buffer that the call reads in place of its input: the input, premultiplied.
     pub(crate) scaled_input: Option<Arc<Vec<u8>>>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Active {
     pub(crate) done: bool,
     /// It is carried out as a whole (`whole`), not message by message.
     pub(crate) whole: bool,
-    /// What it takes as a whole, if that is known: then its messages take no time.
+    /// Its time as a whole, if that is known: then its messages take no time.
     pub(crate) timed: Option<Timed>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) marks: Option<Arc<Marks>>,
@@ -134,7 +134,7 @@ impl Active {
     }
 }
 
-/// Where a receive writes; `None` for other actions.
+/// The slice that a receive writes; `None` for other actions.
 pub(crate) fn received_into(action: &Action) -> Option<Slice> {
     match action {
         Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } => Some(*into),
@@ -142,7 +142,7 @@ pub(crate) fn received_into(action: &Action) -> Option<Slice> {
     }
 }
 
-/// What an action stores or adds.
+/// The slice that an action stores or adds.
 fn touched_by(action: &Action) -> Option<Slice> {
     match action {
         Action::Copy { from, .. } | Action::Reduce { from, .. } => Some(*from),

@@ -37,11 +37,12 @@ const KNEE_FACTOR: f64 = 1.2;
 /// by themselves.
 const NEAR: f64 = 0.05;
 
-/// What a parameter is multiplied or divided by, down to what nothing that is measured shows.
+/// Factors by which the search multiplies or divides a parameter; the last are smaller than
+/// measurements can show.
 const FACTORS: [f64; 9] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02, 1.007, 1.002];
 
-/// What ranks' calls may touch of a cache before it is too small: there are the bytes' source and
-/// target in it, and what else the machine does.
+/// Divisors of a cache's size that give the bytes ranks' calls may touch before it is too small:
+/// there are the bytes' source and target in it, and what else the machine does.
 const CACHE_SHARES: [u64; 3] = [2, 4, 8];
 
 /// Rounds with one factor: a search that gains less and less ends all the same.
@@ -74,7 +75,7 @@ impl Probe {
     }
 }
 
-/// What is timed: `bytes` is the whole buffer, as nccl-tests counts it.
+/// A call that is timed: `bytes` is the whole buffer, as nccl-tests counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Point {
     /// The collective.
@@ -151,7 +152,7 @@ impl Point {
         median(taken.map(|(_, (sum, ranks))| sum / ranks.max(1)).collect())
     }
 
-    /// What the simulator says of it.
+    /// The time of one call in the simulator, in picoseconds.
     pub fn simulated_ps(
         self,
         topology: Topology,
@@ -179,17 +180,17 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
     values.get(values.len() / 2).copied()
 }
 
-/// What was measured of a point.
+/// A measured point and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What.
+    /// The point.
     #[serde(flatten)]
     pub point: Point,
-    /// How long a call took, in picoseconds.
+    /// The time of a call, in picoseconds.
     pub call_ps: u64,
 }
 
-/// What is to be found.
+/// The model whose parameters are to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// One link between every two ranks: a latency and a bandwidth.
@@ -203,7 +204,7 @@ pub enum Model {
     },
 }
 
-/// Why there is no topology.
+/// The reason that there is no topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// Too little to tell the parameters apart.
@@ -255,7 +256,7 @@ pub fn fit(
 }
 
 impl Model {
-    /// How many parameters are found: as many points have to be measured at least.
+    /// The number of parameters to find: at least as many points have to be measured.
     pub fn parameters(self) -> usize {
         match self {
             Model::Link => 2,
@@ -285,8 +286,8 @@ impl Model {
         index < FIRST_KNEE || factor <= KNEE_FACTOR
     }
 
-    /// Where searches begin: a microsecond, what a core of today copies, and, as the search finds
-    /// no way from one cache's share to another's, several of those.
+    /// The starting points of searches: a microsecond, what a core of today copies, and, as the
+    /// search finds no way from one cache's share to another's, several of those.
     fn starts(self) -> Vec<Vec<u64>> {
         const RATE: u64 = 10_000_000_000;
         match self {
@@ -309,14 +310,14 @@ impl Model {
 
 struct Search {
     model: Model,
-    /// What was measured, its plan, and how long a call took.
+    /// The measured points, each with its plan and the time of a call.
     points: Vec<(Point, Plan, u64)>,
 }
 
 #[allow(clippy::float_arithmetic, reason = "fitting")]
 impl Search {
-    /// How far the simulator is from what was measured: endlessly, where a call does not complete within its
-    /// group's timeout, as on a machine that is slower than any.
+    /// Distance of the simulator from the measurements: infinite where a call does not complete
+    /// within its group's timeout, as on a machine that is slower than any.
     fn distance(&self, at: &[u64]) -> f64 {
         let topology = self.model.topology(at);
         let mut sum = 0.0;
@@ -354,7 +355,7 @@ impl Search {
         at
     }
 
-    /// What a search from there ends with, and how far off it is.
+    /// The result of a search from `at`: its distance, and the parameters it ends with.
     fn find_from(&self, mut at: Vec<u64>) -> (f64, Vec<u64>) {
         let mut best = self.distance(&at);
         for factor in FACTORS {

@@ -1,4 +1,4 @@
-//! What one run of a plan may do differently from another, and runs that do it in a chosen way.
+//! The choices in which one run of a plan may differ from another, and runs that do it in a chosen way.
 //!
 //! A plan leaves two things open. Which send a receive from any source takes, when several are
 //! there, and on gloo whether it comes before the rank asks for it by name. And, where a device carries out calls of one communicator at a time, which of the calls
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a device does with calls of several groups on NCCL.
+/// The order in which a device runs calls of several groups on NCCL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Devices {
@@ -50,8 +50,8 @@ impl Devices {
         any || Devices::worth_exploring(plan).len() > 1
     }
 
-    /// What is worth looking at for a plan: how devices share their time matters only where a
-    /// rank is in several groups on NCCL.
+    /// The device behaviours worth exploring for a plan: how devices share their time matters only
+    /// where a rank is in several groups on NCCL.
     pub fn worth_exploring(plan: &Plan) -> Vec<Devices> {
         let on_device = |group: &&ProcessGroup| group.backend() == BackendName::Nccl;
         let several = (0..plan.world_size).map(GlobalRank).any(|rank| {
@@ -65,7 +65,7 @@ impl Devices {
     }
 }
 
-/// What may be done at a point where nothing else can happen.
+/// A choice at a point where nothing else can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
@@ -73,11 +73,11 @@ pub enum Choice {
     Take {
         /// The group of both.
         group: GroupId,
-        /// Who receives.
+        /// The receiver.
         to: GlobalRank,
         /// The tag of both.
         tag: u32,
-        /// Who sends.
+        /// The sender.
         from: GlobalRank,
     },
     /// A rank's device begins the call that a group has ready.
@@ -165,10 +165,10 @@ impl FromStr for Choice {
 /// A way in which a plan runs, as far as the plan leaves it open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What devices do.
+    /// The behaviour of devices.
     pub devices: Devices,
-    /// What is chosen, point by point. Where the list is over, or names what cannot be done, the
-    /// first thing that can is.
+    /// The choices, point by point. Where the list is over, or names what cannot be done, the first
+    /// thing that can is.
     pub choices: Vec<Choice>,
 }
 

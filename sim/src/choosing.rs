@@ -25,7 +25,7 @@ impl Engine {
         }
     }
 
-    /// What can be chosen now, in a fixed order.
+    /// The choices that can be made now, in a fixed order.
     pub(crate) fn choices(&self) -> Vec<Choice> {
         let Some(choosing) = &self.choosing else { return Vec::new() };
         let mut choices = Vec::new();

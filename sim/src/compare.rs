@@ -11,7 +11,7 @@ use lockstep_core::trace::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How the results of two traces of one plan compare.
+/// A comparison of the results of two traces of one plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Tensors that both traces have.
@@ -28,18 +28,18 @@ pub struct Comparison {
     pub left_open: u64,
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
-    /// Why no tensor is in both, in words, where there are any at all.
+    /// The reason that no tensor is in both, in words, where there are any at all.
     ///
     /// Always written: the page's worker sends it in postcard, which knows no absent fields.
     #[serde(default)]
     pub not_compared: Option<String>,
-    /// What the ranks called.
+    /// The comparison of the ranks' calls.
     #[serde(default)]
     pub calls: CallComparison,
 }
 
-/// How the calls of two traces compare: each rank's in order, by name, group, sequence number, sizes
-/// and element types. It is what is left where values are too large to be simulated.
+/// A comparison of the calls of two traces: each rank's in order, by name, group, sequence number,
+/// sizes and element types. It is what is left where values are too large to be simulated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallComparison {
     /// Calls of the trace that has more, all ranks together.
@@ -55,7 +55,7 @@ pub struct CallComparison {
 /// The first element at which a tensor differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Whose tensor.
+    /// The rank of the tensor.
     pub rank: GlobalRank,
     /// Which.
     pub tensor: TensorId,
@@ -63,9 +63,9 @@ pub struct Difference {
     pub name: String,
     /// The first element that differs; `None` when only digests were kept.
     pub element: Option<u64>,
-    /// What the first trace has there.
+    /// The first trace's value there.
     pub left: String,
-    /// What the second trace has there.
+    /// The second trace's value there.
     pub right: String,
 }
 
@@ -116,8 +116,8 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
     comparison
 }
 
-/// Why a simulation and a run have no tensor in common, though one of them has some: whether each
-/// came to its end, and whether it has none.
+/// The reason that a simulation and a run have no tensor in common, though one of them has some:
+/// whether each came to its end, and whether it has none.
 fn why_apart([simulated, ran]: [bool; 2], none: [bool; 2]) -> String {
     let why = match none {
         [_, true] if !ran => {

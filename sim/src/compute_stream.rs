@@ -10,7 +10,7 @@ pub(crate) struct ComputeStream {
     pub(crate) begun: bool,
 }
 
-/// What a program puts on its compute stream.
+/// An item that a program puts on its compute stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamItem {
     /// A computation.

@@ -1,14 +1,14 @@
-//! How a plan is simulated, and why it cannot be.
+//! The configuration of a simulation, and the reasons that a plan cannot be simulated.
 
 use crate::choice::Order;
 use crate::topology::Topology;
 use lockstep_core::plan::{CallTimes, PlanError};
 use std::sync::Arc;
 
-/// How a plan is simulated.
+/// The configuration of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimConfig {
-    /// What messages cost.
+    /// The cost of messages.
     pub topology: Topology,
     /// Times of calls as a whole; a call that is not among them is carried out by messages.
     pub call_times: Option<Arc<CallTimes>>,
@@ -43,7 +43,7 @@ impl Default for SimConfig {
     }
 }
 
-/// Why a plan cannot be simulated.
+/// The reason that a plan cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
     /// The plan itself.
@@ -61,7 +61,7 @@ pub enum SimError {
     /// A moment past the end was asked for.
     #[error("there is no moment {moment}; the last one is {last}")]
     NoSuchMoment {
-        /// What was asked for.
+        /// The moment that was asked for.
         moment: usize,
         /// The last one there is.
         last: usize,

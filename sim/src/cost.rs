@@ -1,5 +1,5 @@
-//! What a plan costs on a topology, and where the time goes: latency, bytes on their way, or
-//! waiting for ports.
+//! The time of a plan on a topology, and its parts: latency, bytes on their way, or waiting for
+//! ports.
 
 use super::config::{SimConfig, SimError};
 use super::engine::simulate;
@@ -12,16 +12,16 @@ use lockstep_core::trace::{Outcome, TraceEnd};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a plan costs on a topology.
+/// The time of a plan on a topology, with its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// When the last rank is done, in picoseconds.
     pub time_ps: u64,
-    /// What that time is made of: the chain of messages that ended last. Its parts add up to it.
+    /// The parts of that time: the chain of messages that ended last. Its parts add up to it.
     pub path: Path,
 }
 
-/// Why there is no cost.
+/// The reason that there is no cost.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CostError {
     /// The plan cannot be simulated.
@@ -30,7 +30,7 @@ pub enum CostError {
     /// The plan does not come to its end.
     #[error("what takes for ever has no cost: the plan ended with {outcome:?}")]
     NotCompleted {
-        /// How it ended.
+        /// The end of the simulation.
         outcome: Option<Outcome>,
     },
 }
@@ -52,7 +52,7 @@ impl Cost {
         Ok(Cost { time_ps, path })
     }
 
-    /// How much of `time_ps` is latency.
+    /// The latency's part of `time_ps`.
     pub fn latency_ps(&self) -> u64 {
         self.path.latency_ps()
     }

@@ -223,8 +223,8 @@ impl Engine {
         })
     }
 
-    /// How a run ends that would have ended as `outcome`: a process that died is what its others
-    /// ended of.
+    /// The end of a run that would otherwise end as `outcome`: if a process died, that is the end
+    /// of all.
     pub(crate) fn ended_as(&self, outcome: Outcome) -> Outcome {
         match &self.died {
             Some((rank, how)) => Outcome::RankDied { rank: *rank, how: how.clone() },

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How far the search goes.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// What devices do with calls of several groups.
+    /// The order in which devices run calls of several groups.
     pub devices: Devices,
     /// States that are entered at most.
     pub states: usize,
@@ -39,7 +39,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explored {
     /// The bounds that it kept.
@@ -48,11 +48,11 @@ pub struct Explored {
     pub states: usize,
     /// Runs that it followed to their end.
     pub ended: usize,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What came of a search.
+/// The verdict of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -60,9 +60,9 @@ pub enum Verdict {
     Fails {
         /// The order, as far as it matters.
         order: Order,
-        /// How it ends.
+        /// The end of the run in that order.
         outcome: Outcome,
-        /// How common such orders are.
+        /// The frequency of such orders.
         common: Common,
     },
     /// In every order, the plan completes.

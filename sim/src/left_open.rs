@@ -1,5 +1,5 @@
-//! What a plan leaves open: a receive from any source takes what comes first, and whoever hears of it
-//! afterwards may end with other numbers in each run.
+//! The choices that a plan leaves open: a receive from any source takes what comes first, and
+//! whoever hears of it afterwards may end with other numbers in each run.
 
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;

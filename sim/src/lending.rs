@@ -1,5 +1,5 @@
-//! What ranks of one machine lend each other, as the host backend's do: nothing is written before it was
-//! read, and what nothing writes needs no step of its own.
+//! Memory that ranks of one machine lend each other, as the host backend's do: nothing is written
+//! before it was read, and what nothing writes needs no step of its own.
 
 use super::active::Active;
 use super::state::{Due, Engine};
@@ -52,7 +52,7 @@ impl Active {
         self.lending_steps == 0 || step < self.lending_steps
     }
 
-    /// What steps send, each with its step.
+    /// The sends of the steps, each with its step.
     pub(crate) fn sends_of(&self, me: GroupRank, steps: Range<u32>) -> Vec<(u32, Action)> {
         let mut actions = Vec::new();
         let sends = steps.flat_map(|step| {
@@ -65,7 +65,7 @@ impl Active {
 }
 
 impl Engine {
-    /// What a rank has lent for a call is read by then: it goes on when all is.
+    /// Notes that one lent message of `sender` is read at time `read`: the sender goes on when all are.
     pub(crate) fn end_reading(&mut self, sender: u32, seq: u64, read: u64) {
         let active = self.channels.get_mut(sender as usize).and_then(|own| own.active.as_mut());
         let Some(active) = active.filter(|active| !active.done && active.seq == seq) else {

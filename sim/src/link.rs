@@ -23,13 +23,13 @@ impl Link {
     /// NVLink of an eight-GPU machine of 2023, as one rank sees it; round enough to reckon with.
     pub const NVLINK: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
 
-    /// How long `bytes` occupy the link, in picoseconds.
+    /// Time that `bytes` occupy the link, in picoseconds.
     pub fn transmit_ps(self, bytes: u64) -> u64 {
         transmit_ps(bytes, self.bytes_per_second)
     }
 }
 
-/// How long `bytes` take at so many a second, in picoseconds; 0 counts as 1.
+/// Time for `bytes` at `bytes_per_second`, in picoseconds; 0 counts as 1.
 pub(crate) fn transmit_ps(bytes: u64, bytes_per_second: u64) -> u64 {
     let rate = bytes_per_second.max(1);
     match bytes.checked_mul(PS_PER_SECOND) {

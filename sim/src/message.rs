@@ -18,11 +18,11 @@ pub(crate) struct Message {
     pub(crate) departs: u64,
     /// Its receiver reads it where it is, which its sender waits for.
     pub(crate) lent: bool,
-    /// What is in it, where values or marks are kept: a message without is one cache line.
+    /// Its contents, where values or marks are kept: a message without is one cache line.
     pub(crate) cargo: Option<Box<Cargo>>,
 }
 
-/// What a message carries.
+/// The contents of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     pub(crate) elements: Option<Box<[u8]>>,

@@ -9,7 +9,7 @@ use lockstep_core::plan::TransferTime;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 
-/// What a sender copies before it goes on.
+/// The largest message that a sender copies before it goes on, in bytes.
 const MOST_COPIED: u64 = Algorithm::MOST_COPIED_IN_SHARED_MEMORY;
 
 /// The occupation of every rank's two ports.
@@ -17,20 +17,20 @@ const MOST_COPIED: u64 = Algorithm::MOST_COPIED_IN_SHARED_MEMORY;
 pub(crate) struct Network {
     topology: Topology,
     ports: Vec<Port>,
-    /// Where ranks share a machine's memory: then messages occupy no ports, but cores.
+    /// The cores of ranks that share a machine's memory: then messages occupy no ports, but cores.
     cores: Option<Cores>,
-    /// Where rings are worked out as a whole: per rank, who sends to it.
+    /// The senders to each rank, where rings are worked out as a whole.
     heard: Option<Vec<Heard>>,
     /// Two ranks have sent to one in an order that only single messages could tell.
     ambiguous: bool,
 }
 
-/// Who sends to a rank.
+/// The senders to a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
-    /// Who sent last, and when.
+    /// The last sender, and its time.
     last: Option<(GlobalRank, u64)>,
-    /// Who has begun a ring that is not worked out yet: it may be sending.
+    /// The rank that has begun a ring that is not worked out yet: it may be sending.
     ring: Option<GlobalRank>,
 }
 
@@ -74,12 +74,12 @@ impl Passage {
         }
     }
 
-    /// How long its sender's port was busy with others.
+    /// Time that it waited while its sender's port was busy with others.
     pub(crate) fn waits_to_leave(&self) -> u64 {
         self.departs - self.ready
     }
 
-    /// How long its receiver's port was.
+    /// Time that it waited while its receiver's port was busy with others.
     pub(crate) fn waits_to_arrive(&self) -> u64 {
         let alone = self.left.saturating_add(self.latency_ps);
         self.arrives.saturating_sub(alone)

@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Whose unmatched send to `to` was posted first.
+    /// The rank whose unmatched send to `to` was posted first.
     fn earliest_sender(&self, group: GroupId, to: GlobalRank, tag: u32) -> Option<GlobalRank> {
         let members = self.plan.group(group)?.ranks();
         let sends = members.iter().filter_map(|&from| {

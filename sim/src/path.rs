@@ -1,4 +1,4 @@
-//! What a time is made of: the chain of messages that ends last, message by message.
+//! The parts of a time: the chain of messages that ends last, message by message.
 //!
 //! A message leaves when what it carries is there and its sender's port is free, takes its link's
 //! latency, and then its bytes pass the receiver's port, once that is free. So every time that the
@@ -20,7 +20,7 @@ pub struct Leg {
     pub latency_ps: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// How long those bytes took, in picoseconds.
+    /// Time that those bytes were on their way, in picoseconds.
     pub transmit_ps: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Path {
     pub across: Leg,
     /// Waiting for a port that sends or receives another message, in picoseconds.
     pub waiting_ps: u64,
-    /// What is no message of a collective: computations, pauses, point-to-point calls.
+    /// Time outside the messages of collectives: computations, pauses, point-to-point calls.
     pub other_ps: u64,
 }
 

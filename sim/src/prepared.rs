@@ -1,5 +1,5 @@
-//! What is known of a plan before it runs: where each group's members are, and which
-//! tensors its programs use.
+//! Facts about a plan before it runs: the places of each group's members, and the tensors that its
+//! programs use.
 
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Call, Plan, Program, SignalKind, TensorId};
@@ -89,7 +89,7 @@ impl Prepared {
         self.nccl.get(group.index()).is_some_and(|nccl| *nccl)
     }
 
-    /// How many switches a group's calls need.
+    /// The number of switches that a group's calls need.
     pub(crate) fn switches(&self, group: GroupId) -> u32 {
         self.switches.get(group.index()).copied().unwrap_or(0)
     }

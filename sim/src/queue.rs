@@ -1,4 +1,4 @@
-//! What happens next: pending events by time, and in the order of their making at equal times.
+//! The event queue: pending events by time, and in the order of their making at equal times.
 //!
 //! Ranks in lock step make hundreds of events for the same time, one after the other. They share a
 //! bucket, so that most pushes and pops cost no heap operation.
@@ -22,7 +22,7 @@ pub(crate) struct EventQueue<T> {
 #[derive(Clone, Debug)]
 struct Bucket<T> {
     events: Vec<T>,
-    /// How many have been popped.
+    /// The number of events that have been popped.
     popped: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What of a simulation is written down.
+//! The recorder of a simulation: it decides which events are written down.
 
 use crate::config::SimConfig;
 use lockstep_core::rank::GlobalRank;

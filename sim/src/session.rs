@@ -42,7 +42,7 @@ pub struct Session {
 pub struct Moment {
     /// The virtual time, in picoseconds.
     pub time_ps: u64,
-    /// How many events of the trace have happened by its end.
+    /// The number of the trace's events that have happened by its end.
     pub events: usize,
 }
 
@@ -125,7 +125,7 @@ impl Session {
         self.moment
     }
 
-    /// How many moments lie between two checkpoints: what a seek replays at most.
+    /// The number of moments between two checkpoints: a seek replays at most so many.
     pub fn checkpoint_spacing(&self) -> usize {
         self.spacing
     }
@@ -162,7 +162,7 @@ impl Session {
         Ok(replayed)
     }
 
-    /// What the simulation looks like at the session's moment.
+    /// The state of the simulation at the session's moment.
     pub fn view(&mut self) -> View {
         self.engine.view(self.moment, &mut self.rounds)
     }

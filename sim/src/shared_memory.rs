@@ -17,13 +17,13 @@ use std::fmt;
 /// Bytes a second in a core's own cache, in the shared one, and in memory; 0 counts as 1.
 pub type Rates = [u64; 3];
 
-/// What a machine does for ranks that share its memory.
+/// The costs of a machine whose ranks share its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedMemory {
     /// Cores that the ranks take turns on; 0 counts as 1.
     pub cores: u32,
-    /// What a rank does for a call before its first step, in picoseconds.
+    /// Time of a rank's work for a call before its first step, in picoseconds.
     pub call_ps: u64,
     /// From a message's publication until its receiver begins with it, in picoseconds.
     pub latency_ps: u64,
@@ -36,7 +36,7 @@ pub struct SharedMemory {
     pub reduce_bytes_per_second: Rates,
 }
 
-/// What a core does with bytes.
+/// The ways in which a core touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Store,
@@ -44,7 +44,7 @@ pub(crate) enum Touch {
 }
 
 impl SharedMemory {
-    /// How long a core takes for so many of the bytes that its rank touches in a call, in
+    /// Time of a core for `bytes` of the `of_call` bytes that its rank touches in a call, in
     /// picoseconds: their share of the time that all of them take.
     pub(crate) fn touch_ps(&self, touch: Touch, bytes: u64, of_call: u64) -> u64 {
         let of_call = of_call.max(bytes).max(1);

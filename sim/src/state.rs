@@ -1,4 +1,4 @@
-//! What the engine knows at a moment: its ranks, and what is due.
+//! The engine's state at a moment: its ranks, and the events due.
 
 use super::call_time::Meetings;
 use super::choice::Choosing;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is due at a time.
+/// An event that is due at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Due {
     /// A rank's busy or idle time is over.
@@ -38,7 +38,7 @@ pub(crate) enum Due {
     Timed(u32),
 }
 
-/// What an event has woken.
+/// A waiter that an event has woken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Woken {
     Rank(GlobalRank),
@@ -46,7 +46,7 @@ pub(crate) enum Woken {
     Stream(GlobalRank),
 }
 
-/// What a rank's program is doing.
+/// The state of a rank's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// It is about to begin operation `pc`.
@@ -124,7 +124,7 @@ pub(crate) struct Engine {
     pub(crate) woken: VecDeque<Woken>,
     pub(crate) network: Network,
     pub(crate) ranks: Vec<Rank>,
-    /// What switches have for tensors: nothing.
+    /// The memory of switches for tensors, which is empty.
     pub(crate) switch_memory: Memory,
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: crate::message::Messages,
@@ -142,10 +142,10 @@ pub(crate) struct Engine {
     pub(crate) call_times: Option<Arc<CallTimes>>,
     /// Calls that need no messages, where there can be such.
     pub(crate) meetings: Option<Meetings>,
-    /// What led to what, if somebody wants to know.
+    /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
-    /// How what the plan leaves open is chosen, if it is.
+    /// The rule for choosing what the plan leaves open, if there is one.
     pub(crate) choosing: Option<Choosing>,
     /// Whether an operation that takes its rank no time is a moment nevertheless. What happens, and
     /// in which order, is the same.

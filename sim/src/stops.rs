@@ -1,5 +1,5 @@
-//! Where a debugger stops in a simulation: conditions on events ([`stop`]), as
-//! moments of a [`Session`].
+//! The places where a debugger stops in a simulation: conditions on events ([`stop`]), as moments
+//! of a [`Session`].
 
 use crate::session::{Moment, Session};
 use lockstep_core::plan::Plan;

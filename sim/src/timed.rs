@@ -14,7 +14,7 @@ use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 
 impl Engine {
-    /// What a call takes as a whole; `None` where its messages say that.
+    /// The time of a call as a whole; `None` where its messages determine it.
     pub(crate) fn time_of(&self, call: &Call) -> Option<Timed> {
         let times = self.call_times.as_ref()?;
         times.collective(&self.plan.timed_call(call)?).map(Timed::Takes)

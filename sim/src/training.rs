@@ -23,14 +23,14 @@ pub struct SimulatedStep {
     pub backward_end_ps: u64,
     /// When the next step begins, or the rank has nothing more to do.
     pub end_ps: u64,
-    /// How long it computes: layers and the optimizer.
+    /// Time that it computes: layers and the optimizer.
     pub compute_ps: u64,
-    /// How long it waits for reductions, and for a sharded optimizer's broadcasts.
+    /// Time that it waits for reductions, and for a sharded optimizer's broadcasts.
     pub exposed_ps: u64,
 }
 
 impl SimulatedStep {
-    /// How long it does not compute, for whatever communication.
+    /// Time that it does not compute, for whatever communication.
     pub fn waiting_ps(&self) -> u64 {
         self.end_ps.saturating_sub(self.start_ps).saturating_sub(self.compute_ps)
     }

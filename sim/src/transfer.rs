@@ -5,7 +5,7 @@ use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What must be equal for a send and a receive to match.
+/// The values that must be equal for a send and a receive to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pair {
     pub(crate) group: GroupId,

@@ -1,4 +1,4 @@
-//! What a simulation looks like at one moment: plain data for whoever draws it.
+//! The state of a simulation at one moment: plain data for drawing.
 
 use super::state::{Doing as EngineDoing, Due, Engine, Work};
 use lockstep_core::dtype::Dtype;
@@ -20,7 +20,7 @@ pub struct View {
     pub ranks: Vec<RankView>,
     /// Messages that have left and not arrived, by arrival.
     pub messages: Vec<MessageView>,
-    /// How it ended, at the last moment.
+    /// The end of the run, at the last moment.
     pub outcome: Option<Outcome>,
     /// False when the plan is too large to carry values.
     pub values: bool,
@@ -33,7 +33,7 @@ pub struct RankView {
     pub op: u32,
     /// The operation's source line.
     pub line: Option<SourceLine>,
-    /// What its program does.
+    /// The state of its program.
     pub doing: Doing,
     /// Per group, the call that it carries out, or the last one that it did.
     pub calls: Vec<CallView>,
@@ -75,7 +75,7 @@ pub struct StreamView {
     pub queued: usize,
 }
 
-/// What a rank's program does.
+/// The state of a rank's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doing {
@@ -111,17 +111,17 @@ pub struct CallView {
     pub seq: u64,
     /// PyTorch's name of it.
     pub op: String,
-    /// How it is carried out.
+    /// The algorithm that carries it out.
     pub algorithm: Option<Algorithm>,
     /// The schedule's step it is in; equal to `steps` when done.
     pub step: u32,
     /// The schedule's steps.
     pub steps: u32,
-    /// Where that step is among the rounds, in which messages move.
+    /// The place of that step among the rounds, in which messages move.
     pub round: RoundPlace,
     /// The schedule's rounds.
     pub rounds: u32,
-    /// What its rank does in this step; empty when done.
+    /// The actions of its rank in this step; empty when done.
     pub actions: Vec<Action>,
     /// Whom it waits for in this step.
     pub waits_for: Vec<GlobalRank>,
@@ -166,9 +166,9 @@ impl ChunkView {
 /// A message on its way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageView {
-    /// Who sent it.
+    /// The sender.
     pub from: GlobalRank,
-    /// Who gets it.
+    /// The receiver.
     pub to: GlobalRank,
     /// In which group.
     pub group: GroupId,
@@ -176,7 +176,7 @@ pub struct MessageView {
     pub seq: Option<u64>,
     /// The schedule's step.
     pub step: u32,
-    /// What was read at the sender; `None` for point-to-point.
+    /// The slice that was read at the sender; `None` for point-to-point.
     pub slice: Option<Slice>,
     /// Its size.
     pub bytes: u64,
@@ -187,7 +187,7 @@ pub struct MessageView {
 }
 
 impl Engine {
-    /// How it stands now; `counted` keeps the rounds of the schedules that are looked at.
+    /// The present state of the simulation; `counted` keeps the rounds of the schedules that are looked at.
     pub(crate) fn view(&self, moment: usize, counted: &mut Vec<(Schedule, Rounds)>) -> View {
         let ranks = (0..self.plan.world_size).map(GlobalRank);
         View {

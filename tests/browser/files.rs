@@ -226,7 +226,7 @@ async fn large_recordings_come_to_the_same_as_small_ones() -> Result<()> {
     page.close().await
 }
 
-/// What was cancelled is over at once, and no part of what is dropped next, although the worker is too
+/// A cancelled reading is over at once, and no part of the next drop, although the worker is too
 /// deep in it to hear so.
 #[tokio::test]
 async fn what_was_cancelled_is_not_read_again() -> Result<()> {
@@ -253,8 +253,9 @@ async fn what_was_cancelled_is_not_read_again() -> Result<()> {
     page.close().await
 }
 
-/// What is dropped before the program is there is kept for it. The page is opened from another one,
-/// which drops a file as soon as it can be kept: while the program is still on its way.
+/// A file that is dropped before the program is there is kept for it. The page is opened from
+/// another one, which drops a file as soon as it can be kept: while the program is still on its
+/// way.
 #[tokio::test]
 async fn a_file_that_is_dropped_early_is_kept() -> Result<()> {
     let page = Page::open("#/runs").await?;

@@ -114,7 +114,7 @@ async fn large_worlds_are_shown_too() -> Result<()> {
     Ok(())
 }
 
-/// What an address asks for that cannot be is said, with ways on; it is not replaced in silence.
+/// An impossible request in an address is named, with ways on; it is not replaced in silence.
 #[tokio::test]
 async fn an_address_that_cannot_be_is_answered() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=100000").await?;
@@ -201,7 +201,7 @@ async fn every_call_can_be_stepped_through() -> Result<()> {
     page.close().await
 }
 
-/// What the browser did not take, since the address changed too often, is written later.
+/// An address that the browser did not take, since it changed too often, is written later.
 #[tokio::test]
 async fn an_address_that_was_not_taken_is_written_again() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=4").await?;
@@ -219,7 +219,7 @@ async fn an_address_that_was_not_taken_is_written_again() -> Result<()> {
     page.close().await
 }
 
-/// What works answered is listed, and a stream that waits is not a process that waits.
+/// The answers of works are listed, and a stream that waits is not a process that waits.
 #[tokio::test]
 async fn works_answer_and_streams_have_rows() -> Result<()> {
     let page = Page::open("#/step?call=async_op&backend=nccl").await?;

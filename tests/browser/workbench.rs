@@ -184,8 +184,8 @@ fn kept(wanted: bool) -> String {
     )
 }
 
-/// Where the time of a trace went, its critical path, and the job without its straggler: in the page the same times as
-/// on the command line.
+/// The analysis of a trace's time, its critical path, and the job without its straggler: in the
+/// page the same times as on the command line.
 #[tokio::test]
 async fn a_slow_job_is_analysed() -> Result<()> {
     let folder = tempfile::tempdir()?;

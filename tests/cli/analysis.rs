@@ -1,4 +1,4 @@
-//! Where the time of a job went, and what it would take if something were otherwise.
+//! The analysis of a job's time, and the variations of a job.
 
 use super::{assert_refused, json};
 use lockstep_tests::lockstep;

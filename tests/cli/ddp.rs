@@ -27,7 +27,7 @@ fn ddp_shows_the_buckets_of_resnet18() {
     assert!(json(&lockstep(unused))["rebuilt"].is_null());
 }
 
-/// What real runs of PyTorch did, with the options that they had.
+/// The records of real runs of PyTorch, with the options that they had.
 #[test]
 fn ddp_verifies_against_real_runs() {
     let runs: [(&str, &[&str]); 16] = [
@@ -70,7 +70,8 @@ fn ddp_verifies_against_real_runs() {
     }
 }
 
-/// What was not compared is named, and so is what was asked for otherwise; a refusal is compared too.
+/// Fields that were not compared are named, and so are other options than those of the run; a
+/// refusal is compared too.
 #[test]
 fn ddp_passes_nothing_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +401,7 @@ fn ddp_refuses_what_is_no_model_and_writes_plans() {
     assert!(refused.err.contains("TypeError: _compute_bucket_assignment_by_size()"), "{refused:?}");
 }
 
-/// What PyTorch refuses, or is not followed, is refused without a plan too.
+/// Options that PyTorch refuses, or that are not followed, are refused without a plan too.
 #[test]
 fn ddp_says_what_does_not_go_together() {
     let first = ["ddp", "--model", "mlp:16,8,4"];

@@ -1,4 +1,4 @@
-//! What each rank does, in words of Python.
+//! Programs of the ranks, in words of Python.
 
 use super::{assert_refused, json};
 use lockstep_tests::lockstep;
@@ -40,7 +40,7 @@ fn a_program_is_a_plan() {
     assert!(more.err.trim().ends_with("\n[rank 0, train.py:9] step = 3"), "{more:?}");
 }
 
-/// What a program takes too much of ends in a sentence, and so does what is no program.
+/// A program that takes too much ends in a sentence, and so does a text that is no program.
 #[test]
 fn a_program_that_cannot_be_is_refused_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +103,8 @@ run(main, world_size = 2)
     assert_eq!(explored.code, 0, "{explored:?}");
 }
 
-/// What a rank has put into a store is there, though the rank is gone; and all who died are told.
+/// A value that a rank has put into a store is there, though the rank is gone; and all ranks that
+/// died are named.
 #[test]
 fn a_store_keeps_what_a_rank_that_died_has_set() {
     let text = "\

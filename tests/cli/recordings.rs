@@ -1,4 +1,4 @@
-//! What jobs left behind: dumps, archives, logs, profiles.
+//! The files that jobs left behind: dumps, archives, logs, profiles.
 
 use super::{assert_refused, json};
 use lockstep_tests::{data, lockstep};
@@ -181,7 +181,7 @@ fn logs_and_profiles_are_diagnosed_alone_and_with_dumps() {
     assert!(report["notes"].to_string().contains("2 of the job's 4 ranks have a profile"));
 }
 
-/// What torchrun left of a job: a folder for each attempt and process.
+/// The files that torchrun left of a job: a folder for each attempt and process.
 #[test]
 fn torchruns_folders_are_diagnosed() {
     let diagnose = |path: &str| {
@@ -198,7 +198,7 @@ fn torchruns_folders_are_diagnosed() {
     assert!(notes.contains("were not read, since it holds files itself"), "{report:#}");
 }
 
-/// What `lockstep export` writes of a simulation is diagnosed like the simulation.
+/// The dumps that `lockstep export` writes of a simulation are diagnosed like the simulation.
 #[test]
 fn exported_dumps_are_diagnosed_like_what_they_are_of() {
     let folder = tempfile::tempdir().unwrap();

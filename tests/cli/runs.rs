@@ -245,7 +245,7 @@ fn ranks_that_others_start_are_told_of_once() {
     assert_eq!((text(&second.stdout), text(&second.stderr)), (String::new(), String::new()));
 }
 
-/// What a program sends itself ends it, though a launched rank leaves that signal to rank 0.
+/// A signal that a program sends itself ends it, though a launched rank leaves that signal to rank 0.
 #[test]
 fn a_launched_rank_ends_by_the_signal_that_it_sends_itself() {
     let folder = tempfile::tempdir().unwrap();

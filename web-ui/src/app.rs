@@ -25,7 +25,7 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// Why real runs are not to be had; `None` when they are.
+    /// The reason that real runs are not to be had; `None` when they are.
     pub(crate) fn missing(&self) -> Option<String> {
         match self {
             Server::Here { .. } => None,
@@ -47,7 +47,7 @@ pub(crate) struct Workers {
     pub(crate) program: AttrValue,
 }
 
-/// What every view may use.
+/// The things that every view may use.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) handed: Handed,
 }
 
-/// What every view may use.
+/// The things that every view may use.
 #[hook]
 #[allow(clippy::expect_used, reason = "the app provides it around every view")]
 pub(crate) fn use_shared() -> Shared {

@@ -1,4 +1,4 @@
-//! What happens in a step, in plain language.
+//! The events of a step, in plain language.
 
 mod claims;
 mod parallelism;
@@ -13,7 +13,7 @@ use lockstep_core::words::sentence;
 use lockstep_sim::View;
 use lockstep_sim::view::Doing;
 
-/// Where a call stands among its steps: `step 2 of 4`. A step is a round everywhere on the page:
+/// The position of a call among its steps: `step 2 of 4`. A step is a round everywhere on the page:
 /// one in which messages move. What ranks and switches add and copy by themselves lies between.
 pub(crate) fn place(place: RoundPlace, rounds: u32) -> String {
     match place {
@@ -92,7 +92,7 @@ fn promise(collective: Collective, n: u32) -> String {
     }
 }
 
-/// What a number of elements is of, in a form.
+/// The label, in a form, for a number of elements.
 pub(crate) fn count_label(collective: Collective) -> &'static str {
     match collective {
         Collective::AllToAll => "Elements a pair of ranks",
@@ -152,7 +152,7 @@ pub(crate) fn job(view: &View) -> String {
     format!("{at}: {of}, {}; {moving}.", parts.join(", "))
 }
 
-/// How a job ended, in words.
+/// The end of a job, in words.
 pub(crate) fn ending(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "every rank finished its program.".to_owned(),

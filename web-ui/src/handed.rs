@@ -95,7 +95,7 @@ fn leads_into(address: &str, view: &Route) -> bool {
     asked.path == view.path && asked.get(SAMPLE).is_none()
 }
 
-/// How often files have come.
+/// The number of times files have come.
 #[derive(Default)]
 struct Come(u32);
 

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use yew::prelude::*;
 
-/// How far a real run has come.
+/// The progress of a real run.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Stage {
     Idle,
@@ -141,7 +141,7 @@ pub(crate) fn use_real_run() -> RealRunHandle {
     RealRunHandle { stage: (*stage).clone(), start, watch, clear }
 }
 
-/// Where a run is shown, for as long as it is the one that is.
+/// The place where a run is shown, for as long as it is the one that is.
 #[derive(Clone)]
 struct Shown {
     stage: UseStateSetter<Stage>,
@@ -156,7 +156,7 @@ impl Shown {
     }
 }
 
-/// What watches one run.
+/// The watcher of one run.
 struct Watcher {
     client: Client,
     stage: Shown,

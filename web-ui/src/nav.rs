@@ -9,15 +9,15 @@ use wasm_bindgen::JsValue;
 use web_sys::Event;
 use yew::prelude::*;
 
-/// How long after a browser did not take an address it is asked again.
+/// Time after which a browser that did not take an address is asked again, in milliseconds.
 const AGAIN_MS: i32 = 500;
 
-/// Where the page is, and how it goes elsewhere.
+/// The page's address, and the way to another.
 #[derive(Clone)]
 pub(crate) struct Nav {
     pub(crate) route: Route,
     set: Callback<Route>,
-    /// What stands in the address while the browser does not take the page's.
+    /// The text in the address while the browser does not take the page's.
     refused: Refused,
     /// True for a view inside of another one, whose address is not the browser's.
     inside: bool,

@@ -59,7 +59,7 @@ fn luminance(rgb: [u8; 3]) -> f64 {
     0.2126 * r + 0.7152 * g + 0.0722 * b
 }
 
-/// How many colours there are before they begin again.
+/// The number of colours before they begin again.
 pub(crate) const RANK_COLOURS: usize = RANKS.len();
 
 /// The colour of rank or chunk `index`.
@@ -93,7 +93,7 @@ const KIND_RGB: [[u8; 3]; OP_KINDS as usize] = [
     [98, 110, 125],
 ];
 
-/// What the timeline's bytes look like (`worker/raster.rs` makes them): the pixel at `column`.
+/// The colour of the timeline's bytes (`worker/raster.rs` makes them): the pixel at `column`.
 pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4] {
     let ground = if dark { [22, 28, 36] } else { [255, 255, 255] };
     let solid = |[r, g, b]: [u8; 3]| [r, g, b, 255];

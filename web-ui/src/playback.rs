@@ -6,18 +6,18 @@ use yew::prelude::*;
 
 /// Moments a second at speed 1.
 const MOMENTS_PER_SECOND: f64 = 1.0;
-/// How long one step forward is seen to take, in seconds.
+/// Time that one step forward is seen to take, in seconds.
 const GLIDE_SECONDS: f64 = 0.45;
 /// The speeds that can be chosen.
 pub(crate) const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// A simulation is played in about so many seconds at most, unless a speed is chosen.
 const PATIENCE_SECONDS: f64 = 45.0;
 
-/// Where playing stands.
+/// The state of playing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Playback {
     pub(crate) moment: usize,
-    /// How much of the way to the next moment is over, below 1.
+    /// The part of the way to the next moment that is over, below 1.
     pub(crate) fraction: f64,
     pub(crate) playing: bool,
     /// Index into [`SPEEDS`].
@@ -31,7 +31,7 @@ pub(crate) struct Playback {
     still: bool,
 }
 
-/// What may happen to it.
+/// An event of the playback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     /// So many seconds passed.
@@ -70,8 +70,8 @@ impl Playback {
         from + (to.saturating_sub(from) as f64 * self.shown_fraction()) as u64
     }
 
-    /// How much of the way to the next moment is shown: nothing of it, where the reader asked for
-    /// no motion.
+    /// The part of the way to the next moment that is shown: nothing of it, where the reader asked
+    /// for no motion.
     pub(crate) fn shown_fraction(&self) -> f64 {
         if self.still { 0.0 } else { self.fraction }
     }

@@ -12,7 +12,7 @@ use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, MessageEvent, Worker, WorkerOptions, WorkerType};
 use yew::prelude::*;
 
-/// How long a program may take, in milliseconds; fetching the module counts, too.
+/// Time that a program may take, in milliseconds; fetching the module counts, too.
 const PATIENCE_MS: i32 = 30_000;
 
 /// A program on its way to a plan.
@@ -78,7 +78,7 @@ impl Executor {
     }
 }
 
-/// What the worker said.
+/// The worker's answer.
 fn heard(said: &JsValue) -> Compiling {
     if let Some(bytes) = said.dyn_ref::<Uint8Array>() {
         return match postcard::from_bytes::<Result<Compiled, ProgramError>>(&bytes.to_vec()) {

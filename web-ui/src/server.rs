@@ -12,10 +12,10 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{BinaryType, CloseEvent, MessageEvent, RequestInit, Response, WebSocket};
 
-/// Where the server's token is kept: for this tab, and gone with it.
+/// The key under which the server's token is kept: for this tab, and gone with it.
 const TOKEN: &str = "lockstep.token";
 
-/// How an address begins that `lockstep serve` has printed. What stands behind a `&` is the page's own.
+/// The beginning of an address that `lockstep serve` has printed. What stands behind a `&` is the page's own.
 const TOKEN_HASH: &str = "#token=";
 
 /// Takes the token out of the address, so that it stands neither there nor in the history.
@@ -87,7 +87,7 @@ pub(crate) async fn runs() -> Result<Vec<Run>, String> {
     Ok(list.into_iter().filter_map(Run::of).collect())
 }
 
-/// What carries a real run out.
+/// The executor of a real run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Executor {
     /// Processes on the server's machine.
@@ -104,7 +104,7 @@ impl Executor {
     pub(crate) const ALL: [Executor; 3] =
         [Executor::Host, Executor::NcclLibrary, Executor::NcclSchedules];
 
-    /// What a form calls it.
+    /// The name in a form.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Executor::Host => "host",
@@ -122,7 +122,7 @@ impl Executor {
         }
     }
 
-    /// What a request says of it.
+    /// The fields of a request that name it.
     fn fields(self) -> &'static str {
         match self {
             Executor::Host => "\"backend\":\"host\"",
@@ -132,11 +132,11 @@ impl Executor {
     }
 }
 
-/// How a plan is to be run.
+/// The options of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunAsked {
     pub(crate) executor: Executor,
-    /// What is to be done to ranks on purpose.
+    /// The faults that are injected into ranks.
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -253,8 +253,8 @@ type Heard<E> = Closure<dyn FnMut(E)>;
 /// The server closed the stream because there is no more of it (RFC 6455, 7.4.1).
 const NORMAL: u16 = 1000;
 
-/// How long until the next try when a connection was lost, in milliseconds; after the last of
-/// them it is given up.
+/// Times until the next try when a connection was lost, in milliseconds; after the last of them it
+/// is given up.
 const RETRIES_MS: [i32; 6] = [250, 500, 1000, 2000, 4000, 8000];
 
 /// A run's events as they happen, until it is dropped. A connection that is lost is made again:
@@ -264,7 +264,7 @@ pub(crate) struct Events {
     _stream: Rc<Stream>,
 }
 
-/// What hears of a run's events.
+/// The listeners to a run's events.
 pub(crate) struct Listeners {
     /// The next bytes of the run's trace.
     pub(crate) bytes: Box<dyn Fn(js_sys::ArrayBuffer)>,

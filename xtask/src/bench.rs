@@ -81,8 +81,8 @@ fn fidelity(options: &Options) -> Result<()> {
     shell::run(&mut time)
 }
 
-/// What `cargo xtask serve` does when everything is built: until the service says where the page
-/// is. Cargo's own start is in it twice, as for the user.
+/// Times `cargo xtask serve` when everything is built: until the service says where the page is.
+/// Cargo's own start is in it twice, as for the user.
 fn command_to_page() -> Result<()> {
     web::build(web::Options::SHIPPED)?;
     build_server("release", &["--package=lockstep-server"])?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The compilers of the distributions' MPIs, and what to call what is built with each.
 const MPIS: [(&str, &str); 2] = [("mpicc.openmpi", "openmpi"), ("mpicc.mpich", "mpich")];
 
-/// Where distributions put libraries, besides the folders of each LLVM.
+/// The folders where distributions put libraries, besides those of each LLVM.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib",
     "/usr/lib64",

@@ -15,7 +15,7 @@ pub(crate) fn root() -> PathBuf {
     }
 }
 
-/// Where cargo puts what it builds.
+/// The folder where cargo puts its build.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),

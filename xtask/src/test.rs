@@ -116,7 +116,7 @@ fn build_tests() -> Result<PathBuf> {
     build_server("test", &["--workspace", "--tests"])
 }
 
-/// What a thread came to.
+/// The result of a thread.
 fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the page is compiled for.
+/// The target that the page is compiled for.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The packages that become modules, and their names: `NAME.js` and `NAME_bg.wasm`.

@@ -79,7 +79,7 @@ pub(crate) fn diagnose_logs(mut report: Report, sources: &OtherSources<'_>) -> R
     report.judged()
 }
 
-/// Why a recording cannot be judged that holds no calls.
+/// The reason that a recording without calls cannot be judged.
 fn no_calls(log: &CallLog, shows: Option<Shows>) -> Option<&'static str> {
     if !log.logs().all(|(_, own)| own.calls.is_empty()) {
         return None;

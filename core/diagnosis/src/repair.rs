@@ -32,7 +32,7 @@ pub struct TriedRepair {
     pub change: Change,
     /// True if the changed job completes.
     pub verified: bool,
-    /// What it came to, in a sentence.
+    /// The result, in a sentence.
     pub why: String,
 }
 

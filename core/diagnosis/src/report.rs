@@ -1,4 +1,4 @@
-//! What a diagnosis says, as types; their JSON is `lockstep.findings/1`.
+//! The report of a diagnosis, as types; their JSON is `lockstep.findings/1`.
 
 use crate::kinds::Kind;
 use crate::repair::TriedRepair;
@@ -19,15 +19,15 @@ pub struct Report {
     pub verdict: Verdict,
     /// The number of ranks of the job.
     pub world_size: u32,
-    /// What is wrong, most important first.
+    /// The findings, most important first.
     pub findings: Vec<Finding>,
-    /// What was not seen, and keeps a report without findings from being healthy: calls whose end
-    /// was not recorded, ranks of which there is nothing, an error that names no rank. Empty where
-    /// there are findings.
+    /// The gaps that keep a report without findings from being healthy: calls whose end was not
+    /// recorded, ranks of which there is nothing, an error that names no rank. Empty where there
+    /// are findings.
     #[serde(default)]
     pub unseen: Vec<String>,
-    /// What the reader should know and is no finding: a file that could not be read, a ring buffer
-    /// that wrapped, calls that were still in flight on every rank.
+    /// Notes for the reader that are no findings: a file that could not be read, a ring buffer that
+    /// wrapped, calls that were still in flight on every rank.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Verdict {
 /// One diagnosed problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What kind of problem.
+    /// The kind of problem.
     pub kind: Kind,
     /// The ranks that caused it, ascending; both sides when a tie cannot be decided.
     pub culprits: Vec<GlobalRank>,
@@ -73,13 +73,13 @@ pub struct Finding {
     pub seq: Option<u64>,
     /// The call, in PyTorch's name: `all_reduce`.
     pub op: Option<String>,
-    /// How sure the diagnosis is.
+    /// The certainty of the diagnosis.
     pub certainty: Certainty,
-    /// What happened, in sentences for a tired engineer.
+    /// The events, in sentences for a tired engineer.
     pub message: String,
     /// The fix of it.
     pub fix: String,
-    /// Where it can be seen, ascending by rank.
+    /// The places where it can be seen, ascending by rank.
     pub evidence: Vec<Evidence>,
     /// The ranks' calls side by side where they first disagree; `None` where there is nothing to compare
     /// (only one side left calls, the source has no calls), and for all but the first findings.
@@ -97,9 +97,9 @@ pub struct Ladder {
     pub sides: Vec<LadderSide>,
     /// The calls in order; each has one step per side.
     pub rungs: Vec<Rung>,
-    /// How many rungs of the recording were left out before these.
+    /// The number of rungs of the recording that were left out before these.
     pub before: u64,
-    /// How many were left out after them.
+    /// The number that were left out after them.
     pub after: u64,
 }
 
@@ -146,14 +146,14 @@ pub struct LadderCall {
     pub what: String,
     /// The line of the user's code, `train.py:88`.
     pub line: Option<String>,
-    /// Where the program was, innermost first: `train.py:88 in step`. Only where sides differ, and only as far
-    /// as it was recorded.
+    /// The program's position, innermost frame first: `train.py:88 in step`. Only where sides
+    /// differ, and only as far as it was recorded.
     pub stack: Vec<String>,
     /// True if it had not ended.
     pub waits: bool,
 }
 
-/// How sure a finding is.
+/// The certainty of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
@@ -179,7 +179,7 @@ pub struct GroupRef {
 /// One place where a finding can be seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Whose.
+    /// The rank.
     pub rank: GlobalRank,
     /// The call's number in the recorder that wrote it, else its number on its rank; `None` when
     /// the evidence is that there is no call.
@@ -187,7 +187,7 @@ pub struct Evidence {
     /// The line of the user's code, `train.py:88`; of a helper in a file of its own with its caller,
     /// `utils.py:33, called from train.py:88`.
     pub frame: Option<String>,
-    /// What is seen there: `waits in all_reduce #7 of dp`.
+    /// The observation there: `waits in all_reduce #7 of dp`.
     #[serde(default)]
     pub note: String,
 }
@@ -195,7 +195,7 @@ pub struct Evidence {
 /// A rank that waits at the end of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Who waits.
+    /// The rank that waits.
     pub rank: GlobalRank,
     /// In which group.
     pub group: GroupRef,

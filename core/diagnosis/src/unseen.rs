@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// So many calls that had not ended are named.
 const MOST_CALLS: usize = 4;
 
-/// Why the calls of a job without findings are no evidence of health; empty where they are.
+/// The reasons that the calls of a job without findings are no evidence of health; empty where they are.
 pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
     match log.recorded {
         true => {
@@ -161,7 +161,7 @@ pub fn not_followed(plan: &Plan) -> Vec<String> {
     reasons
 }
 
-/// How a simulation or run ended that did not complete.
+/// The end of a simulation or run that did not complete.
 fn not_completed(log: &CallLog) -> Option<String> {
     let stood = crate::run_end::stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
     match &log.outcome {

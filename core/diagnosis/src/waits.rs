@@ -1,4 +1,4 @@
-//! Who waits at the end of a trace, in which call, and for whom.
+//! The waits at the end of a trace: each rank, its call, and the ranks it waits for.
 
 use crate::model::index::{Job, Made, Row};
 use crate::model::messages;

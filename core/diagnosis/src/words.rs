@@ -1,4 +1,4 @@
-//! How findings speak: `Ranks 0-1, 3`, `all_reduce #7 of dp (train.py:88)`.
+//! The wording of findings: `Ranks 0-1, 3`, `all_reduce #7 of dp (train.py:88)`.
 
 use crate::model::index::{Made, Row};
 use crate::report::GroupRef;
@@ -79,7 +79,7 @@ pub(crate) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
     }
 }
 
-/// What people call a group. PyTorch calls one `undefined` that nobody described.
+/// The name of a group for people. PyTorch calls one `undefined` that nobody described.
 pub(crate) fn group_label(log: &CallLog, id: GroupId) -> String {
     let Some(group) = log.groups.get(id.index()) else { return id.0.to_string() };
     let label = match group.label() {
@@ -179,7 +179,7 @@ pub(crate) fn op(log: &CallLog, made: Made<'_>) -> String {
     within(planned, &made.record.call.op)
 }
 
-/// What a program asks of a store, `store.get`, whose wait is a message in the plan.
+/// The program's call of a store, `store.get`, whose wait is a message in the plan.
 pub(crate) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> {
     let group = log.groups.get(made.record.call.group.index())?;
     if group.desc() != STORE_GROUP {
@@ -234,7 +234,7 @@ pub(crate) fn waits(list: &[GlobalRank]) -> String {
     format!("{} wait{}", ranks(list), s(list))
 }
 
-/// What was done, and the circle that it ended in.
+/// The text of a deed, and of the circle that it ended in.
 pub(crate) fn since(said: &str, circle: &str) -> String {
     format!("{said} Since then {}", uncapital(circle))
 }

@@ -16,7 +16,7 @@ const MAX_RATIO: u64 = 500;
 /// Less than this is no harm, however well it was packed.
 const HARMLESS_BYTES: u64 = 16 << 20;
 
-/// How much an archive may unpack to.
+/// The bounds on the unpacked size of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one file.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub total_bytes: u64,
 }
 
-/// Why an archive cannot be read.
+/// The reason that an archive cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// It unpacks to too much.
@@ -74,7 +74,7 @@ pub enum ArchiveError {
     Damaged {
         /// The archive's name.
         archive: String,
-        /// What the reader said.
+        /// The reader's message.
         why: String,
     },
 }

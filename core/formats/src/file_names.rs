@@ -10,16 +10,16 @@ pub(crate) fn folder_of(name: &str) -> &str {
     name.rfind(['/', '\\']).and_then(|at| name.get(..at)).unwrap_or_default()
 }
 
-/// What stands before a number that counts processes: `train_3.log`, `worker-3.log`.
+/// The words before a number that counts processes: `train_3.log`, `worker-3.log`.
 const COUNTED: [&str; 14] = [
     "log", "out", "err", "stdout", "stderr", "output", "train", "trainer", "worker", "process",
     "proc", "gpu", "task", "debug",
 ];
 
-/// What a launcher calls the files of a process in its folder.
+/// A launcher's names for the files of a process in its folder.
 const STREAMS: [&str; 6] = ["stdout", "stderr", "out", "err", "log", "output"];
 
-/// How a file's name says whose log it is.
+/// The claim of a file's name about whose log it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
     /// `rank_3.log`, `rank3/stderr.log`.

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 /// Directories of libraries: a file below one of them is not the user's code.
 const LIBRARIES: [&str; 5] =
     ["/site-packages/", "/dist-packages/", "/lib/python", "\\site-packages\\", "<frozen"];
-/// What lies in PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without what begins
-/// with `_`, and without what holds no Python: a job in a folder of that name is not PyTorch.
+/// The contents of PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without
+/// what begins with `_`, and without what holds no Python: a job in a folder of that name is not
+/// PyTorch.
 const OF_TORCH: [&str; 48] = [
     "accelerator",
     "amp",
@@ -65,12 +66,12 @@ const OF_TORCH: [&str; 48] = [
 /// folder of that name is the job's, whatever its files are called, and PyTorch's need no known names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Libraries<'a> {
-    /// Where PyTorch lies, as far as the paths tell: `/opt/pytorch/torch/`.
+    /// The folder of PyTorch, as far as the paths tell: `/opt/pytorch/torch/`.
     torch: Option<&'a str>,
 }
 
 impl<'a> Libraries<'a> {
-    /// What the paths of one stack tell.
+    /// The folders that the paths of one stack tell.
     pub(crate) fn of(paths: impl Iterator<Item = &'a str> + Clone) -> Libraries<'a> {
         let mut found: Option<(Sure, &str)> = None;
         // Folders with a file that PyTorch has not, as `torch/train.py`.
@@ -101,7 +102,7 @@ impl<'a> Libraries<'a> {
     }
 }
 
-/// How certain it is that a folder `torch` is PyTorch's.
+/// The certainty that a folder `torch` is PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sure {
     /// Something in it is called as in PyTorch.

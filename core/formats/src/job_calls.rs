@@ -2,8 +2,8 @@
 
 use lockstep_core::trace::{CallLog, Outcome, Trace, TraceEnd, TraceHeader};
 
-/// How much a source's calls show. The first is the fullest: the calls of a job are those of its fullest
-/// source, and the others fill in what that lacks.
+/// The completeness of a source's calls. The first is the fullest: the calls of a job are those of
+/// its fullest source, and the others fill in what that lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shows {
     /// The last calls of every rank, with times, ended or not: a rank without any is missing.
@@ -24,7 +24,7 @@ impl Shows {
 /// The calls of a job, from all files of one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobCalls {
-    /// How much they show.
+    /// The completeness of the calls.
     pub shows: Shows,
     /// The calls.
     pub merged: Merged,

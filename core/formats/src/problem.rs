@@ -11,7 +11,7 @@ pub struct FileProblem {
     pub why: String,
 }
 
-/// Why a file could not be used.
+/// The reason that a file could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     /// It does not open, or no reader can read it. It may be the recording of the rank in its name.
@@ -34,7 +34,7 @@ pub enum ProblemKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct MixedFiles {
-    /// Why, in a sentence without a full stop.
+    /// The reason, in a sentence without a full stop.
     pub why: String,
     /// The number of ranks that the files are of.
     pub world_size: u32,

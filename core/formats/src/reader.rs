@@ -39,7 +39,7 @@ pub trait Reader: Sync {
         false
     }
 
-    /// How the calls that it contributes are joined; `None` if it contributes none.
+    /// The source that joins the calls that it contributes; `None` if it contributes none.
     fn calls(&self) -> Option<&'static dyn CallSource> {
         None
     }
@@ -50,7 +50,7 @@ pub trait CallSource: Debug + Sync {
     /// The name of its folder.
     fn name(&self) -> &'static str;
 
-    /// How much its calls show.
+    /// The completeness of its calls.
     fn shows(&self) -> Shows;
 
     /// Joins the calls of a job's files, in any order; `None` if they hold none. Files that it leaves out
@@ -70,7 +70,7 @@ pub trait CallSource: Debug + Sync {
         false
     }
 
-    /// What these calls added to those of a fuller source, in a sentence.
+    /// A sentence about the additions of these calls to those of a fuller source.
     fn filled_in(&self, filled: &Filled) -> String;
 
     /// A file's calls as bytes, to be sent to another worker; `None` if it has no such form.
@@ -117,7 +117,7 @@ impl FileCalls {
         FileCalls { source, file_name: file_name.to_owned(), content: Box::new(content) }
     }
 
-    /// What the source made of the file; `None` if another source made it.
+    /// The source's content of the file; `None` if another source made it.
     pub(crate) fn content<T: Any>(&self) -> Option<&T> {
         self.content.downcast_ref()
     }
@@ -128,7 +128,7 @@ impl FileCalls {
     }
 }
 
-/// How much one source's calls added to another's.
+/// The additions of one source's calls to another's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Calls of the source that was read for it.

@@ -119,6 +119,6 @@ impl<'de> Visitor<'de> for SmallVisitor {
     }
 }
 
-/// How serde_json hands numbers on where some crate of the program asks for its feature
-/// `arbitrary_precision`, as Starlark does: a map of this one entry.
+/// The key under which serde_json hands numbers on where some crate of the program asks for its
+/// feature `arbitrary_precision`, as Starlark does: a map of this one entry.
 const NUMBER_KEY: &str = "$serde_json::private::Number";

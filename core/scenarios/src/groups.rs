@@ -18,7 +18,7 @@ pub struct GroupsLab {
     pub groups: Vec<Vec<GlobalRank>>,
     /// The call.
     pub collective: Collective,
-    /// How each group carries it out.
+    /// The algorithm by which each group carries it out.
     pub algorithm: Algorithm,
     /// Elements a rank: those of the tensor of an in-place call, else those of one rank's part.
     pub count: u64,

@@ -10,11 +10,11 @@ pub struct Scenario {
     pub id: &'static str,
     /// A few words.
     pub title: &'static str,
-    /// What happens and why it happens in real jobs, in two or three sentences.
+    /// The events, and their reason in real jobs, in two or three sentences.
     pub story: &'static str,
-    /// What stands in the log of such a job.
+    /// The log of such a job.
     pub log: Log,
-    /// What the repair changes, in a sentence.
+    /// The repair's change, in a sentence.
     pub repair: &'static str,
     /// The smallest world that shows it.
     pub min_world_size: u32,
@@ -26,29 +26,29 @@ pub struct Scenario {
     pub chapters: &'static [Chapter],
 }
 
-/// What a user finds in the log, in the words of those who print it.
+/// The lines that a user finds in the log, in the words of those who print them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The lines; `…` marks what was cut.
     pub lines: &'static str,
-    /// Who prints them, and where these were seen.
+    /// The software that prints them, and the place where these were seen.
     pub from: &'static str,
 }
 
 /// A moment of a scenario as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chapter {
-    /// Where the simulation stands still, counted from the chapter before: `start`; `line:9`, any
-    /// rank reaches line 9 of the program; `line:9:2`, rank 2 does; `rank:2`, its next operation;
-    /// `call:0:5`, any rank makes call number 5 of group 0; `differ`, two ranks have made
-    /// different calls under one number of a group; `end`. The world has 4 ranks, or as many as
-    /// the scenario needs.
+    /// The stop of the simulation, counted from the chapter before: `start`; `line:9`, any rank
+    /// reaches line 9 of the program; `line:9:2`, rank 2 does; `rank:2`, its next operation;
+    /// `call:0:5`, any rank makes call number 5 of group 0; `differ`, two ranks have made different
+    /// calls under one number of a group; `end`. The world has 4 ranks, or as many as the scenario
+    /// needs.
     pub stop: &'static str,
-    /// What there is to see, and why.
+    /// The things to see, and their reason.
     pub says: &'static str,
 }
 
-/// How a scenario is made into a plan.
+/// The options for making a scenario into a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScenarioOptions {
     /// The number of ranks.
@@ -82,7 +82,7 @@ impl Scenario {
         }
     }
 
-    /// What its plan is called.
+    /// The name of its plan.
     pub fn name(&self, repaired: bool) -> String {
         match repaired {
             true => format!("{} (repaired)", self.title),

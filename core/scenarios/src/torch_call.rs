@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct TorchCall {
     /// PyTorch's name: `all_gather_object`.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// The effect, in a sentence.
     pub about: &'static str,
     /// The backends that carry it out; the first is the default.
     pub backends: &'static [&'static str],
@@ -29,7 +29,7 @@ pub struct TorchCall {
     pub(super) program: &'static str,
 }
 
-/// How a call's program is made into a plan.
+/// The options for making a call's program into a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TorchCallOptions {
     /// The number of ranks.
@@ -46,7 +46,7 @@ pub struct TorchCallOptions {
     pub op: ReduceOp,
     /// The root of calls that have one.
     pub root: u32,
-    /// What tensors hold at the start.
+    /// The contents of tensors at the start.
     pub fill: Fill,
     /// The timeout of every group, in milliseconds.
     pub timeout_ms: u64,
@@ -186,7 +186,7 @@ impl<'j> Script<'_, 'j> {
         self.tensor(name, numel, Fill::Zeros)
     }
 
-    /// Where the program's tensors are.
+    /// The device of the program's tensors.
     pub(super) fn device(&self) -> Device {
         match on_device(&self.options.backend) {
             true => Device::Cuda,

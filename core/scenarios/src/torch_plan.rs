@@ -7,7 +7,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::{counted, rank_list};
 use lockstep_torch::c10d::{DistError, InitProcessGroup, Job, Machine};
 
-/// Why a call has no plan.
+/// The reason that a call has no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TorchCallError {
     /// torch.distributed refuses it.

@@ -6,7 +6,7 @@
 //! `__nv_fp8_e5m2`, whose constructors saturate to the largest finite value. Both are here, as
 //! [`Overflow`].
 
-/// What becomes of a value beyond the largest finite one.
+/// The conversion of a value beyond the largest finite one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
     /// As `tensor.to(torch.float8_…)`: NaN in e4m3fn, which has no infinity; infinity in e5m2.
@@ -22,7 +22,7 @@ pub struct Float8 {
     bias: i32,
     /// The code of the largest finite value.
     largest: u8,
-    /// What is above it when nothing saturates: NaN or infinity.
+    /// The code above it when nothing saturates: NaN or infinity.
     beyond: u8,
 }
 

@@ -77,8 +77,8 @@ impl Dtype {
         matches!(self, Dtype::Complex64 | Dtype::Complex128)
     }
 
-    /// What `torch.view_as_real` shows of a tensor: the type of a complex number's two parts, and
-    /// any other type as it is. This is how PyTorch communicates complex tensors.
+    /// The type that `torch.view_as_real` gives a tensor: the type of a complex number's two parts,
+    /// and any other type as it is. This is how PyTorch communicates complex tensors.
     pub fn as_real(self) -> Dtype {
         match self {
             Dtype::Complex64 => Dtype::Float32,

@@ -1,4 +1,4 @@
-//! What an operation of a program does, and the calls of torch.distributed among them.
+//! The action of a program's operation, and the calls of torch.distributed among them.
 
 use super::{Deadly, SignalKind, TensorId};
 use crate::collective::{Collective, Splits};
@@ -27,14 +27,14 @@ pub enum Call {
         /// The tensor the result is in (and passed in, for in-place calls).
         #[serde(default)]
         output: Option<TensorId>,
-        /// How it is carried out; the collective's default if absent.
+        /// The algorithm that carries it out; the collective's default if absent.
         #[serde(default)]
         algorithm: Option<Algorithm>,
-        /// How many parallel copies of the schedule share the work; 1 if absent.
+        /// The number of parallel copies of the schedule that share the work; 1 if absent.
         #[serde(default)]
         channels: Option<u32>,
-        /// How many pieces of the data follow each other through the steps; the family's own
-        /// number if absent.
+        /// The number of pieces of the data that follow each other through the steps; the family's
+        /// own number if absent.
         #[serde(default)]
         segments: Option<u32>,
         /// Carried out as a file says instead of by an algorithm: index into
@@ -51,7 +51,7 @@ pub enum Call {
         group: GroupId,
         /// To whom.
         peer: GroupRank,
-        /// What.
+        /// The tensor that is sent.
         tensor: TensorId,
         /// Matches a receive with the same tag.
         #[serde(default)]
@@ -64,7 +64,7 @@ pub enum Call {
         /// From whom; from whoever sends first if absent (`src=None`).
         #[serde(default)]
         peer: Option<GroupRank>,
-        /// Where to.
+        /// The tensor that is received into.
         tensor: TensorId,
         /// Matches a send with the same tag.
         #[serde(default)]
@@ -72,13 +72,13 @@ pub enum Call {
     },
 }
 
-/// How an executor describes a rank whose process stands stopped when the run ends.
+/// An executor's words for a rank whose process stands stopped when the run ends.
 pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
-/// What `sys.exit` raises of a status, which are its process's last words.
+/// The prefix of the exception that `sys.exit` raises with a status: its process's last words.
 const LEFT_WITH: &str = "SystemExit: ";
 
-/// How a program's `os._exit` is told, which says nothing itself.
+/// The words for a program's `os._exit`, which says nothing itself.
 const LEFT_AT_ONCE: &str = "os._exit(";
 
 /// Whether these last words are a call of `os._exit`, which no exception is, rather than something raised.
@@ -94,7 +94,7 @@ pub fn exit_status(how: &str) -> u8 {
     number.map_or(1, |code| code.rem_euclid(256) as u8)
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -131,7 +131,7 @@ pub enum Action {
     Query {
         /// Index of that operation in the same program.
         op: u32,
-        /// What is asked.
+        /// The question.
         what: WorkQuery,
     },
     /// A step among the rank's own tensors, as a backend makes it around a call: the parts of a
@@ -150,7 +150,7 @@ pub enum Action {
         /// Its first element.
         #[serde(default)]
         into_offset: u64,
-        /// How many elements.
+        /// The number of elements.
         count: u64,
         /// Reduces into what is there (`into = into op from`) instead of replacing it.
         #[serde(default)]
@@ -160,14 +160,14 @@ pub enum Action {
     Synchronize,
     /// Work that keeps the rank's processor busy, or its compute stream.
     Compute {
-        /// What people call it: `forward`.
+        /// The name for people: `forward`.
         name: String,
         /// For how long, in nanoseconds.
         duration_ns: u64,
     },
     /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
     Sleep {
-        /// What people call it.
+        /// The name for people.
         name: String,
         /// For how long, in nanoseconds.
         duration_ns: u64,
@@ -183,7 +183,7 @@ pub enum Action {
     Signal(SignalKind),
 }
 
-/// What can be asked of a work (`torch.distributed.Work`).
+/// A question to a work (`torch.distributed.Work`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkQuery {
@@ -211,8 +211,8 @@ impl WorkQuery {
         }
     }
 
-    /// What the work answers, as Python prints it, when it has or has not completed.
-    /// A work that has not completed has not succeeded, and has no exception yet.
+    /// The work's answer, as Python prints it, when it has or has not completed. A work that has
+    /// not completed has not succeeded, and has no exception yet.
     pub fn answer(self, completed: bool) -> &'static str {
         match (self, completed) {
             (WorkQuery::Exception, _) => "None",
@@ -328,7 +328,7 @@ impl Action {
         }
     }
 
-    /// How the rank's process ends by it, if it does: its last words, or the signal.
+    /// The end of the rank's process by it, if there is one: its last words, or the signal.
     pub fn ends_by(&self) -> Option<&str> {
         match self {
             Action::Die { how } => Some(how),
@@ -337,8 +337,8 @@ impl Action {
         }
     }
 
-    /// How long it keeps the rank from its next operation in a simulation, in nanoseconds: busy or
-    /// idle time; `None` of what takes as long as others make it, `u64::MAX` of a stop without an end.
+    /// Time until the rank's next operation in a simulation, in nanoseconds: busy or idle time;
+    /// `None` for an action whose time depends on others, `u64::MAX` of a stop without an end.
     pub fn duration_ns(&self) -> Option<u64> {
         match self {
             Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {

@@ -1,5 +1,5 @@
-//! What the ranks of a collective must agree on for its messages to match, by the plan: its
-//! schedule, element type and count, and the memory that the schedule takes.
+//! The signature that the ranks of a collective must agree on for its messages to match, by the
+//! plan: its schedule, element type and count, and the memory that the schedule takes.
 
 use super::{Action, Call, Plan, Program, TensorId};
 use crate::dtype::Dtype;
@@ -8,7 +8,7 @@ use crate::rank::GlobalRank;
 use crate::schedule::{Algorithm, Layout, Schedule, ScheduleError};
 use std::collections::BTreeMap;
 
-/// What the ranks of a collective must agree on for its messages to match.
+/// The values that the ranks of a collective must agree on for its messages to match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature {
     /// The call, how it is carried out, and among how many.

@@ -46,7 +46,7 @@ pub struct TimedTransfer {
 pub struct TransferTime {
     /// From the first byte's departure to its arrival, in picoseconds.
     pub latency_ps: u64,
-    /// How long the sender's and the receiver's port are busy with it, in picoseconds.
+    /// Time that the sender's and the receiver's port are busy with it, in picoseconds.
     pub transmit_ps: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What makes a plan runnable: every reference holds and every tensor fits its call.
+//! The check that a plan is runnable: every reference holds and every tensor fits its call.
 //!
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
@@ -332,7 +332,7 @@ impl Plan {
     }
 }
 
-/// What is left to check of a program for each of the ranks that run it.
+/// The checks of a program that are left for each of the ranks that run it.
 #[derive(Clone, Debug, Default)]
 struct OfEachRank {
     /// The groups that it calls in, and the first operation that does.
@@ -352,7 +352,7 @@ fn depends_on_the_rank(call: &Call) -> bool {
     }
 }
 
-/// What tells two calls of a program apart as far as [`Plan::check`] is concerned.
+/// The parts of a call that tell it from others, as far as [`Plan::check`] is concerned.
 type CallKey<'a> = (GroupId, Option<CollectiveKey<'a>>, [Option<TensorId>; 2], Option<u32>);
 type CollectiveKey<'a> = (Collective, u64, How, Option<&'a Splits>);
 /// Algorithm, channels, segments and schedule.

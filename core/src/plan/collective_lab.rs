@@ -9,9 +9,9 @@ use crate::schedule::{Algorithm, ProvedTable, Schedule, ScheduleError};
 use crate::words::counted;
 use serde::{Deserialize, Serialize};
 
-/// How long a call of `count` elements a rank among `world_size` ranks may take before it counts
-/// as hung, in milliseconds: ten seconds, and what it takes to move the largest elements one rank
-/// after the other by a gigabyte a second. A healthy call of any size ends before.
+/// Timeout of a call of `count` elements a rank among `world_size` ranks, in milliseconds: ten
+/// seconds, and the time to move the largest elements one rank after the other by a gigabyte a
+/// second. A healthy call of any size ends before.
 pub fn patience_ms(world_size: u32, count: u64) -> u64 {
     const FLOOR_MS: u64 = 10_000;
     const LARGEST_ELEMENT: u64 = 16;
@@ -25,7 +25,7 @@ pub fn patience_ms(world_size: u32, count: u64) -> u64 {
 pub struct CollectiveLab {
     /// The call.
     pub collective: Collective,
-    /// How it is carried out.
+    /// The algorithm that carries it out.
     pub algorithm: Algorithm,
     /// Copies of the schedule, each with a slice of every chunk; `None` for one.
     pub channels: Option<u32>,
@@ -38,7 +38,7 @@ pub struct CollectiveLab {
     pub count: u64,
     /// The element type.
     pub dtype: Dtype,
-    /// What the tensors hold at the start.
+    /// The contents of the tensors at the start.
     pub fill: Fill,
     /// The default group's timeout, in milliseconds.
     pub timeout_ms: u64,
@@ -75,7 +75,7 @@ impl CollectiveLab {
         self.plan_by(None)
     }
 
-    /// How the call is carried out in nodes of so many neighbours; 0 for one node.
+    /// The schedule of the call in nodes of so many neighbours; 0 for one node.
     ///
     /// # Errors
     /// When the algorithm does not apply, or not in these nodes or so many channels and segments.

@@ -1,11 +1,11 @@
-//! Why a plan cannot be run or read.
+//! The reasons that a plan cannot be run or read.
 
 use super::PLAN_SCHEMA;
 use crate::rank::GlobalRank;
 use crate::rank::MAX_WORLD_SIZE;
 use crate::schedule::ScheduleError;
 
-/// Why a plan cannot be run or read.
+/// The reason that a plan cannot be run or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// World size 0.
@@ -67,7 +67,7 @@ pub enum PlanError {
     BadTensor {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// An operation that its rank could not make.
@@ -77,11 +77,11 @@ pub enum PlanError {
         rank: GlobalRank,
         /// Its index in the program.
         op: usize,
-        /// What it is.
+        /// The operation's kind, in words.
         name: String,
         /// The source line, if known.
         line: Option<String>,
-        /// What is wrong and what would be right.
+        /// The problem, and what would be right.
         why: String,
     },
     /// Text or bytes that are no plan of this version.

@@ -60,7 +60,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the plan's format; readers refuse any other.
 pub const PLAN_SCHEMA: &str = "lockstep.plan/2";
 
-/// What every rank of a job does. Made by [`PlanBuilder`] or read from a file; both check it.
+/// The programs of every rank of a job. Made by [`PlanBuilder`] or read from a file; both check it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// A few words that name the plan.
@@ -107,7 +107,7 @@ pub struct SourceLine {
     pub line: u32,
 }
 
-/// What one rank does, in order.
+/// The program of one rank: its operations, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// The operations.
@@ -118,7 +118,7 @@ pub struct Program {
 /// One operation of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Op {
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// The line it came from.
     #[serde(default)]

@@ -25,7 +25,7 @@ macro_rules! deadly {
                 match self { $(Deadly::$variant => $name,)* }
             }
 
-            /// How an executor describes the end of a rank that was sent it on purpose.
+            /// An executor's words for the end of a rank that was sent it on purpose.
             pub fn how_it_ends(self) -> &'static str {
                 match self {
                     $(Deadly::$variant => {

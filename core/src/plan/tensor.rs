@@ -19,13 +19,13 @@ impl TensorId {
 /// A one-dimensional tensor, as each rank makes its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// What people call it: `grad`.
+    /// The tensor's name for people: `grad`.
     pub name: String,
     /// Its element type.
     pub dtype: Dtype,
     /// Its number of elements.
     pub numel: u64,
-    /// What it holds at the start.
+    /// The contents at the start.
     pub fill: Fill,
     /// The bytes that [`Fill::Data`] begins with.
     #[serde(default)]
@@ -39,7 +39,7 @@ impl Tensor {
     }
 }
 
-/// What a tensor holds at the start, as a function of rank and element index.
+/// The contents of a tensor at the start, as a function of rank and element index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fill {
@@ -66,10 +66,10 @@ pub enum Fill {
     Arange {
         /// The first element.
         start: Real,
-        /// What the next one is greater by.
+        /// The difference from one element to the next.
         step: Real,
     },
-    /// What a plan does not say: what a model returns, and what is computed by more than a plan's
+    /// Values that a plan does not know: the result of a model, or of computations beyond a plan's
     /// operations. A simulation carries no values of it, nor of what it comes into
     /// ([`Plan::unknown`](super::Plan::unknown)); a run has zeros in its place.
     Unknown,

@@ -10,18 +10,18 @@ use crate::group::GroupId;
 use crate::rank::{GlobalRank, GroupRank};
 use std::collections::BTreeMap;
 
-/// Where ranks hand each other what they have.
+/// A place where ranks hand data to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// The group's collective of that number.
     Collective(GroupId, u32),
-    /// What goes from one rank of a group to another one.
+    /// The data from one rank of a group to another one.
     Between(GroupId, GroupRank, GroupRank),
-    /// What goes to a rank of a group that takes it from whoever sends.
+    /// The data for a rank of a group that takes it from whoever sends.
     FromAny(GroupId, GroupRank),
 }
 
-/// What comes into what: tensors by their numbers, and places by those behind them.
+/// The flow of data: from tensors, by their numbers, and from places, whose numbers follow the tensors'.
 struct Ways {
     tensors: usize,
     places: BTreeMap<Place, usize>,
@@ -63,7 +63,7 @@ impl Ways {
         }
     }
 
-    /// What follows, of tensors and places.
+    /// The tensors and places that follow from those that are unknown.
     fn spread(&self, mut unknown: Vec<bool>) -> Vec<bool> {
         let nodes = self.tensors + self.places.len();
         unknown.resize(nodes, false);

@@ -1,4 +1,4 @@
-//! What tensors hold at the start: [`Fill`] as bytes.
+//! The contents of tensors at the start: [`Fill`] as bytes.
 
 use super::{Fill, Tensor};
 use crate::dtype::Dtype;

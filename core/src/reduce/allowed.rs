@@ -11,7 +11,7 @@ use super::ReduceOp;
 use crate::dtype::Dtype;
 use crate::group::BackendName;
 
-/// Why a backend does not reduce so; its text is PyTorch's.
+/// The reason that a backend does not reduce so; its text is PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Raised in Python, by `all_reduce` and `all_reduce_coalesced`, for every backend

@@ -49,9 +49,9 @@ pub(super) fn settle<T: Wide>(a: T, b: T, result: T) -> T {
 
 /// A format of floats in memory, little-endian.
 pub(super) trait Format<const BYTES: usize> {
-    /// What operations are carried out in. It holds every value of the format, and enough more than
-    /// twice its bits that rounding to it first changes nothing (Figueroa, "When is double rounding
-    /// innocuous?", 1995).
+    /// The type that operations are carried out in. It holds every value of the format, and enough
+    /// more than twice its bits that rounding to it first changes nothing (Figueroa, "When is
+    /// double rounding innocuous?", 1995).
     type Wide: Wide;
 
     /// The values of a block; exact.

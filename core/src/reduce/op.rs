@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How elements of different ranks combine: `torch.distributed.ReduceOp`.
+/// The operation that combines elements of different ranks: `torch.distributed.ReduceOp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs, reason = "the variants are PyTorch's names")]

@@ -1,4 +1,4 @@
-//! What AVG and PREMUL_SUM do besides adding.
+//! The work of AVG and PREMUL_SUM besides adding.
 //!
 //! NCCL's `hostToDevRedOp` (`src/enqueue.cc`) makes of `ncclAvg` a `ncclDevPreMulSum` with the
 //! factor 1/n for floats, rounded to float32 and then to the type, and a `ncclDevSumPostDiv` for
@@ -11,8 +11,8 @@ use crate::dtype::Dtype;
 use crate::dtype::float8::{Float8, Overflow};
 use half::{bf16, f16};
 
-/// What every rank's elements are multiplied with before the first step, if anything: the factor
-/// of PREMUL_SUM, and 1/`size` for AVG of floats.
+/// The factor that every rank's elements are multiplied with before the first step, if anything:
+/// the factor of PREMUL_SUM, and 1/`size` for AVG of floats.
 pub fn premultiplier(op: ReduceOp, dtype: Dtype, size: u32) -> Option<f64> {
     match op {
         ReduceOp::PremulSum(factor) => Some(factor.value()),
@@ -23,7 +23,7 @@ pub fn premultiplier(op: ReduceOp, dtype: Dtype, size: u32) -> Option<f64> {
     }
 }
 
-/// What the result is divided by after the last step, if anything: `size` for AVG of integers.
+/// The number that the result is divided by after the last step, if anything: `size` for AVG of integers.
 pub fn divisor(op: ReduceOp, dtype: Dtype, size: u32) -> Option<u32> {
     let integers = !dtype.is_float() && !dtype.is_complex();
     (op == ReduceOp::Avg && integers).then_some(size)

@@ -1,4 +1,4 @@
-//! What a rank does in a step: the primitives, and the chunks of its memories that they name.
+//! The actions of a rank in a step: the primitives, and the chunks of its memories that they name.
 
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct Slice {
     pub buffer: Buffer,
     /// The first chunk.
     pub chunk: u32,
-    /// How many.
+    /// The number of chunks.
     pub chunks: u32,
 }
 
@@ -75,9 +75,9 @@ impl fmt::Display for Slice {
 pub enum Action {
     /// Copies inside the rank.
     Copy {
-        /// What is read.
+        /// The slice that is read.
         from: Slice,
-        /// What is written.
+        /// The slice that is written.
         into: Slice,
     },
     /// Combines inside the rank: `into = local op from` (MSCCL's `re`).
@@ -86,30 +86,30 @@ pub enum Action {
         local: Slice,
         /// The second operand; may be `into` itself.
         from: Slice,
-        /// What is written.
+        /// The slice that is written.
         into: Slice,
     },
     /// Sends chunks to a peer.
     Send {
-        /// Who gets them.
+        /// The receiver.
         peer: GroupRank,
-        /// What is read.
+        /// The slice that is read.
         from: Slice,
     },
     /// Receives chunks from a peer.
     Receive {
-        /// Who sends them.
+        /// The sender.
         peer: GroupRank,
-        /// What is written.
+        /// The slice that is written.
         into: Slice,
     },
     /// Receives chunks and combines them with the rank's own: `into = local op incoming`.
     ReceiveReduce {
-        /// Who sends them.
+        /// The sender.
         peer: GroupRank,
         /// The rank's own operand; may be `into` itself.
         local: Slice,
-        /// What is written.
+        /// The slice that is written.
         into: Slice,
     },
 }

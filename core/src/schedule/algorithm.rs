@@ -35,8 +35,8 @@ impl Algorithm {
         BY_COLLECTIVE.get(collective.name()).map_or(&[], Vec::as_slice)
     }
 
-    /// How the family carries out `collective`, which it can: how it works, who uses it, what it
-    /// costs.
+    /// An explanation of the family for a `collective` that it can carry out: how it works, who
+    /// uses it, what it costs.
     pub fn explained(self, collective: Collective) -> Explained {
         self.family().explained(collective)
     }
@@ -62,10 +62,10 @@ impl Algorithm {
         }
     }
 
-    /// How a group on `backend` carries out `collective` where a plan does not say: the first of
+    /// The algorithm of a group on `backend` for `collective` where a plan names none: the first of
     /// [`Algorithm::of`], but for NCCL's barrier. That is an all_reduce of one element
-    /// (`ProcessGroupNCCL::barrier`): up a tree and down again, where gloo's and MPI's
-    /// disseminates (gloo's `barrier.cc`).
+    /// (`ProcessGroupNCCL::barrier`): up a tree and down again, where gloo's and MPI's disseminates
+    /// (gloo's `barrier.cc`).
     pub fn default_of(collective: Collective, backend: BackendName) -> Algorithm {
         match (collective, backend) {
             (Collective::Barrier, BackendName::Nccl) => Algorithm::Tree,
@@ -73,8 +73,8 @@ impl Algorithm {
         }
     }
 
-    /// How ranks that share their memory, `size` of them, carry out `collective` with `bytes` a
-    /// rank where a plan does not say, if not by [`Algorithm::default_of`].
+    /// The algorithm of `size` ranks that share their memory for `collective` with `bytes` a rank
+    /// where a plan names none, if not by [`Algorithm::default_of`].
     ///
     /// Each rank reads its peers' tensors where they are, so that a direct exchange moves no byte
     /// more than a ring or a tree: an all_reduce in two shots adds all ranks' parts in one pass

@@ -10,14 +10,14 @@ use super::fold::{Fold, Phase, Role};
 use super::{Action, Buffer, Slice};
 use crate::rank::GroupRank;
 
-/// What families of this kind differ in. Levels count from 0, the first round of the halving.
+/// The functions in which families of this kind differ. Levels count from 0, the first round of the halving.
 pub(super) struct Butterfly {
     /// The partner of a place at a level. With a root, the place with bit `level` flipped.
     pub(super) partner: fn(Fold, u32, u32) -> u32,
     /// The chunk that a place finishes. Up to a level, partners' numbers have the same upper bits,
     /// and at that level they differ in the next one.
     pub(super) finishes: fn(Fold, u32) -> u32,
-    /// How far partners at a level are apart, for the texts.
+    /// The distance of partners at a level, for the texts.
     pub(super) distance: fn(u32) -> u64,
 }
 
@@ -101,7 +101,7 @@ impl Butterfly {
         }
     }
 
-    /// What a step is for; those after the last are later segments' last.
+    /// The purpose of a step; those after the last are later segments' last.
     fn at(&self, call: Call, step: u32) -> (Fold, Phase) {
         let fold = Fold::new(call.size);
         let last = self.steps(call).saturating_sub(1);

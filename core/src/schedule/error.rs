@@ -1,10 +1,10 @@
-//! Why a call has no such schedule.
+//! The reasons that a call has no such schedule.
 
 use super::{Algorithm, ProofError};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 
-/// Why there is no such schedule.
+/// The reason that there is no such schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// A group of no ranks.
@@ -67,11 +67,11 @@ pub enum ScheduleError {
     OtherCall {
         /// The schedule's name.
         table: String,
-        /// What it carries out.
+        /// The collective that it carries out.
         claims: Collective,
         /// Among how many.
         table_size: u32,
-        /// What was asked for.
+        /// The collective that was asked for.
         collective: Collective,
         /// Among how many.
         size: u32,
@@ -84,9 +84,9 @@ pub enum ScheduleError {
     Refused {
         /// The schedule's name.
         table: String,
-        /// What it claims.
+        /// The collective that it claims.
         claims: Collective,
-        /// Where it goes wrong.
+        /// The place where it goes wrong.
         error: Box<ProofError>,
     },
     /// No channels or segments, or more than there can be.
@@ -96,7 +96,7 @@ pub enum ScheduleError {
         collective: Collective,
         /// Channels or segments.
         of: &'static str,
-        /// What was asked for.
+        /// The number that was asked for.
         asked: u32,
         /// The most that it can have.
         most: u32,

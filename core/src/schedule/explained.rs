@@ -1,5 +1,5 @@
-//! What is worth knowing of a family of schedules: its formula, how it works, who uses it, what it
-//! costs. Each family's own file says it.
+//! The explanation of a family of schedules: its formula, how it works, who uses it, what it costs.
+//! Each family's own file says it.
 //!
 //! α is the latency of a message, β the bandwidth of a link in bytes a second, S the bytes of the
 //! tensor (or of one rank's part, where the larger tensor has n of them), n the number of ranks, k
@@ -12,20 +12,20 @@
 //! `barrier.cc`; MPICH as Thakur, Rabenseifner, Gropp 2005 describe it; PyTorch 2.7
 //! `ProcessGroupNCCL.cpp`, `ProcessGroupGloo.cpp`.
 
-/// What is worth knowing of a family when it carries out a certain collective.
+/// The explanation of a family that carries out a certain collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// Its rounds, latencies and volume.
     pub formula: Formula,
-    /// How it works, in a sentence.
+    /// Its working, in a sentence.
     pub idea: &'static str,
-    /// Who uses it, and when.
+    /// Its users, and the occasions.
     pub used_by: &'static str,
-    /// What it costs, and what that means.
+    /// Its cost, and the meaning of that.
     pub cost: &'static str,
 }
 
-/// How exact a [`Formula`] is, in a network where every pair of ranks is alike.
+/// The exactness of a [`Formula`], in a network where every pair of ranks is alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// For every number of ranks.
@@ -74,7 +74,7 @@ pub struct Formula {
     pub hops: &'static str,
     /// Tensors (or parts) one after the other through a port.
     pub volume: &'static str,
-    /// How exact hops and volume are.
+    /// The exactness of hops and volume.
     pub holds: Holds,
 }
 

@@ -1,5 +1,5 @@
-//! What a family of schedules says of itself. Each family is a unit struct in its own file under
-//! `families/`; the table in `families/mod.rs` names them all.
+//! The description that a family of schedules gives of itself. Each family is a unit struct in its
+//! own file under `families/`; the table in `families/mod.rs` names them all.
 //!
 //! Most families agree on most answers, so these have defaults: a family overrides what is special
 //! about it.
@@ -9,8 +9,8 @@ use super::{Action, Buffer, Explained};
 use crate::collective::Collective;
 use crate::rank::{GroupRank, MAX_WORLD_SIZE};
 
-/// What a pipeline moves at once: 512 KiB, a slot of NCCL's buffers (`NCCL_BUFFSIZE` of 4 MiB in
-/// `NCCL_STEPS`, 8), which is the chunk of its trees and of the ring of its broadcast
+/// The bytes that a pipeline moves at once: 512 KiB, a slot of NCCL's buffers (`NCCL_BUFFSIZE` of 4
+/// MiB in `NCCL_STEPS`, 8), which is the chunk of its trees and of the ring of its broadcast
 /// (`src/enqueue.cc`, `calcCollChunking`: `stepSize * chunkSteps`).
 pub(super) const PIPELINE_CHUNK_BYTES: u64 = 512 << 10;
 
@@ -26,7 +26,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// How the ranks are spread over nodes.
+    /// The spread of the ranks over nodes.
     pub(super) fn nodes(self) -> Nodes {
         Nodes { size: self.size, per_node: self.ranks_per_node.clamp(1, self.size) }
     }
@@ -45,7 +45,7 @@ impl Call {
 pub(super) struct Step {
     /// Which one, from 0.
     pub(super) at: u32,
-    /// How many there are: with segments, more than [`Family::steps`].
+    /// The number of steps: with segments, more than [`Family::steps`].
     pub(super) of: u32,
 }
 
@@ -75,13 +75,13 @@ pub(super) trait Family: Sync {
     /// Adds what `participant` does in `step`, which is one of [`Family::steps`].
     fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>);
 
-    /// How it works, who uses it and what it costs, for this collective.
+    /// An explanation for this collective: how it works, who uses it and what it costs.
     fn explained(&self, collective: Collective) -> Explained;
 
     /// A sentence for what the ranks do in a step: "every rank sends …".
     fn step_text(&self, call: Call, step: Step) -> String;
 
-    /// What the phase of a step is called, to go after "Step 3 of 6": ", all-gather phase".
+    /// The name of a step's phase, to go after "Step 3 of 6": ", all-gather phase".
     fn phase(&self, _call: Call, _step: Step) -> &'static str {
         ""
     }
@@ -92,8 +92,8 @@ pub(super) trait Family: Sync {
         false
     }
 
-    /// How many chunks a part is cut into: the one tensor of an in-place call, or a rank's part of
-    /// the others' tensors.
+    /// The number of chunks that a part is cut into: the one tensor of an in-place call, or a
+    /// rank's part of the others' tensors.
     fn pieces(&self, _call: Call) -> u32 {
         1
     }
@@ -139,18 +139,18 @@ pub(super) trait Family: Sync {
         None
     }
 
-    /// What a pipeline moves at once, for the families that are one.
+    /// The bytes that a pipeline moves at once, for the families that are one.
     fn pipeline_chunk_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// How many steps a segment is behind the one before it.
+    /// The number of steps by which a segment is behind the one before it.
     fn stagger(&self, _call: Call) -> u32 {
         1
     }
 }
 
-/// What follows from a family's answers.
+/// The functions that follow from a family's answers.
 impl dyn Family {
     /// Chunks of `buffer` on `participant`.
     pub(super) fn chunks(&self, call: Call, participant: GroupRank, buffer: Buffer) -> u32 {
@@ -172,8 +172,8 @@ impl dyn Family {
         scratch.into_iter().max().unwrap_or(0)
     }
 
-    /// How many segments follow each other through the family's steps unless the caller chooses,
-    /// for so many bytes in a channel: pipelines cut them into chunks of NCCL's size.
+    /// The number of segments that follow each other through the family's steps unless the caller
+    /// chooses, for so many bytes in a channel: pipelines cut them into chunks of NCCL's size.
     pub(super) fn segments_for(&self, bytes: u64) -> u32 {
         match self.pipeline_chunk_bytes() {
             Some(each) => bytes.div_ceil(each).clamp(1, MAX_PIPELINE_SEGMENTS) as u32,
@@ -182,7 +182,7 @@ impl dyn Family {
     }
 }
 
-/// How many parts the tensor in `buffer` has on a participant: one for every rank, one, or none.
+/// The number of parts that the tensor in `buffer` has on a participant: one for every rank, one, or none.
 fn tensor_parts(call: Call, participant: GroupRank, buffer: Buffer) -> u32 {
     let Call { collective, size, .. } = call;
     if participant.0 >= size {

@@ -17,7 +17,7 @@ pub(super) struct Fold {
     extra: u32,
 }
 
-/// What a rank does in a folded schedule.
+/// The role of a rank in a folded schedule.
 pub(super) enum Role {
     /// Hands its data to `to` and gets the result from it.
     Folded { to: GroupRank },
@@ -25,7 +25,7 @@ pub(super) enum Role {
     Core { place: u32, also_for: Option<GroupRank> },
 }
 
-/// What a step of a folded schedule is for.
+/// The purpose of a step of a folded schedule.
 #[derive(Clone, Copy)]
 pub(super) enum Phase {
     /// The extra ranks hand over their data.
@@ -57,7 +57,7 @@ impl Fold {
         if self.folds() { rounds + 2 } else { rounds }
     }
 
-    /// What `step` of a schedule of `rounds` rounds is for.
+    /// The phase of `step` in a schedule of `rounds` rounds.
     pub(super) fn phase(self, step: u32, rounds: u32) -> Phase {
         let before = u32::from(self.folds());
         match step.checked_sub(before) {
@@ -86,7 +86,7 @@ impl Fold {
         }
     }
 
-    /// Who takes `place`.
+    /// The rank that takes `place`.
     pub(super) fn rank_at(self, place: u32) -> GroupRank {
         let after = self.first_rank(place + 1);
         GroupRank(after - 1)
@@ -101,7 +101,7 @@ impl Fold {
         place + place.min(self.extra)
     }
 
-    /// What comes before and after the rounds is called, to go after "Step 1 of 6".
+    /// The name of the phases before and after the rounds, to go after "Step 1 of 6".
     pub(super) fn phase_name(self, phase: Phase) -> &'static str {
         match phase {
             Phase::Before => ", folding",

@@ -10,7 +10,7 @@
 
 use super::{Action, Slice};
 
-/// How many lanes there are, and how they follow each other.
+/// The number of lanes, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Lanes {
     pub(super) channels: u32,
@@ -88,7 +88,7 @@ impl Lanes {
     }
 }
 
-/// Where one lane's chunks are among all chunks.
+/// The place of one lane's chunks among all chunks.
 #[derive(Clone, Copy)]
 struct Place {
     pieces: u32,

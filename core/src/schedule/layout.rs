@@ -16,14 +16,14 @@ pub struct Grid {
     cut: Cut,
 }
 
-/// How a buffer is cut.
+/// The cut of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cut {
     /// In sizes that differ by at most one element.
     Even,
     /// In chunks of so many elements until there are no more.
     Each(u64),
-    /// Where every chunk ends.
+    /// The end of every chunk, in elements.
     Ends(Arc<[u64]>),
 }
 
@@ -52,7 +52,7 @@ impl Grid {
         Grid { elements, chunks: ends.len() as u32, cut: Cut::Ends(ends) }
     }
 
-    /// Where chunk `chunk` begins, in elements; the end of the buffer for the chunk past the last.
+    /// The first element of chunk `chunk`; the end of the buffer for the chunk past the last.
     pub fn start(&self, chunk: u32) -> u64 {
         if self.chunks == 0 {
             return 0;
@@ -109,7 +109,7 @@ impl Layout {
         &self.schedule
     }
 
-    /// How `buffer` of a participant is cut.
+    /// The cut of a participant's `buffer`.
     pub fn grid(&self, rank: GroupRank, buffer: Buffer) -> Grid {
         let chunks = self.schedule.chunks(rank, buffer);
         let collective = self.schedule.collective();
@@ -154,7 +154,7 @@ impl Layout {
         self.grid(rank, slice.buffer).range(slice.chunk, slice.chunks)
     }
 
-    /// How many elements `slice` has on `rank`.
+    /// The number of elements of `slice` on `rank`.
     pub fn elements(&self, rank: GroupRank, slice: Slice) -> u64 {
         let range = self.range(rank, slice);
         range.end - range.start

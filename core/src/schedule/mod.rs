@@ -52,12 +52,12 @@ pub struct Schedule {
     lanes: Lanes,
 }
 
-/// What a schedule's actions come from.
+/// The source of a schedule's actions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Source {
     /// A function of (rank, step).
     Family {
-        /// What it carries out.
+        /// The call that it carries out.
         call: Call,
         /// By which family.
         algorithm: Algorithm,
@@ -106,7 +106,7 @@ impl Schedule {
         Ok(Schedule { source: Source::Family { call, algorithm }, lanes: Lanes::ONE })
     }
 
-    /// What a table does, right or wrong, as `collective`.
+    /// A schedule of a table, right or wrong, as `collective`.
     fn unproved(table: Arc<Table>, collective: Collective) -> Schedule {
         Schedule { source: Source::Table { table, collective }, lanes: Lanes::ONE }
     }
@@ -127,8 +127,8 @@ impl Schedule {
         }
     }
 
-    /// What a call's element count must be a multiple of: 1 for the shipped families, whose chunks
-    /// may differ by an element; see [`Table::granularity`].
+    /// The number that a call's element count must be a multiple of: 1 for the shipped families,
+    /// whose chunks may differ by an element; see [`Table::granularity`].
     pub fn granularity(&self) -> u32 {
         self.table().map_or(1, Table::granularity)
     }
@@ -213,7 +213,7 @@ impl Schedule {
         Ok(Schedule { source: Source::Family { call, algorithm }, ..self })
     }
 
-    /// What it carries out.
+    /// The collective that it carries out.
     pub fn collective(&self) -> Collective {
         match &self.source {
             Source::Family { call, .. } => call.collective,
@@ -298,7 +298,7 @@ impl Schedule {
         }
     }
 
-    /// How many chunks `buffer` is cut into on `participant`; 0 when it has no such buffer.
+    /// The number of chunks that `buffer` is cut into on `participant`; 0 when it has no such buffer.
     pub fn chunks(&self, participant: GroupRank, buffer: Buffer) -> u32 {
         match &self.source {
             Source::Family { call, algorithm } => {
@@ -322,8 +322,8 @@ impl Schedule {
         chunks.saturating_mul(u64::from(self.lanes.count()))
     }
 
-    /// How many chunks a part is cut into: one rank's part of a tensor that has a part for each
-    /// rank, or the whole tensor of an in-place call.
+    /// The number of chunks that a part is cut into: one rank's part of a tensor that has a part
+    /// for each rank, or the whole tensor of an in-place call.
     pub fn chunks_per_part(&self) -> u32 {
         match &self.source {
             Source::Family { call, algorithm } => {
@@ -379,7 +379,7 @@ impl Schedule {
         }
     }
 
-    /// What the phase of `step` is called, to go after "Step 3 of 6": ", all-gather phase", or
+    /// The name of the phase of `step`, to go after "Step 3 of 6": ", all-gather phase", or
     /// nothing.
     pub fn phase(&self, step: u32) -> &'static str {
         let step = Step { at: step, of: self.steps() };

@@ -43,7 +43,7 @@ impl Nodes {
         first..first + self.len(node)
     }
 
-    /// How many ranks a node has.
+    /// The number of ranks of a node.
     pub(super) fn len(self, node: u32) -> u32 {
         (self.size - self.first(node)).min(self.per_node)
     }

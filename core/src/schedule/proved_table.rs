@@ -28,13 +28,13 @@ impl ProvedTable {
         }
     }
 
-    /// What the ranks hold before `step` of a table, proved or not: what there is to see of one
-    /// that was refused.
+    /// The contents of the ranks' buffers before `step` of a table, proved or not: a refused one
+    /// can be looked at too.
     pub fn standing(table: &Arc<Table>, step: u32) -> Standing {
         Standing::before(&Schedule::unproved(table.clone(), table.collective()), step)
     }
 
-    /// Where what a refused table's wrong result lacks was lost, if it was.
+    /// The place where the missing part of a refused table's wrong result was lost, if it was.
     pub fn loss(table: &Arc<Table>, error: &ProofError) -> Option<Loss> {
         Loss::of(&Schedule::unproved(table.clone(), table.collective()), error)
     }

@@ -23,7 +23,7 @@ const MAX_WORDS: u64 = 1 << 21;
 /// The most words that a proof moves.
 const MAX_WORDS_MOVED: u64 = 1 << 27;
 
-/// Why actions are no table.
+/// The reason that actions are no table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// No ranks, or too many.
@@ -47,23 +47,23 @@ pub enum TableError {
     Chunks {
         /// Of what.
         what: &'static str,
-        /// How many.
+        /// The number of chunks.
         chunks: u64,
     },
     /// More than a reader should be made to hold.
     #[error("{what} is {is}, over the limit of {limit}: split the schedule or use fewer chunks")]
     TooLarge {
-        /// What there is too much of.
+        /// The quantity that is too large.
         what: &'static str,
-        /// How much there is.
+        /// Its value.
         is: u64,
-        /// How much there may be.
+        /// Its limit.
         limit: u64,
     },
     /// A slice past the end of its buffer.
     #[error("rank {rank}, step {step}: {slice} is outside the rank's buffer of {chunks} chunks")]
     OutOfBounds {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
@@ -75,7 +75,7 @@ pub enum TableError {
     /// An action of a rank that the table does not have.
     #[error("there are actions of rank {rank}, but the schedule is for {size} ranks")]
     RankOutside {
-        /// Whose.
+        /// The rank of the action.
         rank: GroupRank,
         /// The number of ranks.
         size: u32,
@@ -137,7 +137,7 @@ impl Hash for Table {
 }
 
 impl Table {
-    /// What its file calls it.
+    /// The table's name, from its file.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -147,7 +147,7 @@ impl Table {
         self.digest
     }
 
-    /// What it claims to carry out; a reduction may be any.
+    /// The collective that it claims to carry out; a reduction may be any.
     pub fn collective(&self) -> Collective {
         self.collective
     }
@@ -167,8 +167,8 @@ impl Table {
         self.steps
     }
 
-    /// How many chunks the tensor of an in-place call, or one rank's part of the larger tensor of
-    /// the others, is cut into.
+    /// The number of chunks in the tensor of an in-place call, or in one rank's part of the larger
+    /// tensor of the others.
     pub fn cut(&self) -> u32 {
         self.cut
     }
@@ -180,7 +180,7 @@ impl Table {
         self.granularity
     }
 
-    /// How many chunks `buffer` has on `rank`; 0 when the rank has no such buffer.
+    /// The number of chunks of `buffer` on `rank`; 0 when the rank has no such buffer.
     pub fn chunks(&self, rank: GroupRank, buffer: Buffer) -> u32 {
         chunks(self.collective, self.size, self.cut, self.scratch, rank, buffer)
     }
@@ -354,8 +354,8 @@ impl TableBuilder {
         }
     }
 
-    /// What an element count must be a multiple of for the slices of one action to be of one
-    /// length: chunk i is as long as chunk i + cut, but not as chunk i + 1.
+    /// The number that an element count must be a multiple of for the slices of one action to be of
+    /// one length: chunk i is as long as chunk i + cut, but not as chunk i + 1.
     fn needs(&self, action: &Action) -> u32 {
         let mut slices = action.slices();
         let Some(first) = slices.next() else { return 1 };
@@ -396,7 +396,7 @@ struct Written {
     rows: Vec<WrittenRow>,
 }
 
-/// What one rank does in one step, in a file.
+/// The actions of one rank in one step, in a file.
 #[derive(Serialize, Deserialize)]
 struct WrittenRow {
     rank: u32,

@@ -1,4 +1,4 @@
-//! What a schedule moves: counted from its own actions, for a given element count.
+//! The traffic of a schedule: counted from its own actions, for a given element count.
 //!
 //! The counts are those of the alpha-beta model (Thakur, Rabenseifner, Gropp 2005, section 3):
 //! how many messages, and how many elements pass through the busiest rank's port.
@@ -7,7 +7,7 @@ use super::{Action, Layout, Schedule, Slice};
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
 
-/// What one rank does in a whole schedule.
+/// The actions of one rank in a whole schedule, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankTally {
     /// Messages that it sends.
@@ -22,7 +22,7 @@ pub struct RankTally {
     pub reduced_elements: u64,
 }
 
-/// What all ranks do in a whole schedule.
+/// The actions of all ranks in a whole schedule, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Messages of all ranks.
@@ -93,13 +93,13 @@ impl Rounds {
         self
     }
 
-    /// How many there are.
+    /// The number of rounds.
     pub fn count(&self) -> u32 {
         self.steps().count() as u32
     }
 
-    /// Where a step of the schedule is among them: the one notion of a step that a reader is told,
-    /// whatever ranks and switches copy and add in between.
+    /// The place of a step of the schedule among the rounds: the one notion of a step that a reader
+    /// sees, whatever ranks and switches copy and add in between.
     pub fn place(&self, step: u32) -> RoundPlace {
         let step = step as usize;
         let before = self.moves.iter().take(step).filter(|moves| **moves).count() as u32;
@@ -121,7 +121,7 @@ impl Rounds {
     }
 }
 
-/// Where a step of a schedule is among its [`Rounds`].
+/// The place of a schedule's step among its [`Rounds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RoundPlace {
     /// It is this round, from 0.
@@ -133,7 +133,7 @@ pub enum RoundPlace {
 }
 
 impl RoundPlace {
-    /// How many of all `rounds` are over.
+    /// The number of all `rounds` that are over.
     pub fn passed(self, rounds: u32) -> u32 {
         match self {
             RoundPlace::In(passed) | RoundPlace::After(passed) => passed,
@@ -143,7 +143,7 @@ impl RoundPlace {
 }
 
 impl Layout {
-    /// What `rank` does from the first step to the last.
+    /// The counted actions of `rank` from the first step to the last.
     pub fn tally_of(&self, rank: GroupRank) -> RankTally {
         let (mut counted, mut actions) = (RankTally::default(), Vec::new());
         let size = |slice: Slice| self.elements(rank, slice);
@@ -172,7 +172,7 @@ impl Layout {
         counted
     }
 
-    /// What all ranks do together: a walk over every action of the schedule.
+    /// The counted actions of all ranks together: a walk over every action of the schedule.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for participant in (0..self.schedule().participants()).map(GroupRank) {

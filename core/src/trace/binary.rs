@@ -137,7 +137,7 @@ impl TraceReader {
     }
 }
 
-/// How many of the events, at least one, make up the next frame. Counted by what they carry: a
+/// The number of events, at least one, that make up the next frame. Counted by what they carry: a
 /// frame of as many events as there usually are would pass the limit if each held a whole tensor.
 fn frame_length(events: &[Event]) -> usize {
     let mut carried = 0;

@@ -18,7 +18,7 @@ pub struct CallLog {
     pub groups: Vec<ProcessGroup>,
     /// One per rank of the world, in rank order; `None` when nothing was recorded of it.
     pub ranks: Vec<Option<RankLog>>,
-    /// How the job ended, as far as the trace knows.
+    /// The end of the job, as far as the trace knows.
     pub outcome: Outcome,
     /// True for a recording: what it does not show may still have happened.
     pub recorded: bool,
@@ -47,18 +47,19 @@ pub struct RankLog {
     pub unended: BTreeMap<GroupId, u64>,
     /// True if the recorder's own count shows that every call that it has dropped had ended.
     pub dropped_ended: bool,
-    /// How many calls of a group its status counts beyond the last one that is recorded: gloo counts
-    /// its sends and receives and does not record them. Groups without such calls are left out.
+    /// The number of a group's calls that its status counts beyond the last one that is recorded:
+    /// gloo counts its sends and receives and does not record them. Groups without such calls are
+    /// left out.
     pub unrecorded: BTreeMap<GroupId, u64>,
     /// True if the recorder says of some group when its calls were issued, and not when they ended: those count as
     /// ended.
     pub issued_only: bool,
-    /// How many ranks the group has that the rank made last and called nothing in, where a recorder tells of
-    /// such a group: the rank may still be in `new_group`.
+    /// The size of the group that the rank made last and called nothing in, where a recorder tells
+    /// of such a group: the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,
-    /// Where the rank stands at the end of the trace.
+    /// The state of the rank at the end of the trace.
     pub state: RankState,
-    /// How its process was found when it did not answer at the end of the run, in words.
+    /// The state of its process when it did not answer at the end of the run, in words.
     pub unresponsive: Option<String>,
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
@@ -71,7 +72,7 @@ pub struct RankLog {
     pub own_ps: Vec<u64>,
 }
 
-/// Why a rank's dump may be older than those of others.
+/// The reason that a rank's dump may be older than those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaybeEarly {
     /// Nothing says so.
@@ -85,7 +86,7 @@ pub enum MaybeEarly {
     OutrunBySome,
 }
 
-/// What a rank's process waited for others so far.
+/// The time that a rank's process waited for others so far.
 #[derive(Clone, Copy, Default)]
 struct Waited {
     ps: u64,
@@ -118,14 +119,14 @@ impl Waited {
     }
 }
 
-/// Where a rank stands at the end of a trace.
+/// The state of a rank at the end of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RankState {
     /// It finished its program.
     Finished,
     /// It died.
     Died {
-        /// How, in words.
+        /// The end, in words.
         how: String,
     },
     /// Its program stands at an operation of the plan.
@@ -147,7 +148,7 @@ pub enum RankState {
 pub struct CallRecord {
     /// The call's number on its rank.
     pub work: u32,
-    /// How far it got.
+    /// The progress of the call.
     pub state: CallState,
     /// Its number in the group on this rank; see [`Call::seq`].
     pub seq: Option<u64>,
@@ -161,11 +162,11 @@ pub struct CallRecord {
     pub started_ps: Option<u64>,
     /// When it completed.
     pub completed_ps: Option<u64>,
-    /// What was called; recordings share it between calls that are alike.
+    /// The part that recordings share between calls that are alike.
     pub call: Arc<Called>,
 }
 
-/// What calls that are made again and again have in common; the fields are those of [`Call`].
+/// The common part of calls that are made again and again; the fields are those of [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Called {
     /// PyTorch's name: `all_reduce`, `send`, …
@@ -252,7 +253,7 @@ impl From<&Call> for Called {
     }
 }
 
-/// How far a call got.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallState {
     /// It waits for its stream.
@@ -356,7 +357,7 @@ impl RankLog {
         events
     }
 
-    /// What the call shares with the last one, or two before, if it is alike: loops are short.
+    /// The part of the call that it shares with one of the last four, if it is alike: loops are short.
     fn shared(&self, call: &Call) -> Arc<Called> {
         let called = Called::from(call);
         let before = self.calls.iter().rev().take(4);

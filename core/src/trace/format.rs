@@ -9,15 +9,15 @@ pub enum TraceError {
     /// Not a trace at all, or of another version.
     #[error("not a trace that this version reads ({schema}): {why}", schema = TRACE_SCHEMA)]
     NotATrace {
-        /// What was found instead.
+        /// The contents that were found instead.
         why: String,
     },
     /// A frame that does not decode.
     #[error("the trace is damaged at byte {at}: {why}")]
     Damaged {
-        /// Where the frame begins.
+        /// The first byte of the frame.
         at: u64,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
 }

@@ -36,18 +36,18 @@ use serde::{Deserialize, Serialize};
 /// A whole trace in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
-    /// What the events are about.
+    /// The facts about the job that the events refer to.
     pub header: TraceHeader,
-    /// What happened.
+    /// The events.
     pub events: Vec<Event>,
-    /// How it ended; `None` while it still runs, or when the file was cut off.
+    /// The end of the run; `None` while it still runs, or when the file was cut off.
     pub end: Option<TraceEnd>,
 }
 
-/// What the events of a trace are about.
+/// The facts about a job that the events of its trace refer to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceHeader {
-    /// Where the trace comes from.
+    /// The source of the trace.
     pub origin: Origin,
     /// The number of ranks of the job (not of the ranks that were recorded).
     pub world_size: u32,
@@ -95,7 +95,7 @@ impl TraceHeader {
 }
 
 impl TraceHeader {
-    /// What readers check before they size anything by the header.
+    /// Checks the header's numbers before readers size anything by them.
     fn check(&self) -> Result<(), TraceError> {
         let refuse = |why: String| Err(TraceError::NotATrace { why });
         if self.world_size > crate::rank::MAX_WORLD_SIZE {
@@ -115,7 +115,7 @@ impl TraceHeader {
     }
 }
 
-/// Where a trace comes from.
+/// The source of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -132,7 +132,7 @@ pub enum Origin {
     Run {
         /// The backend: `host`, `nccl`.
         backend: String,
-        /// What it ran on, in words: `4 processes on 2 CPU cores`.
+        /// The machine it ran on, in words: `4 processes on 2 CPU cores`.
         device: String,
     },
     /// Recorded by another tool.
@@ -144,16 +144,16 @@ pub enum Origin {
     },
 }
 
-/// How a trace ends.
+/// The end of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceEnd {
     /// When that was so, in picoseconds after the start: what a run's processes still do to end may be later.
     pub time_ps: u64,
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a simulation, a run or a recorded job ended.
+/// The end of a simulation, a run or a recorded job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -165,14 +165,14 @@ pub enum Outcome {
     RankDied {
         /// Which.
         rank: GlobalRank,
-        /// How, in words: `killed by signal 9 (SIGKILL)`.
+        /// The manner, in words: `killed by signal 9 (SIGKILL)`.
         how: String,
     },
     /// Somebody ended it.
     Cancelled,
     /// The executor itself failed.
     Failed {
-        /// What went wrong.
+        /// The reason, in words.
         why: String,
     },
     /// A recording of a job whose end was not recorded.
@@ -182,7 +182,7 @@ pub enum Outcome {
     RankStopped {
         /// The first of those ranks.
         rank: GlobalRank,
-        /// How it stands, in words: `its process stands stopped by a signal (SIGSTOP)`.
+        /// The process's state, in words: `its process stands stopped by a signal (SIGSTOP)`.
         how: String,
     },
 }
@@ -194,11 +194,11 @@ pub struct Event {
     pub time_ps: u64,
     /// On which rank.
     pub rank: GlobalRank,
-    /// What.
+    /// The content of the event.
     pub what: What,
 }
 
-/// What happened.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -242,9 +242,9 @@ pub enum What {
         step: u32,
         /// To whom.
         peer: GlobalRank,
-        /// What was read; `None` for point-to-point calls, which send a whole tensor.
+        /// The slice that was read; `None` for point-to-point calls, which send a whole tensor.
         slice: Option<Slice>,
-        /// How much.
+        /// The bytes of the message.
         bytes: u64,
     },
     /// A message of the call's schedule arrived and was stored or reduced.
@@ -255,9 +255,9 @@ pub enum What {
         step: u32,
         /// From whom.
         peer: GlobalRank,
-        /// What was written; `None` for point-to-point calls, which fill a whole tensor.
+        /// The slice that was written; `None` for point-to-point calls, which fill a whole tensor.
         slice: Option<Slice>,
-        /// How much.
+        /// The bytes of the message.
         bytes: u64,
         /// Whether it was combined with the rank's own.
         reduced: bool,
@@ -266,7 +266,7 @@ pub enum What {
     Result {
         /// Which.
         tensor: TensorId,
-        /// What it holds.
+        /// The contents.
         value: TensorValue,
     },
     /// The rank's compute stream began an operation: a computation that the program has put on
@@ -291,17 +291,17 @@ pub enum What {
     Finished,
     /// The rank ended before its program did.
     Died {
-        /// How, in words.
+        /// The manner, in words.
         how: String,
     },
     /// The rank's process did not answer when the run was ended: it was stopped, or its machine was.
     Unresponsive {
-        /// How it was found, in words.
+        /// The state it was found in, in words.
         how: String,
     },
 }
 
-/// What a tensor holds: all of it while it is small, else a digest.
+/// The contents of a tensor: all of it while it is small, else a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorValue {
@@ -309,7 +309,7 @@ pub enum TensorValue {
     Bytes(Vec<u8>),
     /// XXH3-128 of the little-endian elements.
     Digest {
-        /// How many bytes were digested.
+        /// The number of bytes that were digested.
         bytes: u64,
         /// The digest, high half first.
         xxh3: [u64; 2],

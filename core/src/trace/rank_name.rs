@@ -21,7 +21,7 @@ pub enum RankNameError {
     RankTooLarge {
         /// The file's name.
         file: String,
-        /// What its name says.
+        /// The rank in its name.
         rank: u64,
     },
 }

@@ -1,11 +1,11 @@
-//! What two calls must have in common to be the same collective.
+//! The signature that two calls must share to be the same collective.
 
 use super::{Call, Called, TensorShape};
 use crate::dtype::Dtype;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
 
-/// What the members of a group must agree on.
+/// The values that the members of a group must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallSignature<'a> {
     /// The call's name.
@@ -14,7 +14,7 @@ pub struct CallSignature<'a> {
     pub numel: Option<u64>,
     /// The element type; `None` where the call has no tensor or the type is not known.
     pub dtype: Option<Dtype>,
-    /// How elements combine; `None` where the call reduces nothing or it is not known.
+    /// The operation that combines elements; `None` where the call reduces nothing or it is not known.
     pub reduce_op: Option<ReduceOp>,
     /// The root; `None` where the call has none or it is not known.
     pub root: Option<GroupRank>,
@@ -29,14 +29,14 @@ pub enum Difference {
     Size,
     /// The element type.
     Dtype,
-    /// How elements combine.
+    /// The operation that combines elements.
     ReduceOp,
     /// The root.
     Root,
 }
 
 impl<'a> CallSignature<'a> {
-    /// What is known of a call.
+    /// The known values of a call.
     pub fn of(call: &'a Called) -> CallSignature<'a> {
         let tensors = compared(call);
         let dtype = typed(call).first().map(|tensor| tensor.dtype);
@@ -49,7 +49,7 @@ impl<'a> CallSignature<'a> {
         }
     }
 
-    /// What differs, or `None` if the calls match as far as both are known.
+    /// The difference, or `None` if the calls match as far as both are known.
     pub fn difference(&self, other: &CallSignature<'_>) -> Option<Difference> {
         fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
             matches!((a, b), (Some(a), Some(b)) if a != b)

@@ -34,8 +34,8 @@ fn letters(name: &str) -> Vec<char> {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// How many letters have to be changed, left out, put in or swapped with their neighbour (optimal
-/// string alignment; Damerau 1964).
+/// The number of letters that have to be changed, left out, put in or swapped with their neighbour
+/// (optimal string alignment; Damerau 1964).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

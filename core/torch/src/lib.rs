@@ -1,5 +1,5 @@
-//! What PyTorch does, as pure functions: `torch.distributed`'s functions with their checks and words
-//! ([`c10d`]), and DistributedDataParallel bucket for bucket ([`ddp`]).
+//! PyTorch's behaviour as pure functions: `torch.distributed`'s functions with their checks and
+//! words ([`c10d`]), and DistributedDataParallel bucket for bucket ([`ddp`]).
 //!
 //! No I/O, clocks, threads or unseeded randomness, and no panics on input.
 

@@ -1,9 +1,9 @@
-//! What the machine can do at all.
+//! The limits of the machine itself.
 
 use std::time::Instant;
 
-/// What `threads` threads copy together, in GB/s: bytes copied, not read plus written. Small sizes
-/// are copied within a cache.
+/// Rate at which `threads` threads copy together, in GB/s: bytes copied, not read plus written.
+/// Small sizes are copied within a cache.
 pub(crate) fn copy(threads: usize, bytes: u64) -> f64 {
     let rounds = (400_000_000 / bytes).clamp(5, 50);
     let copying = |_| {

@@ -29,7 +29,7 @@ const OPS: [&str; 5] = ["all_reduce", "broadcast", "all_gather", "reduce_scatter
 const BYTES: [u64; 7] = [4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
 const ROUNDS: usize = 3;
 
-/// What is measured.
+/// The measurements that were asked for.
 struct Wanted {
     ops: Vec<String>,
     ranks: Vec<u32>,

@@ -1,5 +1,5 @@
-//! What a rank keeps in the shared memory, and where: its tensors, and for each of its groups the
-//! schedule's scratch and a place for an input that is scaled before it is sent.
+//! A rank's part of the shared memory, and the places in it: its tensors, and for each of its
+//! groups the schedule's scratch and a place for an input that is scaled before it is sent.
 //!
 //! Peers never ask where: what they may read or write comes with a message.
 
@@ -59,7 +59,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// What `rank` of a plan that was checked keeps.
+    /// The arena of `rank` in a plan that was checked.
     pub(crate) fn of(plan: &Plan, rank: GlobalRank) -> Arena {
         let mut arena = Arena::default();
         let Some(program) = plan.program(rank) else { return arena };
@@ -96,7 +96,7 @@ impl Arena {
         self
     }
 
-    /// What all of it takes.
+    /// The bytes of all of it.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

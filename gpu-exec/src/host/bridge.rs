@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 /// A message's head on the wire: its four numbers.
 const HEAD: usize = 32;
 
-/// What the receiving end answers when a message was taken.
+/// The receiving end's answer when it has taken a message.
 const TAKEN: u8 = 1;
 
-/// How often it is looked whether somebody connects.
+/// Interval between looks for new connections.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The first words on a connection.
@@ -220,7 +220,7 @@ fn introduced_as(mut stranger: Stranger, token: &[u8; 32]) -> io::Result<(Channe
     }
 }
 
-/// What stands for one peer on this rank's side.
+/// One peer, as this rank's side sees it.
 struct FarEnd {
     /// The bell that the rank rings for the peer.
     bell: Doorbell,

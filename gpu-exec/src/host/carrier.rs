@@ -1,4 +1,4 @@
-//! What carries a plan's calls, and a plan that was checked for it.
+//! The carrier of a plan's calls, and a plan that was checked for it.
 
 use crate::RunOptions;
 use crate::nccl::DeviceSetup;
@@ -7,7 +7,7 @@ use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Plan, Signal};
 use std::sync::Arc;
 
-/// What carries a plan's calls.
+/// The carrier of a plan's calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Carrier {
     /// The ranks themselves, by the plan's schedules.
@@ -50,7 +50,7 @@ pub(super) struct Checked {
     pub(super) options: RunOptions,
     pub(super) patience: Patience,
     pub(super) carrier: Carrier,
-    /// What processes are sent by the clock.
+    /// The signals that processes are sent by the clock.
     pub(super) signals: Vec<Signal>,
     /// The plan's binary form as all ranks are sent it.
     pub(super) plan_frame: Arc<[u8]>,

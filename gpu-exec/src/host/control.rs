@@ -1,4 +1,4 @@
-//! What the coordinator and a rank say to each other: frames of a little-endian `u32` length and
+//! The messages between the coordinator and a rank: frames of a little-endian `u32` length and
 //! postcard, over the socket that is the rank's standard input.
 
 use super::wiring::{ChannelKey, RankWiring};
@@ -35,8 +35,8 @@ pub(super) const KEEPER: u8 = 255;
 /// From the coordinator to a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// What to run; the first order. Behind it the plan's binary form follows, as [`bytes_frame`]
-    /// makes it: the same bytes for all ranks.
+    /// The setup of the rank's run; the first order. Behind it the plan's binary form follows, as
+    /// [`bytes_frame`] makes it: the same bytes for all ranks.
     Setup(Box<Setup>),
     /// Hand in the trace and exit.
     Abort,
@@ -51,7 +51,7 @@ pub(super) enum Order {
         /// Time 0 of the run, on the rank's own clock.
         start_ns: u64,
     },
-    /// Where every rank's connections come in, in rank order.
+    /// The addresses at which every rank takes connections, in rank order.
     Peers(Vec<PeerAddress>),
     /// Everybody is done: exit.
     Leave,
@@ -63,16 +63,16 @@ pub(super) enum Order {
     Die,
 }
 
-/// What a rank is to run.
+/// The setup of one rank's run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) rank: GlobalRank,
     pub(super) wiring: RankWiring,
-    /// Where the shared memory is, if it was not handed over.
+    /// The path of the shared memory, if it was not handed over.
     pub(super) memory: Option<PathBuf>,
     pub(crate) store: SocketAddr,
     pub(crate) join_timeout_ns: u64,
-    /// How long the rank may take to exit once all are done or the run is ended.
+    /// Time that the rank may take to exit once all are done or the run is ended, in nanoseconds.
     pub(crate) grace_ns: u64,
     /// Replaces the groups' timeouts.
     pub(crate) timeout_ns: Option<u64>,
@@ -88,20 +88,20 @@ pub(crate) struct Setup {
     pub(crate) recorded_calls: u32,
     /// Whether an abort asks for a dump too.
     pub(crate) dump_at_end: bool,
-    /// How often the coordinator says that it is there, in nanoseconds, if the time in which it stands
-    /// still is to count for no timeout. For ranks that others started it counts: one of them stands
-    /// still with it.
+    /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it
+    /// stands still is to count for no timeout. For ranks that others started it counts: one of
+    /// them stands still with it.
     pub(crate) word_every_ns: Option<u64>,
 }
 
 /// From a rank to the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// What the rank computes on, in words; before it joins, and only by ranks on devices.
+    /// The device that the rank computes on, in words; before it joins, and only by ranks on devices.
     Device(String),
     /// The next of the rank's events, in time order.
     Events(Vec<Event>),
-    /// Where the rank's connections come in.
+    /// The port at which the rank takes connections.
     Listening {
         /// The port.
         port: u16,
@@ -115,9 +115,9 @@ pub(crate) enum Report {
     /// The last part of what a flight recorder holds, as a pickle. Which rank's is said, since
     /// several logical ones may share a process.
     Dumped {
-        /// Whose.
+        /// The rank whose dump it is.
         rank: GlobalRank,
-        /// Why it comes.
+        /// The reason that it comes.
         asked: Asked,
         /// The pickle from where the parts before have ended.
         rest: Vec<u8>,
@@ -128,14 +128,14 @@ pub(crate) enum Report {
     Done,
     /// The rank cannot go on.
     Failed {
-        /// Why.
+        /// The reason, in words.
         why: String,
         /// When it found that out, on its machine's clock.
         time_ns: u64,
     },
 }
 
-/// Why a dump comes.
+/// The reason that a dump comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Asked {
     /// Somebody has asked for it, or the run is ended.
@@ -234,7 +234,7 @@ pub(super) fn send_memory(socket: impl AsFd, memory: Option<BorrowedFd<'_>>) -> 
     Ok(())
 }
 
-/// What a process that was started as a rank is first told.
+/// The first message to a process that was started as a rank.
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// It is a rank, with the shared memory unless it opens that by name.
@@ -265,10 +265,10 @@ pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
     }
 }
 
-/// What a rank has to know to listen.
+/// The address and token that a rank listens with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TcpSetup {
-    /// What connections of the run know, and nobody else.
+    /// The token that connections of the run know, and nobody else.
     pub(crate) token: [u8; 32],
     /// Whether all ranks are on this machine: they then reach each other under 127.0.0.1, however
     /// rank 0 is called.
@@ -277,7 +277,7 @@ pub(crate) struct TcpSetup {
     pub(crate) landings: Vec<(ChannelKey, u64)>,
 }
 
-/// Where a rank's connections come in.
+/// The address at which a rank takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerAddress {
     /// `None` for a rank on rank 0's machine, however that is reached.

@@ -1,6 +1,6 @@
-//! Who connects to a port that is open for a run's ranks may be anybody: each is greeted on a
-//! thread of its own, so that one who says nothing delays nobody. But only so many at once, for so
-//! long and with so many words: a stranger costs no more than that.
+//! Greets connections to a port that is open for a run's ranks. Anybody may connect, so each is
+//! greeted on a thread of its own, and one who says nothing delays nobody. The number of greetings
+//! at once, their time and their bytes are limited: a stranger costs no more than that.
 
 use super::control::read_short_frame;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Greeted at the same time; the next wait in the listener's queue.
 const MOST: usize = 64;
 
-/// How long somebody may take to say who it is, all words together.
+/// Time within which a connection has to say who it is, all words together.
 const GREETING: Duration = Duration::from_secs(10);
 
 /// No word of a greeting is longer.

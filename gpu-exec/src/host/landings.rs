@@ -1,4 +1,4 @@
-//! How much room messages take that come over TCP: for each channel its largest.
+//! Room for messages that come over TCP: for each channel its largest.
 //!
 //! What a message carries is known from its sender's program, which may be another than the
 //! receiver expects: that is found when it has arrived.
@@ -73,7 +73,7 @@ impl Landings {
         *most = bytes.max(*most);
     }
 
-    /// What all of them take.
+    /// The bytes of all of them.
     pub(super) fn bytes(&self) -> u64 {
         self.most.values().copied().fold(0, u64::saturating_add)
     }

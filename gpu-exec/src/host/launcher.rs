@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What is executed for each rank: a program that calls [`rank_main`](crate::host::rank_main) when started so.
+/// The command that is executed for each rank: a program that calls
+/// [`rank_main`](crate::host::rank_main) when started so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankLauncher {
     /// The program: usually `std::env::current_exe()`.

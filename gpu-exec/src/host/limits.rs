@@ -1,4 +1,4 @@
-//! What this machine can carry.
+//! The limits of this machine.
 
 use super::arena::Arena;
 use super::carrier::Carrier;

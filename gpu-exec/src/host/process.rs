@@ -38,17 +38,17 @@ pub(super) struct RankProcess {
     pub(super) rank: GlobalRank,
     pub(super) body: Body,
     socket: UnixStream,
-    /// What still has to be written; what many ranks are told they share.
+    /// Bytes that still have to be written; messages to many ranks are shared.
     outbox: VecDeque<Arc<[u8]>>,
-    /// How much of the first of it is.
+    /// The bytes of the first of it that are sent.
     sent: usize,
-    /// What has arrived of the next report.
+    /// The bytes of the next report that have arrived.
     inbox: Vec<u8>,
-    /// What has arrived of the next dump.
+    /// The bytes of the next dump that have arrived.
     dump: Vec<u8>,
     /// False once the rank's side of the socket is closed.
     pub(super) connected: bool,
-    /// Where its connections come in, if messages go over TCP.
+    /// The port at which it takes connections, if messages go over TCP.
     pub(super) port: Option<u16>,
     /// It has said that it is ready to begin.
     pub(super) ready: bool,
@@ -62,11 +62,11 @@ pub(super) struct RankProcess {
     pub(super) held: bool,
     /// We have killed it.
     pub(super) killed: bool,
-    /// What a fault of the run ends it by.
+    /// The signal by which a fault of the run ends it.
     pub(super) killed_by: Option<Deadly>,
-    /// How many processes the kernel had killed here for want of memory when it was started.
+    /// The number of processes that the kernel had killed here for want of memory when it was started.
     pub(super) oom_kills: Option<u64>,
-    /// What it reported about why it cannot go on.
+    /// Its own report of why it cannot go on.
     pub(super) failure: Option<String>,
     /// When it said so, on its machine's clock; `None` if it ended without a word.
     pub(super) failed_ns: Option<u64>,
@@ -187,8 +187,8 @@ impl RankProcess {
         }
     }
 
-    /// What it has said, and whether it has ended: in this order, so that what a process wrote
-    /// before it ended is all there when it has.
+    /// Reads its reports and then checks whether it has ended: in this order, so that what a
+    /// process wrote before it ended is all there when it has.
     pub(super) fn hear(&mut self) -> Vec<Report> {
         self.flush();
         self.reap();

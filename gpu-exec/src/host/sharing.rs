@@ -1,4 +1,4 @@
-//! How the ranks get hold of the run's shared memory: torch.multiprocessing's two sharing
+//! The ways for ranks to get hold of the run's shared memory: torch.multiprocessing's two sharing
 //! strategies (`torch/multiprocessing/reductions.py`, `libshm`).
 //!
 //! A descriptor that travels over each rank's socket has no name, so nothing can be left behind.
@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Where POSIX shared memory lies on Linux.
+/// The folder of POSIX shared memory on Linux.
 const FOLDER: &str = "/dev/shm";
 
-/// What the names begin with; the coordinator's process and a random number follow.
+/// The prefix of the names; the coordinator's process and a random number follow.
 const NAME: &str = "lockstep-";
 
 /// A file without a lock may be that of a coordinator which has just made it.
@@ -83,12 +83,12 @@ impl SharedMemory {
         Ok(SharedMemory { descriptor, named: Some(named) })
     }
 
-    /// What a rank is handed: the memory itself, unless it opens it by name.
+    /// The descriptor that a rank is handed, unless it opens the memory by name.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.named.is_none().then(|| self.descriptor.as_fd())
     }
 
-    /// What a rank opens.
+    /// The path that a rank opens.
     pub(super) fn name(&self) -> Option<&Path> {
         self.named.as_ref().map(|named| &*named.path)
     }
@@ -166,7 +166,7 @@ impl Drop for Named {
     }
 }
 
-/// What the keeper does: everything, once it was told on its line that it is one.
+/// The whole life of the keeper, once it was told on its line that it is one.
 pub(super) fn keep(line: &UnixStream) -> io::Result<()> {
     // It outlives its parent; that is what it is for.
     rustix::process::set_parent_process_death_signal(None)?;

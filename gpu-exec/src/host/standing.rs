@@ -1,4 +1,4 @@
-//! How a rank stands that does not go on, and how it ended, in words.
+//! The state of a rank that does not go on, and the end of one, in words.
 
 use super::process::{Body, RankProcess};
 use crate::MemoryGroup;
@@ -9,11 +9,12 @@ use std::os::unix::process::ExitStatusExt;
 /// SIGKILL.
 const KILL: i32 = 9;
 
-/// How a rank on another machine stands that a fault of the run has stopped for ever.
+/// The words for a rank on another machine that a fault of the run has stopped for ever.
 pub(super) const HELD: &str = "its program is held where a fault would stop it (SIGSTOP)";
 
 impl RankProcess {
-    /// How it stands if it is stopped, in words: by a fault of the run, or by anybody where it can be seen.
+    /// The words for its state if it is stopped, in words: by a fault of the run, or by anybody
+    /// where it can be seen.
     pub(super) fn how_it_stands(&self) -> Option<&'static str> {
         match self.pid_here() {
             _ if self.ended.is_some() => None,
@@ -62,7 +63,7 @@ impl RankProcess {
             && self.killed_by.is_none()
     }
 
-    /// How it ended, in words.
+    /// The words for its end.
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();
         let injected = self.killed_by.filter(|_| self.is_elsewhere());
@@ -108,8 +109,8 @@ impl RankProcess {
     }
 }
 
-/// How a process ended that a signal killed: the one that a fault was to end it by, if there was one, or
-/// another.
+/// The words for the end of a process that a signal killed: the one that a fault was to end it by,
+/// if there was one, or another.
 fn killed_by(signal: i32, fault: Option<Deadly>) -> String {
     let known = Deadly::ALL.iter().find(|deadly| deadly.number() == signal);
     let killed = match known {
@@ -136,7 +137,7 @@ fn is_stopped(pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// What is told is how it ended, which need not be by what was sent.
+    /// The words name the signal that ended it, which need not be the one that was sent.
     #[test]
     fn a_death_by_another_signal_than_the_faults_is_told_as_that() {
         let told = |signal, fault| killed_by(signal, fault);

@@ -27,14 +27,14 @@ const COMFORTABLE_BYTES: u64 = 256 << 20;
 /// Every arena begins on a page of its own.
 const PAGE: usize = 4096;
 
-/// What a channel is for. The members' order is that of the segment.
+/// The purpose of a channel. The members' order is that of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ChannelKey {
     /// The group.
     pub(crate) group: GroupId,
-    /// Who writes.
+    /// The writer.
     pub(crate) from: GroupRank,
-    /// Who reads.
+    /// The reader.
     pub(crate) to: GroupRank,
     /// The tag of point-to-point calls; `None` for the group's collectives.
     pub(crate) tag: Option<u32>,
@@ -43,7 +43,7 @@ pub(crate) struct ChannelKey {
 /// A channel and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Channel {
-    /// What it is for.
+    /// The purpose of the channel.
     pub(crate) key: ChannelKey,
     /// Bytes from the start of the segment.
     pub(crate) offset: usize,
@@ -55,32 +55,32 @@ pub(crate) struct Wiring {
     channels: Vec<Channel>,
     /// Per group, where its first member's doorbell lies.
     bells: Vec<usize>,
-    /// Where rank 0's doorbell for point-to-point calls lies.
+    /// The offset of rank 0's doorbell for point-to-point calls.
     p2p_bells: usize,
     bounce_bytes: usize,
-    /// Where each rank's arena lies.
+    /// The offset of each rank's arena.
     arenas: Vec<usize>,
     segment_bytes: usize,
 }
 
-/// What one rank needs to know of it.
+/// The part of the wiring that one rank needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankWiring {
     /// The channels that the rank writes or reads.
     pub(crate) channels: Vec<Channel>,
     /// Per group, where its first member's doorbell lies.
     pub(crate) bells: Vec<usize>,
-    /// Where rank 0's doorbell for point-to-point calls lies.
+    /// The offset of rank 0's doorbell for point-to-point calls.
     pub(crate) p2p_bells: usize,
     /// The bounce buffer of every channel.
     pub(crate) bounce_bytes: usize,
-    /// Where the rank's arena lies: its tensors, as [`Arena`] says.
+    /// The offset of the rank's arena: its tensors, as [`Arena`] says.
     pub(crate) arena: usize,
     /// The size of the shared memory.
     pub(crate) segment_bytes: usize,
 }
 
-/// Where a member's doorbell lies, from where the first one's does.
+/// The offset of a member's doorbell, given the first one's.
 pub(crate) fn bell_offset(first: usize, member: u32) -> usize {
     first + member as usize * APART
 }
@@ -143,7 +143,7 @@ impl Wiring {
         self.segment_bytes
     }
 
-    /// What `rank` needs to know.
+    /// The part of the wiring that `rank` needs.
     pub(crate) fn of_rank(&self, plan: &Plan, rank: GlobalRank) -> RankWiring {
         let takes_part = |channel: &&Channel| {
             let member = plan.group(channel.key.group).and_then(|group| group.group_rank(rank));

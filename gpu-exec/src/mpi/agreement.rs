@@ -89,7 +89,7 @@ mod tests {
         (Collective::AllReduce { op: ReduceOp::Sum }, count)
     }
 
-    /// What two ranks disagree on that call these, one after the other, on the world.
+    /// The disagreements between two ranks that call these, one after the other, on the world.
     fn found(calls: [&[(Collective, u64)]; 2]) -> Vec<u64> {
         let mut plan = PlanBuilder::new("two", 2, BackendName::Mpi).unwrap();
         let tensors: Vec<_> =

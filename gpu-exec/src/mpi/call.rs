@@ -23,7 +23,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 /// More than any MPI says (`MPI_MAX_ERROR_STRING`).
 const LONGEST_TEXT: usize = 8192;
 
-/// What MPI answered.
+/// MPI's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MpiError {
     /// A message was longer than the receive: the two do not match.
@@ -65,7 +65,7 @@ impl Buffer {
         Buffer { words, bytes: bytes.len() }
     }
 
-    /// What it holds.
+    /// Its contents.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.words.len() * 8];
         for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&self.words) {
@@ -299,7 +299,7 @@ impl How {
         }
     }
 
-    /// How many elements a receive expects.
+    /// The number of elements that a receive expects.
     fn received(&self) -> Option<c_int> {
         match self {
             How::Receive { count, .. } => Some(*count),
@@ -308,7 +308,7 @@ impl How {
     }
 }
 
-/// What a call under way keeps MPI's pointers alive with.
+/// The buffers that keep MPI's pointers alive while a call is under way.
 #[derive(Debug, Default)]
 struct Held {
     send: Buffer,
@@ -327,7 +327,7 @@ pub(super) struct Pending {
     complete: bool,
 }
 
-/// What a call left.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) receive: Buffer,

@@ -18,17 +18,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often calls under way are asked without a pause, but for whoever else wants the core …
+/// The number of times calls under way are polled without a pause, yielding to others that want the core …
 const EAGER: u32 = 200;
 
 /// … and how long the pauses are from then on: doubled up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the thread sleeps with nothing under way, if nobody wakes it.
+/// Sleep of the thread with nothing under way, if nobody wakes it.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// What a rank's works are about.
+/// The plan and state that a rank's works use.
 pub(super) struct Rank {
     pub(super) plan: Arc<Plan>,
     pub(super) tensors: Tensors,
@@ -45,7 +45,7 @@ pub(super) struct Posted {
     pub(super) rank: Arc<Rank>,
 }
 
-/// How the rank's part ends.
+/// The end of the rank's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Everybody is done.
@@ -54,7 +54,7 @@ pub(super) enum Ending {
     Early,
 }
 
-/// What other threads tell this one.
+/// Messages from other threads to this one.
 #[derive(Default)]
 pub(super) struct Inbox {
     told: Mutex<Told>,
@@ -65,7 +65,7 @@ pub(super) struct Inbox {
 struct Told {
     posted: VecDeque<Posted>,
     ending: Option<Ending>,
-    /// Why a call failed, for the program's thread.
+    /// The reason that a call failed, for the program's thread.
     failure: Option<String>,
 }
 
@@ -261,11 +261,11 @@ impl Engine {
     }
 }
 
-/// How a call stands.
+/// The state of a call.
 enum Tested {
     UnderWay,
     Done(Arrived),
-    /// What came is of another size than what was expected: to a plan, a call that never completes.
+    /// The message has another size than was expected: to a plan, a call that never completes.
     Never,
 }
 

@@ -29,14 +29,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How long a rank waits for rank 0 to end the job, once the run was ended early: rank 0 tells the
+/// Time that a rank waits for rank 0 to end the job, once the run was ended early: rank 0 tells the
 /// story first, and compares it with the simulator's. If it dies, its launcher ends the others.
 const LAST_WORDS: Duration = Duration::from_secs(600);
 
-/// How long `MPI_Finalize` may take once all are done.
+/// Time that `MPI_Finalize` may take once all are done.
 const FAREWELL: Duration = Duration::from_secs(30);
 
-/// What launchers call the number of processes.
+/// The variables in which launchers give the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
 
 /// The exit code of a process that cannot run the plan.
@@ -52,7 +52,7 @@ pub struct Job {
     library: String,
 }
 
-/// What a process tells all others before they begin.
+/// The message of a process to all others before they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket {
     /// Whether it has a plan that it can run.
@@ -63,7 +63,7 @@ struct Ticket {
     machine: u64,
 }
 
-/// Where rank 0 is, and what its meeting has to be told.
+/// Rank 0's address, and the bytes that its meeting has to be told.
 #[derive(Debug, Default)]
 struct Invitation {
     host: String,
@@ -102,12 +102,12 @@ impl Job {
         Ok(Job { world, universe, rank: GlobalRank(rank), world_size: size, library })
     }
 
-    /// Who this process is.
+    /// The rank of this process.
     pub fn rank(&self) -> GlobalRank {
         self.rank
     }
 
-    /// How many there are.
+    /// The number of ranks.
     pub fn world_size(&self) -> u32 {
         self.world_size
     }
@@ -269,7 +269,7 @@ impl Job {
         Ok((meeting, Invitation { host: named.unwrap_or_else(machine), bytes }))
     }
 
-    /// What rank 0 says, to all.
+    /// Rank 0's invitation, broadcast to all.
     fn hear(&self, said: Invitation) -> Invitation {
         let root = self.world.process_at_rank(0);
         let mut each = [said.host.into_bytes(), said.bytes];

@@ -14,7 +14,7 @@ use lockstep_core::plan::{Action, Call, Plan, Signature, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{self, ReduceOp, Refused};
 
-/// What tags MPI has at least (`MPI_TAG_UB` of MPICH 4 is the smallest of those in use).
+/// The largest tag that every MPI has (`MPI_TAG_UB` of MPICH 4 is the smallest of those in use).
 const MOST_TAG: u32 = (1 << 28) - 1;
 
 /// MPI's element types that stand for PyTorch's.
@@ -109,17 +109,17 @@ pub(super) struct Lowered {
     pub(super) group: GroupId,
     pub(super) how: How,
     pub(super) element: Element,
-    /// What the rank passes in; of a broadcast only the root's.
+    /// The tensor that the rank passes in; of a broadcast only the root's.
     pub(super) send: Option<Part>,
-    /// Where the result goes, on ranks that are promised one.
+    /// The place of the result, on ranks that are promised one.
     pub(super) receive: Option<Part>,
-    /// What is passed in is multiplied first.
+    /// The factor, and its type, that the input is multiplied by first.
     pub(super) scale: Option<(Dtype, f64)>,
     /// The result is divided at last.
     pub(super) divide: Option<(Dtype, u32)>,
 }
 
-/// What MPI, PyTorch's use of it, or this executor cannot do.
+/// A call that MPI, PyTorch's use of it, or this executor cannot do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unsupported {
     /// PyTorch's tables lack it; the text is PyTorch's.
@@ -153,7 +153,7 @@ pub enum Unsupported {
         op: u32,
         /// The elements.
         dtype: Dtype,
-        /// What was to be done with them.
+        /// The reduction that was asked for.
         reduction: ReduceOp,
     },
     /// A gloo call.
@@ -171,7 +171,7 @@ pub enum Unsupported {
     Count {
         /// The operation's index.
         op: u32,
-        /// How many.
+        /// The number of elements.
         count: u64,
     },
     /// A tag that MPI need not have.
@@ -187,7 +187,7 @@ pub enum Unsupported {
     Broken {
         /// The operation's index.
         op: u32,
-        /// What is wrong.
+        /// The problem, in words.
         why: &'static str,
     },
 }
@@ -258,7 +258,7 @@ pub(super) fn lower(
     }
 }
 
-/// Where a call stands.
+/// The context of a call.
 struct Place<'a> {
     plan: &'a Plan,
     group: &'a ProcessGroup,
@@ -276,7 +276,7 @@ impl Place<'_> {
         self.group.backend() == BackendName::Mpi
     }
 
-    /// What elements travel as, and how many of them one is.
+    /// The type in which elements travel, and the number of them that make one.
     fn moved(&self, dtype: Dtype) -> Result<(Element, u64), Unsupported> {
         // A type that PyTorch's table has can be added, and only such.
         if self.is_mpi() {
@@ -292,7 +292,7 @@ impl Place<'_> {
         })
     }
 
-    /// What elements are reduced as, how many of them one is, and how.
+    /// The type in which elements are reduced, the number of them that make one, and the operation.
     fn reduced(
         &self,
         dtype: Dtype,

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// What a rank does from its orders to its end: joins, runs its program, reports, and waits until
+/// Carries a rank from its orders to its end: it joins, runs its program, reports, and waits until
 /// all are done.
 pub(super) fn carry_out(
     plan: Arc<Plan>,

@@ -17,7 +17,7 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// What the rank's program uses, filled.
+    /// The tensors that the rank's program uses, filled.
     pub(super) fn of(plan: &Plan, rank: GlobalRank) -> Tensors {
         let used = plan.program(rank).map(|program| program.tensors()).unwrap_or_default();
         let filled = used.into_iter().filter_map(|id| {
@@ -66,7 +66,7 @@ impl Tensors {
         self.write(*into, start, &moved)
     }
 
-    /// What all hold, in id order.
+    /// The values of all, in id order.
     pub(super) fn values(&self) -> impl Iterator<Item = (TensorId, TensorValue)> {
         self.of.iter().map(|(id, tensor)| {
             let held = tensor.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How often a communicator that is not ready yet is asked again …
+/// Interval at which a communicator that is not ready yet is asked again …
 const LOOK: Duration = Duration::from_micros(100);
 
 /// … and for how long without a pause: a call on a communicator that is connected takes NCCL's own thread
 /// less, and the next one waits for it.
 const LOOKS_ON: Duration = Duration::from_micros(200);
 
-/// How long an abort waits for a call that is under way. One that puts something on a stream whose
+/// Time that an abort waits for a call that is under way. One that puts something on a stream whose
 /// queue is full does not come back before the stream moves on; the process then ends with its
 /// communicators as they are.
 const ABORT_WAITS: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ const ABORT_WAITS: Duration = Duration::from_millis(200);
 const SUCCESS: c_uint = sys::ncclResult_t::ncclSuccess as c_uint;
 const IN_PROGRESS: c_uint = sys::ncclResult_t::ncclInProgress as c_uint;
 
-/// What all ranks of a communicator must know to meet.
+/// The id that all ranks of a communicator must know to meet.
 pub(super) type UniqueId = [u8; 128];
 
 /// Loads NCCL.
@@ -104,7 +104,7 @@ struct Handle(*mut ncclComm);
 // SAFETY: NCCL allows any thread to use a communicator, one at a time.
 unsafe impl Send for Handle {}
 
-/// What a call sends and receives in one group: to and from ranks of the communicator.
+/// The sends and receives of a call in one group: to and from ranks of the communicator.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     pub(super) sends: Vec<(u32, Region)>,
@@ -196,7 +196,7 @@ impl Communicator {
         check(&self.nccl, call, handle, code)
     }
 
-    /// What the communicator says of itself: in progress, or the error that it ran into.
+    /// The communicator's own state: in progress, or the error that it ran into.
     fn state(&self, call: &'static str) -> Result<bool, DeviceError> {
         let mut state = SUCCESS;
         self.call(call, |handle| {

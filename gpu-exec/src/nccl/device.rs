@@ -126,7 +126,7 @@ macro_rules! cuda {
     }};
 }
 
-/// How many GPUs the driver shows. `CUDA_VISIBLE_DEVICES` can hide some.
+/// The number of GPUs that the driver shows. `CUDA_VISIBLE_DEVICES` can hide some.
 pub(super) fn count(driver: &Driver) -> Result<u32, DeviceError> {
     let visible_devices = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let none = || DeviceError::NoDevice { visible_devices: visible_devices.clone() };
@@ -190,7 +190,7 @@ impl Device {
         })
     }
 
-    /// What a trace says of it: `NVIDIA H200 (sm_90, CUDA 13.0, driver 580.95.05)`.
+    /// Its description in a trace: `NVIDIA H200 (sm_90, CUDA 13.0, driver 580.95.05)`.
     pub(super) fn describe(&self, driver_version: Option<&str>) -> String {
         let (major, minor) = self.capability;
         let cuda = (self.cuda / 1000, self.cuda % 1000 / 10);

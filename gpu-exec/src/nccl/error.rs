@@ -1,8 +1,8 @@
-//! What can go wrong between a rank and its device.
+//! The errors between a rank and its device.
 
 use std::path::PathBuf;
 
-/// Why a rank cannot go on with its device, in one sentence each.
+/// The reason that a rank cannot go on with its device, in one sentence each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DeviceError {
     #[error("{library} cannot be loaded from {path}: {why}")]

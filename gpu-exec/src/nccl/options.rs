@@ -1,10 +1,10 @@
-//! How plans are carried out on GPUs, and what a rank's process is told of it.
+//! The options for running plans on GPUs, and the setup that a rank's process gets of them.
 
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How the `nccl` backend runs plans. The default is what a job of PyTorch does: NCCL's own
+/// Options of the `nccl` backend. The default is what a job of PyTorch does: NCCL's own
 /// collectives, a GPU a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NcclOptions {
@@ -12,13 +12,13 @@ pub struct NcclOptions {
     pub libraries: Vec<PathBuf>,
     /// Looks nowhere else: not in the system's folders and not in those of Python's packages.
     pub only_there: bool,
-    /// What carries out a collective.
+    /// The code that carries out a collective.
     pub collectives: Collectives,
-    /// What ranks without a GPU of their own do.
+    /// The sharing of a GPU by ranks without one of their own.
     pub sharing: Sharing,
 }
 
-/// What carries out a collective.
+/// The code that carries out a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Collectives {
     /// NCCL's own, which choose their algorithm themselves.
@@ -28,7 +28,7 @@ pub enum Collectives {
     Schedules,
 }
 
-/// How ranks share GPUs.
+/// The ways in which ranks share GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
     /// Not at all: a machine with fewer GPUs than ranks refuses the plan.
@@ -44,7 +44,7 @@ pub enum Sharing {
     MultiRank,
 }
 
-/// What a rank's process needs to know of its device.
+/// The setup of a rank's device, for its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceSetup {
     pub(crate) cuda: PathBuf,
@@ -61,7 +61,7 @@ impl DeviceSetup {
         self.sharing == Sharing::OneProcess
     }
 
-    /// What a rank's process finds in its environment besides the coordinator's.
+    /// The variables that a rank's process gets in its environment besides the coordinator's.
     pub(crate) fn environment(&self, rank: GlobalRank, world_size: u32) -> Vec<(String, String)> {
         let mut all = vec![
             ("RANK", rank.to_string()),
@@ -77,7 +77,7 @@ impl DeviceSetup {
 }
 
 impl Sharing {
-    /// What a rank's process has to find in its environment.
+    /// The variables that a rank's process needs in its environment.
     pub fn environment(self, rank: u32) -> Vec<(&'static str, String)> {
         match self {
             Sharing::None => Vec::new(),

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
-/// Where the loader looks by itself on the distributions we know.
+/// The folders that the loader searches by itself on the distributions we know.
 const STANDARD_FOLDERS: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -33,7 +33,7 @@ const NVRTC_NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so
 /// NCCL's names: PyPI's wheels ship only the first.
 const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// What came of looking for one library.
+/// The result of looking for one library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryProbe {
     /// The file names that were looked for, in order.
@@ -42,13 +42,13 @@ pub struct LibraryProbe {
     pub folders: Vec<PathBuf>,
     /// Whether the system loader's own search comes after them.
     pub by_name: bool,
-    /// What was found, if anything.
+    /// The path that was found, if anything.
     pub found: Option<PathBuf>,
-    /// Why something that was found cannot be loaded.
+    /// The reason that a found library cannot be loaded.
     pub broken: Option<String>,
 }
 
-/// What came of looking for what the `nccl` backend needs.
+/// The result of looking for the libraries that the `nccl` backend needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NcclProbe {
     /// CUDA's driver library.
@@ -118,7 +118,7 @@ fn homes(bin: &Path) -> Vec<PathBuf> {
     homes
 }
 
-/// Where packages of NVIDIA's are in the site-packages of every Python below `lib`; the pattern
+/// The folders of NVIDIA's packages in the site-packages of every Python below `lib`; the pattern
 /// itself where there is no Python, so that the refusal says that it was tried.
 fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
     let mut pythons: Vec<OsString> = std::fs::read_dir(lib)
@@ -138,7 +138,7 @@ fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
     folders.flat_map(|folder| packages.iter().map(move |package| folder.join(package))).collect()
 }
 
-/// What is looked for, and where.
+/// The names to look for, and the folders.
 struct Search {
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
@@ -188,7 +188,7 @@ fn is_for(nvrtc: &str, newest: Option<c_int>) -> bool {
     major.zip(newest).is_none_or(|(major, newest): (c_int, c_int)| major <= newest)
 }
 
-/// What the loader says: it names the path by itself, but not always.
+/// The loader's message: it names the path by itself, but not always.
 fn why_not(path: &Path, error: &libloading::Error) -> String {
     let path = path.display().to_string();
     let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
@@ -249,7 +249,7 @@ pub(super) fn stand_in(path: &Path) -> Option<String> {
 /// Folders that a refusal names.
 const NAMED: usize = 3;
 
-/// What is missing for runs with these options, in one sentence; `None` when nothing is.
+/// A sentence about the libraries that runs with these options lack; `None` when nothing is missing.
 pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
     let nccl = Some(&probe.nccl).filter(|_| options.sharing != Sharing::OneProcess);
     let missing: Vec<_> = [Some(&probe.cuda), Some(&probe.nvrtc), nccl]
@@ -279,7 +279,7 @@ pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
     Some(RunError::Unavailable { backend: BackendName::Nccl, why })
 }
 
-/// How many places libraries were looked for in, and the first of them.
+/// The number of places where libraries were looked for, and the first of them.
 fn looked_in(missing: &[&LibraryProbe]) -> String {
     let mut folders: Vec<&PathBuf> = Vec::new();
     for folder in missing.iter().flat_map(|library| &library.folders) {
@@ -331,7 +331,7 @@ mod tests {
         assert!(!text.contains("libnccl"), "{text}");
     }
 
-    /// What is there and is no library is not "not there": another driver would not help.
+    /// A file that is there but is no library is not "not there": another driver would not help.
     #[test]
     fn what_is_there_and_cannot_be_loaded_is_told_apart_from_what_is_not_there() {
         let folder = tempfile::tempdir().unwrap();

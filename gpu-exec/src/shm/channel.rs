@@ -22,7 +22,7 @@ pub(crate) const INLINE: usize = 24;
 /// can ask for at once. Of 1 KB that takes a quarter off a call; more were as much slower.
 const MOST_READY: usize = 16 * LINE;
 
-/// Where a channel lies: the count of what was taken, the lines, the bounce buffer.
+/// The place of a channel: the count of messages taken, the lines, the bounce buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     segment: Arc<Segment>,
@@ -30,12 +30,12 @@ pub(crate) struct Channel {
     bounce: usize,
 }
 
-/// What goes before a message's bytes: whose message it is.
+/// The header before a message's bytes: whose message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The call's number in its group, or in its channel for point-to-point.
     pub(crate) seq: u64,
-    /// What both sides must agree on about the call.
+    /// The fingerprint of the values that both sides must agree on about the call.
     pub(crate) fingerprint: u64,
     /// The message's length.
     pub(crate) bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Header {
     pub(crate) mark: u64,
 }
 
-/// Where a message's bytes are.
+/// The place of a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     /// In the message itself: as many as the header says.
@@ -53,7 +53,7 @@ pub(crate) enum Payload {
     /// The same; and until it is taken the receiver may put there what it is going to send back
     /// into the same place.
     Lent(usize),
-    /// Where they belong: the sender has put them there.
+    /// The receiver's own memory: the sender has put them there.
     Delivered,
 }
 
@@ -63,7 +63,7 @@ const KIND_LENT: u64 = 2;
 const KIND_DELIVERED: u64 = 3;
 
 impl Channel {
-    /// What a channel with that bounce buffer takes in the segment.
+    /// The bytes that a channel with that bounce buffer takes in the segment.
     pub(crate) fn footprint(bounce: usize) -> usize {
         (APART + SLOTS as usize * LINE + bounce).next_multiple_of(APART)
     }
@@ -98,7 +98,7 @@ impl Channel {
         self.offset + APART + (number % SLOTS) as usize * LINE
     }
 
-    /// What a message's line holds: whose turn it is and of which kind, the header, what it brings.
+    /// The fields of a message's line: its turn and kind, the header, and the payload.
     fn fields(&self, number: u64) -> &[AtomicU64; LINE / 8] {
         self.segment.line(self.line(number))
     }
@@ -108,7 +108,7 @@ impl Channel {
     }
 }
 
-/// What a line says in its `number`'s turn, in the lower half of its first field, beside the
+/// The mark of a line in its `number`'s turn, in the lower half of its first field, beside the
 /// message's kind: never what it said a lap before, nor zero.
 fn turn_of(number: u64) -> u32 {
     ((number / SLOTS) as u32).wrapping_mul(2).wrapping_add(1)

@@ -1,4 +1,4 @@
-//! How a rank waits for its peers: it looks again for a short while, then sleeps on a futex that
+//! The wait of a rank for its peers: it looks again for a short while, then sleeps on a futex that
 //! peers ring.
 //!
 //! A peer that publishes something looks whether the rank sleeps, which costs a fence and no
@@ -16,10 +16,10 @@ use std::time::Duration;
 /// publishing and ringing must not matter.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// How often a rank with a core of its own looks before it reads the clock.
+/// The number of looks of a rank with a core of its own before it reads the clock.
 const FIRST_LOOKS: u32 = 32;
 
-/// How long a rank keeps looking before it sleeps; a wake-up costs several microseconds.
+/// The time for which a rank keeps looking before it sleeps; a wake-up costs several microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Patience {
     /// Nanoseconds of looking without giving up the core.

@@ -13,6 +13,6 @@ pub(crate) use channel::{Channel, Header, INLINE, Payload, Receiver, Sender};
 pub(crate) use doorbell::{Doorbell, Patience};
 pub(crate) use segment::Segment;
 
-/// What two processes write is kept this far apart (a cache line, and its neighbour that the
-/// hardware fetches with it).
+/// The distance between values that two processes write, in bytes (a cache line, and its neighbour
+/// that the hardware fetches with it).
 pub(crate) const APART: usize = 128;

@@ -232,8 +232,8 @@ impl Drop for Segment {
 mod tests {
     use super::*;
 
-    /// What is copied in one piece, in several and past the caches, from and to odd places; what lies
-    /// around it stays.
+    /// Copies in one piece, in several and past the caches, from and to odd places, leave the bytes
+    /// around them.
     #[test]
     fn a_copy_is_what_it_was_made_from_and_no_more() {
         let past = PAST_CACHES;

@@ -23,7 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a file is looked at again.
+/// Interval at which a file is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const REFERENCES: &str = "refcount/";
@@ -35,7 +35,7 @@ pub struct FileStore {
     path: PathBuf,
     num_workers: Option<u32>,
     timeout: Duration,
-    /// What the file said up to `position`.
+    /// The table that the file gives up to `position`.
     table: Table,
     /// The store's own keys.
     own: BTreeMap<String, Vec<u8>>,
@@ -75,7 +75,7 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

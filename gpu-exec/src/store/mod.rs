@@ -21,13 +21,13 @@ use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, Stor
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
+/// Time that `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
 
-/// Why an operation of a store failed.
+/// The reason that an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// What c10d raises, in its words: a wait that timed out, a value that is no number, a
+    /// An error of c10d, in its words: a wait that timed out, a value that is no number, a
     /// connection that is lost.
     #[error(transparent)]
     C10d(#[from] DistError),
@@ -39,7 +39,7 @@ pub enum StoreError {
     File {
         /// Which.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         cause: std::io::Error,
     },
     /// More than the store takes; PyTorch's limits, which its server enforces by hanging up.
@@ -113,7 +113,7 @@ pub trait Store {
     /// When the store is gone.
     fn delete_key(&mut self, key: &str) -> Result<bool, StoreError>;
 
-    /// How many keys there are, with those that the store keeps for itself.
+    /// The number of keys, with those that the store keeps for itself.
     ///
     /// # Errors
     /// When the store is gone.
@@ -131,14 +131,14 @@ pub trait Store {
     /// When the store is gone.
     fn multi_set(&mut self, entries: &[(&str, &[u8])]) -> Result<(), StoreError>;
 
-    /// How long `get`, `wait` and `multi_get` wait.
+    /// The time that `get`, `wait` and `multi_get` wait.
     fn timeout(&self) -> Duration;
 
     /// Changes how long they wait.
     fn set_timeout(&mut self, timeout: Duration);
 }
 
-/// What a wait raises that has come to its end.
+/// The error of a wait that has come to its end.
 fn timed_out(kind: StoreKind, keys: &[&str], timeout: Duration) -> StoreError {
     StoreError::C10d(Table::new(kind).timed_out(keys, milliseconds(timeout)))
 }

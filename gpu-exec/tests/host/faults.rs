@@ -39,7 +39,7 @@ fn outcome(trace: &Trace) -> &Outcome {
     &trace.end.as_ref().unwrap().outcome
 }
 
-/// What the dumps say, read as files of a real job are.
+/// The diagnosis of the dumps, read as files of a real job are.
 fn diagnosed(dumps: &[RankDump]) -> Report {
     let read = |dump: &RankDump| Dump::read(&dump.file_name(), &dump.pickle).unwrap();
     diagnose(&merge(dumps.iter().map(read).collect()).unwrap().log)

@@ -40,8 +40,8 @@ fn trace_so_far(mark: &str, path: &Path) -> Option<Trace> {
     }
 }
 
-/// How many of the rounds got so far that there was a run to kill in: a test whose kills all came
-/// too early would show nothing.
+/// The number of rounds that got so far that there was a run to kill in: a test whose kills all
+/// came too early would show nothing.
 #[derive(Debug, Default)]
 struct Seen {
     traces: usize,

@@ -101,7 +101,7 @@ pub(crate) fn reduction(world_size: u32) -> Plan {
     CollectiveLab::new(sum, world_size, 5000).plan().unwrap()
 }
 
-/// How all of them ended, each in bounded time.
+/// The outputs of all of them, each ended in bounded time.
 fn end(ranks: Vec<Child>) -> Vec<Output> {
     end_within(Duration::from_secs(10), ranks)
 }
@@ -131,7 +131,7 @@ pub(crate) fn all(outputs: &[Output]) -> Vec<String> {
     outputs.iter().map(text).collect()
 }
 
-/// What the tensors hold at the end, by rank.
+/// The contents of the tensors at the end, by rank.
 fn results(trace: &Trace) -> Vec<(u32, What)> {
     let found = trace.events.iter().filter(|event| matches!(event.what, What::Result { .. }));
     let mut results: Vec<_> = found.map(|event| (event.rank.0, event.what.clone())).collect();

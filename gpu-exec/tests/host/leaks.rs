@@ -1,4 +1,4 @@
-//! What runs leave behind: nothing.
+//! Runs leave nothing behind.
 
 use crate::left_behind::names_of;
 use crate::{HostBackend, backend, is_our_child, options};

@@ -1,9 +1,9 @@
-//! What processes may leave behind: others, sockets on which somebody listens, named shared memory.
-//! And when they are killed: at random, the same way for the same seed.
+//! Things that processes may leave behind: other processes, listening sockets, named shared memory.
+//! Also the times at which they are killed: at random, the same way for the same seed.
 
 use std::collections::BTreeSet;
 
-/// What every process of a round has in its environment, and nobody else.
+/// The variable that every process of a round has in its environment, and nobody else.
 pub(crate) const MARK: &str = "LOCKSTEP_KILL_ROUND";
 
 /// Marsaglia's xorshift64: the rounds are the same for the same seed.

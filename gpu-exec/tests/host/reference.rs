@@ -1,5 +1,5 @@
-//! What collectives must give, computed in the plainest way: a schedule re-executed one message
-//! after the other in one memory, and for integers arithmetic that knows no schedule.
+//! The expected results of collectives, computed in the plainest way: a schedule re-executed one
+//! message after the other in one memory, and for integers arithmetic that knows no schedule.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -105,7 +105,7 @@ pub(crate) fn re_execute(
     memory.into_iter().map(|[_, output, _]| output).collect()
 }
 
-/// What an int64 collective promises `rank` of `n`, without any schedule; inputs are `Iota`.
+/// The promised result of an int64 collective on `rank` of `n`, without any schedule; inputs are `Iota`.
 pub(crate) fn promised_int64(collective: Collective, n: u64, rank: u64, count: u64) -> Vec<i64> {
     // Element i of the tensor that `from` passes in, of `numel` elements.
     let passed = |from: u64, numel: u64, i: u64| (from * numel + i) as i64;

@@ -17,7 +17,7 @@ fn over(transport: Transport) -> RunOptions {
     RunOptions { transport, ..options() }
 }
 
-/// What every tensor holds at the end.
+/// The contents of every tensor at the end.
 fn results(trace: &Trace) -> BTreeMap<(u32, u32), TensorValue> {
     let found = trace.events.iter().filter_map(|event| match &event.what {
         What::Result { tensor, value } => Some(((event.rank.0, tensor.0), value.clone())),

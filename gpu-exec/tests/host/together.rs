@@ -45,7 +45,7 @@ fn recv(peer: Option<u32>, tensor: TensorId, tag: u32) -> Call {
     Call::Recv { group: WORLD, peer: peer.map(GroupRank), tensor, tag }
 }
 
-/// What every rank's tensors hold, and one plan for all.
+/// A plan with the same tensors on every rank.
 fn plan(
     world: u32,
     tensors: &[(u64, Fill)],

@@ -21,7 +21,7 @@ fn plan(write: impl Fn(GlobalRank, &mut ProgramBuilder, TensorId)) -> Plan {
     plan.every_rank(|rank, program| write(rank, program, tensor)).unwrap()
 }
 
-/// What is found in a run that was ended by its watchdog.
+/// The findings in a run that was ended by its watchdog.
 fn hung(ran: &Ran) -> String {
     assert!(!ran.output.status.success(), "{}", ran.text());
     let trace = ran.trace();

@@ -19,7 +19,7 @@ use lockstep_core::trace::{Outcome, TensorValue, Trace, What};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for a job before it takes it for stuck.
+/// Time that a test waits for a job before it takes it for stuck.
 const STUCK: Duration = Duration::from_secs(120);
 
 /// The launcher of the MPI that this test is linked with.
@@ -35,7 +35,7 @@ fn launcher() -> Command {
     command
 }
 
-/// What became of a job.
+/// The result of a job.
 struct Ran {
     output: Output,
     folder: tempfile::TempDir,
@@ -48,7 +48,7 @@ impl Ran {
         Trace::read(&bytes).unwrap()
     }
 
-    /// What all ranks and the launcher said.
+    /// The output of all ranks and the launcher.
     fn text(&self) -> String {
         let said = [&self.output.stdout[..], &self.output.stderr[..]].concat();
         String::from_utf8_lossy(&said).into_owned()

@@ -1,4 +1,4 @@
-//! What collectives leave behind on 1, 2 and 4 ranks, for every collective, type and operation.
+//! The results of collectives on 1, 2 and 4 ranks, for every collective, type and operation.
 //!
 //! Integers, and floats that are only moved or compared, must have `core`'s bits. MPI adds and
 //! multiplies floats in an order of its own (that of the call's algorithm, which depends on size
@@ -86,7 +86,7 @@ fn what_pytorchs_table_has_has_cores_bits() {
     check_promised_bits(&run(&plan), 2, &cases);
 }
 
-/// What only moves, in every type, and what is compared, among four.
+/// Calls that only move data, in every type, and calls that compare, among four.
 #[test]
 fn what_moves_and_what_is_compared_has_cores_bits_among_four() {
     let moved = Dtype::COMPUTABLE.into_iter().flat_map(|dtype| {

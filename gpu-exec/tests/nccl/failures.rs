@@ -47,7 +47,7 @@ fn host() -> HostBackend {
     HostBackend::new(RankLauncher { program, args: Vec::new() })
 }
 
-/// What the diagnosis says of a run, whoever carried it out.
+/// The findings of the diagnosis for a run, whoever carried it out.
 fn findings(trace: &Trace) -> Vec<String> {
     let report = diagnose_trace(trace);
     let said = report.findings.iter().map(|finding| {

@@ -92,7 +92,7 @@ impl Machine {
         run_to_trace(&self.backend(), plan, options()).unwrap()
     }
 
-    /// Why the plan is not run.
+    /// The reason that the plan is not run.
     fn refusal(&self, plan: Plan) -> String {
         run_to_trace(&self.backend(), plan, options()).unwrap_err().to_string()
     }

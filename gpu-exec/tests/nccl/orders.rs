@@ -1,5 +1,5 @@
-//! What the coordinator orders of ranks on devices: to hold, to dump, to end; and that NCCL is
-//! called as it allows meanwhile.
+//! Orders of the coordinator to ranks on devices: to hold, to dump, to end; and that NCCL is called
+//! as it allows meanwhile.
 
 use crate::{Machine, assert_completed, options};
 use lockstep_core::collective::Collective;

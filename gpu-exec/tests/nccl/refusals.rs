@@ -1,4 +1,4 @@
-//! What is missing is said in one sentence, by name.
+//! Refusals name the missing library in one sentence.
 
 use crate::{Machine, named, stand_in};
 use lockstep_core::collective::Collective;

@@ -1,4 +1,4 @@
-//! What runs beside what: the program, the compute stream, the communication streams.
+//! Concurrency of the program, the compute stream, the communication streams.
 
 use crate::{Machine, assert_completed, options, result};
 use lockstep_core::collective::Collective;

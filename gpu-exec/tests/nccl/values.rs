@@ -1,5 +1,5 @@
-//! What collectives leave behind, by NCCL's own and by the plan's schedules, with a process a rank
-//! and with logical ranks on one device.
+//! The results of collectives, by NCCL's own and by the plan's schedules, with a process a rank and
+//! with logical ranks on one device.
 
 use crate::cases::{by_all, check_bits, check_promise, every_collective, plan_of};
 use crate::{Machine, assert_completed, result};

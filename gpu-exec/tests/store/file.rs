@@ -38,7 +38,7 @@ fn the_last_worker_removes_the_file() {
     assert!(path.exists());
 }
 
-/// Who has had a file open that is gone says so, and leaves no other one behind.
+/// A store whose open file is gone says so, and leaves no other one behind.
 #[test]
 fn a_file_that_was_removed_is_not_made_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ enum Call {
     MultiSet(Vec<(String, Vec<u8>)>),
 }
 
-/// What a call comes to, as text that can be compared.
+/// The result of a call, as text that can be compared.
 fn told<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     answer.map_or_else(|error| error.to_string(), |answer| format!("{answer:?}"))
 }
@@ -54,7 +54,7 @@ fn refs(keys: &[String]) -> Vec<&str> {
     keys.iter().map(String::as_str).collect()
 }
 
-/// What the table says; a call that would wait has waited in vain.
+/// The table's answer; a call that would wait has waited in vain.
 fn model(table: &mut Table, call: &Call) -> String {
     fn answered<T: std::fmt::Debug>(
         table: &Table,

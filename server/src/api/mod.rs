@@ -1,4 +1,4 @@
-//! What the routes do, a file a noun. Errors are `{"error": "one sentence"}` with a 4xx or 5xx.
+//! The handlers of the routes, a file a noun. Errors are `{"error": "one sentence"}` with a 4xx or 5xx.
 
 mod error;
 mod file;

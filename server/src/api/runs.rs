@@ -49,7 +49,7 @@ const MAX_REASON: usize = 40;
 /// A watcher that takes nothing for this long is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What to run, and how. The body also has a `plan`, or one of `scenario` and `collective` with
+/// The request for a run. The body also has a `plan`, or one of `scenario` and `collective` with
 /// their options.
 #[derive(Deserialize)]
 struct Create {
@@ -64,7 +64,7 @@ struct Create {
     /// Whether single messages are recorded.
     #[serde(default = "yes")]
     record_messages: bool,
-    /// What is done to ranks on purpose: `kill:rank=1,call=3`.
+    /// The faults that are injected into ranks: `kill:rank=1,call=3`.
     #[serde(default)]
     faults: Vec<String>,
     /// host: how ranks get hold of the shared memory.
@@ -314,7 +314,7 @@ pub(crate) async fn trace(
     file::send(&service.store.run_file(run.id), bytes, &name).await
 }
 
-/// What is wrong in a run, as far as it has come.
+/// The findings in a run, as far as it has come.
 pub(crate) async fn findings(
     State(service): State<Service>,
     Path(id): Path<String>,

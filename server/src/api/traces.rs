@@ -72,7 +72,7 @@ pub(crate) async fn trace(
     file::send(&store.trace_file(record.id), None, &format!("trace-{}.lks", record.id)).await
 }
 
-/// What is wrong in an uploaded trace.
+/// The findings in an uploaded trace.
 pub(crate) async fn findings(
     State(service): State<Service>,
     Path(id): Path<String>,

@@ -239,7 +239,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// What DDP refuses here and there; the exit code is 1 where it differs.
+/// The comparison of DDP's refusals here and there; the exit code is 1 where it differs.
 fn compare_refusals(
     recorded: &RecordedRun,
     error: &lockstep_torch::ddp::DdpError,
@@ -338,7 +338,7 @@ fn check_names(model: &Model, options: &DdpOptions) -> Result<()> {
     })
 }
 
-/// What each cap costs, and which is best.
+/// The step times with each cap, and the best one.
 type Sweep = (Vec<SweepPoint>, Option<Best>);
 
 /// A sweep over caps, by the closed form of equal ranks on equal links.

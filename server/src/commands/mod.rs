@@ -33,19 +33,19 @@ pub(crate) mod whatif;
 use lockstep_core::trace::{Outcome, TraceEnd};
 use lockstep_gpu_exec::RankLauncher;
 
-/// What starts a rank of a real run: this binary again.
+/// The launcher of a real run's ranks: this binary again.
 pub(crate) fn rank_launcher() -> anyhow::Result<RankLauncher> {
     let program = std::env::current_exe()
         .map_err(|error| anyhow::anyhow!("cannot find the lockstep binary itself: {error}"))?;
     Ok(RankLauncher { program, args: vec!["rank".into()] })
 }
 
-/// How it ended, for people.
+/// The end of the run, for people.
 fn describe(outcome: Option<&Outcome>) -> String {
     ended(outcome, "")
 }
 
-/// How it ended, and when: `timed out after 2.00 s`.
+/// The end of the run, and its time: `timed out after 2.00 s`.
 fn describe_end(end: Option<&TraceEnd>) -> String {
     let after = end.map_or(0, |end| end.time_ps);
     ended(end.map(|end| &end.outcome), &format!(" after {}", describe_ps(after)))

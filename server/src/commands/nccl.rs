@@ -1,4 +1,4 @@
-//! What a command line says of the nccl backend.
+//! The options of a command line for the nccl backend.
 
 use anyhow::{Result, bail};
 use lockstep_core::group::BackendName;
@@ -46,7 +46,7 @@ enum ShareChoice {
 }
 
 impl NcclArguments {
-    /// What a request to the service may say of it: no folder that code is loaded from.
+    /// The options that a request to the service may give: no folder that code is loaded from.
     pub(crate) const IN_A_REQUEST: [&str; 2] = ["collectives", "share"];
 
     /// The backend of that name, set up so.

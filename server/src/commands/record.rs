@@ -318,7 +318,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Why a recording holds no calls.
+/// The reason that a recording holds no calls.
 fn without_calls(script: &str, events: &[Vec<ScriptEvent>]) -> String {
     let ended = events.iter().flatten().find_map(|event| match event {
         ScriptEvent::End { how: Some(how), traceback, .. } => Some((how, traceback)),
@@ -424,7 +424,7 @@ fn summary(
     text
 }
 
-/// How often each call is made, all ranks together: `all_reduce 24, broadcast 12`.
+/// The number of times each call is made, all ranks together: `all_reduce 24, broadcast 12`.
 fn kinds_of(plan: &Plan) -> String {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     for program in &plan.program_of {

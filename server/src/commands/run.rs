@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a shell reports of a command that Ctrl-C ended.
+/// The exit code that a shell reports of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// What a run's command ends with that could not write what was asked for, as one that was given nonsense.
+/// The exit code of a run's command that could not write what was asked for, as one that was given nonsense.
 const UNWRITTEN: u8 = 2;
 
 /// Run a plan for real, one process per rank, and compare it with the simulator
@@ -59,7 +59,7 @@ pub(crate) enum SharingChoice {
     FileSystem,
 }
 
-/// How a run's ranks get hold of the shared memory.
+/// The strategy by which a run's ranks get hold of the shared memory.
 ///
 /// # Errors
 /// When something was asked of a backend that shares no memory of the host.
@@ -147,7 +147,7 @@ impl Results {
         parsed.with_context(|| format!("TORCH_FR_BUFFER_SIZE is {text:?}; it is a number of calls"))
     }
 
-    /// What a rank that ends without rank 0 does with its dump; one of an earlier run is removed.
+    /// The act of a rank that ends without rank 0 on its dump; one of an earlier run is removed.
     ///
     /// # Errors
     /// When it cannot be.

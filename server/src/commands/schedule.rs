@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of a schedule that does what it claims.
+/// The text about a schedule that does what it claims.
 fn checked(file: &Path, json: bool) -> Result<String> {
     let proved = proved_schedule(file)?;
     let table = proved.table();

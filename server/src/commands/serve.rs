@@ -163,7 +163,7 @@ pub(super) fn data_folder(given: Option<PathBuf>) -> Result<PathBuf> {
         .context("no folder to keep runs in: HOME is not set; pass --data-dir")
 }
 
-/// What to type into a browser on this machine.
+/// The address to type into a browser on this machine.
 fn url_of(host: &str, address: SocketAddr) -> String {
     let port = address.port();
     match address.ip() {

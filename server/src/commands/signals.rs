@@ -1,4 +1,4 @@
-//! What signals do to the process that a run is steered from, and to those of other launched ranks.
+//! The effect of signals on the process that a run is steered from, and to those of other launched ranks.
 
 use crate::terminal;
 use anyhow::{Context, Result};

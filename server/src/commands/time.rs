@@ -277,7 +277,7 @@ fn set_environment(settings: &mut Settings, variables: &[String]) -> Result<()> 
     Ok(())
 }
 
-/// What all points have in common.
+/// The fields that all points have in common.
 fn head(site: &Site, nodes: u64, per_node: u32) -> Value {
     json!({
         "schema": SCHEMA,
@@ -357,7 +357,7 @@ fn rows(site: &Site, points: &[Prediction], why: bool) -> String {
     text + "bandwidths in GB/s, as nccl-tests defines them\n"
 }
 
-/// What the tuner weighed, the cheapest by its belief first.
+/// The choices that the tuner weighed, the cheapest by its belief first.
 fn others(site: &Site, point: &Prediction) -> String {
     let mut all = alternatives(&site.placement, &site.settings, site.collective, point.bytes);
     if all.is_empty() {

@@ -43,7 +43,7 @@ pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> 
 }
 
 impl ClusterOptions {
-    /// How a plan is simulated on the cluster; `None` if no cluster is named.
+    /// The configuration for simulating a plan on the cluster; `None` if no cluster is named.
     ///
     /// # Errors
     /// When there is no such cluster, or it does not hold the plan's ranks.
@@ -122,7 +122,7 @@ mod tests {
         ClusterOptions { cluster: Some(cluster.into()), nodes, ..ClusterOptions::default() }
     }
 
-    /// What `lockstep time` says, in picoseconds.
+    /// The time that `lockstep time` gives, in picoseconds.
     fn time_says(cluster: &str, nodes: u64, each: u32, collective: Timed, bytes: u64) -> u64 {
         let catalog = Catalog::shipped().unwrap();
         let cluster = catalog.cluster(cluster).unwrap().clone();

@@ -1,4 +1,4 @@
-//! What is done to ranks on purpose, as the command line names it.
+//! Faults that are injected into ranks, as the command line names them.
 
 use anyhow::Result;
 use lockstep_core::plan::{Fault, Plan};

@@ -1,10 +1,10 @@
-//! Why the store cannot do what it is asked.
+//! The reasons that the store cannot do its work.
 
 use super::tables::VERSION;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the store cannot be used.
+/// The reason that the store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// Another service has it open.
@@ -19,19 +19,19 @@ pub(crate) enum StoreError {
          {VERSION}; pass --data-dir with another folder"
     )]
     OtherVersion {
-        /// Where.
+        /// The data folder.
         folder: PathBuf,
-        /// What its tables say.
+        /// The version that its tables say.
         found: i64,
     },
     /// The operating system refused something.
     #[error("cannot {doing} {path}: {cause}")]
     Files {
-        /// What was tried.
+        /// The attempt, in words.
         doing: &'static str,
         /// On what.
         path: PathBuf,
-        /// Why not.
+        /// The system's reason.
         cause: io::Error,
     },
     /// SQLite refused something.

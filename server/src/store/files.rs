@@ -4,7 +4,7 @@ use super::error::{StoreError, at};
 use std::path::Path;
 use std::{fs, io};
 
-/// How the name of a file ends that is not in the list yet.
+/// The ending of a file's name that is not in the list yet.
 pub(super) const INCOMING: &str = ".incoming";
 
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {

@@ -1,5 +1,5 @@
-//! What outlives the service: the list of runs and traces in SQLite, their bytes in files beside
-//! it.
+//! The data that outlives the service: the list of runs and traces in SQLite, their bytes in files
+//! beside it.
 //!
 //! A run's row is written when it starts and again when it ends. One that still says `running`
 //! when the store is opened belonged to a service that crashed: it has ended as its trace says, or is marked
@@ -99,12 +99,12 @@ impl Store {
         &self.notes
     }
 
-    /// Where a run's trace is.
+    /// The path of a run's trace.
     pub(crate) fn run_file(&self, id: u64) -> PathBuf {
         self.folder.join("runs").join(format!("{id}.lks"))
     }
 
-    /// Where a run's Flight Recorder dumps are, if it left any.
+    /// The folder of a run's Flight Recorder dumps, if it left any.
     pub(crate) fn dump_folder(&self, id: u64) -> PathBuf {
         self.folder.join("runs").join(format!("{id}.dumps"))
     }
@@ -129,7 +129,7 @@ impl Store {
         ranks
     }
 
-    /// Where an uploaded trace is.
+    /// The path of an uploaded trace.
     pub(crate) fn trace_file(&self, id: u64) -> PathBuf {
         self.folder.join("traces").join(format!("{id}.lks"))
     }

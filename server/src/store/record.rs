@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How far a run got.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunState {
@@ -44,7 +44,7 @@ pub(crate) struct RunRecord {
     pub(crate) ending: Option<Ending>,
 }
 
-/// How a run ended, in a word: each ends in exactly one way.
+/// The end of a run in a word: each ends in exactly one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ending {
@@ -88,7 +88,7 @@ impl Ending {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunEnd {
     pub(crate) outcome: Outcome,

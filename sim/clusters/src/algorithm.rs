@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How NCCL carries out a collective.
+/// The algorithm by which NCCL carries out a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Double binary trees over the nodes, chains inside.
@@ -57,7 +57,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// How NCCL says that data has arrived.
+/// The protocol by which NCCL signals that data has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// A flag with every 4 bytes.

@@ -16,7 +16,7 @@ pub enum Generation {
     Blackwell,
 }
 
-/// How GPUs of a node reach each other.
+/// Links between the GPUs of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intra {
@@ -56,7 +56,7 @@ pub struct Rate {
     pub busbw_gbps: f64,
     /// Fixed latency beyond the launch, microseconds.
     pub latency_us: f64,
-    /// How slowly the rate is reached, √µs.
+    /// Slowness of the approach to the full rate, √µs.
     #[serde(default)]
     pub ramp: f64,
     /// Beyond transfers of about this time the ramp no longer costs anything, microseconds.
@@ -78,7 +78,7 @@ impl Rate {
     }
 }
 
-/// What collectives other than all_reduce reach of the ring's rate.
+/// Shares of the ring's rate that collectives other than all_reduce reach.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Shares {
@@ -102,11 +102,11 @@ impl Default for Shares {
 pub struct Card {
     /// Its name, as cluster files say it.
     pub name: String,
-    /// Where links come from and which tables the rest was fitted on.
+    /// The sources of the links' numbers and of the tables that the rest was fitted on.
     pub source: String,
     /// For NCCL's tuner.
     pub generation: Generation,
-    /// How the GPUs of a node reach each other.
+    /// The links between the GPUs of the node.
     pub intra: Intra,
     /// The processor that such machines have.
     #[serde(default)]
@@ -142,7 +142,7 @@ pub struct Card {
     pub ll128_busbw_gbps: f64,
     /// Rings and trees with the Simple protocol.
     pub ring: Rate,
-    /// What other collectives reach of it.
+    /// Shares of that rate that other collectives reach.
     #[serde(default)]
     pub shares: Shares,
     /// In-switch reduction.
@@ -161,13 +161,13 @@ pub struct Card {
 }
 
 impl Card {
-    /// What a GPU can send into its node, GB/s, as NCCL counts it.
+    /// Bandwidth of a GPU into its node as NCCL counts it, GB/s.
     #[must_use]
     pub(crate) fn nccl_gpu_gbps(&self) -> f64 {
         f64::from(self.links) * self.nccl_link_gbps
     }
 
-    /// What a GPU can send into its node by the data sheet, GB/s.
+    /// Bandwidth of a GPU into its node by the data sheet, GB/s.
     #[must_use]
     pub fn gpu_gbps(&self) -> f64 {
         f64::from(self.links) * self.link_gbps

@@ -18,7 +18,7 @@ pub enum CatalogError {
     Parse {
         /// The file's name.
         file: String,
-        /// What the parser says.
+        /// The parser's message.
         why: String,
     },
     /// A number that no machine has, or a name that leads nowhere.
@@ -26,7 +26,7 @@ pub enum CatalogError {
     Nonsense {
         /// The file's name.
         file: String,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// No cluster of this name.
@@ -183,7 +183,7 @@ impl Catalog {
         self.networks.iter().find(|network| network.name == name)
     }
 
-    /// What was measured on this very machine.
+    /// The points that were measured on this very machine.
     ///
     /// # Errors
     /// If the machine does not hold ranks that its file says were measured.
@@ -217,7 +217,7 @@ impl Catalog {
     }
 }
 
-/// Why ranks cannot be placed.
+/// The reason that ranks cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// The cluster is not well described.

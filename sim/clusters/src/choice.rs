@@ -1,4 +1,4 @@
-//! What NCCL's tuner weighs for a call, and what it picks.
+//! The choices that NCCL's tuner weighs for a call, and the one it picks.
 
 use crate::algorithm::{Algorithm, Protocol};
 use crate::collective::Collective;
@@ -14,9 +14,9 @@ pub struct Alternative {
     pub algorithm: Algorithm,
     /// The protocol.
     pub protocol: Protocol,
-    /// What the tuner believes, microseconds.
+    /// The tuner's own estimate of the time, microseconds.
     pub believed_us: f64,
-    /// What the model predicts, microseconds.
+    /// The model's prediction of the time, microseconds.
     pub time_us: f64,
 }
 

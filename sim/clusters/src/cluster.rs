@@ -9,9 +9,9 @@ use serde::Deserialize;
 pub struct Cluster {
     /// Its name on the command line.
     pub name: String,
-    /// What it is, for people.
+    /// A title for people.
     pub title: String,
-    /// Where its numbers come from.
+    /// The source of its numbers.
     pub source: String,
     /// Other names, among them `kind`s of tables.
     #[serde(default)]
@@ -81,8 +81,8 @@ impl Cluster {
         })
     }
 
-    /// How many neighbouring nodes of a job on so many nodes are one domain of NVLink: a rack's
-    /// machines. Domains are the fewest that hold all, of equal size.
+    /// Number of neighbouring nodes, for a job on `nodes` nodes, that form one domain of NVLink: a
+    /// rack's machines. Domains are the fewest that hold all, of equal size.
     #[must_use]
     pub(crate) fn machines_of_domain(&self, nodes: u32) -> u32 {
         let gpus = self.gpus_per_node.max(1);
@@ -90,7 +90,7 @@ impl Cluster {
         nodes.div_ceil(nodes.div_ceil(most).max(1)).max(1)
     }
 
-    /// What a node's NICs can send together, GB/s.
+    /// Bandwidth of all NICs of a node together, GB/s.
     #[must_use]
     pub fn node_net_gbps(&self) -> f64 {
         f64::from(self.nics_per_node) * self.nic_gbps / 8.0

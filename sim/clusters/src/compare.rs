@@ -22,7 +22,7 @@ pub struct Site {
     pub placement: Placement,
     /// NCCL's variables.
     pub settings: Settings,
-    /// What is asked.
+    /// The collective that was asked for.
     pub collective: Collective,
 }
 
@@ -43,7 +43,7 @@ impl Compared {
     }
 }
 
-/// Why a table cannot be compared.
+/// The reason that a table cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// The machine is not known, or does not hold the ranks.
@@ -83,7 +83,7 @@ impl Site {
         predict(&self.placement, &self.settings, self.collective, bytes, calibration)
     }
 
-    /// What `given` points (bytes, microseconds) say about this machine.
+    /// Fits the model's correction for this machine to `given` points (bytes, microseconds).
     ///
     /// # Errors
     /// If the settings leave no choice.

@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("../data/compute.toml");
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
-    /// Where the rates come from.
+    /// The source of the rates.
     pub source: String,
     /// Peak rates by element type, 10¹² floating point operations a second.
     pub tflops: BTreeMap<String, f64>,

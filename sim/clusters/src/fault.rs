@@ -29,7 +29,7 @@ pub enum FabricFault {
     Nic {
         /// The node, counted from 0 in rank order.
         node: u32,
-        /// How many.
+        /// The number of NICs that are down.
         down: u32,
     },
     /// A rank's GPU computes slowly.
@@ -57,7 +57,7 @@ pub enum FabricFaultError {
     Text {
         /// As it was given.
         text: String,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// The job has no such node or rank.
@@ -67,7 +67,7 @@ pub enum FabricFaultError {
         fault: String,
         /// `node` or `rank`.
         what: &'static str,
-        /// How many there are.
+        /// The number of nodes or ranks of the job.
         count: u32,
     },
     /// No NIC would be left.

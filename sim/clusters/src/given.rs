@@ -6,7 +6,7 @@ use crate::model::{self, Parts};
 use crate::placement::Placement;
 use crate::settings::Settings;
 
-/// What measured points say about the error of the model at other sizes.
+/// A correction of the model's times at other sizes, from measured points.
 ///
 /// The logarithm of measured over modelled time is taken to be a factor on the latency, a factor on
 /// the transfer, and a smooth remainder over size, all of them small (a Gaussian process with the
@@ -35,9 +35,9 @@ struct Site {
 /// A measured time, with where it was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Where its ranks sat.
+    /// The placement of its ranks.
     pub placement: Placement,
-    /// What was measured.
+    /// The collective that was measured.
     pub collective: Collective,
     /// Size, as nccl-tests counts it.
     pub bytes: u64,
@@ -52,7 +52,7 @@ const TRANSFER: f64 = 0.05;
 const REMAINDER: f64 = 0.08;
 const REACH: f64 = 2.0;
 const NOISE: f64 = 0.01;
-/// How much a point says about another collective, and about one node where it was of several.
+/// Weight of a point for another collective, and for one node where it was measured over several.
 const OTHER_COLLECTIVE: f64 = 0.5;
 const OTHER_REACH: f64 = 0.3;
 /// Powers of two of nodes, and of ranks on each, over which a point says less and less.
@@ -81,7 +81,7 @@ impl Site {
         own * self.likeness(other)
     }
 
-    /// How much one placement and collective says about another: 1 for the same.
+    /// Likeness of two placements and collectives, as a weight: 1 for the same.
     fn likeness(self, other: Self) -> f64 {
         let near = |apart: f64| libm::exp(-0.5 * apart * apart);
         let nodes = near((self.nodes - other.nodes) / NODES_REACH);
@@ -105,7 +105,7 @@ impl Calibration {
         parts.time_us() * self.factor(placement, collective, parts, bytes)
     }
 
-    /// What the points say that the model's time is to be multiplied by; 1 without points.
+    /// Factor to multiply the model's time by, from the points; 1 without points.
     #[must_use]
     pub fn factor(
         &self,

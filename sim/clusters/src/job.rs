@@ -40,13 +40,13 @@ pub struct Job<'a> {
 /// The times of a plan's calls, and what backs them.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// What the simulator takes.
+    /// The times of calls, as the simulator takes them.
     pub call_times: CallTimes,
     /// Calls that no measured table of such a machine backs, in words: `all_to_all over 4 nodes`.
     pub extrapolated: Vec<String>,
 }
 
-/// Why a plan's calls cannot be timed.
+/// The reason that a plan's calls cannot be timed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// The ranks do not fit on the cluster.
@@ -160,7 +160,7 @@ impl<'a> Job<'a> {
         self.ranks_per_node.saturating_mul(self.cluster.machines_of_domain(self.nodes))
     }
 
-    /// Where the members of a group sit.
+    /// The placement of a group's members: their nodes and ranks per node.
     ///
     /// # Errors
     /// If they span nodes of a cluster without a network, or there is only one.
@@ -178,7 +178,7 @@ impl<'a> Job<'a> {
         Ok(Placement { inside_rate, outside_rate, ..placed })
     }
 
-    /// What the calls of a plan take.
+    /// The times of a plan's calls.
     ///
     /// # Errors
     /// If a group that calls something cannot be placed.

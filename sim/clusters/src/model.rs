@@ -1,4 +1,4 @@
-//! How long a call takes: launch, steps and hops, and transfer at the measured rates.
+//! The time of a call: launch, steps and hops, and transfer at the measured rates.
 //!
 //! A time is `launch + latency of the algorithm's steps + transfer`, where the transfer's rate is
 //! bounded by the links inside the node and by the NICs' share, and short transfers do not fill the
@@ -40,7 +40,7 @@ fn larger(one: f64, other: f64) -> f64 {
     high * libm::sqrt(libm::sqrt(1.0 + square * square))
 }
 
-/// What `bytes` take by this algorithm and protocol.
+/// The parts of the time that `bytes` take by this algorithm and protocol.
 #[must_use]
 pub fn parts(
     placement: &Placement,
@@ -132,7 +132,7 @@ fn steps_us(
     }
 }
 
-/// What every rank beyond eight of a domain adds to the latency of an in-switch reduction with
+/// Addition of every rank beyond eight of a domain to the latency of an in-switch reduction with
 /// trees over the domains (GB200, two domains of 64 ranks), microseconds.
 const SWITCH_RANK_US: f64 = 1.4;
 
@@ -231,7 +231,7 @@ fn mesh_share(placement: &Placement) -> f64 {
     ((local - 1.0) / (f64::from(gpus) - 1.0)).min(1.0)
 }
 
-/// What rings over several nodes reach of a ring inside one (MI300X, MI355X, two nodes).
+/// Busbw of rings over several nodes relative to a ring inside one (MI300X, MI355X, two nodes).
 const XGMI_NODES_SHARE: f64 = 1.2;
 
 /// Share of the switches' rate while trees over the nodes run beside: two nodes of H100 and H200;
@@ -267,7 +267,7 @@ fn outside_busbw(
     }
 }
 
-/// How the rate is reached.
+/// The ramp of the rate: of the network if there is one, otherwise of the card.
 fn ramp(placement: &Placement, algorithm: Algorithm) -> Rate {
     let card = &placement.card;
     if let Some(network) = &placement.network {
@@ -279,7 +279,7 @@ fn ramp(placement: &Placement, algorithm: Algorithm) -> Rate {
     }
 }
 
-/// How rates are reached over a network; only the ramp of it counts.
+/// The ramp of a network's rate; the other fields are placeholders.
 fn network_ramp(network: &Network) -> Rate {
     Rate { busbw_gbps: 1.0, latency_us: 0.0, ramp: network.ramp, ramp_end_us: network.ramp_end_us }
 }

@@ -1,5 +1,5 @@
-//! What nccl-tests print (`src/util.cu` there): the devices, then a row a size. Several tests can
-//! stand in one log, between lines of NCCL and of launchers.
+//! Reads the output of nccl-tests (`src/util.cu` there): the devices, then a row a size. Several
+//! tests can stand in one log, between lines of NCCL and of launchers.
 //!
 //! A row is believed only if its columns agree: bytes over time must be the algorithm bandwidth that
 //! is printed beside it, and the bus bandwidth must be the one that the collective has.
@@ -54,7 +54,7 @@ pub enum LogError {
     Row {
         /// Counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
 }
@@ -201,7 +201,7 @@ fn finish(test: &mut Test, tables: &mut Vec<Table>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// What launchers put before a line: `[1,0]<stdout>:` of mpirun, `0: ` of srun.
+/// The line without the prefix of a launcher: `[1,0]<stdout>:` of mpirun, `0: ` of srun.
 fn without_prefix(line: &str) -> &str {
     if let Some((_, rest)) = line.split_once("<stdout>:").filter(|_| line.starts_with('[')) {
         return rest;

@@ -1,4 +1,4 @@
-//! What connects nodes: a transport with its latencies and the share of the line rate it reaches.
+//! The network between nodes: a transport with its latencies and the share of the line rate it reaches.
 
 use serde::Deserialize;
 
@@ -20,13 +20,13 @@ pub struct Network {
     /// The plugin shows the NICs of a GPU to NCCL as one.
     #[serde(default)]
     pub groups_nics: bool,
-    /// What a call over several nodes costs more, once, microseconds.
+    /// Extra cost of a call over several nodes, paid once, microseconds.
     pub overhead_us: f64,
     /// A hop between nodes: LL, LL128, Simple, microseconds.
     pub hop_us: [f64; 3],
     /// Messages up to this many bytes are sent eagerly; longer ones first agree (rendezvous).
     pub eager_bytes: f64,
-    /// What the agreement adds to a hop, microseconds.
+    /// Time that the agreement adds to a hop, microseconds.
     pub rendezvous_us: f64,
     /// A step inside a node of a ring over several nodes: LL, LL128, Simple, microseconds.
     pub ring_step_us: [f64; 3],
@@ -43,11 +43,11 @@ pub struct Network {
     pub all_to_all_share: f64,
     /// Share of the line rate of a single pair of ranks: up to four ranks a node, and more.
     pub send_recv_share: [f64; 2],
-    /// How slowly the rate is reached, √µs (see `Rate`).
+    /// Slowness of the approach to the full rate, √µs (see `Rate`).
     pub ramp: f64,
     /// Beyond transfers of about this time the ramp no longer costs anything, microseconds.
     pub ramp_end_us: f64,
-    /// What every peer of an all_to_all costs, microseconds.
+    /// Cost of each peer of an all_to_all, microseconds.
     pub peer_us: f64,
 }
 

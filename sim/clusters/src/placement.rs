@@ -1,11 +1,11 @@
-//! Where the ranks of a call sit: how many share an NVLink domain, and which NICs they have.
+//! The placement of a call's ranks: how many share an NVLink domain, and which NICs they have.
 
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::network::Network;
 use std::collections::BTreeMap;
 
-/// Who launches the calls; it bounds how fast small ones can follow each other.
+/// The launcher of the calls; it bounds how fast small ones can follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launcher {
     /// Not said.
@@ -36,7 +36,7 @@ pub struct Placement {
     pub net_gbps: f64,
     /// NICs that a domain's ranks use.
     pub nics: u32,
-    /// Who launches the calls.
+    /// The launcher of the calls.
     pub launcher: Launcher,
     /// The part of the links' rate inside a domain that is left; 1 without faults.
     pub inside_rate: f64,

@@ -9,20 +9,20 @@ use crate::placement::Placement;
 use crate::settings::Settings;
 use crate::tuner;
 
-/// What a call of a size takes.
+/// The predicted time of a call of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Size, as nccl-tests counts it.
     pub bytes: u64,
     /// Predicted time, microseconds.
     pub time_us: f64,
-    /// What NCCL's tuner picks.
+    /// The algorithm that NCCL's tuner picks.
     pub algorithm: Algorithm,
-    /// What NCCL's tuner picks.
+    /// The protocol that NCCL's tuner picks.
     pub protocol: Protocol,
     /// Channels that the call uses.
     pub channels: u32,
-    /// What the tuner itself believes the call to take, microseconds; none where it is not asked.
+    /// The tuner's own estimate of the call's time, microseconds; none where it is not asked.
     pub believed_us: Option<f64>,
 }
 

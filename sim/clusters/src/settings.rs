@@ -4,7 +4,7 @@ use crate::algorithm::{Algorithm, Protocol};
 use crate::collective::Collective;
 use lockstep_core::words::nearest;
 
-/// What the environment asks of NCCL.
+/// The settings of NCCL from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     algorithms: Option<List>,
@@ -37,7 +37,7 @@ pub enum SettingError {
         name: String,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The problem with it, in words.
         why: String,
     },
 }

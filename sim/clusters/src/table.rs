@@ -11,7 +11,7 @@ use crate::settings::Settings;
 /// A table of measured times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// What was measured.
+    /// The collective that was measured.
     pub collective: Collective,
     /// Ranks.
     pub gpus: u32,
@@ -47,7 +47,7 @@ pub enum TableError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// There is no row.
@@ -136,7 +136,7 @@ impl Table {
         settings
     }
 
-    /// Who launched the calls, as far as the header says.
+    /// The launcher of the calls, as far as the header says.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         let settings = self.settings.to_lowercase();

@@ -20,7 +20,7 @@ const fn base_us(algorithm: Algorithm) -> [f64; 3] {
     }
 }
 
-/// What a step goes over.
+/// The hardware that a step goes over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hardware {
     Nvlink,
@@ -258,8 +258,8 @@ pub(crate) fn switch_graph(placement: &Placement) -> Graph {
     Graph { channels, intra_gbps: intra, inter_gbps: inter }
 }
 
-/// What the tuner believes that `bytes` take by this algorithm and protocol, microseconds; none if
-/// it does not offer them.
+/// The tuner's estimate for `bytes` by this algorithm and protocol, microseconds; none if it does
+/// not offer them.
 #[must_use]
 pub fn believed_us(
     placement: &Placement,

@@ -303,7 +303,7 @@ fn numbers_that_no_machine_has_are_refused() {
 }
 
 proptest! {
-    /// What is written is read again as it was.
+    /// A cluster file that was written is read back unchanged.
     #[test]
     fn a_cluster_file_says_again_what_was_written(
         title in "\\PC{0,20}", raw in prop::collection::vec(any::<char>(), 0..8), nics in 1u32..64,

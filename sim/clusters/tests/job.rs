@@ -45,7 +45,7 @@ fn plan() -> (Plan, [GroupId; 4]) {
     (plan.unwrap(), [GroupId::WORLD, halves[0], halves[1], pair])
 }
 
-/// What the calls take with faults: of all, of the halves, of the pair, and of the two sends.
+/// Times of the calls with faults: of all, of the halves, of the pair, and of the two sends.
 fn took(faults: &[&str]) -> Result<[u64; 6], JobError> {
     let (catalog, (plan, groups)) = (Catalog::shipped().unwrap(), plan());
     let cluster = catalog.cluster("h100x8").unwrap();

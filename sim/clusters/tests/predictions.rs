@@ -1,4 +1,4 @@
-//! What predictions promise: NCCL's known choices, times that grow with size, rates that no link
+//! Promises of the predictions: NCCL's known choices, times that grow with size, rates that no link
 //! beats, and one clear sentence for what cannot be.
 
 #![allow(clippy::unwrap_used, missing_docs)]

@@ -31,12 +31,12 @@ pub enum Assumption {
     Dropped {
         /// The group's description, or its name if it has none.
         group: String,
-        /// How many calls.
+        /// The number of calls.
         calls: u64,
     },
     /// The job went on: calls that not all ranks had come out of are left out.
     LeftOut {
-        /// How many, all ranks together.
+        /// The number of calls, all ranks together.
         calls: u64,
     },
     /// Of ranks nothing was recorded: they call as another one does, in the groups that they share.
@@ -61,7 +61,7 @@ pub enum Assumption {
         /// The group's description, or its name if it has none.
         group: String,
     },
-    /// What happened between calls took as long as between their recorded times.
+    /// The work between calls took as long as the gap between their recorded times.
     Computes,
 }
 

@@ -24,7 +24,7 @@ struct Pass {
     buckets: Vec<usize>,
     /// The elements of each.
     numel: Vec<u64>,
-    /// How long was computed before each, since the one before, in nanoseconds.
+    /// Computing time before each bucket, since the one before, in nanoseconds.
     computed_ns: Vec<u64>,
 }
 

@@ -18,7 +18,7 @@ const KINDS: usize = 48;
 /// So often the paths are found anew.
 const ROUNDS: usize = 5;
 
-/// How much a parameter weighs that no call tells of: nearly nothing, so that it keeps its usual value.
+/// Weight of a parameter that no call depends on: nearly nothing, so that it keeps its usual value.
 const HELD: f64 = 1e-6;
 
 /// Links that were fitted.
@@ -26,7 +26,7 @@ const HELD: f64 = 1e-6;
 pub struct Fitted {
     /// The links.
     pub topology: Topology,
-    /// How many kinds of calls they were fitted on.
+    /// The number of kinds of calls they were fitted on.
     pub kinds: usize,
     /// The mean relative error of the simulated times of those, each kind counted by its calls.
     pub error: f64,

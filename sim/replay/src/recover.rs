@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Shorter times between calls are the recorder's own.
 pub(crate) const SHORTEST_PS: u64 = 1_000_000;
 
-/// How long a rank stays that the recording leaves where it is: for ever.
+/// Sleep of a rank that never goes on in the recording: for ever.
 const FOR_EVER_NS: u64 = u64::MAX;
 
 /// Names the computation that stands for the time between two calls.
@@ -29,7 +29,7 @@ const STAYS: &str = "where the recording of this rank ends";
 pub struct Recovered {
     /// The plan.
     pub plan: Plan,
-    /// What it assumes that the recording does not tell, in order.
+    /// The assumptions beyond the recording, in order.
     pub assumed: Vec<Assumption>,
     /// Per rank, which recorded calls its operations are.
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
@@ -43,7 +43,7 @@ struct MadeOf {
     record: usize,
 }
 
-/// How a recording ends.
+/// The end of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordingEnd {
     /// The job hung: who is in no call stays where it is, if others wait.
@@ -108,7 +108,7 @@ impl Recovered {
     }
 }
 
-/// Why no plan can be recovered.
+/// The reason that no plan can be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The recording holds no calls.
@@ -315,7 +315,7 @@ impl<'a> Recovery<'a> {
         (ops, made_of)
     }
 
-    /// How many of the next calls were made together: those of a batch share a number.
+    /// The number of next calls that were made together: those of a batch share a number.
     fn batch(&self, calls: &[&CallRecord]) -> usize {
         let Some((first, rest)) = calls.split_first() else { return 0 };
         let group = self.log.groups.get(first.call.group.index());

@@ -24,7 +24,7 @@ pub struct Repair {
     pub plan: Plan,
 }
 
-/// Why a finding has no repair that could be tried.
+/// The reason that a finding has no repair that could be tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepairError {
     /// The report has no such finding.

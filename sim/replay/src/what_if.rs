@@ -49,7 +49,7 @@ pub enum Side {
     Across,
 }
 
-/// Why a job cannot be changed so.
+/// The reason that a job cannot be changed so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum VariationError {
     /// A rank that the job does not have.
@@ -57,7 +57,7 @@ pub enum VariationError {
     NoRank {
         /// The rank.
         rank: GlobalRank,
-        /// How many there are.
+        /// The number of ranks in the job.
         world_size: u32,
     },
     /// No other rank calls as the straggler does.
@@ -101,7 +101,7 @@ pub enum VariationError {
 pub struct Compared {
     /// The simulation.
     pub trace: Trace,
-    /// Where its time went.
+    /// The analysis of the time that it took.
     pub analysis: Analysis,
 }
 

@@ -57,7 +57,7 @@ impl Window {
         window
     }
 
-    /// Where rings were cut, the ended calls of both sides of a lane are paired from their ends.
+    /// Pairs the ended calls of both sides of a lane from their ends, if any recorder's ring was cut.
     fn align_messages(&mut self, log: &CallLog) {
         if !log.logs().any(|(_, own)| own.is_cut()) {
             return;

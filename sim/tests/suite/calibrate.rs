@@ -92,7 +92,8 @@ fn a_machine_is_found_again() {
     }
 }
 
-/// What no measured call depends on has the rate of the next smaller sizes, and none of the search's own.
+/// A parameter that no measured call depends on has the rate of the next smaller sizes, and none of
+/// the search's own.
 #[test]
 fn sizes_that_were_not_measured_have_the_rates_of_smaller_ones() {
     let small: Vec<u64> = FITTED.into_iter().filter(|bytes| *bytes <= 512 << 10).collect();

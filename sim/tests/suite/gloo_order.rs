@@ -28,7 +28,7 @@ const OP: ReduceOp = ReduceOp::Sum;
 const CALLS: [Collective; 2] =
     [Collective::AllReduce { op: OP }, Collective::Reduce { op: OP, root: GroupRank(0) }];
 
-/// What rank 0 has after an in-place call, carried out step by step in one memory.
+/// Rank 0's tensor after an in-place call, carried out step by step in one memory.
 fn carried_out(call: Collective, mut memory: Vec<Vec<u8>>, tensor: &Tensor) -> Vec<u8> {
     let world = memory.len() as u32;
     let schedule = Schedule::new(call, Algorithm::GlooRing, world).unwrap();
@@ -70,7 +70,7 @@ fn carried_out(call: Collective, mut memory: Vec<Vec<u8>>, tensor: &Tensor) -> V
     memory.swap_remove(0)
 }
 
-/// What the simulator says that rank 0 has.
+/// Rank 0's tensor in the simulator.
 fn simulated(call: Collective, world: u32, tensor: &Tensor) -> TensorValue {
     let mut plan = PlanBuilder::new("sum", world, BackendName::Gloo).unwrap();
     let id = plan.tensor("tensor", tensor.dtype, tensor.numel, tensor.fill);

@@ -50,8 +50,8 @@ fn result(trace: &Trace, rank: u32, tensor: TensorId) -> Vec<i64> {
     found.unwrap_or_else(|| panic!("rank {rank} has no result of tensor {}", tensor.0))
 }
 
-/// What the documentation of torch.distributed says the call leaves on `rank`; `None` where it
-/// promises nothing.
+/// The tensor that the call leaves on `rank` by the documentation of torch.distributed; `None`
+/// where it promises nothing.
 fn promised(collective: Collective, world: u32, rank: u32, count: u64) -> Option<Vec<i64>> {
     let (n, count_i) = (i64::from(world), count as i64);
     let element = |rank: i64, numel: i64, i: i64| rank * numel + i;
@@ -350,8 +350,8 @@ fn two_sends_that_face_each_other_hang_and_time_out() {
     assert_eq!((end.time_ps, end.outcome), (250_000_000_000, Outcome::TimedOut));
 }
 
-/// What is called at the same sequence number but differs never matches, and the pending calls are
-/// left for the diagnosis to read.
+/// Different calls at the same sequence number never match, and the pending calls are left for the
+/// diagnosis to read.
 #[test]
 fn ranks_that_disagree_hang_until_the_groups_timeout() {
     let mut plan = PlanBuilder::new("mismatch", 4, BackendName::Host).unwrap();
@@ -422,8 +422,8 @@ fn stepping_back_replays_a_bounded_stretch() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..Default::default() })]
 
-    /// Where a plan has lines, a rank with a device has a moment at every operation of its own,
-    /// though its process runs ahead; and nothing else about the run changes.
+    /// If a plan has lines, a rank with a device has a moment at every operation of its own, though
+    /// its process runs ahead; and nothing else about the run changes.
     #[test]
     fn a_process_that_runs_ahead_stands_on_every_line(
         kinds in prop::collection::vec(0u8..5, 1..12),

@@ -56,7 +56,7 @@ fn a_rank_that_is_stopped_for_ever_is_found_so() {
     );
 }
 
-/// What it has called goes no further where its own threads carry that out, and to its end where a device does.
+/// The calls of a stopped process stand still if its own threads carry them out, and finish if a device does.
 #[test]
 fn a_stopped_process_takes_its_calls_along_and_a_device_does_not() {
     let completed = |backend: BackendName| {

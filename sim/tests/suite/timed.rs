@@ -229,7 +229,7 @@ fn plan_of(job: &Job) -> Plan {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-    /// What is worked out without messages is what messages without time come to.
+    /// Meetings worked out without messages equal those of messages that take no time.
     #[test]
     fn meetings_are_what_messages_say(job in job()) {
         let plan = plan_of(&job);

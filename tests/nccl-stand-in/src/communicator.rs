@@ -24,7 +24,7 @@ pub(crate) const OWN_OPERATIONS: c_uint = 1000;
 /// A communicator has no more of them at once: whoever never destroys one is found.
 pub(crate) const MOST_OPERATIONS: usize = 4;
 
-/// What an answer of the hub is to.
+/// The call that an answer of the hub belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Awaited {
     Collective(u64),

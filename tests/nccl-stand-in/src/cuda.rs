@@ -34,7 +34,7 @@ struct Stream {
     queue: Arc<Queue>,
 }
 
-/// How many jobs a stream has not done.
+/// The number of jobs that a stream has not done.
 #[derive(Default)]
 struct Queue {
     length: Mutex<usize>,

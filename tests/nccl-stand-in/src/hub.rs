@@ -1,5 +1,5 @@
-//! Where the ranks of a communicator meet: a socket of the process that made the id, and a thread
-//! that carries their calls out once all have made them.
+//! The meeting point of a communicator's ranks: a socket of the process that made the id, and a
+//! thread that carries their calls out once all have made them.
 //!
 //! Calls match by their number. Ranks that call different things at one number are never answered:
 //! they hang, as NCCL's do.
@@ -52,7 +52,7 @@ pub(crate) enum FromHub {
         number: u64,
         data: Vec<u8>,
     },
-    /// Where the ranks of the same colour meet, and which and how many they are.
+    /// The meeting point of the ranks of the same colour, with their places and number.
     Split {
         seq: u64,
         place: Option<(String, u32, u32)>,
@@ -80,7 +80,7 @@ pub(crate) fn connect(name: &str) -> io::Result<UnixStream> {
 /// A collective as one rank made it: what, on which elements, how many, and its own of them.
 type Made = (Kind, Dtype, u64, Vec<u8>);
 
-/// What is on its way between two ranks, with the sender's number.
+/// The messages on their way between two ranks, with the sender's number.
 type OnTheWay = VecDeque<(u64, Vec<u8>)>;
 
 #[derive(Default)]
@@ -226,7 +226,7 @@ impl Hub {
     }
 }
 
-/// What every rank gets, rank by rank; empty where the ranks do not agree.
+/// The bytes that every rank gets, rank by rank; empty where the ranks do not agree.
 fn carry_out(calls: &BTreeMap<u32, Made>) -> Vec<(u32, Vec<u8>)> {
     let Some((kind, dtype, count, _)) = calls.values().next().cloned() else { return Vec::new() };
     if calls.values().any(|call| (&call.0, call.1, call.2) != (&kind, dtype, count)) {

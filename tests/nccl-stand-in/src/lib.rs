@@ -27,7 +27,7 @@ mod nvrtc;
 
 use std::ffi::c_char;
 
-/// What this library is.
+/// A description of this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn lockstep_stand_in() -> *const c_char {
     c"stand-in built by Lockstep's tests: the CPU, no GPU".as_ptr()

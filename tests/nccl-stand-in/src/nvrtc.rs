@@ -19,7 +19,7 @@ struct Program {
     image: CString,
 }
 
-/// Where this library lies.
+/// The folder of this library.
 fn folder() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.contains("nccl_stand_in"))?;

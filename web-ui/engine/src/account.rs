@@ -12,7 +12,7 @@ use lockstep_web_protocol::{Account, Response, Stroke, Weave};
 /// each done without giving way.
 const MAX_WORLD_SIZE: u32 = 256;
 
-/// What `lab` costs on `topology`.
+/// The cost of `lab` on `topology`.
 pub(super) async fn account(
     lab: CollectiveLab,
     topology: Topology,
@@ -64,7 +64,7 @@ pub(super) async fn account(
     Ok(Response::Accounted(Box::new(account)))
 }
 
-/// What `lab` takes on `topology` for each of `counts`.
+/// The time of `lab` on `topology` for each of `counts`.
 pub(super) async fn sweep(
     lab: CollectiveLab,
     topology: Topology,

@@ -13,7 +13,7 @@ const SIZES: std::ops::RangeInclusive<u32> = 3..=34;
 /// Picoseconds of a second.
 const PS_PER_SECOND: f64 = 1e12;
 
-/// What is asked of a cluster.
+/// The answer to a question about a cluster.
 pub(super) fn cluster(question: &ClusterQuestion) -> Result<Response, String> {
     account(question).map(|account| Response::Clustered(Box::new(account)))
 }
@@ -68,7 +68,7 @@ fn point(site: &Site, bytes: u64) -> Result<ClusterPoint, String> {
     })
 }
 
-/// What NCCL's tuner weighs, the cheapest first.
+/// The choices that NCCL's tuner weighs, the cheapest first.
 fn weighed(site: &Site, bytes: u64) -> Vec<Weighed> {
     let all = alternatives(&site.placement, &site.settings, site.collective, bytes);
     let mut all: Vec<Weighed> = all

@@ -18,7 +18,7 @@ pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
     Ok(bytes.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(bytes))
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A trace of ours.

@@ -21,7 +21,7 @@ const MAX_CALL_LANES: usize = 4;
 /// More answers than this are not listed.
 const MAX_ANSWERS: usize = 512;
 
-/// What a rank did from one time to another.
+/// An act of a rank from one time to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: u64,
@@ -96,7 +96,7 @@ impl Lanes {
         self.end_ps = self.end_ps.saturating_add(self.end_ps / 12);
     }
 
-    /// What works answered, by time and rank.
+    /// The answers of works, by time and rank.
     pub(super) fn answers(&self, plan: Option<&Plan>) -> Vec<WorkAnswer> {
         let mut answers = self.answers.clone();
         answers.sort_by_key(|(time, rank, op, _)| (*time, *rank, *op));
@@ -121,7 +121,7 @@ impl Lanes {
             .collect()
     }
 
-    /// What a row shows.
+    /// The kind of a row.
     pub(super) fn kind(&self, row: Row) -> RowKind {
         match row {
             Row::Program => RowKind::Process,
@@ -369,7 +369,7 @@ fn op_class(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> Class {
     }
 }
 
-/// What happens to a call.
+/// A moment of a call.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     Scheduled,

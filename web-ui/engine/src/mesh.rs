@@ -27,7 +27,7 @@ pub(super) async fn mesh(question: &MeshQuestion, slices: Slices) -> Result<Resp
     Ok(Response::Meshed(Box::new(mesh)))
 }
 
-/// What `init_device_mesh` makes of the dimensions.
+/// The groups that `init_device_mesh` makes of the dimensions.
 fn lay_out(dims: &[(String, u32)]) -> Result<MeshAccount, String> {
     let world = dims.iter().try_fold(1u32, |world, (_, size)| world.checked_mul(*size));
     let world = world.filter(|world| (1..=MAX_WORLD_SIZE).contains(world));

@@ -22,7 +22,7 @@ use web_sys::File;
 /// Files are refused past this many bytes together: a tab has 4 GiB of memory for everything.
 const MAX_BYTES: f64 = (1u64 << 30) as f64;
 
-/// What an archive may unpack to, in the same memory.
+/// The bounds on an archive's unpacked size, in the same memory.
 const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 1 << 30 };
 
 /// A file that takes seconds to read.
@@ -226,7 +226,7 @@ pub(super) async fn files(
     Ok((held, Response::Opened(Box::new(opened))))
 }
 
-/// What PyTorch's messages tell without a recording: findings, and no call.
+/// The session of PyTorch's messages without a recording: findings, and no call.
 fn messages_alone(report: &Report) -> Merged {
     let by = "PyTorch's messages in a log".to_owned();
     let header = TraceHeader {

@@ -14,7 +14,7 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// What is said of the pixels; takes the texts.
+    /// The answer with the pixels' rows and texts; takes the texts.
     pub(super) fn response(&mut self) -> Response {
         let (rows, texts) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.texts));
         Response::Drawn { rows, texts }

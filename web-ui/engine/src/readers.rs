@@ -31,12 +31,12 @@ pub(super) type Named = (File, String);
 /// The files of a job, taken by whoever is free.
 pub(super) struct Files {
     to_read: RefCell<VecDeque<Named>>,
-    /// What others could not read: for this worker.
+    /// The files that others could not read: for this worker.
     left: RefCell<Vec<Named>>,
     pieces: RefCell<Vec<Piece>>,
     /// Bytes of the files that have been read.
     done: Cell<f64>,
-    /// How many others were asked for and are not here yet.
+    /// The number of files that others were asked for and that are not here yet.
     asked: Cell<usize>,
     /// Told when there are none of these any more.
     waiting: RefCell<Option<oneshot::Sender<()>>>,

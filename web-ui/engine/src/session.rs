@@ -32,7 +32,7 @@ pub(super) struct Held {
     reader: Option<TraceReader>,
     pub(super) lanes: Lanes,
     pub(super) log: Option<CallLog>,
-    /// What is wrong in it, where more than the calls was looked at.
+    /// The findings in it, where more than the calls was looked at.
     pub(super) report: Option<Report>,
     pub(super) problems: Vec<String>,
 }
@@ -106,7 +106,7 @@ impl Held {
         self.opened(session)
     }
 
-    /// What the page is told of the trace.
+    /// The facts about the trace that the page gets.
     pub(super) fn opened(&self, session: SessionId) -> Result<Opened, String> {
         let (trace, log) = match (&self.trace, &self.log) {
             (Some(trace), Some(log)) => (trace, log),
@@ -193,7 +193,7 @@ impl Held {
         })
     }
 
-    /// What lies under a point of the timeline, with its links to ranks in sight.
+    /// The item under a point of the timeline, with its links to ranks in sight.
     pub(super) fn pick(
         &self,
         (rank, lane): (u32, u32),
@@ -222,7 +222,7 @@ impl Held {
         }
     }
 
-    /// How this simulation's values compare with those a run ended with.
+    /// The comparison of this simulation's values with those a run ended with.
     pub(super) fn compare(&self, run: &Held) -> Result<Comparison, String> {
         let simulation =
             self.simulation.as_ref().ok_or("only a simulation can be compared with")?;

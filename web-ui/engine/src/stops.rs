@@ -40,7 +40,7 @@ impl Held {
         Ok(simulation.follow_stops(plan, stops))
     }
 
-    /// Who waits for whom at a moment.
+    /// The waits at a moment: each rank, and the ranks it waits for.
     pub(super) fn waits_at(&self, moment: usize) -> Result<Vec<Wait>, String> {
         let (simulation, _) = self.stepped()?;
         let header = self.trace.as_ref().map(|trace| trace.header.clone()).ok_or(NOT_SIMULATED)?;

@@ -141,7 +141,7 @@ fn shape(tensor: &TensorShape) -> String {
     format!("{}[{}]", tensor.dtype, sizes.join(", "))
 }
 
-/// What a process did before it went on.
+/// The words about a process's last act before it went on.
 fn went_on(plan: Option<&Plan>, rank: u32, last: u32) -> String {
     let ops = plan.and_then(|plan| plan.program(GlobalRank(rank))).map(|program| &program.ops[..]);
     let ops = ops.unwrap_or_default();
@@ -161,7 +161,7 @@ fn went_on(plan: Option<&Plan>, rank: u32, last: u32) -> String {
 /// More enqueued operations than this are not listed.
 const MAX_ENQUEUED: usize = 8;
 
-/// What an operation waits for: the call of a wait, else its own.
+/// The name of the call that an operation waits for: the call of a wait, else its own.
 fn awaited(plan: Option<&Plan>, rank: u32, op: u32) -> String {
     let ops = plan.and_then(|plan| plan.program(GlobalRank(rank))).map(|program| &program.ops);
     match ops.and_then(|ops| ops.get(op as usize)).map(|op| &op.action) {

@@ -85,7 +85,7 @@ pub struct Answer {
     /// The same as the simulator says it; not for the page.
     #[serde(skip)]
     pub value: String,
-    /// Why it is right, or what is wrong with it.
+    /// The reason that it is right or wrong.
     pub why: Vec<Inline>,
     /// Whether it is the right one.
     pub right: bool,

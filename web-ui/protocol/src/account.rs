@@ -1,4 +1,4 @@
-//! What an algorithm does and costs, as a card of the gallery shows it.
+//! The working and the cost of an algorithm, as a card of the gallery shows them.
 
 use lockstep_core::schedule::Tally;
 use lockstep_sim::Cost;
@@ -15,7 +15,7 @@ pub struct Account {
     pub segments: u32,
     /// In elements; a card multiplies by their size.
     pub tally: Tally,
-    /// What the messages between nodes carry together, in elements; 0 without nodes.
+    /// The elements that the messages between nodes carry together; 0 without nodes.
     pub across_elements: u64,
     /// Time and messages.
     pub cost: Cost,
@@ -23,7 +23,7 @@ pub struct Account {
     pub weave: Weave,
 }
 
-/// Who sends to whom in which step: as many steps as a drawing has room for.
+/// The sender and receiver of each step's messages: as many steps as a drawing has room for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weave {
     /// Those that take part: the ranks, and behind them the switches.

@@ -17,7 +17,7 @@ const KINDS: [(&str, &str); 12] = [
     ("", "other"),
 ];
 
-/// How many kinds of call are told apart.
+/// The number of kinds of call that are told apart.
 pub const OP_KINDS: u8 = KINDS.len() as u8;
 
 /// The kind of a call by its name, below [`OP_KINDS`].

@@ -46,7 +46,7 @@ struct Inner {
     held_back: RefCell<Vec<(js_sys::Array, js_sys::Array)>>,
     pending: RefCell<BTreeMap<u32, Pending>>,
     next: Cell<u32>,
-    /// What was last given up on for good.
+    /// The question that was last given up on for good.
     given_up: Cell<Option<u32>>,
     broken: RefCell<Option<String>>,
     on_broken: Box<dyn Fn(String)>,
@@ -77,7 +77,7 @@ impl Drop for Asked {
     }
 }
 
-/// How long a worker may take to hear that a question was given up on, in milliseconds.
+/// Time that a worker may take to hear that a question was given up on, in milliseconds.
 const PATIENCE_MS: i32 = 1500;
 
 /// Between two looks at whether it has.

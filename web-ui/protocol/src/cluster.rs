@@ -1,8 +1,8 @@
-//! How long a collective takes on a named cluster.
+//! The time of a collective on a named cluster.
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a cluster.
+/// A question about a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterQuestion {
     /// Its name or an alias.
@@ -36,7 +36,7 @@ pub struct ClusterAccount {
     pub extrapolated: bool,
     /// By size.
     pub points: Vec<ClusterPoint>,
-    /// What NCCL weighs at the size that is asked for, the cheapest by its expectation first.
+    /// The choices that NCCL weighs at the size that is asked for, the cheapest by its expectation first.
     pub weighed: Vec<Weighed>,
 }
 
@@ -57,7 +57,7 @@ pub struct ClusterPoint {
     pub protocol: String,
     /// The number of channels.
     pub channels: u32,
-    /// What each algorithm would take by its fastest protocol, in picoseconds.
+    /// The time of each algorithm by its fastest protocol, in picoseconds.
     pub others: Vec<(String, u64)>,
 }
 
@@ -68,7 +68,7 @@ pub struct Weighed {
     pub algorithm: String,
     /// The protocol.
     pub protocol: String,
-    /// What NCCL's tuner expects, and what is predicted, in picoseconds.
+    /// The time that NCCL's tuner expects, and the predicted one, in picoseconds.
     pub expected_ps: u64,
     /// The predicted time, in picoseconds.
     pub predicted_ps: u64,

@@ -14,7 +14,7 @@ pub enum ModelRef {
     Read(SessionId),
 }
 
-/// What is asked of DDP.
+/// A question about DDP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DdpQuestion {
     /// A pass from 0, the last if absent, and a rank's log.
@@ -26,7 +26,7 @@ pub enum DdpQuestion {
         /// The rank whose log is shown.
         rank: u32,
     },
-    /// What each option that differs between two settings changes by itself.
+    /// The effect of each option that differs between two settings, by itself.
     Changes {
         /// The first setting.
         a: Box<Setting>,
@@ -47,7 +47,7 @@ pub enum DdpQuestion {
         /// The setting.
         setting: Setting,
     },
-    /// What a step takes in the simulator.
+    /// The time of a step in the simulator.
     Simulate {
         /// The setting.
         setting: Setting,
@@ -67,7 +67,7 @@ pub struct DdpAccount {
     pub initial: Vec<u64>,
     /// Bytes of the buckets after the rebuild, if there is one.
     pub rebuilt: Option<Vec<u64>>,
-    /// What the passes are, in order.
+    /// The kinds of the passes, in order.
     pub passes: Vec<PassKind>,
     /// The passes that all later ones are like, from and to.
     pub steady: (u32, u32),
@@ -75,7 +75,7 @@ pub struct DdpAccount {
     pub roles: Vec<LabRole>,
     /// Which of them the pass is one of.
     pub role: u32,
-    /// What DDP raises after the last pass.
+    /// The error that DDP raises after the last pass.
     pub raised: Option<String>,
     /// Whether the summary is of a pass that it cuts short.
     pub cut_short: bool,
@@ -96,13 +96,13 @@ pub struct ChangeRow {
     pub from: String,
     /// Its value in the second setting.
     pub to: String,
-    /// What the step is then, or what DDP raises.
+    /// The figures of the step then, or the error that DDP raises.
     pub summary: Result<Summary, String>,
     /// The reason, in a sentence.
     pub why: String,
 }
 
-/// What the simulator says a step takes, and what the closed form says.
+/// The time of a step in the simulator, and in closed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Simulated {
     /// A step in the simulator, in picoseconds.

@@ -1,5 +1,5 @@
-//! What page and worker say to each other: typed messages in postcard, and [`Client`], with which
-//! the page asks its worker, and a worker other ones.
+//! The messages between page and worker: typed messages in postcard, and [`Client`], with which the
+//! page asks its worker, and a worker other ones.
 //!
 //! A JavaScript message is an array: first the postcard bytes of a [`Question`] or an [`Answer`],
 //! then whatever should be transferred instead of copied (files, trace bytes, rasters). The page
@@ -50,7 +50,7 @@ use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
 use lockstep_torch::ddp::lab::{LabModel, Summary};
 use serde::{Deserialize, Serialize};
 
-/// What the page wants, with the number that its answers carry.
+/// A request of the page, with the number that its answers carry.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Question {
     /// The number of the question.
@@ -59,7 +59,7 @@ pub struct Question {
     pub request: Request,
 }
 
-/// What the page may want.
+/// A request of the page.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Give up on an earlier question; that one is then answered with an error.
@@ -87,14 +87,14 @@ pub enum Request {
         /// The bounds of the search.
         bounds: Bounds,
     },
-    /// What a collective on its own costs on a topology.
+    /// The cost of a collective on its own on a topology.
     Account {
         /// The collective.
         lab: CollectiveLab,
         /// The network.
         topology: Topology,
     },
-    /// What it takes for each of several element counts, in picoseconds.
+    /// The time of it for each of several element counts, in picoseconds.
     Sweep {
         /// The collective.
         lab: CollectiveLab,
@@ -114,14 +114,14 @@ pub enum Request {
     },
     /// A mesh, and what a collective along each of its dimensions moves.
     Mesh(Box<MeshQuestion>),
-    /// What NCCL picks on a cluster, and how long it takes.
+    /// NCCL's choice on a cluster, and its time.
     Cluster(Box<ClusterQuestion>),
     /// Read the model in the attached file and hold it.
     OpenModel {
         /// The session.
         session: SessionId,
     },
-    /// What DDP does with a model.
+    /// DDP's work on a model.
     Ddp {
         /// The model.
         model: ModelRef,
@@ -202,7 +202,7 @@ pub enum Request {
         /// The stops.
         stops: Vec<Stop>,
     },
-    /// Who waits for whom at a moment.
+    /// The waits at a moment: each rank, and the ranks it waits for.
     WaitsAt {
         /// The session.
         session: SessionId,
@@ -231,7 +231,7 @@ pub enum Request {
         /// The stretch.
         window: Window,
     },
-    /// What lies under a point of the timeline.
+    /// The item under a point of the timeline.
     Pick {
         /// The session.
         session: SessionId,
@@ -241,7 +241,7 @@ pub enum Request {
         lane: u32,
         /// The time, in picoseconds.
         time_ps: u64,
-        /// How far from the time is near enough, in picoseconds.
+        /// The distance from the time that is near enough, in picoseconds.
         slack_ps: u64,
         /// The ranks in sight: links to them are told.
         in_sight: Vec<u32>,
@@ -304,7 +304,7 @@ pub enum Request {
         /// The session.
         session: SessionId,
     },
-    /// Where the time of a trace went.
+    /// The analysis of a trace's time.
     Analyse {
         /// The session.
         session: SessionId,
@@ -318,7 +318,7 @@ pub enum Request {
         /// The change.
         variation: Box<Variation>,
     },
-    /// How two sessions of one plan ended, value by value.
+    /// A comparison of the ends of two sessions of one plan, value by value.
     Compare {
         /// The session of the simulation.
         simulated: SessionId,
@@ -354,7 +354,7 @@ pub struct Window {
     pub label_columns: u32,
 }
 
-/// What the worker says to a question. Every question gets progress any number of times, then
+/// The worker's answer to a question. Every question gets progress any number of times, then
 /// exactly one of the others.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
@@ -367,9 +367,9 @@ pub struct Answer {
 /// The answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Response {
-    /// How far the answer has come.
+    /// The progress of the answer.
     Progress(Reached),
-    /// What was asked for is done.
+    /// The end of a request without other result.
     Done,
     /// A trace is held.
     Opened(Box<Opened>),
@@ -391,7 +391,7 @@ pub enum Response {
     Repaired(Box<Repaired>),
     /// The text of a program.
     ProgramWritten(String),
-    /// Where the time went.
+    /// The analysis of the time.
     Analysed(Box<Analysis>),
     /// A job without and with a change.
     Changed(Box<Changed>),
@@ -407,7 +407,7 @@ pub enum Response {
         /// Texts on its wide spans.
         texts: Vec<SpanText>,
     },
-    /// What lies under a point, if anything does.
+    /// The item under a point, if there is one.
     Picked(Option<Picked>),
     /// Calls that a query takes.
     CallsFound(Box<FoundCalls>),
@@ -419,7 +419,7 @@ pub enum Response {
     Measured(Box<Measured>),
     /// A trace, in the attachment.
     Exported,
-    /// How two sessions differ.
+    /// The comparison of two sessions.
     Compared(Comparison),
     /// A collective's cost.
     Accounted(Box<Account>),
@@ -449,7 +449,7 @@ pub enum Response {
     DdpSimulated(Simulated),
 }
 
-/// How far the answer to a long question has come.
+/// The progress of the answer to a long question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
     /// The number that is done.
@@ -458,11 +458,11 @@ pub struct Reached {
     pub total: u64,
     /// The unit of both.
     pub unit: Unit,
-    /// What is counted; of bytes, what they are of.
+    /// The thing that is counted; for bytes, the things they belong to.
     pub what: String,
 }
 
-/// What [`Reached`] counts.
+/// The unit of [`Reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Bytes.
@@ -485,11 +485,11 @@ pub struct FoundStop {
 /// A repair that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repaired {
-    /// What is changed, in a sentence.
+    /// The change, in a sentence.
     pub change: String,
     /// True if the repaired job completes.
     pub verified: bool,
-    /// What it comes to, in a sentence.
+    /// The result, in a sentence.
     pub why: String,
     /// The assumptions of the replay, a clause each.
     pub assumed: Vec<String>,
@@ -497,7 +497,7 @@ pub struct Repaired {
     pub opened: Opened,
 }
 
-/// How far a live trace has come.
+/// The progress of a live trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveCount {
     /// Events so far.
@@ -512,12 +512,12 @@ pub struct LiveCount {
     pub ended: bool,
 }
 
-/// What a row of a rank shows.
+/// The kind of a rank's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowKind {
-    /// What its process does.
+    /// Its process.
     Process,
-    /// What its compute stream does.
+    /// Its compute stream.
     Compute,
     /// Its calls, on streams of their own.
     Communication,
@@ -557,7 +557,7 @@ pub struct SpanText {
     pub text: String,
 }
 
-/// What lies under a point of the timeline.
+/// The item under a point of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Picked {
     /// Its name in a line.
@@ -601,8 +601,8 @@ pub struct Spot {
 mod tests {
     use super::*;
 
-    /// What is written without one of its fields is read as something else, or not at all, and the page
-    /// waits for it in vain.
+    /// A message that is written without one of its fields is read as something else, or not at
+    /// all, and the page waits for it in vain.
     #[test]
     fn comparisons_arrive_as_they_were_sent() {
         for why in [None, Some("too large".to_owned())] {

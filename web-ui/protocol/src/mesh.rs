@@ -5,7 +5,7 @@ use lockstep_core::schedule::Algorithm;
 use lockstep_sim::{Cost, Topology};
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a mesh.
+/// A question about a mesh.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeshQuestion {
     /// Names and sizes, outermost first, as `init_device_mesh` takes them.

@@ -12,7 +12,7 @@ pub struct Opened {
     pub session: SessionId,
     /// Its header.
     pub header: TraceHeader,
-    /// How it ended; absent while it has not.
+    /// The end of the job; absent while it has not ended.
     pub outcome: Option<Outcome>,
     /// When it ends, in picoseconds.
     pub end_ps: u64,
@@ -34,13 +34,13 @@ pub struct Opened {
     pub report: Report,
     /// Ranks that wait at its end, and for whom.
     pub waits: Vec<Wait>,
-    /// What could not be read, in sentences.
+    /// The files that could not be read, in sentences.
     pub problems: Vec<String>,
-    /// What works answered, by time.
+    /// The answers of works, by time.
     pub answers: Vec<WorkAnswer>,
 }
 
-/// What a work answered when its rank asked.
+/// The answer of a work when its rank asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkAnswer {
     /// The time, in picoseconds.

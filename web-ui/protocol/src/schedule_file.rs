@@ -1,4 +1,4 @@
-//! What page and worker say of a schedule that was read from a file.
+//! Messages between page and worker about a schedule that was read from a file.
 
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Loss, Slice, Standing};
@@ -21,7 +21,7 @@ pub struct ScheduleFile {
     pub standing: Option<Standing>,
 }
 
-/// What a proved schedule costs, and a plan that runs it once.
+/// The cost of a proved schedule, and a plan that runs it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proved {
     /// Steps in which messages move.
@@ -34,7 +34,7 @@ pub struct Proved {
     pub plan: Plan,
 }
 
-/// Where a schedule goes wrong.
+/// The place where a schedule goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
     /// The reason, in a sentence.
@@ -47,7 +47,7 @@ pub struct Refused {
     pub slice: Option<Slice>,
     /// True if every step can be taken, and only the end is wrong.
     pub at_the_end: bool,
-    /// Where what the result lacks was lost.
+    /// The place where the missing part of the result was lost.
     pub loss: Option<Loss>,
 }
 

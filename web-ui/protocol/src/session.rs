@@ -1,4 +1,4 @@
-//! What the worker holds for the page: a trace or a model, for as long as the page has use for it.
+//! A session that the worker holds for the page: a trace or a model, for as long as the page has use for it.
 
 use crate::SessionId;
 use std::fmt;

@@ -1,6 +1,6 @@
-//! Why one of two algorithms is faster: what the chains of messages that end last are made of, part
-//! by part, and what each part saves or costs. Every word is about a counted number, and the parts
-//! add up to the difference.
+//! The reasons that one of two algorithms is faster: the parts of the chains of messages that end
+//! last, and the saving or cost of each. Every word is about a counted number, and the parts add up
+//! to the difference.
 
 use super::{bytes, time};
 use lockstep_sim::{Cost, Leg, Path};
@@ -25,7 +25,7 @@ impl Part {
         Part::Waiting,
     ];
 
-    /// How long it takes, in picoseconds.
+    /// The time of the part, in picoseconds.
     pub(crate) fn of(self, path: &Path) -> u64 {
         match self {
             Part::Latency { across } => leg(path, across).latency_ps,
@@ -34,7 +34,7 @@ impl Part {
         }
     }
 
-    /// How many there are of what takes that long: half messages, bytes, or picoseconds.
+    /// The count behind the part's time: half messages, bytes, or picoseconds.
     fn counted(self, path: &Path) -> u64 {
         match self {
             Part::Latency { across } => {
@@ -51,7 +51,7 @@ fn leg(path: &Path, across: bool) -> &Leg {
     if across { &path.across } else { &path.inside }
 }
 
-/// What one part does to the difference.
+/// The effect of one part on the difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) part: Part,
@@ -60,8 +60,8 @@ pub(crate) struct Claim {
     pub(crate) words: String,
 }
 
-/// What makes `fast` faster than `slow`, the largest first; what makes no hundredth of it is left
-/// out.
+/// The parts that make `fast` faster than `slow`, the largest first; parts below a hundredth are
+/// left out.
 pub(crate) fn claims(fast: &Path, slow: &Path, nodes: bool) -> Vec<Claim> {
     let saves = |part: Part| i128::from(part.of(slow)) - i128::from(part.of(fast));
     let all: i128 = Part::ALL.iter().map(|part| saves(*part).abs()).sum();

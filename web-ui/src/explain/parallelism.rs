@@ -1,6 +1,6 @@
-//! What the dimensions of a device mesh are for.
+//! The purposes of a device mesh's dimensions.
 
-/// What travels along a dimension of a mesh, by the name that people give it.
+/// The traffic along a dimension of a mesh, by the name that people give it.
 pub(crate) fn parallelism(name: &str) -> &'static str {
     match name {
         "tp" | "tensor" | "mp" => {

@@ -92,7 +92,7 @@ fn every_family_counts_as_its_card_does() {
     }
 }
 
-/// What a user saw: 7 where the card says 4, and 13 where it says 8; 5 for 2, and 8 for 4.
+/// The numbers that a user saw: 7 where the card says 4, and 13 where it says 8; 5 for 2, and 8 for 4.
 #[test]
 fn switches_adding_up_is_no_step() {
     let sum = Collective::AllReduce { op: ReduceOp::Sum };

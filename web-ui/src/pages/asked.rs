@@ -1,4 +1,4 @@
-//! What an address asks for, read strictly: what cannot be is said, with ways on, and never
+//! The request in an address, read strictly: an impossible one is named, with ways on, and never
 //! replaced in silence.
 
 use crate::route::Route;
@@ -16,9 +16,9 @@ const MAX_SHOWN: usize = 60;
 pub(super) struct Unmet {
     /// As the address has it: `world=100000`.
     pub(super) asked: String,
-    /// Why it cannot be, in a sentence.
+    /// The reason that it cannot be, in a sentence.
     pub(super) why: String,
-    /// What can be instead.
+    /// The possible alternatives.
     pub(super) ways: Vec<Way>,
 }
 
@@ -64,7 +64,8 @@ impl<'a> Asked<'a> {
         instead
     }
 
-    /// What the type reads from the text; `default` when the address says none, or none that it reads.
+    /// The value that the type reads from the text; `default` when the address says none, or none
+    /// that it reads.
     pub(super) fn parsed<T>(&mut self, name: &str, default: T) -> T
     where
         T: FromStr<Err: Display> + Display,
@@ -95,7 +96,7 @@ impl<'a> Asked<'a> {
         None
     }
 
-    /// What the address says.
+    /// The text in the address.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         self.route.get(name)
     }
@@ -132,7 +133,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What the address asks for that cannot be, beside a form with the nearest that can.
+/// The impossible requests in the address, beside a form with the nearest that can be.
 pub(super) fn cannot(title: &str, unmet: Vec<Unmet>, words: String, form: Html) -> Html {
     html! {
         <div class="cannot-grid" data-ready="false">
@@ -152,7 +153,7 @@ pub(super) struct UnmetListProps {
     pub(super) unmet: Vec<Unmet>,
 }
 
-/// What was asked for, why it cannot be, and ways on.
+/// The impossible requests, the reasons, and ways on.
 #[component(UnmetList)]
 pub(super) fn unmet_list(props: &UnmetListProps) -> Html {
     html! {

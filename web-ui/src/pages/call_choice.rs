@@ -49,7 +49,7 @@ impl PartialEq for CallChoice {
     }
 }
 
-/// What the address says of a call.
+/// The address's request of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CallRead {
     /// It names none.
@@ -179,8 +179,8 @@ impl CallChoice {
         changed
     }
 
-    /// What could be had instead of a choice that is refused: one thing changed, as far as that is
-    /// not refused, or the call as it is shown at first.
+    /// The alternatives to a choice that is refused: one thing changed, as far as that is not
+    /// refused, or the call as it is shown at first.
     fn ways_on(&self, possible: &[bool]) -> Vec<Way> {
         let instead = self.instead().into_iter().zip(possible.iter().chain(repeat(&false)));
         let possible = instead.filter(|(_, possible)| **possible).map(|(other, _)| other);
@@ -192,7 +192,7 @@ impl CallChoice {
         ways.into_iter().map(|(words, other)| Way { words, route: other.route() }).collect()
     }
 
-    /// What is chosen, in a few words.
+    /// The choice, in a few words.
     pub(super) fn words(&self) -> String {
         let TorchCallOptions { world_size, backend, .. } = &self.options;
         format!("{} · {backend} · {}", self.call.name, counted(*world_size, "rank"))
@@ -233,7 +233,7 @@ pub(super) fn use_planned(choice: &CallChoice) -> Option<Planned> {
     (*known).clone()
 }
 
-/// What a call's number of elements is of.
+/// The label for a call's number of elements.
 fn parts_label(name: &str) -> &'static str {
     match ["all_to_all", "scatter"].iter().any(|word| name.contains(word)) {
         true => "Elements of a part",
@@ -241,7 +241,7 @@ fn parts_label(name: &str) -> &'static str {
     }
 }
 
-/// What can be stepped through: collectives by algorithm, and every call as PyTorch makes it.
+/// The choices that can be stepped through: collectives by algorithm, and every call as PyTorch makes it.
 pub(super) fn choices() -> Vec<Choice> {
     let collectives = COLLECTIVES.iter().map(|name| Choice::word(name).under("By algorithm"));
     let calls = torch_calls().iter().map(|call| {

@@ -162,7 +162,7 @@ fn curves(account: &ClusterAccount) -> Curves {
     (Rc::new(times), Rc::new(vec![chosen(|point| point.bus_rate)]))
 }
 
-/// What NCCL picks from which size on, in a sentence.
+/// NCCL's choices by size, in a sentence.
 fn switches(points: &[ClusterPoint]) -> String {
     let mut spans: Vec<(u64, u64, String)> = Vec::new();
     for point in points {
@@ -185,7 +185,7 @@ fn switches(points: &[ClusterPoint]) -> String {
     format!("NCCL picks {}.", words.collect::<Vec<_>>().join(", then "))
 }
 
-/// What NCCL's tuner weighs at the size.
+/// The choices that NCCL's tuner weighs at the size.
 fn why(account: &ClusterAccount) -> Html {
     if account.weighed.is_empty() {
         return html! { <p data-test="why">{ "Nothing is weighed." }</p> };

@@ -53,7 +53,7 @@ pub(crate) fn ddp() -> Html {
     }
 }
 
-/// What the worker is to take for the chosen model.
+/// The worker's reference to the chosen model.
 fn model_ref(choice: &LabChoice, file: Option<&answers::ModelFile>) -> Result<ModelRef, String> {
     match (choice.model.as_str(), file) {
         (FILE, Some(file)) => Ok(ModelRef::Read(file.session.id())),
@@ -253,7 +253,7 @@ pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, Stri
     lockstep_web_engine::ddp_account(&choice.model, choice.a.setting()?, choice.pass, choice.rank)
 }
 
-/// What the streams are called where there are two settings.
+/// The names of the streams where there are two settings.
 fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> Rc<Vec<Shown>> {
     let label = |word: &'static str| if b.is_some() { word } else { "" };
     let mut sides = vec![Shown { label: label("A"), account: a.clone() }];
@@ -266,7 +266,7 @@ fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> 
 /// More passes than this are chosen by their number.
 const MAX_BUTTONS: usize = 16;
 
-/// What is said to an address that asks for a pass that this setting does not have.
+/// The sentence for an address that asks for a pass that this setting does not have.
 fn no_such_pass(choice: &LabChoice, account: &DdpAccount) -> Option<String> {
     let (asked, passes) = (choice.pass? as usize + 1, account.passes.len());
     (asked > passes).then(|| {
@@ -278,7 +278,7 @@ fn no_such_pass(choice: &LabChoice, account: &DdpAccount) -> Option<String> {
     })
 }
 
-/// What a pass is, in a few words.
+/// The kind of a pass, in a few words.
 fn pass_words(account: &DdpAccount, index: usize) -> &'static str {
     let first = index < account.setting.passes_a_step() as usize;
     match account.passes.get(index) {

@@ -51,7 +51,7 @@ pub(crate) fn gallery() -> Html {
 
 const TITLE: &str = "Algorithms, and which one wins";
 
-/// What is below the gallery in an address.
+/// The parts below the gallery in an address.
 const PLACES: [&str; 2] = ["side", "file"];
 
 /// An address below the gallery that leads nowhere.
@@ -165,8 +165,8 @@ fn curves(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> Vec<Curve> 
     curves.collect()
 }
 
-/// Who is fastest at a size, and who takes less than a thousandth longer: what does not divide by
-/// the ranks makes some a few elements slower at one size and not at the next.
+/// The fastest algorithms at a size, with those that take less than a thousandth longer: sizes that
+/// do not divide by the ranks make some a few elements slower at one size and not at the next.
 fn fastest(times: &[(u64, Algorithm)]) -> Vec<Algorithm> {
     let least = times.iter().map(|(time, _)| *time).min().unwrap_or(0);
     let near = |time: u64| time - least <= least / 1000;

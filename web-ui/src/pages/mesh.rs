@@ -146,7 +146,7 @@ fn use_mesh(question: &Result<MeshQuestion, String>) -> Known {
     }
 }
 
-/// What the chosen dimension, or the chosen rank in it, means.
+/// The meaning of the chosen dimension, or of the chosen rank in it.
 fn sentence(account: &MeshAccount, dim: usize, node: u32, choice: &MeshChoice) -> String {
     let Some(along) = account.dims.get(dim) else { return String::new() };
     let name = &along.name;

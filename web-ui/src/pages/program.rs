@@ -13,7 +13,7 @@ use yew::prelude::*;
 /// The largest world that the page steps through.
 const MAX_WORLD: u64 = 512;
 
-/// What is there before anybody has written anything.
+/// The program that is there before anybody has written anything.
 const FIRST: &str = include_str!("program/first.py");
 
 /// A program of the user's own.

@@ -1,4 +1,4 @@
-//! What the addresses of the step views have in common: element types and reductions.
+//! The common parts of the step views' addresses: element types and reductions.
 
 use super::asked::Asked;
 use lockstep_core::dtype::Dtype;

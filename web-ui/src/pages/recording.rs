@@ -344,7 +344,7 @@ fn use_kept(
     });
 }
 
-/// How far the reading has come.
+/// The progress of the reading.
 fn how_far(Reached { done, total, unit, what }: &Reached) -> Html {
     let words = match unit {
         Unit::Bytes => {
@@ -377,8 +377,9 @@ fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
     opened.clone()
 }
 
-/// What no two files of a recording have in common: a dump's name, in whatever folder (another job's
-/// folder has the same names), and the path of a source, or of what says no rank (`3/stderr.log`).
+/// The identity of a file, which no two files of a recording share: a dump's name, in whatever
+/// folder (another job's folder has the same names), and the path of a source, or of what says no
+/// rank (`3/stderr.log`).
 fn identity(file: &File) -> String {
     let name = file.name();
     let says_rank = name.bytes().any(|byte| byte.is_ascii_digit());

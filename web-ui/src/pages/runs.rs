@@ -127,7 +127,7 @@ fn is_paused(run: &Run) -> bool {
     run.fields.get("paused").and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// What the diagnosis found, in a few words.
+/// The findings of the diagnosis, in a few words.
 fn diagnosis(fields: &Value) -> String {
     let report = fields.get("report").and_then(|report| Report::deserialize(report).ok());
     match report {

@@ -149,7 +149,7 @@ fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
     }
 }
 
-/// What every chunk of every rank holds before a step, the wrong one marked.
+/// The contents of every rank's chunks before a step, the wrong one marked.
 fn follow(found: &ScheduleFile, refused: &Refused, standing: &Standing, go: Callback<u32>) -> Html {
     let wrong = Wrong { refused, step: standing.step };
     let slide = {
@@ -192,7 +192,7 @@ fn follow(found: &ScheduleFile, refused: &Refused, standing: &Standing, go: Call
     }
 }
 
-/// What of a refused file is wrong before a step.
+/// The error of a refused file before a step.
 #[derive(Clone, Copy)]
 struct Wrong<'a> {
     refused: &'a Refused,
@@ -232,7 +232,7 @@ impl Wrong<'_> {
     }
 }
 
-/// What the sentence says of where the result's data was lost: the write that it names, or one
+/// The sentence about the place where the result's data was lost: the write that it names, or one
 /// before it.
 fn lost(refused: &Refused) -> Option<String> {
     let loss = refused.loss.as_ref()?;

@@ -90,7 +90,7 @@ pub(super) fn use_ordered_simulation(
     (*state).clone()
 }
 
-/// What the simulation looks like at a moment; the last view until the next one has come.
+/// The state of the simulation at a moment; the last view until the next one has come.
 #[hook]
 pub(super) fn use_view(session: Option<SessionId>, moment: usize) -> Option<Rc<View>> {
     let client = use_shared().client;

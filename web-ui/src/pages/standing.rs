@@ -1,4 +1,4 @@
-//! What every rank does at a moment, ranks that do the same together.
+//! The acts of every rank at a moment, ranks that do the same together.
 
 use crate::explain;
 use lockstep_core::group::ProcessGroup;
@@ -8,14 +8,14 @@ use yew::prelude::*;
 /// Worlds above this are told by call, without each rank's step in it.
 const MAX_TOLD_APART: usize = 8;
 
-/// What a rank does, and the same of several.
+/// The act of a rank, in words for one rank and for several.
 #[derive(PartialEq)]
 struct Does {
     one: String,
     many: String,
 }
 
-/// What every rank does, ranks that do the same together.
+/// The acts of every rank, ranks that do the same together.
 pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html {
     let mut lines: Vec<(Does, Vec<u32>)> = Vec::new();
     for (rank, state) in view.iter().flat_map(|view| view.ranks.iter().enumerate()) {

@@ -119,7 +119,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
     }
 }
 
-/// What the rows of a rank are: blocking the process is not blocking its device.
+/// The meaning of a rank's rows: blocking the process is not blocking its device.
 fn rows(choice: &CallChoice) -> &'static str {
     match choice.options.backend.contains("nccl") {
         true => {
@@ -153,7 +153,7 @@ fn who(ranks: Vec<u32>) -> String {
     format!("{who} {}", explain::ranks(ranks))
 }
 
-/// What works have answered up to a time.
+/// The answers of works up to a time.
 fn answers(opened: &Opened, time_ps: u64) -> Html {
     if opened.answers.is_empty() {
         return html! {};

@@ -1,4 +1,4 @@
-//! What is stepped through: the choice that the address carries, and the form that changes it.
+//! The state of the step view: the choice that the address carries, and the form that changes it.
 
 use super::asked::{Asked, Unmet};
 use super::collective_choice::{COLLECTIVES, collective};
@@ -21,7 +21,7 @@ use yew::prelude::*;
 /// The world sizes that the page can show.
 pub(super) const WORLD: (u64, u64) = (1, 64);
 
-/// Why there are no others.
+/// The reason that there are no others.
 pub(super) const WORLD_WHY: &str = "The page steps through 1 to 64 ranks; on the command line, lockstep sim --world-size simulates more.";
 
 /// More elements than this have no use on a page.
@@ -127,7 +127,7 @@ impl StepChoice {
         route
     }
 
-    /// What is chosen, in a few words.
+    /// The choice, in a few words.
     pub(super) fn words(&self) -> String {
         let CollectiveLab { collective, algorithm, world_size, count, dtype, .. } = self.lab;
         match collective.is_barrier() {

@@ -15,7 +15,7 @@ use yew::prelude::*;
 pub(super) struct Stepping {
     pub(super) simulated: Simulated,
     pub(super) playback: UseReducerHandle<Playback>,
-    /// What the simulation looks like at the moment.
+    /// The state of the simulation at the moment.
     pub(super) view: Option<Rc<View>>,
     pub(super) time_ps: u64,
     /// Goes to the moment of a time.

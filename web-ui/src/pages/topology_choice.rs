@@ -1,4 +1,4 @@
-//! What connects the ranks: every pair alike, or nodes with faster links inside than between them.
+//! The links between the ranks: every pair alike, or nodes with faster links inside than between them.
 
 use super::asked::Asked;
 use crate::route::Route;
@@ -99,12 +99,12 @@ pub(super) struct TopologyFieldsProps {
     /// Whether there must be nodes.
     #[prop_or_default]
     pub(super) nodes_only: bool,
-    /// Where the links' numbers are.
+    /// The place of the links' numbers.
     #[prop_or_default]
     pub(super) links: Links,
 }
 
-/// Where a form has the numbers of the links.
+/// The place of the links' numbers in a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Links {
     /// Among the other fields.

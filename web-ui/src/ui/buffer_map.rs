@@ -140,12 +140,12 @@ fn chunks(call: &CallView) -> Vec<(&'static str, &[ChunkView])> {
     all.into_iter().filter(|(_, part)| !part.is_empty()).collect()
 }
 
-/// How many chunks each buffer has.
+/// The number of chunks of each buffer.
 fn sizes(parts: &[(&'static str, &[ChunkView])]) -> Vec<usize> {
     parts.iter().map(|(_, part)| part.len()).collect()
 }
 
-/// How wide a chunk is, so that every rank's buffers fit into the room with the gaps between them.
+/// The width of a chunk, so that every rank's buffers fit into the room with the gaps between them.
 fn chunk_width(room: f64, ranks: impl Iterator<Item = Vec<usize>>) -> f64 {
     let fits = ranks.map(|sizes| {
         let gaps = sizes.len().saturating_sub(1) as f64 * GAP;
@@ -154,7 +154,7 @@ fn chunk_width(room: f64, ranks: impl Iterator<Item = Vec<usize>>) -> f64 {
     fits.reduce(f64::min).unwrap_or(room).max(0.5)
 }
 
-/// Where a chunk of a buffer is drawn, in pixels right of the first one.
+/// The place of a buffer's chunk in the drawing, in pixels right of the first one.
 fn left_of(sizes: &[usize], wide: f64, buffer: usize, chunk: usize) -> f64 {
     let before: usize = sizes.iter().take(buffer).sum();
     (before + chunk) as f64 * wide + buffer as f64 * GAP

@@ -53,9 +53,9 @@ pub(crate) fn cleared(node: &NodeRef, width: f64, height: f64) -> Option<CanvasR
     Some(context)
 }
 
-/// Where the text of a column begins: at its middle, as far as the canvas has room for its digits.
+/// The start of a column's text: at its middle, as far as the canvas has room for its digits.
 pub(crate) fn inside(text: &str, middle: f64, width: f64) -> f64 {
-    /// What a digit takes at most.
+    /// The greatest width of a digit.
     const DIGIT: f64 = 7.0;
     (middle - 6.0).min(width - DIGIT * text.chars().count() as f64).max(0.0)
 }
@@ -65,7 +65,7 @@ pub(crate) fn context_of(canvas: &HtmlCanvasElement) -> Option<CanvasRenderingCo
     canvas.get_context("2d").ok().flatten()?.dyn_into().ok()
 }
 
-/// What canvases use of the page's colours (`assets/style.css` has the same).
+/// The page's colours that canvases use (`assets/style.css` has the same).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ink {
     pub(crate) text: &'static str,

@@ -26,7 +26,7 @@ pub(crate) struct Curve {
     pub(crate) chosen: bool,
 }
 
-/// What a chart tells of each size.
+/// The measure that a chart shows of each size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Picoseconds.
@@ -55,7 +55,7 @@ pub(crate) struct ChartProps {
     pub(crate) curves: Rc<Vec<Curve>>,
     /// The size that is chosen, in bytes.
     pub(crate) at: u64,
-    /// What its curves tell.
+    /// The measure of its curves.
     #[prop_or_default]
     pub(crate) measure: Measure,
     pub(crate) words: String,

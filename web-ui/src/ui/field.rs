@@ -175,7 +175,7 @@ pub(crate) struct TextFieldProps {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
     pub(crate) value: String,
-    /// What is wrong with the value.
+    /// The problem with the value.
     #[prop_or_default]
     pub(crate) wrong: Option<String>,
     pub(crate) on_choose: Callback<String>,

@@ -1,4 +1,4 @@
-//! What the diagnosis says.
+//! The findings of the diagnosis.
 
 use super::facts::Facts;
 use super::go::{Go, goes};
@@ -23,7 +23,7 @@ pub(crate) struct FindingsProps {
 /// Evidence shown before the reader asks for more.
 const FEW: usize = 6;
 
-/// What the diagnosis says: a card a finding.
+/// The findings of the diagnosis: a card for each.
 #[component(Findings)]
 pub(crate) fn findings(props: &FindingsProps) -> Html {
     let report = &props.report;
@@ -168,7 +168,7 @@ fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
     html! { if !finding.culprits.is_empty() { <p class="culprits">{ for finding.culprits.iter().take(MAX_CHIPS).map(chip) }</p> } }
 }
 
-/// What there is to know of a kind of finding, for whoever asks, with a hang of the gallery that shows one.
+/// The explanation of a kind of finding, for whoever asks, with a hang of the gallery that shows one.
 fn what_is_this(kind: Kind) -> Html {
     let explanation = kind.explanation();
     // Those who read stay in the page: of examples that the command line runs, the gallery has the hangs.

@@ -23,12 +23,12 @@ pub(crate) fn use_asking() -> bool {
 /// Properties of [`Fold`].
 #[derive(Properties, PartialEq)]
 pub(crate) struct FoldProps {
-    /// What is chosen, in a few words.
+    /// The choice, in a few words.
     pub(crate) words: String,
     pub(crate) children: Children,
 }
 
-/// What folds.
+/// The part of a form that folds.
 #[component(Fold)]
 pub(crate) fn fold(props: &FoldProps) -> Html {
     let beside = use_context::<Beside>().is_some();

@@ -1,5 +1,5 @@
-//! Who talks to whom along a dimension: a row per sender, a column per receiver, darker for more
-//! bytes, with the nodes' borders.
+//! The traffic between pairs of ranks along a dimension: a row per sender, a column per receiver,
+//! darker for more bytes, with the nodes' borders.
 
 use super::canvas::{FONT, cleared, ink, inside, use_size};
 use crate::app::use_shared;

@@ -57,7 +57,7 @@ fn orbit(n: usize) -> f64 {
     if n <= 2 { 120.0 } else { 160.0 }
 }
 
-/// How many there are to be placed.
+/// The numbers of ranks and switches to be placed.
 #[derive(Clone, Copy)]
 struct Places {
     ranks: usize,
@@ -88,7 +88,7 @@ impl Places {
         TAU * (begin + (rank + gaps * node) / around.max(1.0))
     }
 
-    /// What a switch joins.
+    /// The ranks or switches that a switch joins.
     fn reach(self, switch: usize) -> Reach {
         match self.nodes() {
             1 => Reach::Node(0),
@@ -108,7 +108,7 @@ impl Places {
     }
 }
 
-/// What a switch joins: the ranks of a node, or the switches of all nodes.
+/// The things that a switch joins: the ranks of a node, or the switches of all nodes.
 #[derive(Clone, Copy, PartialEq)]
 enum Reach {
     Node(usize),
@@ -146,7 +146,7 @@ fn node_at(all: Places, node: usize, radius: f64) -> Html {
 /// More nodes than this have no room for their names.
 const MAX_NAMED: usize = 8;
 
-/// Where a rank stands, or a switch behind the ranks.
+/// The place of a rank, or of a switch behind the ranks.
 fn centre(index: usize, all: Places) -> (f64, f64) {
     let n = all.ranks;
     if index < n {

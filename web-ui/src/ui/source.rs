@@ -24,7 +24,7 @@ pub(crate) struct SourceViewProps {
     pub(crate) tools: LineTools,
 }
 
-/// What can be done with a line.
+/// The actions that a line offers.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct LineTools {
     /// Lines that are stopped at.

@@ -35,7 +35,7 @@ pub(crate) struct TimelineProps {
     pub(crate) world_size: u32,
     pub(crate) lanes: u32,
     pub(crate) end_ps: u64,
-    /// What is shown at first; everything if absent.
+    /// The range that is shown at first; everything if absent.
     #[prop_or_default]
     pub(crate) fit: Option<(u64, u64)>,
     #[prop_or_default]

@@ -13,12 +13,12 @@ pub(crate) struct TransportProps {
     pub(crate) playback: UseReducerHandle<Playback>,
     /// The virtual time that is shown.
     pub(crate) time_ps: u64,
-    /// What is counted instead of moments, and said instead of that time.
+    /// The counter instead of moments, with the words instead of that time.
     #[prop_or_default]
     pub(crate) counter: Option<Counter>,
 }
 
-/// Where one is, counted in something else than moments.
+/// The position, counted in something else than moments.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Counter {
     pub(crate) at: usize,

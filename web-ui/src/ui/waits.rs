@@ -1,4 +1,4 @@
-//! Who waits for whom: a graph of ranks for few, sentences for all.
+//! The wait-for relation: a graph of ranks for few, sentences for all.
 
 use super::go::{Go, goes};
 use crate::explain;
@@ -28,7 +28,7 @@ pub(crate) struct WaitGraphProps {
     pub(crate) on_go: Option<Callback<Go>>,
 }
 
-/// Who waits for whom; ranks that wait for each other in a circle are marked.
+/// The wait-for graph; ranks that wait for each other in a circle are marked.
 #[component(WaitGraph)]
 pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     if props.waits.is_empty() {
@@ -70,7 +70,7 @@ fn named(ranks: &[u32]) -> String {
     )
 }
 
-/// What ranks have in common: call, line, whom they wait for.
+/// The values that ranks share: call, line, and the ranks they wait for.
 type Same = (String, String, Vec<u32>);
 
 /// The waits that differ only in who waits.
@@ -114,7 +114,7 @@ fn in_a_circle(waits: &[Wait]) -> BTreeSet<u32> {
     edges.keys().copied().take(256).filter(|rank| leads_back(*rank)).collect()
 }
 
-/// Where ranks stand: around, those of a node together.
+/// The places of ranks: around, those of a node together.
 #[derive(Clone, Copy)]
 struct Ground {
     ranks: u32,

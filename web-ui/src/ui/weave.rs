@@ -1,4 +1,4 @@
-//! Who sends to whom, step by step: ranks down, steps across, a line a message.
+//! The messages of a schedule, step by step: ranks down, steps across, a line a message.
 
 use super::canvas::{FONT, cleared, ink, use_size};
 use crate::app::use_shared;
@@ -16,9 +16,9 @@ pub(crate) struct WeaveProps {
     pub(crate) words: String,
 }
 
-/// Where the ranks' numbers stand.
+/// The width of the column with the ranks' numbers.
 const GUTTER: f64 = 18.0;
-/// Where the steps' numbers stand.
+/// The height of the line with the steps' numbers.
 const FOOT: f64 = 14.0;
 const MARGIN: f64 = 7.0;
 

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     lines: bool,
 }
 
-/// What each crate may depend on, besides crates of others (DESIGN.md, *Rooms*). Tests may use all.
+/// The dependencies that each crate may have, besides crates of others (DESIGN.md, *Rooms*). Tests may use all.
 const LAYERS: &[(&str, &[&str])] = &[
     ("lockstep-core", &[]),
     ("lockstep-torch", &["core"]),
@@ -168,7 +168,7 @@ pub(crate) fn check() -> Result<()> {
     structure(&Options { circles: false, lines: false })
 }
 
-/// What `circles.txt` tolerates.
+/// The number of circles that `circles.txt` tolerates in each crate.
 fn tolerated() -> Result<BTreeMap<&'static str, usize>> {
     let lines = TOLERATED.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines

@@ -19,7 +19,7 @@ pub(super) struct Module {
     pub(super) file: usize,
     /// The names that it defines.
     defined: Vec<String>,
-    /// What it imports or re-exports, by the name that it has here.
+    /// The items it imports or re-exports, by the name that they have here.
     pub(super) imports: BTreeMap<String, ItemPath>,
     /// The names among them that it re-exports: its users take those, it need not.
     pub(super) re_exported: BTreeSet<String>,

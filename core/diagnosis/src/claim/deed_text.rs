@@ -1,4 +1,4 @@
-//! How a deviation is told: calls that were skipped, added or swapped, and what to do about them.
+//! The texts about a deviation: calls that were skipped, added or swapped, and what to do about them.
 
 use crate::facts::alternatives::Alternatives;
 use crate::facts::deed::Deed;

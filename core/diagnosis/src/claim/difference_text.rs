@@ -1,4 +1,4 @@
-//! How the difference between two calls under one number is told: its kind, its fix, and each side.
+//! The texts about a difference between two calls under one number: its kind, its fix, and each side.
 
 use crate::kinds::Kind;
 use crate::model::index::Made;

@@ -9,7 +9,7 @@ pub(crate) struct Message {
     pub(crate) said: String,
     /// A guess at the cause.
     pub(crate) guess: Option<Guess>,
-    /// Why it may be otherwise.
+    /// The reasons that it may be otherwise.
     pub(crate) doubts: Vec<Doubt>,
     /// Further facts, printed last.
     pub(crate) added: Vec<String>,

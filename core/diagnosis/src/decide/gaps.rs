@@ -1,6 +1,6 @@
-//! How sure a recording with gaps can be: one in which dumps are missing, rings have dropped what came
-//! first, or dumps are of different moments. What is told as certain must be so in every reading of the
-//! gaps.
+//! The certainty that a recording with gaps allows: one in which dumps are missing, rings have
+//! dropped what came first, or dumps are of different moments. What is told as certain must be so
+//! in every reading of the gaps.
 
 use crate::claim::Claim;
 use crate::claim::message::{Doubt, Reason};
@@ -75,10 +75,10 @@ fn is_of_order(kind: Kind) -> bool {
     )
 }
 
-/// Where no majority of a group's members is seen to go another way, either side may be the one that is
-/// out of step: what the program's other ranks do tells which, and in a recording with gaps the ones that
-/// would contradict may be those that are not seen. So nobody is blamed for certain. The same of sends
-/// and receives, whose partners are found by counting.
+/// True if no majority of a group's members is seen to go another way. Either side may be the one
+/// that is out of step: what the program's other ranks do tells which, and in a recording with gaps
+/// the ones that would contradict may be those that are not seen. So nobody is blamed for certain.
+/// The same of sends and receives, whose partners are found by counting.
 fn is_undone(job: &Job<'_>, claim: &Claim) -> bool {
     claim.group.and_then(|group| job.group(group)).is_some_and(|group| {
         let silent =

@@ -118,7 +118,7 @@ fn waiting(job: &Job<'_>, claim: &Claim) -> Option<Vec<GlobalRank>> {
     }
 }
 
-/// How sure a finding can be at most, and why.
+/// The greatest certainty of a finding, with the reason.
 fn may_run(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<(Alternatives, String)> {
     let early = job.log.logs().filter(|(_, own)| own.dumped_early).map(|(rank, _)| rank);
     let early: Vec<GlobalRank> = early.collect();
@@ -163,8 +163,8 @@ fn at_the_start(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> bool {
         && !job.log.logs().any(|(_, own)| started(own))
 }
 
-/// How long those who wait are seen to have waited; `None` where that is long, and they are seen to have
-/// paused about as long before.
+/// Time that the waiting ranks are seen to have waited, in picoseconds; `None` where that is long,
+/// and they are seen to have paused about as long before.
 fn waited_ps(job: &Job<'_>, claim: &Claim, waiting: &[GlobalRank]) -> Option<u64> {
     let is_it = |record: &CallRecord| {
         let same = Some(record.call.group) == claim.group && record.seq == claim.seq;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// ranks share cores are 15 ms apart again and again.)
 pub(crate) const NOISE_PS: u64 = 20_000_000_000;
 
-/// How long ranks were busy by themselves before a call; empty where that is not known.
+/// Time that ranks were busy by themselves before a call; empty where that is not known.
 pub(crate) struct Busy {
     ranks: BTreeMap<GlobalRank, u64>,
     median_ps: u64,
@@ -53,7 +53,7 @@ impl Arrival {
         last.unwrap_or(first).saturating_sub(first)
     }
 
-    /// How long each rank was busy by itself before it came to the last of these calls: since its
+    /// Time that each rank was busy by itself before it came to the last of these calls: since its
     /// call before that one completed. In virtual time only, where that is told exactly: a rank
     /// that gets a broadcast last comes last to what follows, and is not slow.
     pub(crate) fn busy(self, rows: &[&Row<'_>]) -> Busy {
@@ -74,10 +74,10 @@ impl Arrival {
         Busy { ranks, median_ps }
     }
 
-    /// How long before a call a rank that others held up can have been at work by itself: since the last of
-    /// them came to its call before that one, in any group. `None` where nobody did, or that is not known. A
-    /// recording tells no ends of gloo's calls, and who waited in one comes late to the next without being
-    /// slow.
+    /// Time before a call, in picoseconds, that a rank which others held up can have worked by
+    /// itself: since the last of them came to its call before that one, in any group. `None` where
+    /// nobody did, or that is not known. A recording tells no ends of gloo's calls, and who waited
+    /// in one comes late to the next without being slow.
     pub(crate) fn since_released(
         self,
         job: &Job<'_>,

@@ -1,4 +1,4 @@
-//! Who of a circle takes its groups otherwise than it always has.
+//! Finds the rank of a deadlock cycle whose group order differs from its own earlier iterations.
 //!
 //! Of two ranks that wait for each other in two groups' calls no majority decides. But each has been
 //! through the loop before: the one whose calls of the two groups have never stood so is the one
@@ -20,7 +20,7 @@ pub(crate) struct Broken {
     pub(crate) rank: GlobalRank,
     /// The group that it has not come to this time.
     pub(crate) due: GroupId,
-    /// What is told of it.
+    /// The sentence about it.
     pub(crate) said: String,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
     Some(Broken { rank, due, said })
 }
 
-/// How a rank takes two groups as it never has.
+/// The way in which a rank takes two groups as it never has.
 enum Habit {
     /// So many calls of the one without one of the other.
     TooMany(usize),
@@ -92,8 +92,9 @@ enum Habit {
     TooFew { made: usize, usual: usize },
 }
 
-/// How many calls of `due` a rank has made before the call of `own` in which it waits, and the fewest that
-/// it made before each of that line until then, where those are more. One or none are told by [`too_many`].
+/// The number of calls of `due` that a rank has made before the call of `own` in which it waits,
+/// and the fewest that it made before each of that line until then, where those are more. One or
+/// none are told by [`too_many`].
 fn too_few(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<(usize, usize)> {
     /// Fewer rounds are no habit.
     const ROUNDS: usize = 2;
@@ -117,8 +118,8 @@ fn too_few(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<(usize, 
     (0 < since && since < usual).then_some((since, usual))
 }
 
-/// How many calls of `own` a rank has made since its last one of `due`, if it has never made so many
-/// before those in which it waits. `None` where its calls do not tell.
+/// The number of calls of `own` that a rank has made since its last one of `due`, if it has never
+/// made so many before those in which it waits. `None` where its calls do not tell.
 fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<usize>> {
     let from = calls.iter().position(|call| call.state != CallState::Completed)?;
     let (before, waits) = calls.split_at(from);

@@ -1,6 +1,6 @@
-//! How many calls a rank made before the one in which it waits, where a recorder's ring has dropped
-//! most of them: it numbers them all. Ranks that are in groups of the same kinds come to one call with
-//! one number, unless one of them left a call out, or made one on top.
+//! The number of calls that a rank made before the one in which it waits, where a recorder's ring
+//! has dropped most of them: it numbers them all. Ranks that are in groups of the same kinds come
+//! to one call with one number, unless one of them left a call out, or made one on top.
 
 use crate::facts::program_order::{Known, kinds_of};
 use crate::model::index::{Job, Made};
@@ -17,7 +17,7 @@ pub(crate) struct Miscounted<'a> {
     pub(crate) last: Made<'a>,
     /// True if it made fewer calls than they.
     pub(crate) fewer: bool,
-    /// What is told of it.
+    /// The sentence about it.
     pub(crate) said: String,
 }
 
@@ -75,8 +75,8 @@ pub(crate) struct Moved {
     pub(crate) others: Vec<GlobalRank>,
 }
 
-/// What the recorders' numbers say of where a rank made a call that its peers made in another group, where
-/// several peers agree in the numbers of all their groups.
+/// The place, by the recorders' numbers, of a call that a rank made and its peers made in another
+/// group, where several peers agree in the numbers of all their groups.
 pub(crate) fn moved(job: &Job<'_>, rank: GlobalRank) -> Option<Moved> {
     let roles = kinds_of(job, rank);
     let groups = |rank: GlobalRank| {
@@ -144,8 +144,8 @@ fn compared<'a>(
     alike.then_some(Numbers { last, own, usual, others })
 }
 
-/// How many collectives a rank made before a call, if that is known: stages of a pipeline differ in
-/// their sends and receives.
+/// The number of collectives that a rank made before a call, if that is known: stages of a pipeline
+/// differ in their sends and receives.
 fn number(job: &Job<'_>, made: Made<'_>) -> Option<u64> {
     let own = job.rank(made.rank)?;
     let id = made.record.record_id?;

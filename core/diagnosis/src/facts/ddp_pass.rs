@@ -28,8 +28,9 @@ pub(crate) fn one_pass(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<On
     }
 }
 
-/// What is said of a rank's call in such a pass, `own` beside `theirs`; empty where it is none, and where the
-/// others do not reduce in it as `theirs_reduce` has it: a forward pass of its own is a call on top.
+/// The words about a rank's call in such a pass, `own` beside `theirs`; empty where it is none, and
+/// where the others do not reduce in it as `theirs_reduce` has it: a forward pass of its own is a
+/// call on top.
 pub(crate) fn of_pass(own: &CallRecord, theirs: &CallRecord, theirs_reduce: bool) -> &'static str {
     match one_pass(&[own], &[theirs]) {
         Some(OnePass::Theirs(_)) if theirs_reduce => {

@@ -22,9 +22,9 @@ pub(crate) enum Reason {
     LeftLoop {
         /// True if the loop is one of DDP's training steps.
         ddp: bool,
-        /// How often it made the call in which the others wait, if that is known.
+        /// The number of times it made the call in which the others wait, if that is known.
         rounds: Option<usize>,
-        /// How many calls of the loop it left out, if that is known.
+        /// The number of calls of the loop that it left out, if that is known.
         short_by: Option<usize>,
     },
     /// It goes on with a loop that the others have left.
@@ -77,7 +77,7 @@ pub(crate) struct Deed {
     pub(crate) last_seq: u64,
     /// The pause that tells which of them it is, if times do.
     pub(crate) pause: Option<Pause>,
-    /// How many.
+    /// The number of calls.
     pub(crate) count: usize,
     /// Its line.
     pub(crate) line: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) struct Deed {
     pub(crate) other: Option<(String, Option<String>)>,
     /// True if DDP makes the calls by itself.
     pub(crate) ddp: bool,
-    /// How sure.
+    /// The weight of the open alternatives.
     pub(crate) alternatives: Alternatives,
     /// True if the plan tells it: the rank may not have come so far.
     pub(crate) planned: bool,

@@ -15,8 +15,8 @@ pub(crate) const WINDOW: usize = 1024;
 /// By so many calls the two may be shifted against each other.
 pub(crate) const BAND: usize = 48;
 
-/// What an edit costs, and what calls do that are laid along each other. A match counts for little:
-/// of two ways with as many edits, the one that explains more calls is better.
+/// The costs of edits and of pairs of aligned calls. A match counts for little: of two ways with as
+/// many edits, the one that explains more calls is better.
 const EDIT: i32 = 64;
 /// One more call left out, or made on top, in a row.
 const MORE: i32 = 16;
@@ -49,24 +49,24 @@ pub(crate) enum Edit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) edit: Edit,
-    /// Where in the rank's calls.
+    /// The index in the rank's calls.
     pub(crate) own: usize,
-    /// Where in the others'.
+    /// The index in the others' calls.
     pub(crate) theirs: usize,
 }
 
-/// How two ranks' calls lie along each other.
+/// The alignment of two ranks' calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alignment {
     /// The edits, in order.
     pub(crate) edits: Vec<Place>,
-    /// How many calls match between the first edit and the next, or the end.
+    /// The number of calls that match between the first edit and the next, or the end.
     pub(crate) matched: usize,
     /// True if no other first edit explains the calls as well.
     pub(crate) only: bool,
 }
 
-/// How two calls compare.
+/// The likeness of two calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Likeness {
     Same,
@@ -76,7 +76,7 @@ pub(crate) enum Likeness {
     Differs(i32),
 }
 
-/// How two calls compare; of several groups `roles` says which stand for each other.
+/// The likeness of two calls; of several groups `roles` says which stand for each other.
 pub(crate) fn compare(a: &CallRecord, b: &CallRecord, roles: Option<&Roles>) -> Likeness {
     if std::sync::Arc::ptr_eq(&a.call, &b.call) {
         return Likeness::Same;
@@ -112,7 +112,7 @@ enum Step {
 
 const STEPS: [Step; 5] = [Step::Match, Step::Skip, Step::Extra, Step::Swap, Step::Replace];
 
-/// What the step before was, as far as it matters to the next.
+/// The step before, as far as it matters to the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Other,
@@ -181,7 +181,7 @@ impl<'s, 'a> Table<'s, 'a> {
         place.and_then(|place| self.costs.get(place)).copied().unwrap_or(FAR)
     }
 
-    /// What it costs to begin with a step here, to the end.
+    /// The cost from here to the end, beginning with a step.
     fn with(&self, step: Step, own: usize, theirs: usize, before: Before) -> i32 {
         let pair = |a: usize, b: usize| Some((*self.own.get(a)?, *self.theirs.get(b)?));
         let likeness = |a: usize, b: usize| pair(a, b).map(|(a, b)| compare(a, b, self.roles));
@@ -384,7 +384,7 @@ pub(crate) mod tests {
         assert_eq!(edits("aBaBaB", "AaBaBaBaB"), [(Skipped { count: 1 }, 0, 0)]);
     }
 
-    /// Where nothing matches again, nothing can be told: the ranks stand there.
+    /// Calls that nothing matching follows are no edit: the ranks stand there.
     #[test]
     fn what_nothing_follows_is_no_edit() {
         assert_eq!(aligned("x", "a"), None);

@@ -1,5 +1,5 @@
-//! What a group's calls before a difference show: what follows what, how far ahead a call is, how
-//! sizes go on.
+//! Evidence from a group's calls before a difference: what follows what, how far ahead a call is,
+//! how sizes go on.
 
 use crate::facts::edit_distance::WINDOW;
 use crate::model::calls::alike;
@@ -136,8 +136,8 @@ pub(crate) fn goes_on(
         })
 }
 
-/// How many calls a rank is ahead, where the round before went from the others' call to its own
-/// after so many: an exception that is caught leaves out what is left of a block.
+/// The number of calls by which a rank is ahead, where the round before went from the others' call
+/// to its own after so many: an exception that is caught leaves out what is left of a block.
 pub(crate) fn ahead(
     job: &Job<'_>,
     group: GroupId,
@@ -166,9 +166,9 @@ pub(crate) fn calls_before<'a>(job: &Job<'a>, group: GroupId, seq: u64) -> Vec<&
     rows.iter().filter_map(|row| Some(row.made.first()?.record)).collect()
 }
 
-/// How many of the others' calls a rank has left out, where its own go on as the round before did
-/// behind them: at most `most`. Calls that seem to be made on top, because the others stop in front of
-/// the next round, are that round.
+/// The number of the others' calls that a rank has left out, where its own go on as the round
+/// before did behind them: at most `most`. Calls that seem to be made on top, because the others
+/// stop in front of the next round, are that round.
 pub(crate) fn next_round(
     job: &Job<'_>,
     group: GroupId,
@@ -195,8 +195,8 @@ pub(crate) fn next_round(
     })
 }
 
-/// How many steps ahead of the majority a size is, where the sizes of the calls before it grow or
-/// shrink evenly, as those of layers do.
+/// The number of steps by which a size is ahead of the majority, where the sizes of the calls
+/// before it grow or shrink evenly, as those of layers do.
 pub(crate) fn next_in_progression(
     job: &Job<'_>,
     group: GroupId,

@@ -236,8 +236,9 @@ pub(crate) fn left_loop(
     later.then_some(Reason::LeftLoop { ddp, rounds, short_by: None })
 }
 
-/// How many rounds of a loop a rank has made that the others are still in, where it has gone on to the calls
-/// from before the loop: the next round of one around it, as the first epoch's evaluation ends.
+/// The number of rounds that a rank has made of a loop in which the others still are, where it has
+/// gone on to the calls from before the loop: the next round of one around it, as the first epoch's
+/// evaluation ends.
 pub(crate) fn went_around(
     job: &Job<'_>,
     group: GroupId,
@@ -267,9 +268,9 @@ pub(crate) fn went_around(
     (in_it && rounds > 1).then_some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
 }
 
-/// How many rounds of a loop of several calls a rank has made that the others are still in, where it has gone
-/// on to the call that came behind such rounds before: the one at the end of an epoch, as after the epoch
-/// before.
+/// The number of rounds that a rank has made of a loop of several calls in which the others still
+/// are, where it has gone on to the call that came behind such rounds before: the one at the end of
+/// an epoch, as after the epoch before.
 pub(crate) fn left_inner(
     job: &Job<'_>,
     group: GroupId,

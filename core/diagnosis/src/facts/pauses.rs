@@ -136,7 +136,7 @@ fn is_near(pause_ps: u64, usual_ps: u64) -> bool {
     pause_ps.abs_diff(usual_ps) <= usual_ps / 4
 }
 
-/// How long after the call before each call of a rank came.
+/// The pauses of a rank: the time between the call before and each call.
 struct Pauses {
     /// By the call's number.
     before: BTreeMap<u64, u64>,

@@ -1,4 +1,4 @@
-//! What one rank's program leaves out, adds or swaps, where the plan is known.
+//! The calls that one rank's program leaves out, adds or swaps, where the plan is known.
 //!
 //! The plan of a simulation or a run shows what every rank would have called, so that the place of
 //! a skipped call is certain where a recording could only guess.
@@ -10,10 +10,10 @@ use lockstep_core::plan::{Action, Call, Op, Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use std::ops::Range;
 
-/// How operations that DDP makes by itself name the call of the user's that they are a part of.
+/// The name, in operations that DDP makes by itself, of the call of the user's that they are a part of.
 const DDP: &str = "DistributedDataParallel";
 
-/// How two programs differ.
+/// The difference between two programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlanDiff {
     /// The first leaves out calls of the second.
@@ -24,7 +24,7 @@ pub(crate) enum PlanDiff {
     Swaps(Place),
 }
 
-/// Where.
+/// The place of a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The first of the calls concerned, in PyTorch's name.
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) seq: u64,
     /// The number it could have as well, because the calls between are all alike.
     pub(crate) last_seq: u64,
-    /// How many collectives of the group are concerned.
+    /// The number of collectives of the group that are concerned.
     pub(crate) count: usize,
     /// Its line, `train.py:88`.
     pub(crate) line: Option<String>,
@@ -190,7 +190,7 @@ impl<'a> Programs<'a, '_> {
         }
     }
 
-    /// Where a part of one of the programs stands that the other one lacks.
+    /// The place of a part of one of the programs that the other one lacks.
     fn place(&self, tokens: &[Token<'a>], part: &Range<usize>) -> Option<Place> {
         let inside = tokens.get(part.clone())?;
         let calls = self.calls(inside);
@@ -274,7 +274,7 @@ fn alike(plan: &Plan, roles: &Roles, a: &Call, b: &Call) -> bool {
     }
 }
 
-/// How many operations are the same at the start, and of the rest at the end.
+/// The number of operations that are the same at the start, and of the rest at the end.
 fn common<'a>(
     own: &[Token<'a>],
     other: &[Token<'a>],
@@ -285,7 +285,7 @@ fn common<'a>(
     (prefix, own.zip(other).take_while(|(a, b)| same(a, b)).count())
 }
 
-/// What is left between the common start and end.
+/// The part between the common start and end.
 fn trimmed<'a>(
     own: &[Token<'a>],
     other: &[Token<'a>],

@@ -26,7 +26,7 @@ pub(crate) struct Astray {
     pub(crate) ranks: Vec<GlobalRank>,
     /// A member that makes the calls that it should.
     pub(crate) model: GlobalRank,
-    /// How sure.
+    /// The weight of the open alternatives.
     pub(crate) alternatives: Alternatives,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
     Some(Astray { ranks, model, alternatives })
 }
 
-/// How many calls of `group` its members' programs make, and who makes so many in one way.
+/// The numbers of calls of `group` in its members' programs, each with the ranks that make so many in one way.
 pub(crate) fn numbers(job: &Job<'_>, group: GroupId) -> Option<Vec<(usize, Vec<GlobalRank>)>> {
     let ways = ways(job.log.plan.as_ref()?, group)?;
     Some(ways.into_iter().map(|(calls, ranks)| (calls.len(), ranks)).collect())

@@ -152,7 +152,7 @@ fn both_last<'a>(
 struct SideBySide<'a> {
     own: Vec<&'a CallRecord>,
     theirs: Vec<&'a CallRecord>,
-    /// How many are the same until the two part.
+    /// The number of calls that are the same until the two part.
     common: usize,
 }
 
@@ -344,9 +344,9 @@ pub(crate) fn in_another_group<'a>(
     })
 }
 
-/// What tells two ranks apart that part in the calls that they stand in: one is in a call that has
-/// been made before, again and again, the other in one that has not. The former is in a loop that
-/// the latter has left.
+/// The difference between two ranks that part in the calls that they stand in: one is in a call
+/// that has been made before, again and again, the other in one that has not. The former is in a
+/// loop that the latter has left.
 fn round_or_end(
     job: &Job<'_>,
     rank: GlobalRank,

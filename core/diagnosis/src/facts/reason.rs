@@ -1,5 +1,5 @@
-//! Why a rank's call differs from the majority's: skipped, extra, swapped, a loop left early, or
-//! simply another call.
+//! The reason that a rank's call differs from the majority's: skipped, extra, swapped, a loop left
+//! early, or simply another call.
 //!
 //! In order of trust: the plan, where there is one; the calls that follow on both sides, which
 //! shift against each other; the calls before, which show what follows what; and the lines.
@@ -25,7 +25,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Difference;
 use lockstep_core::trace::{CallRecord, TensorShape};
 
-/// Why `rank` called something else than `peer`, one of the majority, at `seq` of `group`.
+/// The reason that `rank` called something else than `peer`, one of the majority, at `seq` of `group`.
 pub(crate) fn reason(
     job: &Job<'_>,
     group: GroupId,

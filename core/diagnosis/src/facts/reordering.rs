@@ -4,9 +4,10 @@
 use crate::facts::edit_distance::{BAND, Likeness, compare};
 use lockstep_core::trace::CallRecord;
 
-/// How many calls two ranks made in different orders, where from the first one that differs on both made the
-/// same ones: works that are started in the order of a dict that the ranks built differently. `None` of two,
-/// which are a swap, and of calls that are shifted as a whole: there the one is a round ahead.
+/// The number of calls that two ranks made in different orders, where from the first one that
+/// differs on both made the same ones: works that are started in the order of a dict that the ranks
+/// built differently. `None` of two, which are a swap, and of calls that are shifted as a whole:
+/// there the one is a round ahead.
 pub(crate) fn reordered(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<usize> {
     let same = |a: &&CallRecord, b: &&CallRecord| compare(a, b, None) == Likeness::Same;
     let behind = own.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| same(a, b)).count();
@@ -28,9 +29,9 @@ pub(crate) fn reordered(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<u
 /// `bca` for `abc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
-    /// How many calls, three at the least.
+    /// The number of calls, three at the least.
     pub(crate) count: usize,
-    /// How many calls behind them are seen of both, all of them the same.
+    /// The number of calls behind them that are seen of both, all of them the same.
     pub(crate) behind: usize,
 }
 

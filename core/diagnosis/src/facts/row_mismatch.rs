@@ -60,13 +60,13 @@ pub(crate) enum Decided {
 }
 
 impl Decided {
-    /// Why a rank's call differs, as sure as this can make it: of as many ranks on either side, or of
-    /// a majority that missing dumps could undo, nobody is wrong for certain.
+    /// The reason that a rank's call differs, as sure as this can make it: of as many ranks on
+    /// either side, or of a majority that missing dumps could undo, nobody is wrong for certain.
     pub(crate) fn doubted(self, why: Reason) -> Reason {
         why.at_most(self.at_most(Alternatives::None))
     }
 
-    /// How sure a finding can be.
+    /// The greatest certainty of a finding, given its open alternatives.
     pub(crate) fn at_most(self, alternatives: Alternatives) -> Alternatives {
         if self.is_told() { alternatives } else { alternatives.max(Alternatives::LessLikely) }
     }
@@ -82,7 +82,7 @@ impl Decided {
 pub(crate) struct Side {
     /// Ascending.
     pub(crate) ranks: Vec<GlobalRank>,
-    /// How their call differs from the majority's (from the first side's in a tie).
+    /// The difference of their call from the majority's (from the first side's in a tie).
     pub(crate) difference: Difference,
 }
 
@@ -295,7 +295,7 @@ fn elsewhere<'a>(
     alone.then(|| (*signature, ranks.clone(), odd.clone()))
 }
 
-/// Where calls are held against what came next in the rounds before.
+/// The place at which calls are held against those that came next in the rounds before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In the row in which they differ.

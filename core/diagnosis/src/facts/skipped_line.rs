@@ -13,8 +13,8 @@ use lockstep_formats::frames::own_frames;
 /// So many calls from different lines are looked at.
 const PLACES: usize = 8;
 
-/// Where the lines of a rank that never came to a call show that it left out an earlier one of the
-/// same size; the calls of `rank` fall short of those of `peer` by one at `seq`.
+/// The earlier call of the same size that a rank which never came to a call left out, by the lines
+/// of its calls; the calls of `rank` fall short of those of `peer` by one at `seq`.
 pub(crate) fn skipped_by_lines(
     job: &Job<'_>,
     group: GroupId,

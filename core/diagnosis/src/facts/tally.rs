@@ -1,5 +1,5 @@
-//! Who is out of step where some wait in a call that others, who wait for nobody, never made: these
-//! left it out, or those made it on top.
+//! Tells which ranks are out of step if some wait in a call that others, who wait for nobody, never
+//! made: these left it out, or those made it on top.
 //!
 //! Between two ranks either may be. What tells is how many ranks wait for the ones, who else goes
 //! through the program as they do and made the call or ended without it, and what their recorders
@@ -18,11 +18,11 @@ const ASKED: usize = 64;
 /// The ranks on either side.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// How many made the call, or wait elsewhere for those who did not.
+    /// The number of ranks that made the call, or wait elsewhere for those that did not.
     pub(crate) made: usize,
-    /// How many did not, and were free to.
+    /// The number of ranks that did not, and were free to.
     pub(crate) left: usize,
-    /// How many of the group may have done either.
+    /// The number of ranks of the group that may have done either.
     pub(crate) unknown: usize,
     /// The ranks of groups that stand for this one that ended their calls without one like it,
     /// ascending.

@@ -1,8 +1,8 @@
-//! What an explanation of a kind of finding holds, and how it is printed.
+//! The parts of an explanation of a kind of finding, and their printing.
 
 use crate::folded::fold;
 
-/// What there is to know of a kind of finding, in plain words. Names of calls and commands stand between
+/// The explanation of a kind of finding, in plain words. Names of calls and commands stand between
 /// backquotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -10,19 +10,20 @@ pub struct Explanation {
     pub name: &'static str,
     /// A heading for people: `Rank never joined`.
     pub title: &'static str,
-    /// What happens, in a paragraph.
+    /// The events, in a paragraph.
     pub what: &'static str,
-    /// How it looks in Flight Recorder dumps.
+    /// The signs in Flight Recorder dumps.
     pub in_dumps: &'static str,
-    /// How it looks in the ranks' logs.
+    /// The signs in the ranks' logs.
     pub in_logs: &'static str,
-    /// How it looks in stacks, as py-spy and faulthandler show them.
+    /// The signs in stacks, as py-spy and faulthandler show them.
     pub in_stacks: &'static str,
-    /// What to give `lockstep` to see one, `sim skipped-all-reduce`; `None` where nothing that ships shows it.
+    /// The arguments with which `lockstep` shows one, `sim skipped-all-reduce`; `None` where
+    /// nothing that ships shows it.
     pub example: Option<&'static str>,
-    /// How to mend it.
+    /// The fix.
     pub fix: &'static str,
-    /// How to keep it from coming back.
+    /// The way to keep it from coming back.
     pub prevent: &'static str,
 }
 

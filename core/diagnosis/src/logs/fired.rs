@@ -1,4 +1,4 @@
-//! What NCCL's watchdogs report: the call in which each rank timed out, and how far it had come.
+//! The reports of NCCL's watchdogs: the call in which each rank timed out, and how far it had come.
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Said, Statement};
@@ -47,8 +47,8 @@ impl Fired<'_> {
     }
 }
 
-/// What the watchdogs say, by group and number, ascending: of calls that all ranks of a group number
-/// alike, or of the others.
+/// The watchdogs' reports, by group and number, ascending: of calls that all ranks of a group
+/// number alike, or of the others.
 pub(crate) fn fired(statements: &[Statement], of_few: bool) -> BTreeMap<&str, Vec<Fired<'_>>> {
     let mut groups: BTreeMap<&str, Vec<Fired<'_>>> = BTreeMap::new();
     for at in statements {
@@ -66,7 +66,7 @@ pub(crate) fn fired(statements: &[Statement], of_few: bool) -> BTreeMap<&str, Ve
     groups
 }
 
-/// How far a rank has come in a group.
+/// The progress of a rank in a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stood {
     /// The number of the last call that it had made.

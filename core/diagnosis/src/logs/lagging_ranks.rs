@@ -185,8 +185,8 @@ fn alone(
     Some(found)
 }
 
-/// Where nobody timed out in the default group, whose state every rank's watchdog tells: those that
-/// had called less of it than others wait in, and timed out nowhere.
+/// The idle ranks if nobody timed out in the default group, whose state every rank's watchdog
+/// tells: those that had called less of it than others wait in, and timed out nowhere.
 pub(crate) fn idle(
     statements: &[Statement],
     stood: &BTreeMap<&str, BTreeMap<GlobalRank, Stood>>,

@@ -1,6 +1,6 @@
-//! Where all that timed out wait in one call: who else there is has ended, if the log says so, or is
-//! silent. A rank whose log is there and tells of no timeout did not wait with the others; of one whose
-//! log is missing nothing is known.
+//! Judges the other ranks if all that timed out wait in one call: each has ended, if the log says
+//! so, or is silent. A rank whose log is there and tells of no timeout did not wait with the
+//! others; of one whose log is missing nothing is known.
 
 use crate::claim::Claim;
 use crate::facts::alternatives::Alternatives;

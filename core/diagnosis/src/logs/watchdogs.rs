@@ -16,7 +16,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_world};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far each rank had come in each group, as its watchdog says. Numbers of groups in which ranks
+/// The progress of each rank in each group, as its watchdog says. Numbers of groups in which ranks
 /// send to each other count two things.
 fn stood(statements: &[Statement]) -> BTreeMap<&str, BTreeMap<GlobalRank, Stood>> {
     let mut groups: BTreeMap<&str, BTreeMap<GlobalRank, Stood>> = BTreeMap::new();

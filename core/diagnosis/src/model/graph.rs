@@ -1,4 +1,4 @@
-//! Who waits for whom: ranks, and the collectives they wait in, as a directed graph.
+//! The wait-for graph: ranks, and the collectives they wait in, as a directed graph.
 //!
 //! A rank points at each open row that it waits in, a row at each member that has not come. Rows
 //! are nodes of their own so that a row of 1,000 ranks that wait for 1,000 others is 2,000 edges,
@@ -19,9 +19,9 @@ type CallOrder = (bool, u32);
 /// The wait-for graph. Nodes are the ranks, then the rows.
 pub(crate) struct Graph {
     ranks: usize,
-    /// Where each node points, ascending.
+    /// The targets of each node, ascending.
     next: Vec<Vec<u32>>,
-    /// What points at each node.
+    /// The nodes that point at each node.
     back: Vec<Vec<u32>>,
 }
 

@@ -86,7 +86,7 @@ impl<'a> Row<'a> {
         self.absent.binary_search(&rank).is_ok() || self.unrecorded.binary_search(&rank).is_ok()
     }
 
-    /// Who waits in it, ascending.
+    /// The ranks that wait in it, ascending.
     pub(crate) fn waiting(&self) -> Vec<GlobalRank> {
         self.made.iter().filter(|made| made.pending()).map(|made| made.rank).collect()
     }

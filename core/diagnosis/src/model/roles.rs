@@ -1,4 +1,4 @@
-//! What groups stand for, so that ranks which share none can be compared.
+//! The roles of groups, so that ranks which share none can be compared.
 
 use crate::model::calls::alike;
 use lockstep_core::group::{GroupId, ProcessGroup};
@@ -20,8 +20,9 @@ fn begin_alike(a: &[&CallRecord], b: &[&CallRecord]) -> bool {
     a.len().min(b.len()) >= ENOUGH && a.iter().zip(b).all(same)
 }
 
-/// What every group stands for: groups of one size, without a member in common, whose descriptions
-/// differ in digits only, or that begin with the same calls from the same lines, stand for each other.
+/// The role of every group: groups of one size, without a member in common, whose descriptions
+/// differ in digits only, or that begin with the same calls from the same lines, stand for each
+/// other.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles {
     of: Vec<usize>,
@@ -77,7 +78,7 @@ impl Roles {
         Roles { of }
     }
 
-    /// What a group stands for.
+    /// The role of a group.
     pub(crate) fn role(&self, group: GroupId) -> Option<usize> {
         self.of.get(group.index()).copied()
     }

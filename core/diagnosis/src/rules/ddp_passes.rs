@@ -19,8 +19,8 @@ pub(crate) struct Told {
     fix: &'static str,
 }
 
-/// Why `rank` made other calls of DDP's than `peer`, if it is that another pass of it reduces nothing:
-/// no parameter went without a gradient then.
+/// The reason that `rank` made other calls of DDP's than `peer`, if it is that another pass of it
+/// reduces nothing: no parameter went without a gradient then.
 pub(crate) fn told(
     job: &Job<'_>,
     group: GroupId,
@@ -105,7 +105,8 @@ impl Differing {
         Told { said, fix }
     }
 
-    /// What `rank` left out, or made on top, in that pass, if the two reduced as many buckets before.
+    /// The deviation of `rank` in that pass, calls left out or made on top, if the two reduced as
+    /// many buckets before.
     fn why(
         &self,
         plan: &Plan,
@@ -140,7 +141,7 @@ impl Differing {
 
 /// The buckets that a program reduces in one backward pass.
 struct Buckets<'a> {
-    /// How many it reduces in the passes before.
+    /// The number that it reduces in the passes before.
     before: usize,
     /// The first, and its number in the group.
     first: Option<(&'a Op, u64)>,

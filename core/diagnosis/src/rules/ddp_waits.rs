@@ -1,4 +1,4 @@
-//! What DDP's own calls tell of a rank that never came to one of them.
+//! Evidence from DDP's own calls about a rank that never came to one of them.
 
 use crate::facts::{Facts, idle};
 use crate::kinds::Kind;
@@ -8,8 +8,8 @@ use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallRecord, Called, period};
 
-/// Why a rank whose last call is DDP's may not have come to DDP's next one, in which `made` waits:
-/// the kind, a sentence, and the fix. `None` where its calls do not tell.
+/// The reason that a rank whose last call is DDP's may not have come to DDP's next one, in which
+/// `made` waits: the kind, a sentence, and the fix. `None` where its calls do not tell.
 pub(crate) fn reason(
     facts: &Facts<'_, '_>,
     rank: GlobalRank,

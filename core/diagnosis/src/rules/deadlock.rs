@@ -92,8 +92,8 @@ pub(crate) fn queued(facts: &Facts<'_, '_>) -> Vec<Claim> {
     circles.collect()
 }
 
-/// Where the ranks of a circle stand, whose calls lack others: those who have not made them, or whose
-/// devices have not come to them.
+/// The calls in which the ranks of a circle stand, with the ranks that these calls lack: those who
+/// have not made them, or whose devices have not come to them.
 fn standing<'a>(facts: &Facts<'a, '_>, sink: &Sink) -> Vec<Standing<'a>> {
     sides(facts, sink, |at, row| {
         let mut waiting = row.waiting();
@@ -106,10 +106,10 @@ fn standing<'a>(facts: &Facts<'a, '_>, sink: &Sink) -> Vec<Standing<'a>> {
     })
 }
 
-/// Where some ranks of a circle stand: a call, who waits in it, and whom it lacks.
+/// The position of some ranks of a circle: a call, the ranks that wait in it, and the ranks that it lacks.
 type Standing<'a> = (Made<'a>, Vec<GlobalRank>, Vec<GlobalRank>);
 
-/// Where the ranks of a circle stand; `of` says who waits in a row and whom it lacks.
+/// The positions of the ranks of a circle; `of` gives the ranks that wait in a row and those that it lacks.
 fn sides<'a>(
     facts: &Facts<'a, '_>,
     sink: &Sink,
@@ -307,7 +307,7 @@ fn described_apart(a: &ProcessGroup, b: &ProcessGroup) -> bool {
     said(a.desc()) && said(b.desc()) && a.desc() != b.desc()
 }
 
-/// What makes the circle, and how to break it.
+/// The cause of the circle, and the way to break it.
 fn why(
     facts: &Facts<'_, '_>,
     sides: &[Standing<'_>],

@@ -23,9 +23,9 @@ const SHOWN: usize = 16;
 struct Dropped {
     group: GroupId,
     seq: u64,
-    /// Who waits in it.
+    /// The ranks that wait in it.
     waiting: Vec<GlobalRank>,
-    /// Who is known not to have made it.
+    /// The ranks that are known not to have made it.
     absent: Vec<GlobalRank>,
     /// Of how many members nothing was recorded.
     unknown: usize,
@@ -129,7 +129,7 @@ fn first(facts: &Facts<'_, '_>) -> Option<Dropped> {
     (at < all.len()).then(|| all.swap_remove(at))
 }
 
-/// What the ranks called last of the group, as far as the ring holds it.
+/// The last calls of the ranks in the group, as far as the ring holds them.
 fn seen(facts: &Facts<'_, '_>, dropped: &Dropped) -> Vec<Evidence> {
     let last = |rank: &GlobalRank| match facts.job.last_call(dropped.group, *rank) {
         Some(record) => evidence(facts, Made { rank: *rank, record }, "last called"),

@@ -40,7 +40,7 @@ fn calls(plan: &Plan, rank: GlobalRank) -> (Vec<Made>, bool) {
     (made.collect(), last.is_some_and(|op| op.action.ends_by().is_some()))
 }
 
-/// What ranks do as their `new_group` of one number: the list, or nothing.
+/// The ranks' `new_group` calls of one number: the list of each, or nothing.
 type Sides = BTreeMap<Option<Vec<GlobalRank>>, Vec<GlobalRank>>;
 
 /// The finding of the first call that not all ranks make alike. `explained` says that something else
@@ -167,7 +167,7 @@ fn clash(all: &[(Vec<Made>, bool)]) -> Option<Clash> {
     None
 }
 
-/// What PyTorch makes of it.
+/// The result in PyTorch.
 fn outcome(clash: Option<&Clash>) -> String {
     match clash {
         Some(Clash { name, one, other }) => format!(

@@ -1,4 +1,4 @@
-//! Who goes another way than all others, where nothing else that is seen tells who is to blame: the
+//! One rank took a branch that no other rank took. Used only when no stronger rule applies: the
 //! dumps are missing of those who wait for it, or rings have dropped what would tell.
 
 use crate::claim::deed_text::{FIX_EXTRA, fix_skipped};
@@ -53,7 +53,7 @@ fn waits(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     })
 }
 
-/// What the findings say that are replaced, told as the fault of a rank.
+/// The claim of the replaced findings, told as the fault of a rank.
 fn blame(facts: &Facts<'_, '_>, first: &Claim, rank: GlobalRank, seen: Vec<Made<'_>>) -> Claim {
     let mut victims = first.also_victims.clone();
     victims.extend(&first.culprits);
@@ -171,7 +171,7 @@ fn off_the_line<'a>(
     })
 }
 
-/// What a group is for, as its description says.
+/// The purpose of a group, as its description says.
 fn kind(job: &Job<'_>, group: GroupId) -> Option<String> {
     let desc = job.group(group)?.desc();
     let kind: String = desc.chars().filter(|it| !it.is_ascii_digit()).collect();

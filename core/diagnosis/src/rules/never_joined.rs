@@ -383,7 +383,7 @@ fn by_calls(facts: &Facts<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -> Op
     })
 }
 
-/// What else may be, where no majority made a call.
+/// The other possibility, where no majority made a call.
 fn or_too_many(row: &Row<'_>, culprits: &[GlobalRank], tally: &Tally) -> String {
     let made: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
     if tally.unknown > 0 && row.made.len() > culprits.len() {

@@ -1,6 +1,6 @@
-//! What gloo does with calls that do not agree. It compares nothing: a message fits into the room
-//! for it or it does not. A plan's calls wait for each other where they differ, so that the finding
-//! stands where the mistake is; what PyTorch would show instead is said with it.
+//! The behaviour of gloo with calls that do not agree. It compares nothing: a message fits into the
+//! room for it or it does not. A plan's calls wait for each other where they differ, so that the
+//! finding stands where the mistake is; what PyTorch would show instead is said with it.
 //!
 //! Seen on PyTorch 2.7.1 (`gloo/transport/tcp/pair.cc`: `op.preamble.length <= op.nbytes`).
 
@@ -48,7 +48,7 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claim: &mut Claim) {
     };
 }
 
-/// What is said of a send and a receive of a plan that do not fit.
+/// The words about a send and a receive of a plan that do not fit.
 pub(crate) fn of_message(facts: &Facts<'_, '_>, got: &Called, sent: &Called) -> &'static str {
     let bytes = |call: &Called| {
         let tensor = call.inputs.iter().chain(&call.outputs).next()?;
@@ -69,7 +69,7 @@ pub(crate) fn of_message(facts: &Facts<'_, '_>, got: &Called, sent: &Called) -> 
     }
 }
 
-/// What is said of a rank that died while others wait for it in a call. A receive from any source
+/// The words about a rank that died while others wait for it in a call. A receive from any source
 /// waits on: it may come from another rank.
 pub(crate) fn of_death(facts: &Facts<'_, '_>, call: Option<&Called>) -> &'static str {
     let from_any = |call: &Called| call.p2p && call.peer.is_none();

@@ -1,5 +1,6 @@
-//! What closed a circle: a rank that left a call out, or made one on top, has been in the wrong calls
-//! of its groups since. Where ranks only took their groups in another order, the circle is theirs.
+//! The cause of a circle: a rank that left a call out, or made one on top, has been in the wrong
+//! calls of its groups since. Where ranks only took their groups in another order, the circle is
+//! theirs.
 
 use crate::claim::Claim;
 use crate::claim::deed_text::{
@@ -296,8 +297,8 @@ fn tied(facts: &Facts<'_, '_>, sink: &Sink, circle: Claim) -> Claim {
     Claim { alternatives: Alternatives::AsLikely, message: message.into(), ..circle }
 }
 
-/// Where a rank never came to a call since it left out one of that group before, as its calls in all its groups
-/// show beside those of ranks that go through the program as most do.
+/// A claim that a rank never came to a call since it left out one of that group before, as its
+/// calls in all its groups show beside those of ranks that go through the program as most do.
 pub(crate) fn skipped_among_groups(
     facts: &Facts<'_, '_>,
     culprits: &[GlobalRank],

@@ -102,6 +102,6 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, sink: &Sink, circle: &Claim) -> Optio
     })
 }
 
-/// What else it may be.
+/// The other possibility.
 pub(crate) const MAY_COME: &str = " Or it takes these groups in another order this time, and would have \
     come to that call later: the recording ends before that.";

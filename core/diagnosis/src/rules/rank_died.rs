@@ -30,7 +30,7 @@ pub(crate) fn alike(job: &Job<'_>, rank: GlobalRank) -> Vec<GlobalRank> {
     ranks.filter(|other| *other == rank || (own.is_some() && died(job, *other) == own)).collect()
 }
 
-/// How a rank died, if it did.
+/// The manner of a rank's death, if it died.
 fn died<'a>(job: &'a Job<'_>, rank: GlobalRank) -> Option<&'a str> {
     match job.rank(rank).map(|own| &own.state) {
         Some(RankState::Died { how }) => Some(how),
@@ -38,13 +38,13 @@ fn died<'a>(job: &'a Job<'_>, rank: GlobalRank) -> Option<&'a str> {
     }
 }
 
-/// What to do where `join()` threw: the loop is in it.
+/// The fix where `join()` threw: the loop is in it.
 const FIX_JOIN: &str = "Give every rank the same number of batches (DistributedSampler, \
                         drop_last=True), or leave throw_on_early_termination=True away: join() then \
                         has the ranks without input shadow the others' calls.";
 
-/// What `join(throw_on_early_termination=True)` raises on a rank that has no inputs left, and on
-/// all others because of it.
+/// The error that `join(throw_on_early_termination=True)` raises on a rank that has no inputs left,
+/// and on all others because of it.
 const EXHAUSTED: &str = " exhausted all inputs";
 const OTHERS_EXHAUSTED: &str = "at least one rank that exhausted inputs";
 
@@ -230,7 +230,7 @@ fn is_exception(how: &str) -> bool {
     ["Error", "Exception", "Iteration", "SystemExit"].iter().any(|end| class.ends_with(end))
 }
 
-/// What kind of death its last words tell of, and what to do about it.
+/// The kind of death that its last words tell of, and the fix.
 fn death_by(how: &str) -> (Kind, &'static str) {
     let said = |words: &[&str]| words.iter().any(|words| how.contains(words));
     // `reducer.cpp`: what a rank says that skipped a bucket, when its next pass begins.

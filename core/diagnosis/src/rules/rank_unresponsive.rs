@@ -48,7 +48,7 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
     claims.extend(found);
 }
 
-/// What a job goes on in spite of.
+/// True for findings that a job goes on in spite of.
 fn passes(kind: Kind) -> bool {
     matches!(kind, Kind::Straggler | Kind::WorkDropped)
 }
@@ -120,7 +120,7 @@ fn signalled(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     op.is_some_and(|op| matches!(op.action, Action::Signal(_)))
 }
 
-/// Where a rank stands in its program.
+/// The position of a rank in its program.
 fn stands(facts: &Facts<'_, '_>, rank: GlobalRank) -> (String, Evidence) {
     match facts.job.rank(rank).map(|own| &own.state) {
         Some(RankState::AtOp { name, line, .. }) => {

@@ -23,7 +23,7 @@ struct Lose {
     raised: Option<String>,
 }
 
-/// What a rank waits for in vain at the end of its program.
+/// The wait in vain at the end of a rank's program.
 fn of_rank(plan: &Plan, rank: GlobalRank) -> Option<Lose> {
     match plan.program(rank)?.ops.as_slice() {
         [before @ .., Op { action: Action::Die { how }, .. }] => {
@@ -77,7 +77,7 @@ pub(crate) fn standing(job: &Job<'_>) -> Option<GlobalRank> {
     })
 }
 
-/// What a rank's plan has it raise.
+/// The error that a rank's plan has it raise.
 pub(crate) fn raised(job: &Job<'_>, rank: GlobalRank) -> Option<String> {
     of_rank(job.log.plan.as_ref()?, rank)?.raised
 }
@@ -277,7 +277,7 @@ fn claim(
     }
 }
 
-/// What these ranks wait for, as evidence.
+/// The waits of these ranks, as evidence.
 fn seen(plan: &Plan, ranks: &[GlobalRank], verb: &str) -> Vec<Evidence> {
     let seen = |rank: &GlobalRank| {
         let lost = of_rank(plan, *rank)?;

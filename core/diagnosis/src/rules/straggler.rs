@@ -30,11 +30,11 @@ pub(crate) struct Straggler {
     pub(crate) late: usize,
     /// Calls that were looked at.
     pub(crate) calls: usize,
-    /// What the others waited for it in the median of those calls, in picoseconds.
+    /// The others' wait for it in the median of those calls, in picoseconds.
     pub(crate) median_ps: u64,
 }
 
-/// Where the devices' own times are recorded, it is less: 1 ms.
+/// The smaller threshold where the devices' own times are recorded: 1 ms.
 const DEVICE_NOISE_PS: u64 = 1_000_000_000;
 /// A rank is slow if it comes last more often than by chance in one of so many jobs.
 const CHANCE: f64 = 0.02;
@@ -101,7 +101,7 @@ pub(crate) fn or_clock(job: &Job<'_>) -> Option<String> {
     ))
 }
 
-/// How many members of a group something was recorded of.
+/// The number of a group's members with records.
 fn recorded(job: &Job<'_>, group: &ProcessGroup) -> usize {
     group.ranks().iter().filter(|rank| job.rank(**rank).is_some()).count()
 }
@@ -211,7 +211,7 @@ fn of_group(
 /// A rank, and by how much it was late to each call that it came late to, ascending.
 type Late = (GlobalRank, Vec<u64>);
 
-/// What was looked at.
+/// The evidence that was looked at.
 struct Seen {
     simulated: bool,
     calls: usize,
@@ -269,7 +269,7 @@ impl Seen {
     }
 }
 
-/// How likely it is that some rank of `size` comes last to `late` of `calls`, if each comes last as
+/// Probability that some rank of `size` comes last to `late` of `calls`, if each comes last as
 /// often as the others: at most `size` times the binomial distribution's tail.
 fn by_chance(late: usize, calls: usize, size: usize) -> f64 {
     let last = 1.0 / size.max(2) as f64;

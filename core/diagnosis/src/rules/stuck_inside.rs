@@ -202,7 +202,7 @@ pub(crate) fn fitted_before<'s, 'a>(
     rows.rev().take(WINDOW).find(fitted)
 }
 
-/// What the ranks of a row send together, and expect.
+/// The elements that the ranks of a row send together, and expect.
 fn totals(row: &Row<'_>) -> (u64, u64) {
     row.made.iter().map(sides).fold((0u64, 0u64), |(sent, received), (a, b)| {
         (sent.saturating_add(a), received.saturating_add(b))

@@ -1,5 +1,5 @@
-//! What a plan's program does that no call shows as wrong, since the simulation goes on behind it:
-//! works that are let go of while their call is under way, and calls that fail unheard.
+//! Mistakes of a plan's program that no call shows, since the simulation goes on behind it: works
+//! that are let go of while their call is under way, and calls that fail unheard.
 
 use crate::claim::Claim;
 use crate::facts::Facts;
@@ -129,7 +129,7 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
     })
 }
 
-/// What gloo does with a call whose work is gone.
+/// The behaviour of gloo with a call whose work is gone.
 fn dropped(call: &str) -> &'static str {
     match call {
         "isend" => {

@@ -32,12 +32,12 @@ pub(crate) struct WrongGroup {
     pub(crate) said: String,
     /// The fix of it.
     pub(crate) fix: String,
-    /// Where it was made.
+    /// The group in which it was made.
     pub(crate) group: GroupId,
     seq: Option<u64>,
     op: String,
-    /// Where the others make it, as the rank knows that group; `None` if it has never called it, and gloo
-    /// does not say that it is a member.
+    /// The group in which the others make it, as the rank knows that group; `None` if it has never
+    /// called it, and gloo does not say that it is a member.
     pub(crate) meant: Option<GroupId>,
     /// The number of theirs there.
     meant_seq: Option<u64>,
@@ -116,8 +116,8 @@ pub(crate) fn by_count(
     })
 }
 
-/// What `rank` called in another group than the ranks that go through the program as most do; `None` if
-/// that is not what it did otherwise. In `row` it has not met them.
+/// The call that `rank` made in another group than the ranks that go through the program as most
+/// do; `None` if that is not what it did otherwise. In `row` it has not met them.
 pub(crate) fn of(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Option<WrongGroup> {
     let job = facts.job;
     if !job.may_look() {
@@ -167,7 +167,8 @@ fn calls(plan: &Plan, rank: GlobalRank) -> Vec<Planned> {
     calls.collect()
 }
 
-/// Where two programs, which are the same call by call, first name different groups: always the same two.
+/// The first call at which two programs, which are the same call by call, name different groups:
+/// always the same two.
 fn parted(job: &Job<'_>, own: &[Planned], theirs: &[Planned]) -> Option<usize> {
     let roles = job.roles();
     let other = |(a, b): &(&Planned, &Planned)| !roles.same(a.group, b.group);
@@ -242,7 +243,7 @@ mod tests {
     use lockstep_core::reduce::ReduceOp;
     use lockstep_core::trace::{CallLog, Outcome};
 
-    /// What is told of rank 1 of a plan, which calls in the world what all others call in another group.
+    /// The claim about rank 1 of a plan, which calls in the world what all others call in another group.
     fn told(world_size: u32) -> WrongGroup {
         let backend = BackendName::Gloo;
         let mut plan = PlanBuilder::new("test", world_size, backend).unwrap();

@@ -1,11 +1,12 @@
-//! What a recording does not tell is not told as certain: of two calls that differ and that nothing is
-//! seen to follow, and of rounds that are alike. With lines and without, as in JSON.
+//! Findings that a recording leaves open are not told as certain: of two calls that differ and that
+//! nothing is seen to follow, and of rounds that are alike. With lines and without, as in JSON.
 
 use super::fake::{Fake, Said, done, pending};
 use super::{found, lines, report};
 use crate::{Certainty, Kind, Report};
 
-/// What all ranks have ended, and what one of them and the others wait in.
+/// The report on a job whose ranks have ended `common` calls, and one of which waits in another
+/// call than the others.
 fn parted(world: u32, common: &[Said], rank: usize, own: Said, theirs: Said) -> Report {
     let with = |last: Said| [common, &[last]].concat();
     report(&Fake::new(world, &with(theirs)).rank(rank, &with(own)).files())
@@ -46,7 +47,7 @@ fn calls_that_differ_without_lines_may_be_one_left_out_or_on_top() {
     told(&report, Kind::DtypeMismatch, &[2], &[NO_LINES]);
 }
 
-/// What follows in the others' order shows that the one call stands in the place of the other.
+/// The calls that follow in the others' order show that the one call stands in the place of the other.
 #[test]
 fn calls_behind_them_show_that_two_calls_differ() {
     let with = |call: Said| {
@@ -120,7 +121,7 @@ fn rounds_that_are_alike_are_left_early_or_left_out() {
     told(&report, Kind::LoopShorter, &[2], &["2 calls short, or left out as many"]);
 }
 
-/// Who makes its round's next call, where the others are past the loop, and the other way round.
+/// A rank makes its round's next call, where the others are past the loop, and the other way round.
 #[test]
 fn without_lines_the_loop_that_one_rank_goes_on_with_is_one() {
     let report = parted(4, &rounds(4), 1, pending("all_reduce", 256), pending("all_gather", 2));

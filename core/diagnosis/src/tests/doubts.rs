@@ -1,5 +1,5 @@
-//! What recordings with gaps do not show, and what is said of it: rings that dropped what holds a rank up,
-//! dumps of different moments, calls of gloo's that may have failed, and ranks that are all stuck but one.
+//! Doubts about recordings with gaps: rings that dropped the call which holds a rank up, dumps of
+//! different moments, calls of gloo's that may have failed, and ranks that are all stuck but one.
 
 use super::fake::{Fake, Said, done, pending};
 use super::gaps::{data, play, recorded};

@@ -6,7 +6,7 @@ use super::{found, report};
 use crate::{Certainty, Kind, Report};
 use proptest::prelude::*;
 
-/// What a rank does differently.
+/// The deviation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Skips,

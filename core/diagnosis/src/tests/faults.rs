@@ -180,8 +180,8 @@ fn real_faults() {
 /// wait for that rank.
 type Without = (&'static str, u32, Truth, &'static [u32]);
 
-/// What else holds the job up is told first, and by the same ranks as with the dump; who waits for
-/// the missing rank as well is named.
+/// Other causes that hold the job up are told first, and by the same ranks as with the dump; ranks
+/// that wait for the missing rank as well are named.
 const WITHOUT: &[Without] = &[
     // Rank 1 is known not to have come; rank 0 may have.
     ("barrier_missing", 0, &[(Kind::RankNeverJoined, &[1]), (Kind::RankMissing, &[0])], &[2, 3]),

@@ -106,7 +106,7 @@ pub(super) fn pipeline(stages: usize, rounds: usize, shape: usize) -> Job {
     })
 }
 
-/// What the rank does that goes astray.
+/// The deviation of the rank that goes astray.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     LeavesOut,
@@ -165,8 +165,8 @@ impl Made {
     }
 }
 
-/// What comes of the programs where a rank may have so many calls under way, and a group's calls are
-/// carried out one behind the other.
+/// The calls made when the programs run, if a rank may have so many calls under way, and a group's
+/// calls are carried out one behind the other.
 pub(super) fn play(job: &Job, ahead: usize) -> Vec<Vec<Made>> {
     let mut made: Vec<Vec<Made>> = vec![Vec::new(); job.programs.len()];
     let mut now_ps = 0;

@@ -1,4 +1,4 @@
-//! What is told of recordings with gaps, case by case: [`super::gaps`] plays the jobs.
+//! The findings for recordings with gaps, case by case: [`super::gaps`] plays the jobs.
 
 use super::fake::{Fake, Said, done, pending};
 use super::found;
@@ -20,7 +20,7 @@ fn of_dumps(fake: &Fake) -> Report {
     diagnose_recording(&read_files(files).unwrap())
 }
 
-/// Where a rank makes its `nth` call of a group.
+/// The index of a rank's `nth` call of a group.
 fn place(job: &Job, rank: usize, group: usize, nth: usize) -> usize {
     let of = |(_, does): &(usize, &Does)| does.group == group;
     job.programs[rank].iter().enumerate().filter(of).nth(nth).unwrap().0
@@ -186,8 +186,8 @@ fn a_first_run_of_calls_is_no_habit() {
     );
 }
 
-/// Where the lines part, what came next in the rounds before tells; not who stands in a loop's call when
-/// the calls differ at last.
+/// At the place where the lines part, the next call of earlier rounds decides; not who stands in a
+/// loop's call when the calls differ at last.
 #[test]
 fn the_round_is_broken_where_the_lines_part() {
     let job = twice(data(3, 6, 2), 2, 0, 10);
@@ -232,8 +232,8 @@ fn a_receive_too_many_is_told_by_the_pipeline_beside_it() {
     likely(&report(&job, 6, None, &[], true), Kind::P2pMismatch, 5);
 }
 
-/// What a receive from any source took is not waited for by a rank in code of its own, and nobody knows
-/// for certain that the other one should not have sent once more.
+/// A message that a receive from any source took is not waited for by a rank in code of its own,
+/// and nobody knows for certain that the other one should not have sent once more.
 #[test]
 fn a_receive_from_any_source_took_what_another_waits_for() {
     // NCCL has no receive from any source.

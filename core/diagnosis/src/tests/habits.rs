@@ -194,7 +194,7 @@ fn pair(sends: (Dtype, u64), expects: (Dtype, u64), backend: BackendName) -> Cal
     log
 }
 
-/// What a real job does with it: seen of two processes of PyTorch 2.7.1.
+/// The behaviour of a real job with it: seen of two processes of PyTorch 2.7.1.
 #[test]
 fn a_send_that_gloo_lets_pass_is_not_said_to_hang() {
     use Dtype::{Float32, Float64, Int32};

@@ -164,7 +164,7 @@ fn no_job_is_forgotten() {
     assert_eq!(found, JOBS.iter().map(|(case, _)| (*case).to_owned()).collect::<Vec<_>>());
 }
 
-/// What seems to be a call on top is one behind a barrier that the rank left out, where gloo says so.
+/// A call that seems to be on top is one behind a barrier that the rank left out, where gloo says so.
 #[test]
 fn a_log_tells_of_the_barrier_that_no_recorder_holds() {
     let case = files(&cases().with_file_name("flight-recorder-jobs").join("monitored"));

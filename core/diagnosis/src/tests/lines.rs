@@ -133,7 +133,7 @@ fn a_first_round_is_left_before_its_last_call() {
     }
 }
 
-/// What others call from the same line is not told as a call that nobody else makes.
+/// A call that others make from the same line is not told as a call that nobody else makes.
 #[test]
 fn a_line_that_all_call_is_not_one_ranks_own() {
     let usual = [ROUND[0], ROUND[2], ROUND[1], ROUND[2], ROUND[1]].to_vec();

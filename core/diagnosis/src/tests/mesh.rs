@@ -12,8 +12,8 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::CallLog;
 use lockstep_formats::flight_recorder::{Dump, GroupStatus, read_files, recording_of};
 
-/// What a program does: an `all_reduce` of so many elements in a group, or a wait for all that went
-/// before.
+/// An operation of a program: an `all_reduce` of so many elements in a group, or a wait for all
+/// that went before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Call { group: usize, numel: u64 },

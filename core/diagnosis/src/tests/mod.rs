@@ -60,7 +60,7 @@ fn found(report: &Report) -> Vec<(Kind, Vec<u32>)> {
     report.findings.iter().map(|finding| (finding.kind, culprits(finding))).collect()
 }
 
-/// What was done in a recorded case, and by whom.
+/// The true fault of a recorded case, and its ranks.
 type Truth = Option<(Kind, &'static [u32])>;
 
 /// Every recorded case, with what its program did.

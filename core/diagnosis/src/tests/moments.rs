@@ -194,7 +194,7 @@ fn the_same_dumps_twice_are_one_note() {
     assert!(report.notes[0].starts_with("3 files hold what other dumps do"), "{:?}", report.notes);
 }
 
-/// Who sent its part of a gather has gone on.
+/// A rank that sent its part of a gather has gone on.
 #[test]
 fn not_all_wait_where_some_are_through() {
     let parts = |numel| [done("gather", numel), pending("all_reduce", 8)];

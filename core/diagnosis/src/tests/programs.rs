@@ -60,7 +60,7 @@ fn unused_parameters_are_still_found() {
     assert_eq!(found(&report), [(Kind::DdpUnusedParameters, vec![1])], "{}", report.to_text());
 }
 
-/// What join() does behind it differs as well, and follows from the pass that reduces nothing.
+/// The calls of join() behind it differ as well, and follow from the pass that reduces nothing.
 #[test]
 fn a_pass_without_sync_is_named_where_join_comes_behind_it_or_around() {
     let before = "    model = DDP(models.mlp([32, 32, 8]))
@@ -246,7 +246,7 @@ fn calls_inside_of_object_calls_are_named_by_them() {
     assert!(finding.evidence.iter().all(|seen| !seen.note.contains("object")));
 }
 
-/// What gloo does with calls that differ, and Lockstep lets wait, is said with the finding.
+/// The behaviour of gloo with calls that differ, and that Lockstep lets wait, is said with the finding.
 #[test]
 fn what_gloo_does_with_calls_that_differ_is_said() {
     let said = |call: &str, change: fn(&mut Call)| {

@@ -276,7 +276,7 @@ proptest! {
     }
 }
 
-/// What lies beside another job's dumps is that job's.
+/// Files beside another job's dumps are that job's.
 #[test]
 fn jobs_in_folders_are_not_mixed() {
     let within = |folder: &str, files: Vec<(String, Vec<u8>)>| {
@@ -398,7 +398,7 @@ fn quiet_logs_are_ranks_logs() {
     assert_eq!(found(&gather(all.iter().flatten())), [(Kind::CallNeverCompleted, vec![])]);
 }
 
-/// What torchrun of torch 2.7.1 left of real jobs, with what it printed itself and without.
+/// The logs that torchrun of torch 2.7.1 left of real jobs, with its own output and without.
 #[test]
 fn real_logs_of_torchrun_name_who_did_it() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/job-log");

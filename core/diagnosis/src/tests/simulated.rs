@@ -41,7 +41,7 @@ fn barrier(program: &mut ProgramBuilder, line: u32) {
     program.line(0, line).barrier(GroupId::WORLD);
 }
 
-/// What is found of a program of four ranks on gloo.
+/// The report on a program of four ranks on gloo.
 pub(super) fn report_of(body: &str) -> crate::Report {
     let text = format!(
         "def main():\n    dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\n    \
@@ -350,8 +350,8 @@ fn a_death_is_the_cause_also_inside_a_call() {
     }
 }
 
-/// What a root sends goes on its way on gloo: a call that a member never makes keeps nobody waiting, and
-/// is no health.
+/// A root's data goes on its way on gloo: a call that a member never makes keeps nobody waiting,
+/// and is no health.
 #[test]
 fn a_call_that_not_all_make_is_told_though_all_come_to_an_end() {
     let plan = plan(|_, own| (0..3).for_each(|_| all_reduce(own, 8)));

@@ -1,5 +1,5 @@
-//! What PyTorch 2.7.1 races or goes wrong in, and a simulation goes on behind: groups that ranks make
-//! differently, works that nobody holds, calls that fail unheard.
+//! Mistakes on which PyTorch 2.7.1 races or goes wrong while a simulation goes on: groups that
+//! ranks make differently, works that nobody holds, calls that fail unheard.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 

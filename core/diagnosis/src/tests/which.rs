@@ -64,7 +64,7 @@ fn without_a_pause_any_of_them_may_be_it() {
     }
 }
 
-/// Who waits for a rank that is slow in one round makes its pause a number later than that one.
+/// A rank that waits for one that is slow in one round makes its pause a number later than that one.
 #[test]
 fn who_waits_for_a_slow_rank_left_nothing_out() {
     let ms = |at: f64| (at * 1e6) as u64;

@@ -15,7 +15,7 @@ pub struct Dump {
     pub file_name: String,
     /// The rank that wrote it.
     pub rank: GlobalRank,
-    /// How it is written.
+    /// The form in which it is written.
     pub form: Form,
     /// The recorder's version, `2.10`; `None` before torch 2.3.
     pub version: Option<String>,
@@ -23,7 +23,7 @@ pub struct Dump {
     pub groups: Vec<GroupConfig>,
     /// Per `pg_id`, how far its collectives have come; empty before torch 2.5.
     pub status: BTreeMap<u64, GroupStatus>,
-    /// What entries have in common.
+    /// The common parts of entries.
     pub sites: Vec<Site>,
     /// The calls, oldest first.
     pub entries: Vec<Entry>,
@@ -62,7 +62,7 @@ impl Dump {
     }
 }
 
-/// How a dump is written.
+/// The form in which a dump is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Form {
     /// `_dump_fr_trace()`: everything.
@@ -82,7 +82,7 @@ pub struct GroupConfig {
     pub ranks: Vec<GlobalRank>,
 }
 
-/// How far the collectives of a group have come on a rank, also where the ring has dropped them.
+/// The progress of a group's collectives on a rank, also where the ring has dropped them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// The number of the last that was called.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// One call as its rank recorded it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What was called, and where: an index of [`Dump::sites`](super::Dump::sites).
+    /// The call and its place: an index of [`Dump::sites`](super::Dump::sites).
     pub site: u32,
     /// True if the state says that it runs, or ran.
     pub started: bool,
@@ -34,10 +34,10 @@ impl Entry {
     }
 }
 
-/// What the calls of one line have in common: a dump has thousands of entries and few of these.
+/// The common part of the calls of one line: a dump has thousands of entries and few of these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Site {
-    /// What was called: `nccl:all_reduce`, `nccl:send 0->1`.
+    /// The call: `nccl:all_reduce`, `nccl:send 0->1`.
     pub profiling_name: Arc<str>,
     /// The group's number on this rank only: the n-th group that it is a member of.
     pub pg_id: u64,
@@ -57,7 +57,7 @@ pub struct Site {
     pub stack: Arc<[Frame]>,
 }
 
-/// What a file says of an entry in numbers.
+/// The numbers that a file gives of an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Numbers<'a> {
     pub(super) record_id: Option<u64>,

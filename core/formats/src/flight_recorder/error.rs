@@ -1,4 +1,4 @@
-//! What is wrong with a dump, or with a set of them.
+//! The problems of a dump, or of a set of them.
 
 use super::dump::MAX_DUMP_BYTES;
 use crate::pickle::PickleError;
@@ -6,7 +6,7 @@ use crate::problem::{FileProblem, ProblemKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::RankNameError;
 
-/// What is wrong with a dump, or with a set of them.
+/// The problem with a dump, or with a set of them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightRecorderError {
     /// The file is empty.
@@ -34,7 +34,7 @@ pub enum FlightRecorderError {
     Pickle {
         /// The file's name.
         file: String,
-        /// What is wrong.
+        /// The problem.
         error: PickleError,
     },
     /// The JSON is cut off, damaged or no dump.
@@ -42,7 +42,7 @@ pub enum FlightRecorderError {
     Json {
         /// The file's name.
         file: String,
-        /// What is wrong, with line and column.
+        /// The problem, with line and column.
         why: String,
     },
     /// The file is a text, as a log is.
@@ -64,7 +64,7 @@ pub enum FlightRecorderError {
     NotADump {
         /// The file's name.
         file: String,
-        /// What was found.
+        /// The value that was found.
         why: String,
     },
     /// An entry lacks a field or holds something else in it.
@@ -77,7 +77,7 @@ pub enum FlightRecorderError {
         file: String,
         /// The entry's place in the file, from 0.
         entry: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// Two files are named after the same rank.
@@ -108,7 +108,7 @@ pub enum FlightRecorderError {
     OtherSet {
         /// Their folder, or what their names begin with.
         set: String,
-        /// How many they are.
+        /// The number of files.
         files: usize,
         /// Those that were judged.
         judged: String,
@@ -127,7 +127,7 @@ pub enum FlightRecorderError {
     OtherAttempt {
         /// The first file.
         file: String,
-        /// How many they are.
+        /// The number of files.
         files: usize,
         /// By how much they are older, at the least.
         minutes: u64,
@@ -151,7 +151,7 @@ pub enum FlightRecorderError {
         "no Flight Recorder dump among {files} files; expected one a rank, named like nccl_trace_rank_0"
     )]
     NoDumps {
-        /// How many files there were.
+        /// The number of files there were.
         files: usize,
     },
 }

@@ -5,7 +5,7 @@ use super::{Dump, FlightRecorderError, merge};
 use crate::job_calls::Merged;
 use crate::problem::FileProblem;
 
-/// What a set of files holds: the calls of those that could be read, and what is wrong with the
+/// The contents of a set of files: the calls of those that could be read, and the problems of the
 /// rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {

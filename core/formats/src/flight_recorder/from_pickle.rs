@@ -84,7 +84,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Dump, FlightRecorderError
     }
 }
 
-/// What of an entry is read; the place in the list is the index among an entry's values.
+/// The fields of an entry that are read; the place in the list is the index among an entry's values.
 const FIELDS: [&str; 20] = [
     "record_id",
     "pg_id",
@@ -133,7 +133,7 @@ struct Reader<'p, 'a> {
     /// Of the entry in work.
     key: Vec<u64>,
     frame_ids: Vec<u32>,
-    /// How much may still be copied out of values that the file writes once and uses often.
+    /// The amount that may still be copied out of values that the file writes once and uses often.
     budget: usize,
 }
 

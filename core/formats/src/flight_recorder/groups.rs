@@ -36,7 +36,7 @@ struct GroupDraft {
     ended: BTreeSet<u64>,
     /// Pending calls that are not alike.
     differ: BTreeSet<u64>,
-    /// What is pending, and on how many elements, as its first caller called it.
+    /// The pending call of each number and its element count, as its first caller called it.
     called: BTreeMap<u64, (Arc<str>, u64)>,
 }
 
@@ -412,7 +412,7 @@ impl GroupDraft {
     }
 }
 
-/// How many elements a call has, where all of its ranks have as many; else 0.
+/// The number of elements of a call, where all of its ranks have as many; else 0.
 fn agreed_numel(site: &Site) -> u64 {
     match call_name(&site.profiling_name).op {
         "all_reduce" | "broadcast" | "reduce" => {
@@ -422,7 +422,7 @@ fn agreed_numel(site: &Site) -> u64 {
     }
 }
 
-/// What the other groups of a job tell of the members of one.
+/// Evidence from the other groups of a job about the members of one.
 #[derive(Clone, Default)]
 struct Kin {
     /// The size of the groups that are called like it but for the digits, as a mesh's are.

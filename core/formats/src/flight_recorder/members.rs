@@ -10,7 +10,7 @@
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one rank's dump tells of its groups.
+/// Evidence from one rank's dump about its groups.
 #[derive(Default)]
 pub(super) struct RankHint {
     /// `pg_id` to the number in the group's name, for the groups that the rank called.
@@ -35,7 +35,7 @@ pub(super) struct Unlisted<'a> {
     pub(super) kin_size: Option<usize>,
 }
 
-/// Where a rank that never called a group stands to it.
+/// The relation of a rank that never called a group to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Member,

@@ -126,7 +126,7 @@ fn world_size(dumps: &[Dump]) -> u32 {
     size.min(MAX_WORLD_SIZE)
 }
 
-/// How many members a call tells of: an all_gather's result holds one input a member.
+/// The number of members that a call shows: an all_gather's result holds one input a member.
 fn members_told(site: &Site) -> u32 {
     let name = call_name(&site.profiling_name);
     let sides = name.own.into_iter().chain(name.peer).map(|rank| rank.0.saturating_add(1));
@@ -207,7 +207,7 @@ struct Merger {
     table: GroupTable,
     all_there_ns: Vec<((GroupId, u64), u64)>,
     epoch_ns: u64,
-    /// What calls have in common, over all ranks.
+    /// The common parts of calls, over all ranks.
     known: BTreeSet<Arc<Called>>,
     end_ps: u64,
 }

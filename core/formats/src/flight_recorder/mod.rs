@@ -44,7 +44,7 @@ use crate::text::{begins_as_json, is_text};
 use lockstep_core::trace::rank_of_file_name;
 
 impl Dump {
-    /// What an entry shares with others.
+    /// The part that an entry shares with others.
     pub fn site(&self, entry: &Entry) -> Option<&Site> {
         self.sites.get(entry.site as usize)
     }
@@ -91,7 +91,7 @@ impl Dump {
     }
 }
 
-/// What a pickle of protocol 2 or later begins with: PyTorch writes no other.
+/// The first byte of a pickle of protocol 2 or later: PyTorch writes no other.
 const PROTO: u8 = 0x80;
 
 #[cfg(test)]

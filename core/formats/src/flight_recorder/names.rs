@@ -1,4 +1,4 @@
-//! What a dump calls things: `nccl:send 0->1`, `[0, 1]`.
+//! The names in a dump: `nccl:send 0->1`, `[0, 1]`.
 
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -6,7 +6,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 /// A `profiling_name`, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallName<'a> {
-    /// Whose.
+    /// The backend of the call.
     pub(super) backend: BackendName,
     /// PyTorch's public name of the call.
     pub(super) op: &'a str,

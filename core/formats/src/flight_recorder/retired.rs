@@ -1,4 +1,4 @@
-//! What the ranks' dumps say of each other's calls where they contradict.
+//! Contradictions between the ranks' dumps about each other's calls.
 //!
 //! gloo's recorder retires a call that failed as it does one that succeeded
 //! (`ProcessGroupGloo::AsyncWork::execute`, `Work::finish`): a job that ended in its timeout looks
@@ -228,18 +228,18 @@ enum Outrun {
     Yes,
 }
 
-/// What a rank did in a group after the last call of a member.
+/// The calls of a rank in a group after the last call of a member.
 struct Beyond<'a> {
     /// Calls that need all members and are said to have ended.
     ended: Vec<&'a CallRecord>,
-    /// What the rank called after the first of those, in any group.
+    /// The rank's calls after the first of those, in any group.
     later: Vec<&'a CallRecord>,
-    /// How many buckets of DDP's it reduces in a step; `None` where the ring has dropped what would
-    /// tell.
+    /// The number of DDP buckets that it reduces in a step; `None` where the ring has dropped the
+    /// calls that would tell.
     buckets: Option<usize>,
 }
 
-/// What the other members did after `seq`, as far as it cannot be without everybody.
+/// The calls of the other members after `seq`, as far as they cannot be without everybody.
 fn beyond<'a>(
     log: &'a CallLog,
     group: GroupId,
@@ -337,8 +337,9 @@ fn is_late_in_one(
     gone_on
 }
 
-/// How many buckets DDP reduces in a step, as the calls before `first` show; 0 if it is none of
-/// DDP's, or they do not show it, and `None` where they may for want of calls that the ring has dropped.
+/// The number of buckets that DDP reduces in a step, as the calls before `first` show; 0 if it is
+/// none of DDP's, or they do not show it, and `None` where they may for want of calls that the ring
+/// has dropped.
 fn buckets_a_step(own: &RankLog, first: &CallRecord) -> Option<usize> {
     if !first.call.is_ddp_bucket() {
         return Some(0);

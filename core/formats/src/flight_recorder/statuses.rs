@@ -1,5 +1,5 @@
-//! How far a rank has come in its groups, as the recorder counts it (`pg_status`): also of calls that the
-//! ring has dropped.
+//! The progress of a rank in its groups, as the recorder counts it (`pg_status`): also of calls
+//! that the ring has dropped.
 
 use super::groups::GroupTable;
 use super::names::call_name;
@@ -20,8 +20,8 @@ impl GroupTable {
         known.collect()
     }
 
-    /// How many calls of gloo's groups a dump's rank has made beyond the last one that is recorded, as
-    /// its status counts them.
+    /// The number of calls that a dump's rank has made in gloo's groups beyond the last one that is
+    /// recorded, as its status counts them.
     pub(super) fn unrecorded(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
         let recorded = last_of_gloo(dump, ids);
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {
@@ -45,9 +45,9 @@ impl GroupTable {
         known.collect()
     }
 
-    /// How many ranks the group has that a rank made last on gloo, if none of its calls were in a group of that
-    /// size. gloo's recorder lists one group, the one that was made last, with as many ranks as it has
-    /// (`ProcessGroupGloo`'s constructor).
+    /// The size of the group that a rank made last on gloo, if none of its calls were in a group of
+    /// that size. gloo's recorder lists one group, the one that was made last, with as many ranks
+    /// as it has (`ProcessGroupGloo`'s constructor).
     pub(super) fn group_without_calls(&self, dump: &Dump, ids: &[GroupId]) -> Option<u32> {
         let [listed] = dump.groups.as_slice() else { return None };
         let size = u32::try_from(listed.ranks.len()).ok().filter(|size| *size > 0)?;
@@ -78,7 +78,7 @@ impl GroupTable {
         known.collect()
     }
 
-    /// How far a dump's rank has come in each group.
+    /// The progress of a dump's rank in each group.
     ///
     /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
     /// groups does: a rank numbers its groups in the order in which they were made, which is that

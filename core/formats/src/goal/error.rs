@@ -1,9 +1,9 @@
-//! Why a text is no GOAL that could be run, and a plan no GOAL.
+//! The reasons that a text is no GOAL that could be run, and a plan no GOAL.
 
 use lockstep_core::plan::PlanError;
 use lockstep_core::rank::GlobalRank;
 
-/// Why a text is no GOAL file that could be run.
+/// The reason that a text is no GOAL file that could be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoalError {
     /// More text than is read.
@@ -17,23 +17,23 @@ pub enum GoalError {
     Line {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem there.
         why: String,
     },
     /// Operations that wait for each other.
     #[error("rank {rank}: the operation of line {line} waits for itself, through what it requires")]
     Cycle {
-        /// Whose.
+        /// The rank.
         rank: GlobalRank,
         /// The line of one of them.
         line: usize,
     },
-    /// What it says is no plan.
+    /// The file's contents are no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// Why a plan is no GOAL file.
+/// The reason that a plan is no GOAL file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoalWriteError {
     /// A rank that the plan does not have.
@@ -45,7 +45,7 @@ pub enum GoalWriteError {
          ranks; choose another algorithm"
     )]
     Switches {
-        /// Whose.
+        /// The rank of the operation.
         rank: GlobalRank,
         /// Its index in the program.
         op: usize,
@@ -73,17 +73,17 @@ pub enum GoalWriteError {
     /// A call that cannot be carried out.
     #[error("rank {rank}, operation {op}: {why}")]
     Call {
-        /// Whose.
+        /// The rank of the operation.
         rank: GlobalRank,
         /// Its index in the program.
         op: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// More than GOAL's 32-bit tags can tell apart.
     #[error("rank {rank} has more messages with one peer than GOAL's tags can tell apart")]
     TooManyMessages {
-        /// Whose.
+        /// The rank of the operation.
         rank: GlobalRank,
     },
 }

@@ -13,11 +13,11 @@ const MAX_COUNTED: usize = 1 << 13;
 pub(super) struct Operation {
     pub(super) kind: Kind,
     pub(super) waits: Waits,
-    /// Where it is in the file, counted from 1.
+    /// The line in the file, counted from 1.
     pub(super) line: usize,
 }
 
-/// What an operation does.
+/// The kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send { bytes: u64, to: u32, tag: u32 },
@@ -25,16 +25,16 @@ pub(super) enum Kind {
     Calc { ns: u64 },
 }
 
-/// What an operation waits for, as indices of the same rank.
+/// The operations that an operation waits for, as indices of the same rank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
-    /// What must have ended.
+    /// The operations that must have ended.
     pub(super) ended: Vec<u32>,
-    /// What must have begun.
+    /// The operations that must have begun.
     pub(super) begun: Vec<u32>,
 }
 
-/// What a program does next.
+/// The next act of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Starts an operation; a calc ends before the next one starts.
@@ -170,12 +170,12 @@ impl Order<'_> {
     }
 }
 
-/// What each operation may rightly start after, against what the program has done before it.
+/// The operations that each may rightly start after, against those that the program has done before it.
 struct Counted {
     words: usize,
     /// Per operation: what the graph puts before it. Empty when there are too many.
     before: Vec<u64>,
-    /// What the program has waited for so far.
+    /// The operations that the program has waited for so far.
     events: Vec<u64>,
     any: bool,
     held_back: u64,

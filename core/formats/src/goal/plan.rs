@@ -9,7 +9,7 @@ use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorI
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::collections::BTreeMap;
 
-/// What a GOAL file says, as far as a plan can.
+/// The contents of a GOAL file, as far as a plan can hold them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     /// The plan: a program a rank, on tensors of bytes.

@@ -66,9 +66,9 @@ struct Writer<'a> {
     rank: GlobalRank,
     text: String,
     labels: u32,
-    /// What the program's next operation requires.
+    /// The operations that the program's next one requires.
     point: Vec<u32>,
-    /// What the next collective of a group requires.
+    /// The operations that the next collective of a group requires.
     streams: BTreeMap<GroupId, Vec<u32>>,
     /// Per operation that goes on in the background: what has ended when it has.
     works: BTreeMap<usize, Vec<u32>>,

@@ -9,7 +9,7 @@ const MOST: usize = 8;
 /// So many characters of a line are kept.
 const SHOWN: usize = 160;
 
-/// What errors are called in a line, in the words of Python, CUDA, NCCL, C++, kernels and launchers.
+/// The words for errors in a line, from Python, CUDA, NCCL, C++, kernels and launchers.
 const WORDS: [&str; 24] = [
     "out of memory",
     "OutOfMemoryError",

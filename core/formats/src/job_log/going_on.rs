@@ -27,13 +27,13 @@ const FORM: usize = 40;
 /// A line: its form, and all of it.
 type Seen = (u64, u64);
 
-/// What a process writes besides tracebacks.
+/// The lines that a process writes besides tracebacks.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     before: VecDeque<Seen>,
     /// Lines since the last exception that may be of its text.
     of_text: Option<usize>,
-    /// What stood before the last exception, and what of its forms stands behind it.
+    /// The lines before the last exception, and the lines of the same forms behind it.
     known: Vec<Seen>,
     behind: Vec<Seen>,
 }
@@ -88,7 +88,7 @@ impl Lines {
     }
 }
 
-/// How often each line stands there.
+/// The number of times each line occurs.
 fn counted(lines: &[Seen]) -> BTreeMap<Seen, usize> {
     let mut counted = BTreeMap::new();
     lines.iter().for_each(|line| *counted.entry(*line).or_default() += 1);
@@ -135,7 +135,7 @@ fn is_anothers(text: &str) -> bool {
         || HOLDS.iter().any(|what| text.contains(what))
 }
 
-/// What is alike in lines that a loop prints: all but their numbers.
+/// The form that lines of a loop have in common: all but their numbers.
 fn form(text: &str) -> u64 {
     let number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+');
     let mut last = false;

@@ -1,20 +1,20 @@
-//! What all logs of a job say together.
+//! The statements of all logs of a job together.
 
 use super::statement::{Said, Statement, Unmatched};
 use super::{ErrorLine, JobLog};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the logs of a job say together.
+/// The statements of a job's logs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Messages, and whom they are about, each once.
     pub statements: Vec<Statement>,
-    /// What processes say whose rank nothing tells.
+    /// The statements of processes whose rank nothing tells.
     pub unnamed: Vec<Unnamed>,
     /// The ranks whose logs are there, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
-    /// How many ranks the job has, as the logs say; 0 if they do not.
+    /// The number of ranks of the job, as the logs say; 0 if they do not.
     pub world_size: u32,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
     pub spawned: bool,
@@ -22,23 +22,23 @@ pub struct Heard {
     pub unmatched: Option<(String, Unmatched)>,
     /// Lines that hold an error which is none of these messages, with their files; the first ones.
     pub errors: Vec<(String, ErrorLine)>,
-    /// How many processes' lines Ray leaves out, because they are like one that it shows.
+    /// The number of processes whose lines Ray leaves out, because they are like one that it shows.
     pub hidden: u64,
-    /// What the logs of other jobs say, where one file holds the logs of several, by the job's name. Their
-    /// ranks are others.
+    /// The statements of other jobs' logs, where one file holds the logs of several, by the job's
+    /// name. Their ranks are others.
     pub jobs: BTreeMap<String, Heard>,
     /// True if logs were read that are not empty, whatever they hold.
     pub has_text: bool,
 }
 
-/// What a process says whose rank nothing tells.
+/// A statement of a process whose rank nothing tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
     /// In which file.
     pub file: String,
     /// In which line of it, from 1.
     pub line: u64,
-    /// What.
+    /// The statement.
     pub said: Said,
 }
 

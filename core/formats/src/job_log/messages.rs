@@ -4,7 +4,7 @@
 use super::line_words::{after, number, word};
 use super::statement::{Said, Unmatched};
 
-/// What one line says, and of whom.
+/// The statements of one line, each with its rank.
 pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
     if let Some(rest) = after(line, "Parameter indices which did not receive grad for rank ")
         && let Some((rank, parameters)) = rest.split_once(':')
@@ -56,7 +56,7 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
     }
 }
 
-/// What DETAIL says of two ranks.
+/// The statement of DETAIL about two ranks.
 fn detail(line: &str, say: &mut dyn FnMut(u64, Said)) {
     for side in
         line.split(" is running collective: CollectiveFingerPrint(").collect::<Vec<_>>().windows(2)
@@ -83,7 +83,7 @@ fn detail(line: &str, say: &mut dyn FnMut(u64, Said)) {
     }
 }
 
-/// What a line says of a store that cannot be reached, or that has gone (`TCPStore.cpp`, `socket.cpp`).
+/// The words of a line about a store that cannot be reached, or that has gone (`TCPStore.cpp`, `socket.cpp`).
 pub(super) fn of_store(text: &str) -> Option<String> {
     const SAYS: [&str; 6] = [
         "The client socket has timed out after",
@@ -100,8 +100,8 @@ pub(super) fn of_store(text: &str) -> Option<String> {
     is_store.then(|| error.trim_end().chars().take(super::traceback::MOST_CHARS).collect())
 }
 
-/// What gloo says of a message that is too long for the call of the rank that got it, if the line is
-/// that: `op.preamble.length <= op.nbytes. 400 vs 8`.
+/// The sizes in gloo's error about a message that is too long for the call of the rank that got it,
+/// if the line is that: `op.preamble.length <= op.nbytes. 400 vs 8`.
 pub(super) fn unmatched(line: u64, text: &str) -> Option<Unmatched> {
     let (_, sizes) = text.split_once("op.preamble.length <= op.nbytes. ")?;
     let mut numbers = sizes.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());

@@ -1,4 +1,4 @@
-//! What PyTorch itself says in a job's log: DDP's, the watchdog's and `monitored_barrier`'s
+//! PyTorch's own statements in a job's log: DDP's, the watchdog's and `monitored_barrier`'s
 //! messages, what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds, exceptions, and torchrun's last words.
 //!
 //! A log is read line by line; what is no message of these is passed over. The texts are those of
@@ -51,12 +51,12 @@ const LAST_WORDS: usize = 120;
 /// So many bytes of a line are kept for them.
 const LAST_WORDS_BYTES: usize = 512;
 
-/// What one log says.
+/// The statements of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobLog {
     /// Every message of the kinds above that names a rank, each once.
     pub statements: Vec<Statement>,
-    /// What a process says whose rank does not stand there, with the line.
+    /// The statements of a process whose rank is not given, with the line.
     pub unnamed: Vec<(Said, u64)>,
     /// The lines of those exceptions behind which it goes on, if the log is one process's.
     pub went_on: BTreeSet<u64>,
@@ -64,11 +64,11 @@ pub struct JobLog {
     pub recorded: BTreeSet<u64>,
     /// The ranks that wrote something, as it stands before their lines, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
-    /// How many ranks the job has, if the log says so.
+    /// The number of ranks of the job, if the log says so.
     pub world_size: Option<u32>,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
     pub spawned: bool,
-    /// What gloo ends a process with that got a longer message than its call expects.
+    /// The error with which gloo ends a process that got a longer message than its call expects.
     pub unmatched: Option<Unmatched>,
     /// The log's last line that is not empty.
     pub last_words: String,
@@ -78,7 +78,7 @@ pub struct JobLog {
     pub errors: Vec<ErrorLine>,
     /// The job of which the log is one, where one file holds the logs of several: the class of Ray's actors.
     pub job: Option<String>,
-    /// How many processes' lines Ray leaves out, because they are like one that it shows.
+    /// The number of processes whose lines Ray leaves out, because they are like one that it shows.
     pub hidden: u64,
 }
 
@@ -89,13 +89,13 @@ impl JobLog {
     }
 }
 
-/// What a log says; empty if the text is no such log. Of a text that holds the logs of several jobs, what
-/// all of them say together: [`read_jobs`] keeps them apart.
+/// The statements of a log; empty if the text is no such log. Of a text that holds the logs of
+/// several jobs, the statements of all of them together: [`read_jobs`] keeps them apart.
 pub fn read(text: &[u8]) -> JobLog {
     read_of_job(text, None)
 }
 
-/// What the log of each job in a text says; mostly there is one.
+/// The statements of each job's log in a text; mostly there is one.
 pub(crate) fn read_jobs(text: &[u8]) -> Vec<JobLog> {
     let jobs = writer::jobs(text);
     match jobs.len() {
@@ -104,7 +104,7 @@ pub(crate) fn read_jobs(text: &[u8]) -> Vec<JobLog> {
     }
 }
 
-/// What the lines of one job say; of no job's name, what all lines say.
+/// The statements of one job's lines; without a job's name, those of all lines.
 fn read_of_job(text: &[u8], job: Option<&str>) -> JobLog {
     let mut reader = Reader { numbered: writer::is_numbered(text), ..Reader::default() };
     text_lines::of(text, &mut |number, line| {
@@ -148,7 +148,7 @@ struct Reader {
     tracebacks: Tracebacks,
     summary: torchrun::Summary,
     spawned: spawned::Spawned,
-    /// Where in `found` the last timeout of a rank stands whose line names no group, and its number.
+    /// The index in `found` and the number of a rank's last timeout whose line names no group.
     groupless: BTreeMap<u64, (usize, u64)>,
     /// The group whose report of who is behind is being read.
     report: Option<String>,
@@ -360,7 +360,7 @@ impl Reader {
     }
 }
 
-/// What is said of an exception, if it says something of its process.
+/// The statement of an exception, if it says something of its process.
 fn said_of(
     why: traceback::Why,
     error: String,
@@ -408,8 +408,8 @@ fn group_of(said: &Said) -> Option<&String> {
     }
 }
 
-/// How many ranks the default group has, as the sizes of an all_gather or reduce_scatter of it say that
-/// timed out: one side holds a part, the other the parts of all.
+/// The number of ranks of the default group, as the sizes of an all_gather or reduce_scatter of it
+/// say that timed out: one side holds a part, the other the parts of all.
 fn world_by_sizes(statements: &[Statement]) -> Option<u32> {
     statements.iter().find_map(|it| {
         let Said::TimedOut { group, op, numel_in, numel_out, .. } = &it.said else { return None };

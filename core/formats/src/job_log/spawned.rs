@@ -1,5 +1,6 @@
-//! What `torch.multiprocessing.spawn` says of the process that ended first (`spawn.py`): by the number that
-//! it started it with, which the job's function gets as its first argument and most jobs take for the rank.
+//! The words of `torch.multiprocessing.spawn` about the process that ended first (`spawn.py`): by
+//! the number that it started it with, which the job's function gets as its first argument and most
+//! jobs take for the rank.
 
 use super::line_words::{after, number};
 use super::statement::{By, Said};
@@ -12,7 +13,7 @@ const EXITED: &str = "ProcessExitedException: process ";
 const SIGNALS: [(&str, u64); 6] =
     [("SIGILL", 4), ("SIGABRT", 6), ("SIGBUS", 7), ("SIGFPE", 8), ("SIGKILL", 9), ("SIGSEGV", 11)];
 
-/// Where in what `spawn` raises a log is.
+/// The position of a log in the error that `spawn` raises.
 #[derive(Debug, Default)]
 pub(super) struct Spawned {
     about: Option<u64>,
@@ -20,7 +21,7 @@ pub(super) struct Spawned {
 }
 
 impl Spawned {
-    /// Whose traceback is being read, where `spawn` hands it on.
+    /// The process whose traceback is being read, where `spawn` hands it on.
     pub(super) fn about(&self) -> Option<u64> {
         self.about
     }

@@ -13,7 +13,7 @@ pub enum By {
     Spawn,
 }
 
-/// What a message says.
+/// The statement of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Said {
     /// DDP: parameters got no gradient on a rank.
@@ -23,7 +23,7 @@ pub enum Said {
     },
     /// DDP: a rank has this many parameters.
     Parameters {
-        /// How many.
+        /// The number of parameters.
         count: u64,
     },
     /// DDP: a parameter has other sizes on this rank than on the first.
@@ -67,7 +67,7 @@ pub enum Said {
     /// The heartbeat monitor: the rank's watchdog thread stood still, in a call of CUDA or NCCL or waiting
     /// for Python's lock.
     StuckWatchdog {
-        /// How many works the watchdog still had to look after, if that is said.
+        /// The number of works that the watchdog still had to look after, if that is said.
         works: Option<u64>,
     },
     /// NCCL: ranks at and around this one made different collectives (`NCCL WARN Mismatched collective`).
@@ -89,18 +89,18 @@ pub enum Said {
         seq: u64,
         /// Its name.
         op: String,
-        /// What differs, in PyTorch's word: `COLLECTIVE_TYPE_MISMATCH`.
+        /// The difference, in PyTorch's word: `COLLECTIVE_TYPE_MISMATCH`.
         what: String,
     },
     /// NCCL's RAS, of a rank that has launched another number of collectives than most of its communicator.
     Launched {
         /// The collective: `AllGather`.
         op: String,
-        /// How many the rank has launched.
+        /// The number that the rank has launched.
         count: u64,
-        /// How many the others have launched.
+        /// The number that the others have launched.
         others: u64,
-        /// How many others there are.
+        /// The number of the others.
         most: u64,
     },
     /// DETAIL: the rank is in another collective; what is said of it (a call of tensors without a shape) is
@@ -117,7 +117,7 @@ pub enum Said {
         error: String,
         /// `train.py:88`, the innermost line of the traceback that is the job's own.
         frame: Option<String>,
-        /// What stands in that line.
+        /// The text of that line.
         source: Option<String>,
     },
     /// Python: the rank ended by an exception because another one did not come, or is gone.
@@ -176,7 +176,7 @@ pub enum Said {
 pub struct Statement {
     /// Whom.
     pub rank: GlobalRank,
-    /// What.
+    /// The statement.
     pub said: Said,
     /// The line of the log that says so, counted from 1.
     pub line: u64,
@@ -188,8 +188,8 @@ pub struct Statement {
 pub struct Unmatched {
     /// The line of the log that says so, counted from 1.
     pub line: u64,
-    /// How long the message is, in bytes.
+    /// The length of the message, in bytes.
     pub came: u64,
-    /// How many bytes were expected at most.
+    /// The number of bytes that were expected at most.
     pub expected: u64,
 }

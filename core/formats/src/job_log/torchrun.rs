@@ -1,5 +1,5 @@
-//! What torchrun says of the processes that it started: which of them ended first and how, and how many
-//! there are.
+//! The words of torchrun about the processes that it started: which of them ended first and how,
+//! and how many there are.
 
 use super::line_words::{after, number};
 use super::statement::{By, Said};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// More processes than this no machine runs.
 const MOST_PROCESSES: usize = 1 << 12;
 
-/// Where in torchrun's summary of a failed job a log is.
+/// The position of a log in torchrun's summary of a failed job.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// Whom the lines are about.
@@ -29,8 +29,8 @@ impl Summary {
         self.about
     }
 
-    /// How many processes it has ended, and that failed, in the last attempt: as many ranks there are at
-    /// least. Who did not fail was still there.
+    /// The number of processes it has ended, and of those that failed, in the last attempt: as many
+    /// ranks there are at least. Who did not fail was still there.
     pub(super) fn processes(&self) -> u32 {
         u32::try_from(self.processes.len()).unwrap_or(0)
     }

@@ -11,26 +11,26 @@ pub(super) const MOST_CHARS: usize = 160;
 /// A traceback with so many other lines of its process behind it ended nothing.
 const LINES_AFTER_THE_END: u64 = 50;
 
-/// What Python writes before a traceback.
+/// Python's line before a traceback.
 const STARTS: &str = "Traceback (most recent call last):";
 
-/// What Python writes between two tracebacks of which the second came up while the first was handled.
+/// Python's line between two tracebacks of which the second came up while the first was handled.
 const IN_HANDLING: &str = "During handling of the above";
 
-/// What it writes where the second was raised `from` the first, which says what really happened.
+/// Python's line where the second was raised `from` the first, which says what really happened.
 const CAUSED: &str = "The above exception was the direct cause";
 
 /// Writers whose tracebacks are followed at once.
 const MAX_WRITERS: usize = 1 << 14;
 
-/// What a process raised.
+/// An exception that a process raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Raise {
     /// Its type and text.
     pub(super) error: String,
     /// `train.py:88`, the innermost line that is the job's own.
     pub(super) frame: Option<String>,
-    /// What stands in that line.
+    /// The text of that line.
     pub(super) source: Option<String>,
     /// The function of torch.distributed that the job was in: `all_reduce`.
     pub(super) call: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Raise {
     pub(super) recorded: bool,
 }
 
-/// Why something was raised.
+/// The reason that something was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// By what the process does itself.
@@ -75,13 +75,13 @@ struct Process {
     last: Option<Raise>,
     /// Lines since.
     since: u64,
-    /// What else it writes.
+    /// The other lines that it writes.
     lines: Lines,
     /// True if the traceback that is being read stands behind a line of a log.
     recorded: bool,
     /// True if it is of an exception that Python ignores.
     ignored: bool,
-    /// What the line before says of a traceback behind it: of a log, of what is ignored.
+    /// The verdict of the line before on a traceback behind it: of a log, of what is ignored.
     before: (bool, bool),
     /// True behind a traceback that nothing has announced another one after.
     over: bool,
@@ -135,7 +135,7 @@ impl Tracebacks {
         }
     }
 
-    /// What each process raised last, and did not go on from, with what it wrote besides.
+    /// The last exception of each process that did not go on from it, with the other lines that it wrote.
     pub(super) fn ends(self) -> impl Iterator<Item = (Writer, Raise, Lines)> {
         self.processes.into_iter().filter_map(|(writer, process)| {
             // PyTorch's hook prints what ends a process, and nothing else.
@@ -246,9 +246,9 @@ pub(super) struct Raised<'a> {
     pub(super) why: Why,
 }
 
-/// What a line says was raised, if it is the last one of a traceback.
+/// The exception that a line reports, if it is the last one of a traceback.
 pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
-    /// What a rank raises because of others.
+    /// Exceptions that a rank raises because of others.
     const OTHERS_FAULT: [&str; 14] = [
         "Connection closed by peer",
         "Connection reset by peer",
@@ -265,7 +265,7 @@ pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
         "successfully reached monitoredBarrier",
         "Detected at least one rank that exhausted inputs",
     ];
-    /// What ends it from outside, or says more elsewhere.
+    /// Exceptions that end it from outside, or say more elsewhere.
     const TOLD: [&str; 9] = [
         "KeyboardInterrupt",
         "SystemExit",

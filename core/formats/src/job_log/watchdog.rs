@@ -1,5 +1,5 @@
-//! What NCCL's watchdog says (`ProcessGroupNCCL.cpp`, and the other backends' that were made after it):
-//! which collective timed out, and how far a rank has come in a group.
+//! The messages of NCCL's watchdog (`ProcessGroupNCCL.cpp`, and the other backends' that were made
+//! after it): which collective timed out, and how far a rank has come in a group.
 //!
 //! Every release words it otherwise, and some leave the group out of the line that names the
 //! collective; the line behind it has both the collective's number and the group.
@@ -8,11 +8,11 @@ use super::line_words::{after, number, word};
 use super::statement::Said;
 use super::writer::speaker;
 
-/// What a line of the watchdog says.
+/// The message in a line of the watchdog.
 pub(super) enum Line {
     /// A collective timed out.
     Fired(Said),
-    /// How far the rank has come in a group, and the number of the work that failed, if that is said.
+    /// The progress of the rank in a group, and the number of the work that failed, if that is said.
     Stood { said: Said, failed: Option<u64> },
     /// The rank timed out in a collective, whichever it was.
     Signalled,
@@ -105,8 +105,8 @@ pub(super) fn begins_report(line: &str) -> Option<String> {
     (is_number && line.contains("ProcessGroupNCCL.cpp:")).then(String::new)
 }
 
-/// What `TORCH_NCCL_DESYNC_DEBUG=1` says below the line of a group (`TraceUtils.h`); `group` is that
-/// one's, and its ranks are the job's where it is the default group.
+/// The report of `TORCH_NCCL_DESYNC_DEBUG=1` below the line of a group (`TraceUtils.h`); `group` is
+/// that one's, and its ranks are the job's where it is the default group.
 pub(super) fn of_report(line: &str, group: &str, say: &mut dyn FnMut(u64, Line)) {
     let (Some(ranks), true) = (listed(line), is_world(group)) else { return };
     let stood = |enqueued: u64, completed: u64| Said::Stood {

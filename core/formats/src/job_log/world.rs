@@ -1,5 +1,5 @@
-//! How many ranks a job has, as its log says: in torchrun's, Lightning's and Accelerate's words, and in
-//! what people print.
+//! The number of a job's ranks, as its log says: in torchrun's, Lightning's and Accelerate's words,
+//! and in what people print.
 
 use super::line_words::{after, number};
 use lockstep_core::rank::MAX_WORLD_SIZE;
@@ -28,7 +28,7 @@ pub(super) fn size(line: &str) -> Option<u32> {
     is_size(number(value)?).filter(|_| (1..6).contains(&(rest.len() - value.len())))
 }
 
-/// Where a word ends in a line; `dp_world_size` and `local_world_size` are others.
+/// The end of a word in a line; `dp_world_size` and `local_world_size` are others.
 fn end_of(line: &str, said: &str) -> Option<usize> {
     let (bytes, what) = (line.as_bytes(), said.as_bytes());
     let alone = |at: &usize| {

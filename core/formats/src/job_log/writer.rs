@@ -1,5 +1,5 @@
-//! Who wrote a line, as its beginning says: `[rank3]:` of PyTorch, `[default3]:` of
-//! `torchrun --tee`, `3: ` of `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
+//! The writer of a line, as its beginning says: `[rank3]:` of PyTorch, `[default3]:` of `torchrun
+//! --tee`, `3: ` of `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
 //!
 //! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of the
 //! container; what stands behind is taken as if it were the line.
@@ -19,16 +19,16 @@ const ROLES: [&str; 3] = ["default", "trainer", "worker"];
 /// So many lines are looked at to see whether they are labelled.
 const LOOKED_AT: usize = 2000;
 
-/// Who wrote a line.
+/// The writer of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Writer {
     /// It does not say.
     Nobody,
     /// The rank.
     Rank(u64),
-    /// What a launcher calls by a number.
+    /// A process that a launcher calls by a number.
     Labelled(u64),
-    /// What carries the lines of a process calls by a text, of which this is the digest.
+    /// A process that the carrier of its lines calls by a text, of which this is the digest.
     Carried(u64),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Line<'a> {
     carrier: Option<u64>,
     pub(crate) label: Option<u64>,
     pub(crate) rank: Option<u64>,
-    /// What is behind both.
+    /// The text behind both.
     pub(crate) text: &'a str,
 }
 
@@ -72,8 +72,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whose line it is, by the `[rank2]:` that PyTorch puts before what it prints, and what is behind. It
-/// need not come first: progress bars end in no new line.
+/// The rank of a line, by the `[rank2]:` that PyTorch puts before its output, and the rest of the
+/// line. It need not come first: progress bars end in no new line.
 pub(crate) fn speaker(line: &str) -> Option<(u64, &str)> {
     // Ray has another bracket of that name before it: `(Worker[rank=3] pid=7) [rank3]: …`.
     line.match_indices("[rank").find_map(|(at, what)| {
@@ -83,7 +83,7 @@ pub(crate) fn speaker(line: &str) -> Option<(u64, &str)> {
     })
 }
 
-/// What carries a line and names one process, and the line without it.
+/// The process that the carrier of a line names, and the line without it.
 fn carried(line: &str) -> (Option<&str>, &str) {
     if let Some((name, rest)) = by_ray(line) {
         return (Some(name), rest);
@@ -153,7 +153,8 @@ pub(super) fn jobs(text: &[u8]) -> BTreeSet<String> {
     jobs
 }
 
-/// How many other processes wrote the same, as Ray says behind a line: `[repeated 14x across cluster]`.
+/// The number of other processes that wrote the same, as Ray says behind a line: `[repeated 14x
+/// across cluster]`.
 pub(super) fn repeated(line: &str) -> u64 {
     after(line, "[repeated ")
         .filter(|rest| rest.contains("across cluster"))

@@ -9,7 +9,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{CallState, TensorShape};
 use std::collections::BTreeMap;
 
-/// What the events of one file have told so far.
+/// The contents of one file's events so far.
 #[derive(Default)]
 pub(super) struct Found {
     /// `record_param_comms`: calls of NCCL, by the number that their kernels point at.
@@ -33,7 +33,7 @@ struct Timed<T> {
     what: T,
 }
 
-/// What the dispatcher's record of a call says of its arguments.
+/// The call's arguments in the dispatcher's record.
 #[derive(Default)]
 pub(crate) struct Dispatched {
     pub(crate) root: Option<GroupRank>,
@@ -248,7 +248,7 @@ pub(crate) fn dispatched_name(op: &str) -> Option<&'static str> {
     })
 }
 
-/// What the arguments say, as `torch/csrc/distributed/c10d/Ops.cpp` declares them.
+/// The arguments of a call, as `torch/csrc/distributed/c10d/Ops.cpp` declares them.
 pub(crate) fn dispatched(op: &str, values: &Small, dims: &Small) -> Dispatched {
     let number = |at: usize| {
         let number = values.at(at).whole()?;

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
     pub(super) distributed: Option<DistributedInfo>,
-    /// What times count from, in nanoseconds since 1970.
+    /// The origin of times, in nanoseconds since 1970.
     pub(super) base_ns: u64,
     /// True if it has events at all: other JSON does not.
     pub(super) has_events: bool,
@@ -47,7 +47,7 @@ pub(super) struct Event {
     pub(super) args: Args,
 }
 
-/// What stands beside an event: `torch/csrc/profiler/util.h` has the names.
+/// The arguments beside an event: `torch/csrc/profiler/util.h` has the names.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Args {

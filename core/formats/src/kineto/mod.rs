@@ -28,7 +28,7 @@ use lockstep_core::trace::rank_of_file_name;
 /// A larger file is refused.
 pub(crate) const MAX_PROFILE_BYTES: usize = 2 << 30;
 
-/// Why a file is no profile that can be used.
+/// The reason that a file is no profile that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KinetoError {
     /// It is larger than [`MAX_PROFILE_BYTES`].
@@ -47,7 +47,7 @@ pub enum KinetoError {
     Damaged {
         /// The file's name.
         file: String,
-        /// What the reader said.
+        /// The reader's message.
         why: String,
     },
     /// It has no calls of torch.distributed.

@@ -1,4 +1,4 @@
-//! Why a text is no MSCCL program that could run.
+//! The reasons that a text is no MSCCL program that could run.
 
 use lockstep_core::schedule::TableError;
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Display for At {
     }
 }
 
-/// Why a text is no MSCCL program that could run.
+/// The reason that a text is no MSCCL program that could run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MscclError {
     /// More text than is read.
@@ -34,7 +34,7 @@ pub enum MscclError {
     Line {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem there.
         why: String,
     },
     /// A GPU as a whole.
@@ -42,15 +42,15 @@ pub enum MscclError {
     Gpu {
         /// Which one.
         gpu: u32,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
     /// A step that could not run.
     #[error("{at}: {why}")]
     Step {
-        /// Where.
+        /// The place.
         at: At,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
     /// Two steps of a GPU use the same memory, one writes it, and nothing orders them.
@@ -71,7 +71,7 @@ pub enum MscclError {
     Cycle {
         /// The first step of the circle.
         at: At,
-        /// Who waits for whom, in words.
+        /// The circle of waits, in words.
         circle: String,
     },
     /// More than a schedule from a file may hold.

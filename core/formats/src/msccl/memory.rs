@@ -1,4 +1,4 @@
-//! Where a program's memories are in ours.
+//! The places of a program's memories in ours.
 //!
 //! Ours has an input that is never written, an output, and scratch; the call's in-place forms have
 //! the output alone, which holds the input at first. A program has `i`, `o` and `s`, and with
@@ -11,7 +11,7 @@ use super::{At, MscclError};
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Action, Buffer, Slice};
 
-/// Where one of the program's memories is: its chunk `c` of rank `r` is our `first + c + r * a_rank`.
+/// The place of one of the program's memories: its chunk `c` of rank `r` is our `first + c + r * a_rank`.
 #[derive(Clone, Copy, Debug)]
 struct Home {
     buffer: Buffer,
@@ -23,7 +23,7 @@ struct Home {
     filled: bool,
 }
 
-/// Where a program's memories are in ours.
+/// The places of a program's memories in ours.
 #[derive(Debug)]
 pub(super) struct Memory {
     input: Home,
@@ -157,7 +157,7 @@ impl Memory {
         if absent { 0 } else { home.chunks }
     }
 
-    /// What a chunk of ours is called in the program: `i[3]`.
+    /// The program's name for a chunk of ours: `i[3]`.
     pub(super) fn name(&self, gpu: u32, slice: Slice) -> String {
         let named =
             [Letter::Input, Letter::Output, Letter::Scratch].into_iter().find_map(|letter| {

@@ -1,5 +1,5 @@
-//! What happens before what: which send meets which receive, and who waits for whom; who uses the
-//! same memory is [`super::races`]' matter.
+//! The order of a program's actions: which send meets which receive, and which step waits for
+//! which; shared use of memory is [`super::races`]' matter.
 //!
 //! A step that receives and sends is two actions here.
 
@@ -18,7 +18,7 @@ const MAX_TOUCHED: u64 = 1 << 23;
 pub(super) struct Node {
     pub(super) gpu: u32,
     pub(super) action: Action,
-    /// Where it is in the file; `None` for our copies.
+    /// The place in the file; `None` for our copies.
     pub(super) at: Option<At>,
     /// The message that it sends or receives.
     pub(super) message: Option<u32>,
@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) place: u32,
 }
 
-/// Why one action comes after another.
+/// The reason that one action comes after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The block runs its steps in order, or a dependency says so.

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: String,
-    /// What it claims, with a sum for a reduction: the file does not say which.
+    /// The collective that it claims, with a sum for a reduction: the file does not say which.
     pub(super) collective: Collective,
     /// Chunks of a rank's elements: of the tensor of an in-place call of ours, or of one part.
     pub(super) cut: u32,
@@ -47,20 +47,20 @@ pub(super) struct Step {
     pub(super) after: Option<(u32, u32)>,
     /// Whether others may wait for it (`hasdep`).
     pub(super) flagged: bool,
-    /// Where the file says that it is among all that its GPU does.
+    /// The position that the file states among all that its GPU does.
     pub(super) stated: Option<Stated>,
 }
 
-/// What [`super::write()`] says of a step beyond MSCCL's own words, so that a schedule comes back as
-/// it was: the common step of all ranks that it is in (`at`), and its place among what the GPU does
-/// in it (`nth`).
+/// The attributes of a step that [`super::write()`] adds to MSCCL's own, so that a schedule comes
+/// back as it was: the common step of all ranks that it is in (`at`), and its place among what the
+/// GPU does in it (`nth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stated {
     pub(super) at: u32,
     pub(super) nth: u32,
 }
 
-/// Where a step reads or writes; below 0 where it does neither.
+/// The place where a step reads or writes; below 0 where it does neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) memory: Memory,
@@ -93,7 +93,7 @@ impl Memory {
     }
 }
 
-/// What a step does (`type`).
+/// The operation of a step (`type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// `s`: sends src.

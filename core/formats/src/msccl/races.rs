@@ -81,7 +81,7 @@ impl Order {
     }
 }
 
-/// What has used one chunk.
+/// The uses of one chunk.
 #[derive(Clone, Debug, Default)]
 struct Used {
     written: Option<u32>,

@@ -15,7 +15,7 @@ use quick_xml::escape::escape;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Why a schedule is no MSCCL program.
+/// The reason that a schedule is no MSCCL program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// A collective that MSCCL has no name for.
@@ -89,7 +89,7 @@ pub fn write(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// What a block is for: its channel, and whom it talks to.
+/// The purpose of a block: its channel, and its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
     channel: u32,
@@ -111,7 +111,7 @@ struct Step {
     flagged: bool,
 }
 
-/// What a step does, to which memory, and when.
+/// The operation of a step, its memory, and its time.
 #[derive(Clone, Copy)]
 struct Does {
     op: Op,
@@ -121,7 +121,7 @@ struct Does {
 }
 
 impl Does {
-    /// What it reads.
+    /// The slices that it reads.
     fn reads(self) -> impl Iterator<Item = Slice> {
         self.src.into_iter().chain(self.dst.filter(|_| self.op == Op::Reduce))
     }
@@ -197,8 +197,8 @@ impl Gpu {
         self.use_memory(me, does);
     }
 
-    /// What a step of `block` must wait for: the latest step of each other block that it does not
-    /// know of yet.
+    /// The steps that a step of `block` must wait for: the latest step of each other block that it
+    /// does not know of yet.
     fn waits(&mut self, block: usize, does: Does) -> Vec<(usize, usize)> {
         let mut latest: BTreeMap<usize, usize> = BTreeMap::new();
         let mut before = |(other, step): (usize, usize)| {

@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<Program, MscclError> {
     parser.program().map_err(|why| MscclError::Line { line: 1, why })
 }
 
-/// How deep the reader is, and what it has read.
+/// The depth of the reader, and the parts it has read.
 #[derive(Default)]
 struct Parser {
     /// Of `algo`, `gpu`, `tb` and `step`, how many are open.
@@ -223,7 +223,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What was read, once the text has ended.
+    /// The program that was read, once the text has ended.
     fn program(self) -> Result<Program, String> {
         let Some(head) = self.head else {
             return Err("there is no <algo>: this is no MSCCL program".to_owned());

@@ -17,12 +17,12 @@ use std::sync::Arc;
 /// The calls that NCCL's log tells of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
-    /// What a trace of them is about.
+    /// The header of their trace.
     pub header: TraceHeader,
     /// The calls. Their times are their order only: a nanosecond a call. A call is completed that
     /// every member has made, with the same arguments.
     pub log: CallLog,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ const MAX_DEPTH: usize = 32;
 /// Picoseconds between calls.
 const STEP_PS: u64 = 1000;
 
-/// What makes communicators of different processes one.
+/// The key that makes communicators of different processes one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Id { id: u64, nranks: u32 },
@@ -257,7 +257,7 @@ fn groups(
     world_size: u32,
     notes: &mut Vec<String>,
 ) -> (Vec<ProcessGroup>, GroupIds) {
-    /// Where it stands among its process's, and who is in it: its place there, if known.
+    /// A communicator's index in its process, and its members, each with its place there, if known.
     type Seen<'a> = (usize, &'a Comm, Vec<(Option<u32>, GlobalRank)>);
     let mut seen: BTreeMap<&Arc<Key>, Seen<'_>> = BTreeMap::new();
     for (member, rank) in members.iter().zip(ranks) {

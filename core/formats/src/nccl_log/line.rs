@@ -9,7 +9,7 @@ use lockstep_core::reduce::ReduceOp;
 /// A larger communicator is a damaged number.
 const MAX_NRANKS: u32 = 1 << 17;
 
-/// Who wrote a line.
+/// The writer of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Writer<'a> {
     pub(super) host: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct Writer<'a> {
     pub(super) rank: Option<u32>,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A communicator is being made, or was made.
@@ -39,7 +39,7 @@ pub(super) struct Init {
     pub(super) from: From,
 }
 
-/// What a communicator was made from: the same for all of its members.
+/// The origin of a communicator: the same for all of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     /// A unique id, which the line hashes.
@@ -72,7 +72,7 @@ pub(super) struct Call {
     pub(super) nranks: u32,
 }
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     AllReduce,

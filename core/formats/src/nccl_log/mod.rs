@@ -26,7 +26,7 @@ const MAX_CALLS: usize = 1 << 24;
 /// More communicators than this in one process are no job's.
 const MAX_COMMS: usize = 1 << 14;
 
-/// What one file of NCCL's log says.
+/// The contents of one file of NCCL's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NcclLog {
     file_name: String,
@@ -65,7 +65,7 @@ struct Comm {
 }
 
 impl NcclLog {
-    /// What stands in a file; [`NcclLog::is_empty`] if it is no such log.
+    /// The contents of a file; [`NcclLog::is_empty`] if it is no such log.
     pub fn read(file_name: &str, bytes: &[u8]) -> NcclLog {
         let mut log = NcclLog { file_name: file_name.to_owned(), ..NcclLog::default() };
         for text in bytes.split(|byte| *byte == b'\n') {

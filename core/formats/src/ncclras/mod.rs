@@ -1,5 +1,5 @@
-//! What NCCL's RAS client prints (`ncclras`, NCCL 2.24 and later: `src/ras/client_support.cc`): which
-//! communicators have ranks that launched other numbers of collectives than most.
+//! The output of NCCL's RAS client (`ncclras`, NCCL 2.24 and later: `src/ras/client_support.cc`):
+//! which communicators have ranks that launched other numbers of collectives than most.
 //!
 //! Below `Communicator ranks have different AllGather operation counts` stand lines that say how many ranks have
 //! launched up to which operation, the most first. The ranks of a count that few have are listed below it; one
@@ -17,18 +17,18 @@ use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 /// So many statements of a file are kept.
 const MOST_STATEMENTS: usize = 1 << 16;
 
-/// How a difference is announced.
+/// The words that announce a difference.
 const DIFFERENT: &str = "Communicator ranks have different ";
 
 /// A difference that is being read.
 #[derive(Debug, Default)]
 struct Difference {
     op: String,
-    /// How many ranks have launched how much, in the order of the lines.
+    /// The number of ranks for each number of launched operations, in the order of the lines.
     counts: Vec<(u64, u64)>,
 }
 
-/// What RAS says of ranks; empty if the text is not its output.
+/// The statements of RAS about ranks; empty if the text is not its output.
 pub fn read(text: &[u8]) -> JobLog {
     let mut log = JobLog::default();
     let mut open: Option<Difference> = None;
@@ -75,8 +75,9 @@ pub fn read(text: &[u8]) -> JobLog {
     log
 }
 
-/// How many ranks have launched how much: `6 ranks have launched up to operation 64`, `2 ranks have not
-/// launched any operations`, and of one rank `Rank 7 has launched up to operation 60 -- GPU 3 managed …`.
+/// The number of ranks and of their launched operations: `6 ranks have launched up to operation
+/// 64`, `2 ranks have not launched any operations`, and of one rank `Rank 7 has launched up to
+/// operation 60 -- GPU 3 managed …`.
 fn counted(line: &str) -> Option<(u64, u64)> {
     let (ranks, rest) = match line.strip_prefix("Rank ") {
         Some(rest) => (1, rest.split_once(" has ")?.1),

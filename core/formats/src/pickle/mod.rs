@@ -27,8 +27,8 @@ pub(crate) const MAX_STACK: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Pickle<'a> {
     root: Value<'a>,
-    /// What containers hold, one after the other: a dump has a dozen small containers an entry, and
-    /// an allocation for each would cost more than reading it.
+    /// The elements of containers, one after the other: a dump has a dozen small containers an
+    /// entry, and an allocation for each would cost more than reading it.
     elements: Vec<Value<'a>>,
     sequences: Vec<Span>,
     dicts: Vec<Span>,
@@ -36,7 +36,7 @@ pub struct Pickle<'a> {
     texts: Vec<String>,
 }
 
-/// Where a container's elements lie; a dict's are its keys and values in turn.
+/// The range of a container's elements; a dict's are its keys and values in turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: usize,
@@ -129,13 +129,13 @@ impl<'a> Pickle<'a> {
     }
 }
 
-/// Why bytes are not a pickle that can be read.
+/// The reason that bytes are not a pickle that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
     /// The bytes end in the middle.
     #[error("the pickle is cut off at byte {at}: copy the whole file again")]
     Truncated {
-        /// Where the next byte should be.
+        /// The offset at which the next byte should be.
         at: usize,
     },
     /// The opcode would run code or refer to something outside the file.
@@ -146,7 +146,7 @@ pub enum PickleError {
     Refused {
         /// The opcode's name in `pickletools`.
         opcode: &'static str,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// The opcode builds something that recordings do not hold.
@@ -156,7 +156,7 @@ pub enum PickleError {
     Unsupported {
         /// The opcode's name in `pickletools`.
         opcode: &'static str,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// No such opcode exists.
@@ -164,7 +164,7 @@ pub enum PickleError {
     UnknownOpcode {
         /// The byte.
         byte: u8,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// A newer protocol than any that exists.
@@ -174,7 +174,7 @@ pub enum PickleError {
     Protocol {
         /// The protocol.
         protocol: u8,
-        /// Where it says so.
+        /// The offset at which it says so.
         at: usize,
     },
     /// The opcode needs values that are not there.
@@ -182,7 +182,7 @@ pub enum PickleError {
     StackUnderflow {
         /// The opcode's name in `pickletools`.
         opcode: &'static str,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// The opcode adds to something that is no list or dict.
@@ -190,9 +190,9 @@ pub enum PickleError {
     WrongKind {
         /// The opcode's name in `pickletools`.
         opcode: &'static str,
-        /// What it needs.
+        /// The kind that it needs.
         wanted: &'static str,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// The memo has no such value.
@@ -202,7 +202,7 @@ pub enum PickleError {
     NotInMemo {
         /// Its index.
         index: u32,
-        /// Where it is asked for.
+        /// The offset at which it is asked for.
         at: usize,
     },
     /// A text form of a number or string is malformed.
@@ -210,7 +210,7 @@ pub enum PickleError {
     BadArgument {
         /// The opcode's name in `pickletools`.
         opcode: &'static str,
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// An integer below -2^63 or above 2^64 - 1.
@@ -218,7 +218,7 @@ pub enum PickleError {
         "the integer at byte {at} has more than 64 bits; recordings hold none, so the file is damaged or of another kind"
     )]
     IntegerTooLarge {
-        /// Where it is.
+        /// Its offset in bytes.
         at: usize,
     },
     /// Values pile up or nest beyond [`MAX_STACK`].
@@ -226,7 +226,7 @@ pub enum PickleError {
     TooDeep {
         /// The limit.
         limit: usize,
-        /// Where it is passed.
+        /// The offset at which it is passed.
         at: usize,
     },
 }

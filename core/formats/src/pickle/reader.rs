@@ -36,7 +36,7 @@ struct Reader<'a> {
     bytes: &'a [u8],
     /// The next byte to read.
     at: usize,
-    /// Where the opcode in work began.
+    /// The offset of the opcode in work.
     opcode_at: usize,
     /// Which it is.
     code: u8,
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Where the values begin that the opcode may take `count` of: not below the last mark.
+    /// The first of the values that the opcode may take `count` of: not below the last mark.
     fn floor_checked(&self, count: usize) -> Result<usize, PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.len().checked_sub(count) {

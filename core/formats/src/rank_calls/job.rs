@@ -27,13 +27,13 @@ pub(crate) struct Words {
 /// The calls that the files of a job tell of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
-    /// What a trace of them is about.
+    /// The header of their trace.
     pub header: TraceHeader,
     /// The calls.
     pub log: CallLog,
     /// When the last thing happened, in picoseconds after the first.
     pub end_ps: u64,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -155,7 +155,7 @@ fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap
     (groups, ids)
 }
 
-/// What calls without a group are: gloo's.
+/// The meaning of calls without a group: gloo's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unnamed {
     /// Calls of the default group, in order.

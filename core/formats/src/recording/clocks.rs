@@ -9,10 +9,10 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallState};
 use std::collections::BTreeMap;
 
-/// How wrong a rank's clock is.
+/// The error of a rank's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offset {
-    /// Whose.
+    /// The rank.
     pub(super) rank: GlobalRank,
     /// By how much it is ahead, in picoseconds; below 0, behind.
     pub(super) ahead_ps: i64,

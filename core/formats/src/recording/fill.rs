@@ -1,5 +1,5 @@
-//! What one source lacks, another fills in: the reductions and roots of NCCL's log, the times of a
-//! profile.
+//! The gaps of one source, filled in from another: the reductions and roots of NCCL's log, the
+//! times of a profile.
 //!
 //! Sources count differently: a recorder's ring has dropped its first calls, a profile begins in the
 //! middle, a log has all. The calls of one rank in one group are one sequence, of which each source
@@ -84,7 +84,7 @@ fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
     (0..).map(GroupId).zip(log.groups.iter().map(|group| sorted(group.ranks()))).collect()
 }
 
-/// Where logs are missing, so are members.
+/// True if `ranks` holds all of `other`: where logs are missing, so are members.
 fn is_within(other: &[GlobalRank], ranks: &[GlobalRank]) -> bool {
     other.iter().all(|rank| ranks.binary_search(rank).is_ok())
 }
@@ -155,8 +155,8 @@ fn overlay(calls: &[&CallRecord], list: &[&CallRecord]) -> Option<(i64, usize)> 
     best
 }
 
-/// What calls share once something is filled in, by the address of what they shared before, which
-/// is kept so that no other takes its place.
+/// The part that calls share once something is filled in, by the address of the part they shared
+/// before, which is kept so that no other takes its place.
 type Shared = BTreeMap<(usize, Option<ReduceOp>, Option<GroupRank>), [Arc<Called>; 2]>;
 
 fn complete(

@@ -42,15 +42,15 @@ pub struct RecordedJob {
     /// The stacks of its processes, with their ranks as far as anything tells them; in the order in which
     /// they were written, file by file.
     pub stacks: Vec<ProcessStacks>,
-    /// What each source added, in sentences.
+    /// The additions of each source, in sentences.
     pub notes: Vec<String>,
     /// The files beside the calls that could not be used.
     pub unread: Vec<FileProblem>,
-    /// Why any file could not be used, in sentences.
+    /// The reasons that files could not be used, in sentences.
     pub problems: Vec<String>,
 }
 
-/// Why a job's files make no recording.
+/// The reason that a job's files make no recording.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JoinError {
     /// No file could be read: the first one's problem.
@@ -62,11 +62,11 @@ pub enum JoinError {
     /// The files are of several jobs or moments, and nothing tells which belong together.
     #[error("{why}")]
     Mixed {
-        /// Why, in a sentence.
+        /// The reason, in a sentence.
         why: String,
         /// The number of ranks that the files are of.
         world_size: u32,
-        /// Why other files could not be used.
+        /// The reasons that other files could not be used.
         problems: Vec<String>,
     },
 }
@@ -130,7 +130,7 @@ impl Sources {
         !(self.calls.is_empty() && self.logs.is_empty() && self.stacks.is_empty())
     }
 
-    /// What could not be read, a sentence a file.
+    /// The files that could not be read, a sentence for each.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let unread = self.unread.iter().map(|problem| problem.why.clone());
         let quiet = self.quiet.iter().map(|(problem, log)| says_nothing(&problem.file_name, log));
@@ -317,7 +317,7 @@ fn with_gaps_filled(
     (Some(calls), sources.into_iter().map(|(_, calls)| calls).collect())
 }
 
-/// What is said of a text that tells of nothing.
+/// The words about a text that tells of nothing.
 fn says_nothing(name: &str, log: &JobLog) -> String {
     match log.last_words.is_empty() {
         true => format!("{name} is empty"),

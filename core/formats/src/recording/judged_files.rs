@@ -51,7 +51,7 @@ impl JudgedFiles {
         of.is_none_or(|(of, judged)| of == judged)
     }
 
-    /// What is said of logs that are not judged.
+    /// A note on logs that are not judged.
     pub(super) fn note(&self) -> Option<String> {
         let judged = self.attempt.filter(|_| !self.earlier.is_empty())?;
         let others: Vec<String> = self.earlier.iter().map(u32::to_string).collect();

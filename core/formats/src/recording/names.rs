@@ -1,11 +1,11 @@
-//! What the files of a recording are called.
+//! The names of a recording's files.
 
 use lockstep_core::trace::{job_folder_of, rank_of_file_name};
 use std::collections::BTreeSet;
 
-/// How the files at some paths are called: by their own names, or, where two have one name, with the
-/// folders in which the paths part. Jobs, and attempts of one, call their files alike. Where only its
-/// folders say whose a file is, they stay as well.
+/// The names of the files at some paths: by their own names, or, where two have one name, with the
+/// folders in which the paths part. Jobs, and attempts of one, call their files alike. Where only
+/// its folders say whose a file is, they stay as well.
 pub fn names_of<S: AsRef<str>>(paths: &[S]) -> Vec<String> {
     let parts: Vec<Vec<&str>> = paths
         .iter()
@@ -33,7 +33,7 @@ pub fn names_of<S: AsRef<str>>(paths: &[S]) -> Vec<String> {
     parts.iter().map(|parts| parts.get(common..).unwrap_or_default().join("/")).collect()
 }
 
-/// How a file of an archive is called, where the archive is not all that there is: with the archive
+/// The name of a file of an archive, where the archive is not all that there is: with the archive
 /// as its folder. What is only compressed keeps its name.
 pub fn name_in(archive: &str, path: &str) -> String {
     match archive.strip_suffix(".gz") == Some(path) {

@@ -1,16 +1,16 @@
-//! What one file holds.
+//! The contents of one file.
 
 use crate::problem::{FileProblem, ProblemKind};
 use crate::reader::{Contribution, File};
 use crate::readers::{call_source, read_file};
 use crate::text::in_utf8;
 
-/// What a file holds that is no archive: contributions, or a problem.
+/// The contents of a file that is no archive: contributions, or a problem.
 #[derive(Debug)]
 pub struct Piece {
     pub(super) file_name: String,
     pub(super) contributions: Vec<Contribution>,
-    /// Why the first reader that tried could not use the file.
+    /// The reason that the first reader that tried could not use the file.
     pub(super) problem: Option<FileProblem>,
 }
 

@@ -1,4 +1,4 @@
-//! Where each rank's main thread was, in sentences: ranks in one line share one.
+//! The place of each rank's main thread, in sentences: ranks in one line share one.
 
 use crate::frames::short_frame;
 use crate::stacks::{Cause, ProcessStacks, ThreadStack};

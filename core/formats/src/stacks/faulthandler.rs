@@ -3,13 +3,13 @@
 use super::{Cause, MAX_NAME_CHARS};
 use lockstep_core::trace::Frame;
 
-/// What a line that begins a thread ends in, or nearly.
+/// The end, or nearly, of a line that begins a thread.
 const FIRST: &str = " (most recent call first):";
 
 /// A line that begins a thread's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Thread {
-    /// Where in the line it begins.
+    /// The position in the line at which it begins.
     pub(super) at: usize,
     pub(super) id: Option<u64>,
     pub(super) name: Option<String>,
@@ -34,7 +34,7 @@ pub(super) fn thread(text: &str) -> Option<Thread> {
     Some(Thread { at, id: Some(id), name })
 }
 
-/// Why stacks follow: `Fatal Python error: Segmentation fault`, `Timeout (0:00:30)!`.
+/// The reason that stacks follow: `Fatal Python error: Segmentation fault`, `Timeout (0:00:30)!`.
 pub(super) fn cause(text: &str) -> Option<Cause> {
     let shortened = |text: &str| text.trim().chars().take(MAX_NAME_CHARS).collect();
     if let Some((_, error)) = text.split_once("Fatal Python error: ") {

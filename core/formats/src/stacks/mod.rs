@@ -31,13 +31,13 @@ pub struct ProcessStacks {
     pub pid: Option<u64>,
     /// The number of its parent, where that is in the file too: a child of a rank is no rank.
     pub parent: Option<u64>,
-    /// Why the stacks were written.
+    /// The reason that the stacks were written.
     pub cause: Cause,
     /// The threads, as listed.
     pub threads: Vec<ThreadStack>,
 }
 
-/// Why stacks were written.
+/// The reason that stacks were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Another process read them: the file is no log of the process.
@@ -130,7 +130,7 @@ impl ThreadStack {
     }
 }
 
-/// Why a file of stacks cannot be used.
+/// The reason that a file of stacks cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StacksError {
     /// It is larger than any dump of stacks.
@@ -149,7 +149,7 @@ pub enum StacksError {
     Damaged {
         /// The file's name.
         file: String,
-        /// What is wrong, with line and column.
+        /// The problem, with line and column.
         why: String,
     },
 }

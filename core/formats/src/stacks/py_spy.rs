@@ -53,7 +53,7 @@ pub(super) fn rank_of_variable(name: &str, value: &str) -> Option<u32> {
 /// A line that begins a thread's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Thread {
-    /// Where in the line it begins.
+    /// The position in the line at which it begins.
     pub(super) at: usize,
     pub(super) id: u64,
     pub(super) name: Option<String>,

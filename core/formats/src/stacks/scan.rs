@@ -53,7 +53,7 @@ struct Writing {
     /// The process that py-spy announced, and its parent.
     process: Option<py_spy::Process>,
     parent: Option<u64>,
-    /// Why faulthandler writes, and how many other lines stand behind that.
+    /// The reason that faulthandler writes, and the number of other lines behind that.
     cause: Option<(Cause, usize)>,
     /// The process whose threads are being read: its place in what was found.
     open: Option<usize>,

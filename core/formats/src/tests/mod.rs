@@ -1,4 +1,4 @@
-//! What holds for every reader alike.
+//! Tests that hold for every reader alike.
 
 use crate::job_calls::Shows;
 use crate::reader::File;
@@ -51,7 +51,7 @@ fn every_reader_bears_empty_and_endless_files() {
     }
 }
 
-/// What one worker reads, another one joins.
+/// Pieces that one worker reads are joined by another one.
 #[test]
 fn dumps_travel_between_workers() {
     let dumps = ["rank_0", "rank_1"].map(|name| {

@@ -1,5 +1,6 @@
-//! What PyTorch's own analyser of Flight Recorder dumps prints: `torchfrtrace` (`torch/distributed/
-//! flight_recorder/fr_trace.py`; each collective as `EntryState.log` in `components/types.py` prints it).
+//! The output of PyTorch's own analyser of Flight Recorder dumps: `torchfrtrace`
+//! (`torch/distributed/ flight_recorder/fr_trace.py`; each collective as `EntryState.log` in
+//! `components/types.py` prints it).
 //!
 //! A block begins with a line that names the collective's number, and each line below is `name: value`. Older
 //! releases print `print`'s lines, newer ones `logging`'s: what stands before the name is passed over.
@@ -11,9 +12,9 @@ pub(crate) use reader::TorchFrTraceReader;
 use crate::job_log::{JobLog, Said, Statement};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 
-/// How a block begins whose collective not all ranks joined.
+/// The beginning of a block whose collective not all ranks joined.
 const NOT_JOINED: &str = "Not all ranks joining collective";
-/// How a block begins whose calls differ.
+/// The beginning of a block whose calls differ.
 const HAS_ERRORS: &str = "Collective sequence number:";
 
 /// So many ranks of one block are kept.
@@ -30,7 +31,7 @@ struct Block {
     op: String,
 }
 
-/// What the analyser says of ranks; empty if the text is not its output.
+/// The statements of the analyser about ranks; empty if the text is not its output.
 pub fn read(text: &[u8]) -> JobLog {
     let mut log = JobLog::default();
     let mut block: Option<Block> = None;

@@ -1,5 +1,5 @@
-//! What the dialect writes for classes: how they are made, what their decorators make of methods, and
-//! what is asked of objects.
+//! The functions that the dialect writes for classes: their construction, the decorators of
+//! methods, and the questions to objects.
 
 use crate::classes::members::{FieldValue, OfClassValue, PropertyValue, StaticValue, SuperValue};
 use crate::classes::method_resolution;

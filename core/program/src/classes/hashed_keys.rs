@@ -10,9 +10,9 @@ use starlark::eval::Evaluator;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Value, ValueLike};
 
-/// Where a module holds an object for each key. No program can name it.
+/// The name under which a module holds an object for each key. No program can name it.
 const KEYED: &str = "keyed!";
-/// How many of them there may be, each of which is compared with all others.
+/// The most of them there may be, each of which is compared with all others.
 const MOST: usize = 300;
 
 /// Whether objects of a class are keys by what they equal.

@@ -1,5 +1,5 @@
-//! What classes of a program have for members besides functions: what decorators make of those, methods
-//! that are bound to their object, and `super()`.
+//! The members of a program's classes besides functions: decorated functions, methods that are
+//! bound to their object, and `super()`.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -42,7 +42,7 @@ pub(crate) struct OfClassValue<'v>(pub(crate) Value<'v>);
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct FieldValue<'v>(pub(crate) Option<Value<'v>>);
 
-/// What an object has of its class: functions get it first.
+/// The member of its class as an object has it: functions get the object first.
 pub(crate) fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
         return own.0;
@@ -58,7 +58,7 @@ pub(crate) fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> V
     }
 }
 
-/// How what no program prints on purpose is shown.
+/// The text of values that no program prints on purpose.
 macro_rules! shown_as {
     ($($value:ident: $text:literal),* $(,)?) => {$(
         impl fmt::Display for $value<'_> {

@@ -13,8 +13,8 @@ pub(crate) fn told(class: &str) {
     ASKED.with_borrow_mut(|asked| class.clone_into(asked));
 }
 
-/// What Python raises where the interpreter misses an attribute of an object of the program's; nothing
-/// of what is none.
+/// The exception that Python raises where the interpreter misses an attribute of an object of the
+/// program's; nothing of what is none.
 pub(crate) fn exception(message: &str) -> Option<String> {
     let name =
         message.strip_prefix("Object of type `object` has no attribute `")?.split('`').next()?;

@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 16;
 /// And how many values of them, all together: what holds itself has no end.
 const MAX_LOOKED_AT: u32 = 100_000;
 
-/// What an object is shown as where it stands among others: no text, which would be quoted.
+/// The text of an object that stands among others: no string, which would be quoted.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 struct ShownValue(String);
 starlark_simple_value!(ShownValue);
@@ -92,7 +92,7 @@ pub(crate) fn as_repr<'v>(
     within(value, 0, &mut { MAX_LOOKED_AT }, eval)
 }
 
-/// What a format shows: of a tensor without dimensions its number, of an object what it is shown as.
+/// The value that a format shows: of a tensor without dimensions its number, of an object its text.
 ///
 /// # Errors
 /// What an object's method raises, and what holds too much.

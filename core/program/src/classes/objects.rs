@@ -36,7 +36,7 @@ pub(crate) fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> star
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct ClassValue<'v> {
     pub(crate) name: String,
-    /// What is above it, the nearest first.
+    /// The classes above it, the nearest first.
     pub(crate) above: Vec<Value<'v>>,
     /// The fields of a dataclass, in their order.
     pub(crate) fields: Option<Vec<String>>,
@@ -47,7 +47,7 @@ pub(crate) struct ClassValue<'v> {
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct InstanceValue<'v>(Value<'v>);
 
-/// What an object is.
+/// The state of an object.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct StateValue<'v> {
     pub(crate) class: Value<'v>,
@@ -55,7 +55,7 @@ pub(crate) struct StateValue<'v> {
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     number: u64,
-    /// What it is as a key, once it is made; nothing where it has changed since, or is none.
+    /// The object's number as a key, once it is made; nothing where it has changed since, or is none.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     key: Cell<Option<u64>>,
@@ -103,7 +103,7 @@ impl<'v> InstanceValue<'v> {
 }
 
 impl<'v> ClassValue<'v> {
-    /// What the class or one above it has under that name.
+    /// The member of that name in the class or one above it.
     pub(crate) fn find(&self, name: &str) -> Option<Value<'v>> {
         found(&self.members, name).or_else(|| self.inherited(name))
     }
@@ -112,8 +112,8 @@ impl<'v> ClassValue<'v> {
         self.above.iter().find_map(|above| found(&class(*above)?.members, name))
     }
 
-    /// What stands behind the class in the order of those that an object is of, or a class is: another
-    /// one's class above may come between it and its own.
+    /// The member of the class behind this one in the order of an object's or a class's classes:
+    /// another one's class above may come between it and its own.
     pub(crate) fn behind(&self, this: Value<'v>, name: &str) -> Option<Value<'v>> {
         let own = match this.downcast_ref::<InstanceValue<'v>>() {
             Some(object) => object.class(),

@@ -32,13 +32,13 @@ const COMPARED: [(&str, &str, &str); 4] = [
     (">=", "__ge__", "__le__"),
 ];
 
-/// What Python calls the class of a value.
+/// Python's name for the class of a value.
 fn name_of(value: Value<'_>) -> String {
     let own = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class);
     own.map_or_else(|| take::class_of(value).to_owned(), |class| class.name.clone())
 }
 
-/// What a method answers, where it is there and implements it.
+/// The answer of a method, where it is there and implements it.
 fn answer<'v>(
     of: Value<'v>,
     name: &str,
@@ -49,7 +49,7 @@ fn answer<'v>(
     Ok(answer.filter(|answer| answer.get_type() != "NotImplementedType"))
 }
 
-/// What one side or the other answers; nothing where no object of the program's is asked.
+/// The answer of one side or the other; nothing where no object of the program's is asked.
 fn of_sides<'v>(
     (a, b): (Value<'v>, Value<'v>),
     (left, right): (&str, &str),
@@ -64,7 +64,7 @@ fn of_sides<'v>(
     }))
 }
 
-/// What `a < b` or its like answers where one of them is an object of the program's; nothing elsewhere.
+/// The answer of `a < b` or its like where one of them is an object of the program's; nothing elsewhere.
 ///
 /// # Errors
 /// What the methods raise, and objects that have none.
@@ -88,7 +88,7 @@ pub(crate) fn compared<'v>(
     }
 }
 
-/// How two values are sorted: by `<` alone, as Python sorts.
+/// The values in order: by `<` alone, as Python sorts.
 ///
 /// # Errors
 /// What their methods raise, and values that have no order.
@@ -107,7 +107,7 @@ pub(crate) fn sorted<'v>(
     })
 }
 
-/// What an operator makes of two values where one of them is an object of the program's; nothing
+/// The result of an operator on two values where one of them is an object of the program's; nothing
 /// elsewhere. In place, `x += y`, the left one may change itself.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
-//! What Python asks of objects of a program's classes behind its back: `__enter__` and `__exit__` of
-//! `with`, `__bool__` and `__len__` where one is taken for true or false, `__int__` and `__float__`.
+//! The methods that Python calls on objects behind a program's back: `__enter__` and `__exit__` of
+//! `with`, `__bool__` and `__len__` where one is taken for true or false, `__int__` and
+//! `__float__`.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -23,8 +24,8 @@ use std::fmt;
 /// `with` blocks that are open at once at most.
 const MAX_CONTEXTS: usize = 1000;
 
-/// Where a module holds the object of a `with` block, by how many contexts are around it. No program can
-/// name it.
+/// The name under which a module holds the object of a `with` block, by the number of contexts
+/// around it. No program can name it.
 fn place(depth: usize) -> String {
     format!("with {depth}!")
 }
@@ -42,7 +43,7 @@ fn is_whole(own: &ClassValue<'_>) -> bool {
     own.above.iter().all(known)
 }
 
-/// What a method of an object's class answers, if it has it.
+/// The answer of a method of an object's class, if it has it.
 ///
 /// # Errors
 /// What it raises.
@@ -119,7 +120,7 @@ pub(crate) fn exit<'v>(
     if raised.is_some() { truth(answer, eval) } else { Ok(false) }
 }
 
-/// Why a block that goes on behind what was raised in it is refused.
+/// The refusal of a block that goes on behind an exception raised in it.
 pub(crate) fn swallowed() -> starlark::Error {
     starlark::Error::new_native(anyhow::anyhow!(
         "an __exit__ returns true for what was raised in its `with` block, and so swallows it: that \
@@ -127,7 +128,7 @@ pub(crate) fn swallowed() -> starlark::Error {
     ))
 }
 
-/// What an object says itself of whether it is true.
+/// An object's own answer to whether it is true.
 fn own_truth<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -180,8 +181,8 @@ pub(crate) fn number<'v>(
     Err(take::type_error(format!("{wrong}'{}'", own.name)))
 }
 
-/// What `a == b` answers where one of them says it itself; nothing elsewhere. What `__eq__` does not
-/// implement is asked of the other side.
+/// The answer of `a == b` where one of them has a method for it; nothing elsewhere. If `__eq__`
+/// does not implement it, the other side is asked.
 ///
 /// # Errors
 /// What their methods raise.
@@ -263,7 +264,7 @@ pub(crate) fn identical<'v>(a: Value<'v>, b: Value<'v>) -> Option<bool> {
     Some(other.is_some_and(|other| own.is(other)))
 }
 
-/// What `__contains__` says.
+/// The answer of `__contains__`.
 ///
 /// # Errors
 /// What it raises.
@@ -278,7 +279,7 @@ pub(crate) fn contains<'v>(
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// What a condition asks for, where a class says itself whether its objects are true: of these
+    /// The value of a condition, where a class says itself whether its objects are true: of these
     /// whether they are, and all else as it is.
     fn _truth<'v>(
         #[starlark(require = pos)] value: Value<'v>,

@@ -30,7 +30,7 @@ use std::fmt;
 /// Batches of an epoch.
 pub(crate) const MOST: u64 = 65_536;
 
-/// What a batch of rows is.
+/// The layout of a batch of rows.
 #[derive(Clone, Debug, Allocative)]
 pub(crate) enum Layout {
     /// A list of tensors.
@@ -61,7 +61,7 @@ pub(crate) struct SamplerValue {
     replicas: u64,
     rank: u64,
     drop_last: bool,
-    /// What an index is where they are shuffled; nothing where they are not.
+    /// The index where they are shuffled; nothing where they are not.
     #[allocative(skip)]
     shuffled: Option<UnknownValue>,
 }
@@ -356,7 +356,7 @@ pub(crate) fn of_torchvision(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// How many rows a data set has.
+/// The number of rows of a data set.
 fn rows<'v>(dataset: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<u64> {
     if let Some(dataset) = dataset.downcast_ref::<DatasetValue>() {
         return Ok(dataset.rows);
@@ -370,7 +370,7 @@ fn rows<'v>(dataset: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Res
     Ok(u64::try_from(length).unwrap_or(0))
 }
 
-/// What a DataLoader is told besides that changes no batch.
+/// The arguments of a DataLoader that change no batch.
 const UNSEEN: [&str; 6] = [
     "prefetch_factor",
     "timeout",

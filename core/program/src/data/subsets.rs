@@ -103,7 +103,7 @@ pub(crate) fn of_subset<'v>(
     Ok(whole.map(|whole| DatasetValue { rows, ..whole }))
 }
 
-/// What a data set is made of, whichever it is.
+/// The data set behind a value, whichever it is.
 fn dataset_of<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -121,7 +121,7 @@ fn dataset_of<'v>(
     }
 }
 
-/// How many rows each part has: whole numbers, or fractions of the whole.
+/// The number of rows of each part: whole numbers, or fractions of the whole.
 fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
     let numbers: Vec<f64> =
         given.iter().map(|of| take::number(*of, "lengths")).collect::<anyhow::Result<_>>()?;

@@ -15,7 +15,7 @@ use starlark::eval::Evaluator;
 use starlark::values::dict::DictRef;
 use starlark::values::{Value, ValueLike};
 
-/// What a batch of such rows is, in the type of its elements.
+/// The batch of such rows, in the type of its elements.
 fn stacked(row: Value<'_>, rows: u64) -> anyhow::Result<(Tensor, bool)> {
     if let Ok(one) = tensor(row) {
         return Ok((shipped(one.dtype(), &[&[rows], one.shape()].concat()), false));

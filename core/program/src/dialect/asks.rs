@@ -1,6 +1,6 @@
-//! What a program asks of objects where the interpreter asks nobody.
+//! The questions that a program asks of objects where the interpreter asks nobody.
 
-/// What a program has of it.
+/// The questions that a program has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asks {
     /// Whether something in it is asked for its items.

@@ -1,4 +1,4 @@
-//! What a `try` is made of: its heads, and the statements whose parts are tried.
+//! The parts of a `try`: its heads, and the statements whose parts are tried.
 
 use super::scan::Logical;
 use super::words::first_word;
@@ -53,23 +53,23 @@ pub(super) fn colon(mask: &str) -> Option<usize> {
     })
 }
 
-/// What a statement gives a value to.
+/// The target that a statement gives a value to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A name.
     Name,
-    /// What stands in something: `d[key]`, `object.name`. Giving it a value may raise as well.
+    /// A part of something: `d[key]`, `object.name`. Giving it a value may raise as well.
     Part,
     /// Several of them: how they stand in each other, and where each one stands.
     Several(String, Vec<Range<usize>>),
-    /// What it already has takes part: `x //= y`, with where the operator begins.
+    /// An augmented target, whose old value takes part: `x //= y`, with where the operator begins.
     Augmented(usize),
 }
 
 /// Targets in each other that are looked through.
 const MAX_DEPTH: usize = 32;
 
-/// Where the target of an assignment ends, with its operator, and what it is.
+/// The end of an assignment's target, with its operator, and the kind of target.
 pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
     let mut depth = 0_usize;
     let bytes = mask.as_bytes();
@@ -108,8 +108,8 @@ pub(super) fn is_part(target: &str) -> bool {
     target.contains(['[', '.'])
 }
 
-/// How targets stand in each other: 0 is one, another number so many beside each other, and what stands
-/// in brackets is each of them. Puts down where each one stands.
+/// The nesting of targets: 0 is one, another number so many beside each other, and what stands in
+/// brackets is each of them. Puts down where each one stands.
 fn shape(mask: &str, of: Range<usize>, depth: usize, places: &mut Vec<Range<usize>>) -> String {
     let text = &mask[of.clone()];
     let from = of.start + text.len() - text.trim_start().len();
@@ -137,7 +137,7 @@ fn shape(mask: &str, of: Range<usize>, depth: usize, places: &mut Vec<Range<usiz
     }
 }
 
-/// Where the bracket closes that a text begins with.
+/// The place where the bracket closes that a text begins with.
 fn closes(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     text.bytes().position(|c| {
@@ -150,7 +150,7 @@ fn closes(text: &str) -> Option<usize> {
     })
 }
 
-/// What stands between the commas of a text.
+/// The parts of a text between its commas.
 fn commas(mask: &str, of: Range<usize>) -> Vec<Range<usize>> {
     let mut depth = 0_usize;
     let mut from = of.start;

@@ -1,5 +1,5 @@
-//! What a statement of a `try` becomes: what is worked out, and what takes it, each only where nothing has
-//! raised before.
+//! The steps that a statement of a `try` becomes: the computation, and the assignment, each only
+//! where nothing has raised before.
 
 use super::attempt_parts::{Target, assigned, is_part};
 

@@ -38,14 +38,14 @@ pub(super) fn rewrite(from: Rewritten) -> Result<Rewritten, ProgramError> {
     Ok(writer.out)
 }
 
-/// What a statement stands in.
+/// The surroundings of a statement.
 #[derive(Clone, Debug, Default)]
 struct Around {
     /// The innermost `try` whose parts are tried one by one.
     guard: Option<usize>,
-    /// What is done when these are left, outermost first.
+    /// The `finally` blocks that run when these are left, outermost first.
     finals: Vec<Final>,
-    /// How many of them are around the innermost loop.
+    /// The number of them around the innermost loop.
     of_loop: usize,
     /// The `try` whose handler it stands in.
     handled: Option<usize>,
@@ -67,7 +67,7 @@ struct Writer<'s> {
     origin: Vec<u32>,
     statements: &'s [Logical],
     tries: usize,
-    /// How many blocks are open.
+    /// The number of open blocks.
     depth: usize,
 }
 
@@ -379,7 +379,7 @@ impl<'s> Writer<'s> {
         self.tries - 1
     }
 
-    /// What was raised and not handled is raised again.
+    /// Raises an exception again that was not handled.
     fn again(
         &mut self,
         number: usize,

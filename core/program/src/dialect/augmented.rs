@@ -64,7 +64,7 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
     mask.replace_range(start..end, &masked);
 }
 
-/// Where the one `+=` or its like of a statement stands.
+/// The place of the one `+=` or its like of a statement.
 fn operator(mask: &str, start: usize) -> Option<(usize, &'static str)> {
     let mut depth = 0usize;
     let bytes = mask.as_bytes();

@@ -12,7 +12,7 @@ use super::operand::closing;
 use super::scan::Logical;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a work may be asked without being handed on.
+/// The calls on a work that do not hand it on.
 const ASKED: [&str; 5] =
     [".wait(", ".is_completed(", ".is_success(", ".exception(", ".source_rank("];
 
@@ -57,7 +57,7 @@ impl Bound {
         Bound { within, names }
     }
 
-    /// What is followed at a statement.
+    /// The names that are followed at a statement.
     pub(super) fn at(&self, statement: usize) -> Here<'_> {
         let function = self.within.get(statement).copied().flatten();
         Here { names: self.names.get(&function), function: function.is_some() }

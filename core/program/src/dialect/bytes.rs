@@ -34,7 +34,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// How long the string is that begins here.
+/// The length of the string that begins here.
 fn closing(text: &str) -> Option<usize> {
     let quote = match text {
         _ if text.starts_with("\"\"\"") => "\"\"\"",

@@ -34,7 +34,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
 struct Chain {
     from: usize,
     to: usize,
-    /// Where the second operator stands.
+    /// The place of the second operator.
     second: usize,
     middle: (usize, usize),
 }
@@ -92,7 +92,7 @@ fn may_repeat(mask: &str) -> bool {
     })
 }
 
-/// What begins there, and its length.
+/// The token that begins there, and its length.
 fn token(mask: &str, at: usize) -> (Option<Token>, usize) {
     let rest = &mask[at.min(mask.len())..];
     let Some(first) = rest.chars().next() else { return (None, 1) };

@@ -9,9 +9,9 @@ use super::scan::{self, Logical};
 use super::words::first_word;
 use std::borrow::Cow;
 
-/// What stands between a class and its method in the name of a function.
+/// The text between a class and its method in the name of a function.
 const OF: &str = "__method__";
-/// What such a name begins with.
+/// The beginning of such a name.
 const FRONT: &str = "_of_";
 
 /// The class and the name of a method that a function was written for.
@@ -19,7 +19,7 @@ pub(super) fn attached(function: &str) -> Option<(&str, &str)> {
     function.strip_prefix(FRONT).filter(|_| of_model(function).is_none())?.split_once(OF)
 }
 
-/// What the name of a method of a model begins with.
+/// The beginning of the name of a model's method.
 const OF_MODEL: &str = "_of_model_";
 
 /// The name of the function that a method of a class of models is.

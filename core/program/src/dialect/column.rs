@@ -1,5 +1,5 @@
-//! Where something of a rewritten line stands in the line that it came from: what is written into a
-//! line for the interpreter moves the rest of it.
+//! Maps columns of a rewritten line to the line that it came from: insertions for the interpreter
+//! move the rest of a line.
 
 /// Calls that are written around what was there, and so begin where that does.
 const AROUND: [&str; 9] = [
@@ -40,7 +40,7 @@ pub(crate) fn first(text: &str, word: &str) -> Option<usize> {
     places(text, word).next()
 }
 
-/// Where a word stands in a text.
+/// The places of a word in a text.
 fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {

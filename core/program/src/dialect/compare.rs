@@ -5,7 +5,7 @@
 
 use super::chain::WORDS;
 
-/// What a call is written for.
+/// The comparison that a call is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Same,
@@ -24,7 +24,7 @@ struct Found {
     to: usize,
 }
 
-/// What stands between two edges.
+/// The part between two edges.
 #[derive(Clone, Debug)]
 struct Part {
     from: usize,
@@ -96,7 +96,7 @@ fn named(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '.')
 }
 
-/// What makes a call of the comparison that ends there; nothing if there is none, or more than one.
+/// The edits that make a call of the comparison that ends there; nothing if there is none, or more than one.
 fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
     let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
     let blank = |text: &str| text.len() - text.trim_start().len();
@@ -141,14 +141,14 @@ fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
 enum Token {
     /// An operator of a comparison, and whether it is the opposite.
     Compares(Operator, bool),
-    /// What a comparison ends at.
+    /// An end of a comparison.
     Edge,
     Opens,
     Closes,
     Nothing,
 }
 
-/// What begins there, and its length.
+/// The token that begins there, and its length.
 fn token(mask: &str, at: usize) -> (Token, usize) {
     let rest = &mask[at..];
     let two = rest.get(..2).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What stands in front of a function: `@torch.no_grad()`, and the class that a method belongs to. It is
-//! written behind the function.
+//! The decorators in front of a function: `@torch.no_grad()`, and the class that a method belongs
+//! to. It is written behind the function.
 
 use super::rewritten::Rewritten;
 use super::scan::Logical;
@@ -13,7 +13,7 @@ pub(super) struct Decorated {
     decorators: Vec<String>,
     indent: usize,
     line: usize,
-    /// How many blocks are open around it.
+    /// The number of open blocks around it.
     depth: usize,
 }
 

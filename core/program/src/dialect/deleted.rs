@@ -4,7 +4,7 @@ use super::expression;
 use super::operand::closing;
 use super::scan::Logical;
 
-/// What it becomes; nothing for what cannot be deleted here.
+/// The statement it becomes; nothing for a target that cannot be deleted here.
 pub(super) fn statement(own: &Logical) -> Option<String> {
     let start = own.mask.len() - own.mask.trim_start().len();
     let end = own.mask.trim_end().len();

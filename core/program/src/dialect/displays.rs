@@ -112,7 +112,7 @@ fn sets(text: &mut String, mask: &mut String) {
     }
 }
 
-/// What stands in no bracket of its own.
+/// The characters that stand in no bracket of their own.
 fn top_level(mask: &str) -> impl Iterator<Item = (usize, char)> {
     let mut depth = 0usize;
     mask.char_indices().filter(move |(_, c)| {

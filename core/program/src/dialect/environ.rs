@@ -51,7 +51,7 @@ fn named(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Where the bracket at `open` closes.
+/// The place where the bracket at `open` closes.
 fn closing(mask: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in mask.get(open..)?.char_indices() {

@@ -1,4 +1,4 @@
-//! What a model's `forward` does that a simulated pass does not.
+//! The acts of a model's `forward` that a simulated pass leaves out.
 //!
 //! A simulated pass runs every module that a class keeps, once, and calls nothing of `torch.distributed`. Here
 //! the text of `forward`, of the class's methods that it calls and of the program's functions that those call,
@@ -13,9 +13,9 @@ use super::words::first_word;
 pub(super) struct Followed {
     /// Its line in the program, counted from 1; 0 if the class has none.
     pub(super) line: usize,
-    /// What it does that is not followed, in a few words; empty if nothing is seen.
+    /// The act that is not followed, in a few words; empty if nothing is seen.
     pub(super) why: String,
-    /// What it names of `self` wherever it runs; `None` if it may name all of it.
+    /// The attributes of `self` that it names wherever it runs; `None` if it may name all of it.
     pub(super) uses: Option<Vec<String>>,
 }
 
@@ -64,7 +64,7 @@ fn is_new(known: &mut Vec<(bool, String)>, of_class: bool, name: &str) -> bool {
     new
 }
 
-/// Where a function of that name is defined.
+/// The statement that defines a function of that name.
 fn defined(statements: &[Logical], name: &str) -> Option<usize> {
     let indent = statements.iter().map(|own| own.indent).min()?;
     statements.iter().position(|own| {

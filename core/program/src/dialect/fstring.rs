@@ -93,7 +93,7 @@ fn parts(body: &str, quote: &str, statement: &Logical) -> Result<(String, usize)
     }
 }
 
-/// Where the brace that opened before `text` closes.
+/// The place where the brace that opened before `text` closes.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {

@@ -46,7 +46,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.join("\n") + "\n")
 }
 
-/// Where a name stands in a statement, as itself.
+/// The places of a name in a statement, as itself.
 fn places(mask: &str, name: &str) -> Vec<usize> {
     let whole = |at: &usize| {
         let before = mask[..*at].chars().next_back();

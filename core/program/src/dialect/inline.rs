@@ -1,4 +1,4 @@
-//! What stands behind the colon of its block (`if x: raise y`), and `a = b = c`.
+//! Statements behind the colon of their block (`if x: raise y`), and `a = b = c`.
 
 /// Rewrites them in a statement and its mask, which stay of one length.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
@@ -26,13 +26,13 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     several(text, mask, start);
 }
 
-/// Where what a `raise` or `assert` says ends: in front of `from error`.
+/// The end of a `raise`'s or `assert`'s own expression: in front of `from error`.
 pub(super) fn raised(mask: &str, from: usize) -> usize {
     let end = mask.trim_end().len().max(from);
     mask[from..end].rfind(" from ").map_or(end, |at| from + at)
 }
 
-/// Where each statement of a line begins and ends, after what begins a block.
+/// The begin and end of each statement of a line, after the head of a block.
 pub(super) fn simple(mask: &str) -> Vec<(usize, usize)> {
     let start = body(mask).unwrap_or_else(|| mask.len() - mask.trim_start().len());
     let mut depth = 0usize;
@@ -58,7 +58,7 @@ pub(super) fn simple(mask: &str) -> Vec<(usize, usize)> {
     found.into_iter().filter_map(bare).collect()
 }
 
-/// Where what follows the colon of an `if` or its like begins, on the same line.
+/// The begin of the text behind the colon of an `if` or its like, on the same line.
 pub(super) fn body(mask: &str) -> Option<usize> {
     let head = mask.trim_start();
     let word = super::words::first_word(head);
@@ -84,7 +84,7 @@ pub(super) fn body(mask: &str) -> Option<usize> {
     None
 }
 
-/// Where the `=` of an assignment stand from `start` on; `None` where another statement follows, or an
+/// The places of an assignment's `=` from `start` on; `None` where another statement follows, or an
 /// annotation stands.
 pub(super) fn equals(mask: &str, start: usize) -> Option<Vec<usize>> {
     let mut equals = Vec::new();
@@ -136,5 +136,5 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
     }
 }
 
-/// What a bare `raise` is until it is known what it raises.
+/// The text of a bare `raise` until it is known what it raises.
 pub(super) const AGAIN: &str = "_raise_again()";

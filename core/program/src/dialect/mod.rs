@@ -187,7 +187,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
 }
 
 impl Rewritten {
-    /// What a block ends with, behind the line `last`.
+    /// The lines that end a block, behind the line `last`.
     fn ends(&mut self, open: &Open, last: usize) {
         match open.kind {
             Block::With { contexts, line } => {
@@ -201,12 +201,12 @@ impl Rewritten {
     }
 }
 
-/// What follows a statement.
+/// The statements that follow a statement.
 #[derive(Clone, Copy)]
 struct Ahead<'b> {
     /// The names that hold works alone.
     names: Here<'b>,
-    /// How far in its block stands.
+    /// The indentation of the block inside.
     inner: usize,
     /// Whether its block does nothing but leave a loop.
     leaves: bool,
@@ -342,7 +342,7 @@ fn write(
     Ok(())
 }
 
-/// How many contexts of `with` blocks a statement leaves.
+/// The number of contexts of `with` blocks that a statement leaves.
 fn contexts_left(blocks: &[Open], word: &str) -> usize {
     let mut left = 0;
     for open in blocks.iter().rev() {
@@ -420,7 +420,7 @@ fn expression(text: &str, asks: asks::Asks) -> String {
     rewritten.map_or_else(|| text.to_owned(), |(text, _)| text)
 }
 
-/// What stands between the keyword and the colon that ends the line, as a range.
+/// The text between the keyword and the colon that ends the line, as a range.
 fn block_head(mask: &str, word: &str) -> Option<(usize, usize)> {
     let from = mask.find(word)? + word.len();
     let end = mask.trim_end();

@@ -63,8 +63,8 @@ fn asks_for(own: &Logical, name: &str) -> bool {
     })
 }
 
-/// What of a class, which stands there, the rest of a program asks for by hand: its methods, those that
-/// they call, and what `__init__` keeps.
+/// The members of a class that the rest of a program asks for by hand: its methods, those that they
+/// call, and the attributes that `__init__` keeps.
 fn asked(statements: &[Logical], at: usize, block: &[Logical]) -> Vec<String> {
     let front = statements.get(..at).unwrap_or_default().iter();
     let behind = statements.get(at + 1 + block.len()..).unwrap_or_default();
@@ -95,7 +95,7 @@ fn asked(statements: &[Logical], at: usize, block: &[Logical]) -> Vec<String> {
     found
 }
 
-/// What stands in a method.
+/// The statements of a method.
 fn body_of(block: &[Logical], at: usize) -> impl Iterator<Item = &Logical> {
     let indent = block.get(at).map_or(0, |own| own.indent);
     block.iter().skip(at + 1).take_while(move |own| own.indent > indent)
@@ -283,8 +283,8 @@ fn changes_weights(own: &Logical, block: &[Logical]) -> bool {
     !body.any(kept)
 }
 
-/// How many values `forward` returns side by side; 0 where that is not alike everywhere, or where it
-/// does more with them than run modules.
+/// The number of values that `forward` returns side by side; 0 where that is not alike everywhere,
+/// or where it does more with them than run modules.
 fn values_of_forward(block: &[Logical]) -> usize {
     let forward = |own: &Logical| own.mask.trim_start().starts_with("def forward(");
     let Some(at) = block.iter().position(forward) else { return 0 };

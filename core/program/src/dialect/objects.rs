@@ -1,6 +1,7 @@
-//! What Python asks of objects where the interpreter asks nobody: `x[key]` of one with `__getitem__`, and
-//! of dicts that make what they have not (`defaultdict`), and `for x in y` of one with `__iter__` or
-//! `__next__`. Programs that have such are written with calls in these places.
+//! The calls that Python makes on objects where the interpreter asks nobody: `x[key]` of one with
+//! `__getitem__`, and of dicts that make what they have not (`defaultdict`), and `for x in y` of
+//! one with `__iter__` or `__next__`. Programs that have such are written with calls in these
+//! places.
 
 use super::asks::Asks;
 use super::inline::{body, equals, simple};
@@ -32,7 +33,7 @@ const NO_VALUES: [&str; 10] =
     ["in", "return", "and", "or", "not", "if", "else", "is", "lambda", "assert"];
 
 impl Asks {
-    /// What a text asks, whose classes are rewritten; `sums` in any case.
+    /// The questions of a text whose classes are rewritten; `sums` in any case.
     pub(super) fn of(text: &str, sums: bool) -> Asks {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         Asks {
@@ -96,7 +97,7 @@ fn through(text: &mut String, mask: &mut String, all: bool) {
     }
 }
 
-/// What a `for`, whose names begin there, goes through.
+/// The iterable of a `for` whose names begin there.
 pub(super) fn iterable(mask: &str, names: usize) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     let mut from = None;
@@ -218,7 +219,7 @@ fn stored(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
     }
 }
 
-/// Where the subscript opens that a target between two places is.
+/// The place where the subscript opens that a target between two places is.
 fn target_of(mask: &str, start: usize, target: usize) -> Option<usize> {
     let whole = mask[..target].ends_with(']') && before(mask.as_bytes(), target) == Some(start);
     let open = start + opening(&mask.as_bytes()[start..target])?;

@@ -1,13 +1,13 @@
-//! Where an operand begins and ends. In the mask, strings are runs of one character.
+//! The begin and end of an operand. In the mask, strings are runs of one character.
 
-/// What a run of it stands for: a string.
+/// The character whose runs stand for strings.
 pub(super) const STRING: u8 = 1;
 
 fn word(c: u8) -> bool {
     c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80
 }
 
-/// Where what stands before `end` begins: names, calls, subscripts and strings.
+/// The begin of the operand before `end`: names, calls, subscripts and strings.
 pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
     let mut at = end;
     loop {
@@ -36,7 +36,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
     }
 }
 
-/// Where the word begins whose exponent stands there: the `1` of `1e-3` for its `3`.
+/// The begin of the word whose exponent stands there: the `1` of `1e-3` for its `3`.
 fn mantissa(mask: &[u8], at: usize) -> Option<usize> {
     let exponent = mask.get(at)?.is_ascii_digit();
     let [front @ .., b'e' | b'E', b'+' | b'-'] = mask.get(..at)? else { return None };
@@ -46,7 +46,7 @@ fn mantissa(mask: &[u8], at: usize) -> Option<usize> {
     (exponent && number).then_some(start)
 }
 
-/// Where the bracket was opened that the text ends with.
+/// The place where the bracket was opened that the text ends with.
 pub(super) fn opening(text: &[u8]) -> Option<usize> {
     let mut depth = 0usize;
     text.iter().rposition(|c| {
@@ -59,7 +59,7 @@ pub(super) fn opening(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// Where the bracket that is open at `from` is closed.
+/// The place where the bracket that is open at `from` is closed.
 pub(super) fn closing(mask: &[u8], from: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in mask.iter().enumerate().skip(from) {
@@ -77,7 +77,7 @@ pub(super) fn closing(mask: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-/// Where what follows an operator ends: a sign, and names, calls, subscripts, numbers and strings.
+/// The end of the operand behind an operator: a sign, and names, calls, subscripts, numbers and strings.
 pub(super) fn after(mask: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while mask.get(at).is_some_and(|c| c.is_ascii_whitespace() || matches!(c, b'-' | b'+' | b'~')) {

@@ -1,5 +1,5 @@
-//! What Python's operators are where Starlark has none: `"…" % x`, `x ** y`, texts beside each
-//! other, `x << y` past 32 bits; and `1_000`.
+//! Calls for Python's operators that Starlark lacks: `"…" % x`, `x ** y`, texts beside each other,
+//! `x << y` past 32 bits; and `1_000`.
 
 use super::operand::{STRING, after, before, wrap};
 
@@ -14,8 +14,8 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     counted(text, mask);
 }
 
-/// What binds closer than a shift, or stands to the left of one that is worked out first; the longer
-/// ones first.
+/// The operators that bind closer than a shift, or stand to the left of one that is worked out
+/// first; the longer ones first.
 const BEFORE_SHIFT: [&str; 7] = ["//", ">>", "*", "/", "%", "+", "-"];
 
 /// `a << b` as `_shifted(a, b)`, from the left; `a + b << c * d` is `(a + b) << (c * d)`.
@@ -46,7 +46,7 @@ fn shifts(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Where an operand ends that is joined, closer than a shift, to what ends there.
+/// The end of an operand that is joined, closer than a shift, to the one that ends there.
 fn joining(mask: &str, end: usize) -> Option<usize> {
     let rest = mask[end..].trim_start();
     let operator =
@@ -74,7 +74,7 @@ fn products(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Where an operand begins that one of the operators joins to what begins there.
+/// The begin of an operand that one of the operators joins to the one that begins there.
 fn joined(mask: &str, start: usize, operators: &[&str]) -> Option<usize> {
     let front = mask[..start].trim_end();
     let front = operators.iter().find_map(|operator| front.strip_suffix(operator))?.trim_end();
@@ -91,7 +91,8 @@ fn joined(mask: &str, start: usize, operators: &[&str]) -> Option<usize> {
 const WORDS: [&str; 12] =
     ["and", "assert", "elif", "else", "if", "in", "is", "not", "or", "return", "while", "yield"];
 
-/// What is true counts one: `(a > b) + 1` as `_counted((a > b)) + 1`, and `True` beside an operator as 1.
+/// Writes truth values in sums as numbers: `(a > b) + 1` as `_counted((a > b)) + 1`, and `True`
+/// beside an operator as 1.
 fn counted(text: &mut String, mask: &mut String) {
     let arithmetic = |c: char| matches!(c, '+' | '-' | '*' | '/');
     // Whether an operator stands there that joins two values.

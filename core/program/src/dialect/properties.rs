@@ -6,7 +6,7 @@ use super::operand::before;
 use super::scan::{self, Logical};
 use crate::python::items::SETTER;
 
-/// What is written behind the name of a property where it is asked for.
+/// The mark behind the name of a property where it is asked for.
 const MARK: &str = "__property__";
 
 fn word(c: char) -> bool {

@@ -1,7 +1,7 @@
 //! Statements of Python that a program cannot have, and what to write instead.
 
-/// Why a statement that begins with this word is refused, and what to write instead; nothing for all
-/// others. `rest` is what follows the word.
+/// The reason that a statement which begins with this word is refused, and a replacement; nothing
+/// for all others. `rest` is the text behind the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
     let known = match word {
         "class" if rest.contains("Module") => (

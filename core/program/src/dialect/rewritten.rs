@@ -15,8 +15,8 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// Where in its line of the original that stands which stands there in a line of the text: both
-    /// lines and columns are counted from 0, the columns in characters.
+    /// The column in the original line of a column in a line of the text: both lines and columns
+    /// are counted from 0, the columns in characters.
     pub(crate) fn column(&self, line: usize, column: usize) -> usize {
         let rewritten = self.text.lines().nth(line);
         let original = self.origin.get(line).and_then(|line| self.original.get(*line as usize));

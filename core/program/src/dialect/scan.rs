@@ -1,4 +1,4 @@
-//! Where a Python text has code, strings and comments, and which of its lines begin a statement.
+//! Finds the code, strings and comments of a Python text, and the lines that begin a statement.
 
 use super::asks::Asks;
 use lockstep_scenarios::program::ProgramError;
@@ -23,7 +23,7 @@ pub(super) struct Logical {
     pub(super) text: String,
     /// Its text with strings and comments blanked out, of the same length.
     pub(super) mask: String,
-    /// What its program asks of objects.
+    /// The questions that its program asks of objects.
     pub(super) asks: Asks,
 }
 
@@ -84,7 +84,7 @@ fn error_at((line, column): Place, message: impl Into<String>) -> ProgramError {
     ProgramError { column: column as u32 + 1, ..ProgramError::at(line, 0, message) }
 }
 
-/// What is open at the end of a line.
+/// The strings and brackets that are open at the end of a line.
 struct Mask {
     /// The quote that closes the string that is open, and where it began.
     string: Option<(&'static str, bool, Place)>,

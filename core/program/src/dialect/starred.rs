@@ -43,7 +43,7 @@ fn of_loop(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Where the one `=` of an assignment stands.
+/// The place of the one `=` of an assignment.
 fn assignment(mask: &str) -> Option<usize> {
     let bytes = mask.as_bytes();
     let mut depth = 0_usize;
@@ -67,7 +67,7 @@ fn assignment(mask: &str) -> Option<usize> {
     found
 }
 
-/// Where the star is among the targets, and how many stand before and behind that one.
+/// The place of the star among the targets, and the numbers of targets before and behind that one.
 fn starred(targets: &str) -> Option<(usize, usize, usize)> {
     let mut depth = 0_usize;
     let mut star = None;

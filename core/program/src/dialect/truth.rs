@@ -36,16 +36,16 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.join("\n") + "\n")
 }
 
-/// What stands in front of an operand.
+/// The text in front of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
-    /// What begins a condition, or joins its parts.
+    /// A word that begins a condition, or joins its parts.
     Joins,
     Not,
     Other,
 }
 
-/// Where names begin and end that are taken for true or false.
+/// The begin and end of names that are taken for true or false.
 fn asked(mask: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     // Per bracket that is open, whether what stands there is asked whether it is true.

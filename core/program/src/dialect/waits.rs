@@ -15,7 +15,7 @@ pub(super) fn only_waits(after: &[Logical], indent: usize) -> bool {
     after.iter().take_while(|next| next.indent > indent).all(|next| called(&next.mask))
 }
 
-/// What a loop may call that does nothing but wait: stores' methods, and what goes with them.
+/// The calls of a loop that does nothing but wait: stores' methods, and those that go with them.
 const WAITS: [&str; 21] = [
     "",
     "_truth",

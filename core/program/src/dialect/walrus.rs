@@ -57,7 +57,7 @@ pub(super) fn hoisted(
     Ok(Some((front, own)))
 }
 
-/// Where a name and its value stand.
+/// The places of a name and its value.
 struct Found {
     start: usize,
     end: usize,

@@ -92,8 +92,8 @@ pub(crate) fn first<'v>(
     })
 }
 
-/// What a tensor cannot be computed with: Python's error, or, of what is not followed here, that it is
-/// not.
+/// The error for an operand that a tensor cannot be computed with: Python's, or that it is not
+/// followed here.
 pub(crate) fn no_operand(operator: &str, other: Value<'_>) -> anyhow::Error {
     match class_of(other) {
         class @ ("Output" | "unknown") => anyhow::anyhow!(
@@ -253,7 +253,7 @@ pub(crate) fn timeout(value: Value<'_>) -> Option<Arg<u64>> {
     }
 }
 
-/// Where a tensor is asked for.
+/// The argument for which a tensor is asked.
 pub(crate) fn tensor(value: Value<'_>) -> TensorArg {
     match value.downcast_ref::<TensorValue>() {
         Some(tensor) => Arg::Is(tensor.0.clone()),
@@ -266,7 +266,7 @@ pub(crate) fn entries<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     ListRef::from_value(value).map(|list| list.content().to_vec())
 }
 
-/// Where a list of tensors is asked for: what `chunk` and `split` return is none, but a tuple.
+/// The argument for which a list of tensors is asked: the result of `chunk` and `split` is none, but a tuple.
 pub(crate) fn tensors(value: Value<'_>) -> TensorListArg {
     match entries(value) {
         Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
@@ -274,7 +274,7 @@ pub(crate) fn tensors(value: Value<'_>) -> TensorListArg {
     }
 }
 
-/// Where a list or a tuple of tensors will do.
+/// The argument for which a list or a tuple of tensors will do.
 pub(crate) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
     match items(value) {
         Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
@@ -282,7 +282,7 @@ pub(crate) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
     }
 }
 
-/// Where a list of tensors may be missing; an empty tuple counts as missing.
+/// The list of tensors that may be missing; an empty tuple counts as missing.
 ///
 /// # Errors
 /// What a tensor says that PyTorch takes for true or false.

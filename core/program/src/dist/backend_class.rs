@@ -21,7 +21,7 @@ use std::fmt;
 pub(crate) struct BackendClass;
 starlark_simple_value!(BackendClass);
 
-/// What `Backend.backend_list` holds in PyTorch 2.7.1, in its order.
+/// The contents of `Backend.backend_list` in PyTorch 2.7.1, in its order.
 const ALL: [&str; 7] = ["undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"];
 /// And what it takes for each type of device.
 const OF_DEVICES: [(&str, &str); 3] = [("cpu", "gloo"), ("cuda", "nccl"), ("xpu", "xccl")];
@@ -65,7 +65,7 @@ impl<'v> StarlarkValue<'v> for BackendClass {
     }
 }
 
-/// What is said of a backend that is no text.
+/// The error for a backend that is no text.
 pub(crate) fn no_text() -> anyhow::Error {
     let text = "Backend constructor parameter must be string-ish";
     refused(DistError::new(ErrorKind::ValueError, text))

@@ -127,7 +127,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         gathered_into([output_tensor, input_tensor], group, async_op, eval)
     }
 
-    /// What `all_gather_into_tensor` was called before.
+    /// The old name of `all_gather_into_tensor`.
     fn _all_gather_base<'v>(
         output_tensor: Value<'v>,
         input_tensor: Value<'v>,
@@ -149,7 +149,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         scattered_into([output, input], op, group, async_op, eval)
     }
 
-    /// What `reduce_scatter_tensor` was called before.
+    /// The old name of `reduce_scatter_tensor`.
     fn _reduce_scatter_base<'v>(
         output: Value<'v>,
         input: Value<'v>,

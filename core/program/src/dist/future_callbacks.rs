@@ -98,7 +98,7 @@ pub(crate) fn then<'v>(
     Ok(ThenValue { work, at })
 }
 
-/// What the callback of that number returns, called now if it has not been.
+/// The result of the callback of that number, called now if it has not been.
 fn returned<'v>(at: u32, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     match entry(at, eval)?[..] {
         [_, _, value] => Ok(value),

@@ -1,5 +1,5 @@
-//! What torch.distributed's calls are given for ranks, groups and switches, as Python takes it: where
-//! it is something else, what says so is where PyTorch first looks at it.
+//! The arguments of torch.distributed's calls for ranks, groups and switches, as Python takes them:
+//! the error for anything else comes where PyTorch first looks at it.
 
 use crate::classes::object_text;
 use crate::dist::arguments as take;
@@ -12,7 +12,7 @@ use starlark::values::type_repr::StarlarkTypeRepr;
 use starlark::values::{UnpackValue, Value};
 use std::convert::Infallible;
 
-/// What decides nothing but whether: `async_op=1`.
+/// A value of which only the truth matters: `async_op=1`.
 #[derive(Clone, Copy)]
 pub(crate) struct Truth(pub(crate) bool);
 
@@ -49,7 +49,7 @@ pub(super) fn registered(group: Value<'_>) -> anyhow::Result<Option<Group>> {
     looked_up(group, not_registered)
 }
 
-/// What is said of a group that is none.
+/// The error for a group that is none.
 pub(super) fn not_registered(shown: String) -> DistError {
     let text = format!(
         "Group {shown} is not registered, please create group with torch.distributed.new_group API"

@@ -14,7 +14,7 @@ use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
-/// What the calls that make groups share.
+/// The options that the calls which make groups share.
 fn options(timeout: Value<'_>, backend: Value<'_>, local: bool, desc: Value<'_>) -> NewGroup {
     NewGroup {
         timeout_ms: take::timeout(timeout),
@@ -62,7 +62,7 @@ fn of_ranks(group: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Resul
     }
 }
 
-/// What is said where a program names mpi.
+/// The remark where a program names mpi.
 const WITH_MPI: &str = "PyTorch is taken for one that was built with MPI: its own packages are not, and \
     raise here (Distributed package doesn't have MPI built in)";
 
@@ -348,7 +348,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What `torch.distributed.distributed_c10d` has besides.
+/// The additional functions of `torch.distributed.distributed_c10d`.
 #[starlark_module]
 pub(super) fn of_c10d(builder: &mut GlobalsBuilder) {
     fn _get_default_group(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<WorldValue> {

@@ -12,7 +12,7 @@ use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
 use std::collections::BTreeMap;
 
-/// What the names of one call of a function hold.
+/// The works that the names of one call of a function hold.
 pub(crate) type Names = BTreeMap<String, Vec<Work>>;
 
 /// Adds what the dialect writes.

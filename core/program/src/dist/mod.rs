@@ -38,7 +38,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     crate::dist::mesh::add(builder);
 }
 
-/// What stands in `torch.distributed`.
+/// The functions of `torch.distributed`.
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
     groups::functions(builder);
     collectives::functions(builder);

@@ -20,7 +20,7 @@ fn sent(called: &Result<(), DistError>) -> bool {
     called.as_ref().err().is_none_or(|error| error.kind == ErrorKind::IndexError)
 }
 
-/// What a list brings those who hear it.
+/// The objects that a list brings to its receivers.
 fn heard<'v>(list: Value<'v>, heap: Heap<'v>) -> Vec<Heard> {
     take::all_heard(list, heap).into_iter().map(Heard::of).collect()
 }

@@ -16,11 +16,11 @@ use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 
-/// What a process group's methods call themselves and the other rank.
+/// The names that a process group's methods have for themselves and the other rank.
 const SENDS: (&str, &str) = ("send", "dstRank");
 const RECEIVES: (&str, &str) = ("recv", "srcRank");
 
-/// What a receive returns: the sender's rank, which the run decides where it is from any source.
+/// The result of a receive: the sender's rank, which the run decides where it is from any source.
 pub(super) fn received<'v>(
     source: Source,
     eval: &mut Evaluator<'v, '_, '_>,

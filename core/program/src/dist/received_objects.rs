@@ -1,4 +1,4 @@
-//! What ranks hear from each other in object calls.
+//! The objects that ranks hear from each other in object calls.
 //!
 //! Ranks are executed one after the other: what a rank has not heard yet stays as it is in its list,
 //! and the program is executed again with what all have sent, until nothing changes any more. What a
@@ -33,7 +33,7 @@ struct Meeting {
     nth: usize,
 }
 
-/// What one rank sends in a call.
+/// The objects that one rank sends in a call.
 type Objects = Vec<Heard>;
 
 /// An object, which is the same as another if its pickle is: a number that is none equals nothing.
@@ -58,7 +58,7 @@ impl PartialEq for Heard {
 
 impl Eq for Heard {}
 
-/// What one rank has sent, in its order.
+/// The objects that one rank has sent, in its order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent {
     calls: Vec<(Meeting, Objects)>,
@@ -75,7 +75,7 @@ impl Sent {
 /// Calls of one kind: their group's name, its ranks, and what is called.
 type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
 
-/// What all ranks have sent.
+/// The objects that all ranks have sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Board {
     of: BTreeMap<Meeting, Arc<ByRank>>,
@@ -100,7 +100,7 @@ impl Board {
 pub(crate) struct Called {
     members: Arc<[GlobalRank]>,
     me: GlobalRank,
-    /// What was sent in it, as far as that is known.
+    /// The objects that were sent in it, as far as that is known.
     heard: Option<Arc<ByRank>>,
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn made(
     Ok(Some(note(process, call, (name, members.into()), me, objects)))
 }
 
-/// What all members call a group.
+/// The name that all members have for a group.
 fn name_of(process: &mut Process<'_>, group: Option<Group>) -> anyhow::Result<Arc<str>> {
     Ok(process.dist()?.group_name(group).unwrap_or_default().into())
 }

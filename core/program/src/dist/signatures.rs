@@ -1,4 +1,4 @@
-//! What torch.distributed's functions take, for what Python raises where a call has something else.
+//! The signatures of torch.distributed's functions, for Python's errors where a call has other arguments.
 //!
 //! The interpreter refuses such a call in words of its own; the rank raises Python's `TypeError` only
 //! where PyTorch 2.7.1's signature does not take it either, as `inspect.signature` tells it.
@@ -91,7 +91,7 @@ const SIGNATURES: [Signature; 36] = [
 /// there.
 const WHOLE: &str = "batch_isend_irecv";
 
-/// What Python raises where the interpreter says this of a line of the program, counted from 0.
+/// The exception that Python raises where the interpreter says this of a line of the program, counted from 0.
 pub(crate) fn exception(message: &str, line: Option<usize>, program: &Rewritten) -> Option<String> {
     python::exception(message)
         .or_else(|| missing_attribute::exception(message))

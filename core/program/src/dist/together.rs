@@ -89,7 +89,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Where the program says that it was written for a PyTorch that has them.
+/// True if the program says that it was written for a PyTorch that has them.
 ///
 /// # Errors
 /// What PyTorch 2.2 and later say.

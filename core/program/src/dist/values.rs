@@ -45,7 +45,7 @@ pub(crate) struct NamedGroup {
 }
 
 impl NamedGroup {
-    /// What `new_group` returns to those who are in none of it.
+    /// The result of `new_group` for ranks that are in none of it.
     pub(crate) fn none() -> NamedGroup {
         NamedGroup { group: c10d::Group::NonMember, name: "".into(), desc: "".into() }
     }
@@ -90,11 +90,11 @@ wraps! {
     P2POpValue((c10d::P2POp, String, i64))
 }
 wraps! {
-    /// What `with` can enter.
+    /// A context that `with` can enter.
     ContextValue(Context)
 }
 
-/// What a `with` block is in.
+/// The context of a `with` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     /// `ddp.no_sync()` of that model.
@@ -111,7 +111,7 @@ pub(crate) enum Context {
     Autocast(Option<Dtype>),
     /// An object of a class of the program's.
     Own,
-    /// What changes nothing here.
+    /// A context that changes nothing here.
     Nothing,
 }
 

@@ -78,7 +78,7 @@ fn ask_whether<'v>(
     })
 }
 
-/// What the conversion of `std::exception_ptr` ends in.
+/// The error that the conversion of `std::exception_ptr` ends in.
 const NO_EXCEPTION: &str = "Unable to convert function return value to a Python type! The signature \
      was\n\t(self: torch._C._distributed_c10d.Work) -> std::__exception_ptr::exception_ptr\n\nDid you \
      forget to `#include <pybind11/stl.h>`? Or <pybind11/complex.h>,\n<pybind11/functional.h>, \
@@ -99,7 +99,7 @@ fn result_of<'v>(
     })
 }
 
-/// What a future brings, without a question to the work.
+/// The value of a future, without a question to the work.
 fn value_of<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     let heap = eval.heap();
     let process = process(eval)?;

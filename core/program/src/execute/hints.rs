@@ -1,6 +1,6 @@
-//! What to do about what the interpreter says of a program.
+//! Hints about the interpreter's errors in a program.
 
-/// What to do about what the interpreter says, where Python has taught people otherwise.
+/// A hint about the interpreter's error, where Python has taught people otherwise.
 pub(crate) fn hint(message: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 16] = [
         ("np", "There is no numpy: make tensors with tensor(numel)."),

@@ -1,5 +1,5 @@
-//! What a program has besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and what the
-//! rewritten Python calls.
+//! The functions of a program besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and what
+//! the rewritten Python calls.
 
 #![allow(clippy::too_many_arguments, reason = "the language's arguments")]
 
@@ -106,7 +106,7 @@ fn torch_version(version: Value<'_>) -> anyhow::Result<Option<(u32, u32)>> {
     Ok(Some((major, minor)))
 }
 
-/// What a method's decorator makes of it.
+/// The functions for a method's decorators.
 const CLASSES_OWN: [&str; 3] = ["_static", "_a_property", "_of_class"];
 
 #[starlark_module]
@@ -233,7 +233,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What Python has and Starlark has not.
+/// The functions that Python has and Starlark has not.
 #[starlark_module]
 fn python(builder: &mut GlobalsBuilder) {
     fn print<'v>(

@@ -1,6 +1,6 @@
-//! What a rank hears from the others while it runs, and only the whole job knows: whether they
-//! wrapped the same model, how many inputs they have in a `join()` and which of their passes reduce,
-//! and what they sent in object calls.
+//! The facts that a rank hears from the others while it runs, and only the whole job knows: whether
+//! they wrapped the same model, how many inputs they have in a `join()` and which of their passes
+//! reduce, and what they sent in object calls.
 //!
 //! Ranks are executed one after the other, so a program that needs this is executed again with
 //! what the first time has shown.
@@ -18,15 +18,15 @@ use std::sync::Arc;
 /// comes after it, but what comes after it is rarely told from the others again.
 pub(crate) const MAX_TIMES: usize = 4;
 
-/// What one rank has shown.
+/// The facts that one rank has shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     wrapped: Vec<(Vec<GlobalRank>, Arc<Model>)>,
     /// By `join()`, of each input whether its pass reduces.
     joined: Vec<(Vec<GlobalRank>, Vec<bool>)>,
-    /// What it did with stores.
+    /// The rank's use of stores.
     pub(crate) stores: crate::stores::Log,
-    /// What it sent in object calls.
+    /// The objects that it sent in object calls.
     pub(crate) objects: Sent,
 }
 
@@ -51,21 +51,21 @@ impl Shown {
     }
 }
 
-/// What ranks hear from each other.
+/// The facts that ranks hear from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     /// By rank and which of its DDP constructors, what that raises.
     refusals: BTreeMap<(GlobalRank, usize), DdpError>,
     /// By rank and which of its joins, the passes of all members.
     passes: BTreeMap<(GlobalRank, usize), Arc<JoinPasses>>,
-    /// What stores answer.
+    /// The answers of stores.
     pub(crate) stores: Arc<crate::stores::Agreed>,
-    /// What ranks send each other in object calls.
+    /// The objects that ranks send each other in object calls.
     pub(crate) objects: Arc<Board>,
 }
 
 impl Known {
-    /// What a rank's constructor raises.
+    /// The error that a rank's constructor raises.
     pub(crate) fn refusal(&self, rank: GlobalRank, wrapped: usize) -> Option<&DdpError> {
         self.refusals.get(&(rank, wrapped))
     }
@@ -92,7 +92,8 @@ impl Known {
         Known { objects: Arc::new(objects), ..self.clone() }
     }
 
-    /// What follows from what all ranks have shown, in rank order, and from what stores answer.
+    /// The facts that follow from those that all ranks have shown, in rank order, and from the
+    /// answers of stores.
     pub(crate) fn from(shown: &[Shown], stores: crate::stores::Agreed) -> Known {
         let objects = Arc::new(Board::of(shown.iter().map(|shown| &shown.objects)));
         let mut known = Known { stores: Arc::new(stores), objects, ..Known::default() };
@@ -124,8 +125,8 @@ impl Known {
     }
 }
 
-/// What the same ranks do for the n-th time together: of each rank, in the order of the group,
-/// which of its own it is. Left out where not every member does it.
+/// The acts that the same ranks do for the n-th time together: of each rank, in the order of the
+/// group, which of its own it is. Left out where not every member does it.
 #[allow(clippy::type_complexity, reason = "a table of places")]
 fn matched<'s, T>(
     shown: &'s [Shown],

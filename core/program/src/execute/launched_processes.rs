@@ -43,7 +43,7 @@ const NATIVES: [&str; 13] = [
     "models",
 ];
 
-/// What is started twice.
+/// The error for ranks that are started twice.
 const TWICE: &str = "ranks are started twice; a program is one job";
 
 #[starlark_module]
@@ -84,7 +84,7 @@ fn hidden(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// What does nothing here: `process.join()`.
+    /// A method that does nothing here: `process.join()`.
     fn _nothing<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,

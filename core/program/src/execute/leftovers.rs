@@ -1,4 +1,4 @@
-//! What earlier programs leave in the interpreter's memory.
+//! The leftovers of earlier programs in the interpreter's memory.
 //!
 //! Starlark keeps the unused ends of its last arenas for each thread, up to four, and gives them to
 //! the arenas that come next. An arena's next piece is twice as large for each piece that it has, so
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use starlark::values::FrozenHeapRef;
 
-    /// What the first piece of a new arena takes, in bytes.
+    /// The size of the first piece of a new arena, in bytes.
     fn first_piece() -> usize {
         let heap = FrozenHeap::new();
         heap.alloc_str(SMALLEST);

@@ -1,5 +1,5 @@
-//! What a program imports and does not have here: a value that may lie there unused, as in scripts
-//! that import more than they need, and is refused where something is done with it.
+//! An import that is not known here: a value that may lie there unused, as in scripts that import
+//! more than they need, and is refused where something is done with it.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -24,7 +24,7 @@ pub(crate) struct AbsentValue {
     path: String,
     /// The line of the import.
     line: u32,
-    /// What the interpreter says of a name that nothing has given a value to.
+    /// The interpreter's words about a name that nothing has given a value to.
     unknown: Option<String>,
     #[allocative(skip)]
     decided: Decided,
@@ -42,7 +42,7 @@ const OF_ONE_SHAPE: [&str; 7] = [
     "ColorJitter",
 ];
 
-/// What to write instead of what a module has.
+/// The advice in place of a module's contents.
 const INSTEAD: [(&str, &str); 13] = [
     ("numpy", "There is no numpy: make tensors with tensor(numel)."),
     ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
@@ -78,7 +78,7 @@ impl AbsentValue {
         AbsentValue { path, line: 0, unknown, decided: decided.clone() }
     }
 
-    /// Why nothing can be done with it.
+    /// The reason that nothing can be done with it.
     pub(crate) fn why(&self) -> String {
         if let Some(said) = &self.unknown {
             return said.clone();
@@ -91,7 +91,7 @@ impl AbsentValue {
     }
 }
 
-/// What to write instead, where a message says that something is not known here.
+/// The advice, where a message says that something is not known here.
 pub(crate) fn instead(message: &str) -> Option<&'static str> {
     let (path, _) = message.split_once(" is not known here (line ")?;
     let of = |module: &str| {
@@ -219,7 +219,7 @@ fn comes_along(root: &str) -> bool {
     OF_PYTORCH.contains(&root) || STANDARD.lines().any(|own| own == root)
 }
 
-/// What is told of a module that was taken not to be there.
+/// The words about a module that was taken not to be there.
 const NOT_INSTALLED: &str = "this import was taken to raise ImportError: of modules that come with \
                              neither Python nor PyTorch, none is known here";
 
@@ -256,8 +256,8 @@ fn imported<'v>(
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// What an import gives a name to: `path` of `module`, which is called `name` in all; `builtin` of
-    /// the names that a program has anyway; and else what is not known here.
+    /// The value that an import gives a name to: `path` of `module`, which is called `name` in all;
+    /// `builtin` of the names that a program has anyway; and else what is not known here.
     fn _imported<'v>(
         #[starlark(require = pos)] module: Value<'v>,
         #[starlark(require = pos)] path: &str,

@@ -1,4 +1,4 @@
-//! What a process prints: a line is told when it ends.
+//! The output of a process: a line is told when it ends.
 
 use crate::execute::process::Process;
 
@@ -23,7 +23,7 @@ impl Process<'_> {
         }
     }
 
-    /// What was printed without an end of the line.
+    /// Prints the rest that has no end of the line yet.
     pub(crate) fn print_rest(&mut self) {
         let rest = std::mem::take(&mut self.unfinished);
         if !rest.is_empty() {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// What `run` was told.
+/// The arguments of `run`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) line: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Run {
     pub(crate) slow: BTreeMap<u32, f64>,
 }
 
-/// What the functions of a program work on.
+/// The state that the functions of a program work on.
 #[derive(ProvidesStaticType)]
 pub(crate) struct Process<'j> {
     dist: Option<Dist<'j>>,
@@ -40,16 +40,16 @@ pub(crate) struct Process<'j> {
     text: Vec<String>,
     pub(crate) origin: Vec<u32>,
     pub(crate) run: Option<Run>,
-    /// What it has printed: the line, the text, and how many operations came before.
+    /// The output so far: the line, the text, and how many operations came before.
     pub(crate) printed: Vec<(u32, String, u32)>,
-    /// What it has printed of a line that has not ended.
+    /// The text of a line that has not ended.
     pub(crate) unfinished: String,
     pub(crate) slowness: f64,
     pub(crate) contexts: Vec<crate::dist::values::Context>,
     /// Whether `torch.set_grad_enabled(False)` holds outside of them.
     no_grad: bool,
     pub(crate) modules: Vec<crate::nn::ddp_passes::Wrapped>,
-    /// What each `torch.cuda.Event` stands for.
+    /// The event that each `torch.cuda.Event` stands for.
     pub(crate) events: Vec<lockstep_torch::c10d::StreamEvent>,
     /// Which PyTorch the program was written for, where it says so.
     torch: Option<(u32, u32)>,
@@ -57,7 +57,7 @@ pub(crate) struct Process<'j> {
     pub(crate) managers: Vec<crate::dist::Manager>,
     /// The joins that are open, innermost last.
     pub(crate) joins: Vec<crate::nn::join::Open>,
-    /// What the rank hears from the others, and what they hear from it.
+    /// The facts that the rank hears from the others, and they from it.
     pub(crate) known: Arc<Known>,
     pub(crate) shown: Shown,
     /// Objects that it has not heard and goes on without.
@@ -72,7 +72,7 @@ pub(crate) struct Process<'j> {
     pub(crate) classes: Vec<(&'static str, FrozenValue)>,
     /// Whether it has decided something by an answer that is not known yet.
     pub(crate) decided: Decided,
-    /// What it asked last, and in which line.
+    /// The last question, and its line.
     asked: Option<(Unknown, u32)>,
     /// Tensors that were taken for ones on the GPU, and the lines that made them.
     pub(crate) guessed: BTreeMap<TensorId, u32>,
@@ -90,21 +90,21 @@ pub(crate) struct Process<'j> {
     pub(crate) natives: Vec<(&'static str, FrozenValue)>,
     /// Whether it has made random numbers, which are others than PyTorch's.
     pub(crate) random: bool,
-    /// What was taken for something, and in which line: there are no files.
+    /// The assumptions that were made, each with its line: there are no files.
     pub(crate) assumed: Vec<(u32, &'static str)>,
-    /// What names hold alone, of each function that is under way.
+    /// The works that only names hold, of each function that is under way.
     pub(crate) held: Vec<crate::dist::held_works::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
     pub(crate) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
-    /// What its loggers are told.
+    /// The settings of its loggers.
     pub(crate) loggers: crate::python::logging::Loggers,
-    /// What `raise` has raised last, as the last line of its traceback.
+    /// The last exception of `raise`, as the last line of its traceback.
     pub(crate) raised: Option<String>,
     /// Whether the process has ended by what nothing in it can catch.
     pub(crate) gone: bool,
     /// The models that classes of the program's have made.
     pub(crate) own: Vec<crate::nn::user_modules::OwnModule>,
-    /// How many objects of the program's classes it has made.
+    /// The number of objects of the program's classes that it has made.
     pub(crate) objects: u64,
     /// The loops with an `else` that it has left by `break` last.
     pub(crate) broken: BTreeSet<u32>,
@@ -331,7 +331,7 @@ impl<'j> Process<'j> {
             && (name == "_" || words.filter(|word| *word == name).count() == 1)
     }
 
-    /// What the program calls the value that a statement makes: `grad` in `grad = tensor(…)`.
+    /// The program's name for the value that a statement makes: `grad` in `grad = tensor(…)`.
     pub(crate) fn assigned_name(&self) -> Option<String> {
         let (name, _) = self.line_text().split_once('=')?;
         let name = name.split(':').next().unwrap_or(name).trim();
@@ -347,12 +347,12 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// How far it is by the times of its program, unless it stands where it has not heard something.
+    /// The rank's clock by the times of its program, unless it stands where it has not heard something.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.dist.as_ref().filter(|_| self.unheard == 0).map(Dist::clock)
     }
 
-    /// How many operations the rank has done.
+    /// The number of operations that the rank has done.
     pub(crate) fn ops(&self) -> usize {
         self.dist.as_ref().map_or(0, |dist| dist.ops())
     }
@@ -422,7 +422,7 @@ pub(crate) fn refused(error: DistError) -> anyhow::Error {
     }
 }
 
-/// How an execution ended early.
+/// The early end of an execution.
 pub(crate) struct Failure {
     /// Whether the rank raised, rather than the program being wrong.
     pub(crate) raised: bool,
@@ -438,7 +438,7 @@ fn is_own((name, _): &(String, u32)) -> bool {
     !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
 }
 
-/// What an error says, and which exception it is where it was raised as one.
+/// The text of an error, and the exception where it was raised as one.
 fn said(error: &starlark::Error) -> (String, Option<&Raised>) {
     match error.kind() {
         starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
@@ -457,7 +457,7 @@ pub(crate) fn raised_by(error: &starlark::Error, rewritten: &Rewritten) -> Optio
     crate::dist::exception(&text, line, rewritten)
 }
 
-/// What the interpreter says, in lines of the original.
+/// The interpreter's error, in lines of the original.
 pub(crate) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
     let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
     let place = error.span().map(|span| span.resolve_span().begin);

@@ -33,7 +33,7 @@ const MAX_ENDLESS: u32 = 2;
 /// Prints that are kept.
 const MAX_PRINTED: usize = 10_000;
 
-/// What `topology` can name, and the ranks of a node: GPUs that share an NVLink switch.
+/// The machines that `topology` can name, and the ranks of a node: GPUs that share an NVLink switch.
 const MACHINES: [(&str, u32); 5] =
     [("uniform", 0), ("hgx-a100", 8), ("hgx-h100", 8), ("hgx-h200", 8), ("nvl72", 72)];
 
@@ -105,8 +105,8 @@ pub(crate) fn executed(
 const RANKS_OF_A_SCRIPT: u32 = 4;
 
 impl Script<'_> {
-    /// How many ranks the program starts, and how: what `run` says, or a script for torchrun, in
-    /// which every rank is the script itself.
+    /// The number of ranks that the program starts, and the way: the arguments of `run`, or a
+    /// script for torchrun, in which every rank is the script itself.
     fn says(
         &self,
         text: &str,
@@ -148,7 +148,7 @@ impl Script<'_> {
             .with_help("End it with: run(main, world_size = 4)"))
     }
 
-    /// What went wrong before any rank was started.
+    /// The error of a program before any rank was started.
     fn of_no_rank(&self, failure: Failure, text: &str) -> ProgramError {
         match failure.endless {
             true => self.in_its_loop(failure.error, &mut Process::outside(text)),
@@ -165,7 +165,7 @@ struct Lost {
     endless: bool,
 }
 
-/// What `run` says, and what is said from outside.
+/// The arguments of `run`, and the options from outside.
 struct Told<'r> {
     run: &'r Run,
     world_size: u32,
@@ -277,7 +277,7 @@ impl Script<'_> {
 }
 
 impl Script<'_> {
-    /// What stores answer, by executing ranks again that wait for an answer until none does.
+    /// The answers of stores, by executing ranks again that wait for an answer until none does.
     fn stores(
         &self,
         text: &str,

@@ -5,7 +5,7 @@ use lockstep_core::plan::{Plan, PlanError};
 use lockstep_scenarios::program::{Options, ProgramError};
 use lockstep_scenarios::{PROGRAM_PATH, Scenario, ScenarioOptions};
 
-/// Why a scenario has no plan.
+/// The reason that a scenario has no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
     /// The world is empty, or too small for it.

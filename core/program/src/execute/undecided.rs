@@ -22,20 +22,20 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// How every answer ends that is printed, by which it is known in a text that it was put into.
+/// The end of every answer that is printed, by which it is known in a text that it was put into.
 pub(crate) const SHOWN: &str = "known when it runs>";
 
-/// Why nothing can be decided by a text.
+/// The reason that nothing can be decided by a text.
 pub(crate) const IN_TEXT: &str = "there is something in this text that is known only when the program \
      runs (whom a receive from any source gets its tensor from, whether a work has completed): it can \
      be printed, and nothing can be decided by it. Name the source, or wait() first";
 
-/// Why nothing can be decided by a tensor.
+/// The reason that nothing can be decided by a tensor.
 pub(crate) const VALUES: &str = "a tensor's values are not known while the program is recorded: \
      nothing can be decided by them. Decide by what every rank knows (its rank, the step), or by an \
      object that is sent (dist.broadcast_object_list, dist.all_gather_object)";
 
-/// Why nothing is decided by an object there.
+/// The reason that nothing is decided by an object there.
 pub(crate) const OBJECT: &str = "an object whose class has __bool__ or __len__ is taken for true or false \
      where its method is not called (an operand of `and` or `or` whose value is used, something behind \
      a call): give it a name and write bool(name), or len(name) > 0";
@@ -82,7 +82,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// What a tensor of that type holds.
+    /// The kind of number that a tensor of that type holds.
     pub(crate) fn of(dtype: Dtype) -> Number {
         match dtype {
             Dtype::Bool => Number::Bool,
@@ -100,7 +100,7 @@ impl Number {
         }
     }
 
-    /// What comes of it and another value in a sum or product.
+    /// The kind of number in a sum or product with another value.
     pub(crate) fn with(self, other: Value<'_>) -> Number {
         let other = match other.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.number(),
@@ -117,26 +117,26 @@ impl Number {
 /// Something that is not known while a program is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// What a work answers before it was waited for.
+    /// The answer of a work before it was waited for.
     Work {
         /// `is_completed()`.
         question: &'static str,
     },
     /// The sender of a receive from any source.
     Sender,
-    /// What a tensor holds, or what was computed of it.
+    /// The value of a tensor, or a value computed from one.
     Value(Number),
     /// The shape of what a model returns.
     Shape,
-    /// What only the machine knows: the clock, another process's number.
+    /// A value that only the machine knows: the clock, another process's number.
     Outside(Number),
     /// The number of the process itself, as `os.getpid()` gives it.
     Pid,
-    /// What is no plain data in an object from another rank.
+    /// A part of an object from another rank that is no plain data.
     Object {
         /// Its type.
         class: &'static str,
-        /// Who sent it, where that is sure.
+        /// The sender, where that is sure.
         from: Option<GlobalRank>,
     },
     /// An object from any source.
@@ -189,7 +189,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// What a program has decided by an unknown answer, told by the answers to their process.
+/// The decision of a program by an unknown answer, told by the answers to their process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
@@ -226,7 +226,7 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
-    /// What is computed of a tensor's value is as little known.
+    /// A value computed from a tensor's is as little known.
     fn computed<'v>(
         &self,
         operation: Operation,
@@ -285,7 +285,7 @@ impl UnknownValue {
         }
     }
 
-    /// What is not known.
+    /// The kind of unknown value.
     pub(crate) fn what(&self) -> Unknown {
         self.what
     }
@@ -392,7 +392,7 @@ impl<'v> StarlarkValue<'v> for UnknownValue {
         self.refused()
     }
 
-    /// What it has is as little known.
+    /// An attribute of it is as little known.
     fn get_attr(&self, _attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         Some(heap.alloc(self.clone()))
     }

@@ -73,7 +73,7 @@ impl DdpValue {
 pub(crate) struct InnerValue(pub(crate) usize, #[allocative(skip)] Of);
 starlark_simple_value!(InnerValue);
 
-/// What `no_sync()` sets, and what some set themselves.
+/// The attribute that `no_sync()` sets, and that some set themselves.
 const SYNC: &str = "require_backward_grad_sync";
 
 impl fmt::Display for DdpValue {
@@ -215,7 +215,7 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    /// What ranks without inputs do for the others until all have none left.
+    /// The context in which ranks without inputs shadow the others until all have none left.
     fn join<'v>(
         this: Value<'v>,
         #[starlark(default = true)] divide_by_initial_world_size: bool,

@@ -33,7 +33,7 @@ pub(crate) struct Wrapped {
     batch: u64,
     ddp: Option<Ddp>,
     group: Option<Group>,
-    /// What DDP communicates, by name, type and size.
+    /// The tensors that DDP communicates, by name, type and size.
     tensors: BTreeMap<(String, Dtype, u64), Tensor>,
     /// True between a forward pass and its backward pass.
     forwarded: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Wrapped {
     unreduced: Option<Unreduced>,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     sync: bool,
-    /// What the program says of it: `require_backward_grad_sync`.
+    /// The program's own switch: `require_backward_grad_sync`.
     wanted: Arc<AtomicBool>,
     /// Its parameters and gradients that something was done with, by number.
     pub(crate) parameters: BTreeMap<(usize, bool), TensorId>,
@@ -255,12 +255,12 @@ impl Wrapped {
         self.model.clone()
     }
 
-    /// What it makes of the shape of its input.
+    /// The shape of its output for that of its input.
     pub(crate) fn shape(&self) -> Arc<Shape> {
         self.shape.clone()
     }
 
-    /// What DDP keeps, if it wraps the model.
+    /// The state of DDP, if it wraps the model.
     pub(crate) fn ddp(&mut self) -> Option<&mut Ddp> {
         self.ddp.as_mut()
     }
@@ -315,7 +315,7 @@ impl Wrapped {
         work.map_err(refused)
     }
 
-    /// What a call communicates; the same tensor in every step.
+    /// The tensor of a call; the same in every step.
     fn tensor(&mut self, dist: &mut Dist<'_>, name: String, dtype: Dtype, numel: u64) -> Tensor {
         let device = match dist.get_backend_config(self.group) {
             Ok(config) if config.contains("nccl") => c10d::Device::Cuda,

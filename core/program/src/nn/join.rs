@@ -90,8 +90,8 @@ pub(crate) fn passes(process: &Process<'_>, model: usize) -> Option<Arc<JoinPass
     process.joins.iter().rev().find(|open| open.model == model)?.passes.clone()
 }
 
-/// What a rank that has left reads of a result (`.item()`, a copy to the host) holds its process until
-/// the call has ended: on a GPU it would run ahead otherwise.
+/// Holds the process of a rank that has left, where it reads a result (`.item()`, a copy to the
+/// host), until the call has ended: on a GPU it would run ahead otherwise.
 fn read_back(dist: &mut Dist<'_>, group: Option<Group>, call: &DdpCall) {
     let read = matches!(
         call.purpose,

@@ -36,7 +36,7 @@ const MOST_LAYERS: usize = 100_000;
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct ModelValue(
     #[allocative(skip)] pub(crate) Arc<Model>,
-    /// What it makes of the shape of its input.
+    /// The shape of its output for that of its input.
     #[allocative(skip)]
     pub(crate) Arc<Shape>,
 );
@@ -471,7 +471,7 @@ pub(crate) fn model_methods(builder: &mut MethodsBuilder) {
         Ok(CheckpointValue)
     }
 
-    /// What the parameters hold is not followed, so that they may become anything.
+    /// The parameters' values are not followed, so that they may become anything.
     fn load_state_dict<'v>(
         this: Value<'v>,
         state_dict: Value<'v>,

@@ -66,7 +66,7 @@ impl<'v> StarlarkValue<'v> for OptimizerValue {
     }
 }
 
-/// How long an optimizer's step takes: it reads and writes every parameter a few times.
+/// An optimizer with the time of its step: it reads and writes every parameter a few times.
 fn optimizer<'v>(
     model: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -90,7 +90,7 @@ pub(crate) fn optimizers(builder: &mut GlobalsBuilder) {
     });
 }
 
-/// What changes an optimizer's rate, which changes nothing here.
+/// A scheduler of an optimizer's rate, which changes nothing here.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct SchedulerValue;
 starlark_simple_value!(SchedulerValue);
@@ -140,7 +140,7 @@ fn scheduler_methods(builder: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    /// What the rates come to is not worked out.
+    /// The rates, which are not worked out.
     fn get_last_lr<'v>(
         this: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -1,6 +1,6 @@
-//! What a model returns: a tensor whose values are not known, and which remembers the forward pass that
-//! it comes of. Where its shape is not known either, it is an [`OutputValue`], of which a loss, a sum or
-//! a `reshape` makes a tensor.
+//! The output of a model: a tensor whose values are not known, and which remembers the forward pass
+//! that it comes of. Where its shape is not known either, it is an [`OutputValue`], of which a
+//! loss, a sum or a `reshape` makes a tensor.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -24,13 +24,13 @@ use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 
-/// What a model returns, of a shape that is not known.
+/// The output of a model, of a shape that is not known.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct OutputValue {
     /// A tensor of its type, on its device and of its pass.
     #[allocative(skip)]
     pub(crate) like: Tensor,
-    /// How many values it is: 1, or those that `forward` returns side by side.
+    /// The number of values it is: 1, or those that `forward` returns side by side.
     values: usize,
     #[allocative(skip)]
     decided: Decided,
@@ -76,7 +76,7 @@ pub(crate) fn input_of<'v>(
     Ok(first.or_else(|| named.values().copied().find(tensor)))
 }
 
-/// What a forward pass returns for an input.
+/// The result of a forward pass for an input.
 pub(crate) fn returned<'v>(
     pass: ForwardPass,
     input: Option<Value<'v>>,
@@ -108,7 +108,7 @@ fn autocast(contexts: &[Context]) -> Option<Dtype> {
     })?
 }
 
-/// What a module returns for an input of that shape, on the device and of the pass of another tensor.
+/// The result of a module for an input of that shape, on the device and of the pass of another tensor.
 pub(crate) fn shaped<'v>(
     module: &crate::nn::output_shape::Shape,
     input: Option<&[u64]>,
@@ -129,7 +129,7 @@ pub(crate) fn shaped<'v>(
     Ok(heap.alloc(OutputValue { like, values, decided: process.decided.clone() }))
 }
 
-/// What a loss or a sum is: one element.
+/// The result of a loss or a sum: one element.
 pub(crate) fn scalar<'v>(
     like: &Tensor,
     dtype: Dtype,
@@ -141,7 +141,7 @@ pub(crate) fn scalar<'v>(
 
 methods_static!(OUTPUT_METHODS = output_methods);
 
-/// What is computed of an output depends on what the output depends on.
+/// Values computed from an output depend on the same passes as the output.
 #[starlark_value(type = "Output")]
 impl<'v> StarlarkValue<'v> for OutputValue {
     fn get_methods() -> Option<&'static Methods> {
@@ -258,7 +258,7 @@ fn output_methods(builder: &mut MethodsBuilder) {
         if dim.is_none() && !keepdim { scalar(like, like.dtype(), eval) } else { Ok(this) }
     }
 
-    /// What a model computes is not followed.
+    /// The value, which is not known: a model's computation is not followed.
     fn item<'v>(this: Value<'v>) -> anyhow::Result<UnknownValue> {
         let output = output(this)?;
         Ok(output.unknown(Unknown::Value(Number::of(output.like.dtype()))))
@@ -351,7 +351,7 @@ fn output_methods(builder: &mut MethodsBuilder) {
         Ok(this)
     }
 
-    /// Where the sizes are all given, its shape is known from here on.
+    /// The output in another shape, which is known from here on if the sizes are all given.
     fn view<'v>(
         this: Value<'v>,
         #[starlark(args)] sizes: UnpackTuple<Value<'v>>,

@@ -5,7 +5,7 @@ use crate::dist::arguments as take;
 use starlark::values::Value;
 use starlark::values::dict::UnpackDictEntries;
 
-/// What a module makes of the shape that it is given.
+/// The output shape of a module for the shape that it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The same: `nn.ReLU`, norms.
@@ -24,7 +24,7 @@ pub(crate) enum Shape {
     Classes(u64),
     /// `nn.Sequential`.
     Chain(Vec<Shape>),
-    /// What a class keeps in `self`, whose `forward` may do more than run one behind the other.
+    /// The parts that a class keeps in `self`, whose `forward` may do more than run one behind the other.
     Class(Vec<Shape>),
     /// `return logits, loss`.
     Several(usize),
@@ -32,7 +32,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// How many modules it is of, with those that hold others.
+    /// The number of its modules, with those that hold others.
     pub(crate) fn layers(&self) -> usize {
         match self {
             Shape::Chain(parts) | Shape::Class(parts) => {
@@ -154,7 +154,7 @@ impl Shape {
         }
     }
 
-    /// How many features it takes, where it begins with a linear layer.
+    /// The number of features it takes, where it begins with a linear layer.
     fn features(&self) -> Option<u64> {
         match self {
             Shape::Linear(from, _) => Some(*from),

@@ -27,12 +27,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What `model.parameters()` returns.
+/// The result of `model.parameters()`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct ParametersValue {
     #[allocative(skip)]
     of: Of,
-    /// What stands before the names, where they are named.
+    /// The prefix of the names, where they are named.
     #[allocative(skip)]
     named: Option<&'static str>,
     /// Whether it is the buffers that are gone through.
@@ -40,7 +40,7 @@ pub(crate) struct ParametersValue {
 }
 starlark_simple_value!(ParametersValue);
 
-/// Whose parameters they are.
+/// The model of the parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Of {
     /// The model's number in the process.
@@ -188,7 +188,7 @@ impl ParametersValue {
     }
 }
 
-/// Where parameters are.
+/// The device of parameters.
 pub(crate) fn device_of(of: Value<'_>) -> Device {
     if let Some(own) = of.downcast_ref::<ParametersValue>() {
         return own.of.device;

@@ -1,4 +1,4 @@
-//! What a wrapped model is made of, by its names: `ddp.module.fc.weight`, `ddp.module[0].bias`.
+//! The parts of a wrapped model, by their names: `ddp.module.fc.weight`, `ddp.module[0].bias`.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -27,7 +27,7 @@ impl fmt::Display for PartValue {
     }
 }
 
-/// What has that name in a model: a parameter, a buffer, or a module with some.
+/// The part of that name in a model: a parameter, a buffer, or a module with some.
 pub(crate) fn named<'v>(of: &Of, name: String, heap: Heap<'v>) -> Option<Value<'v>> {
     if let Some(tensor) = of.tensor(&name, heap) {
         return Some(tensor);

@@ -33,8 +33,8 @@ pub(crate) struct OwnModule {
     class: String,
 }
 
-/// Where a module of the interpreter's holds what the `__init__` of a model has kept. No program can name
-/// it, nor the next.
+/// The name under which a module of the interpreter's holds the parts that the `__init__` of a
+/// model has kept. No program can name it, nor the next.
 fn kept_at(number: usize) -> String {
     format!("kept {number}!")
 }
@@ -230,7 +230,7 @@ fn tensor_of_model(of: &Tensor, buffer: bool) -> ModelValue {
     ModelValue(Arc::new(model), Arc::new(Shape::Same))
 }
 
-/// What such a part is called: no module of PyTorch's.
+/// The class of such a part: no module of PyTorch's.
 pub(crate) const OWN_TENSOR: &str = "(tensor)";
 
 /// `torch.nn`'s parts of a class's own.
@@ -259,7 +259,7 @@ pub(crate) fn of_nn(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What a class of models becomes.
+/// The functions that a class of models becomes.
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     /// The model of what a class keeps in `self`, whose `forward` returns so many values: 0 where

@@ -12,7 +12,7 @@ use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::none::NoneType;
 
-/// What `this operator= other` leaves: a tensor and a list are changed in place.
+/// The result of `this operator= other`: a tensor and a list are changed in place.
 ///
 /// # Errors
 /// What an operator of the program's raises, and operands that do not go together.

@@ -70,8 +70,8 @@ pub(crate) fn set<'v>(
     eval.eval_function(make.to_value(), &[list], &[])
 }
 
-/// What a function is called where it is defined: `<lambda>` of what has no name, and of a method its name
-/// in its class.
+/// The name of a function where it is defined: `<lambda>` of one without a name, and of a method
+/// its name in its class.
 pub(crate) fn function_name(of: Value<'_>) -> Option<String> {
     let shown = of.to_repr();
     let name = shown.rsplit('.').next().unwrap_or(&shown);
@@ -225,7 +225,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         types::is_below(class, of)
     }
 
-    /// What is true counts one, and all else is what it is.
+    /// The number 1 or 0 for a truth value, and any other value as it is.
     fn _counted<'v>(
         #[starlark(require = pos)] value: Value<'v>,
         heap: Heap<'v>,

@@ -23,8 +23,8 @@ use starlark_derive::starlark_value;
 use std::cell::RefCell;
 use std::fmt;
 
-/// Where a module holds the dicts that make what they have not, each with what makes it. No program can
-/// name it.
+/// The name under which a module holds the dicts that make missing values, each with its maker. No
+/// program can name it.
 const MAKERS: &str = "makers!";
 
 /// A dict that makes what it has not by a function; by 0, and without keeping it, where there is none.
@@ -49,7 +49,7 @@ pub(crate) fn has_makers(eval: &Evaluator<'_, '_, '_>) -> bool {
     eval.module().get(MAKERS).is_some()
 }
 
-/// What makes the values that a dict has not: None of a `Counter`, nothing of other dicts.
+/// The maker of a dict's missing values: None of a `Counter`, nothing of other dicts.
 pub(crate) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Value<'v>> {
     let pairs = take::items(eval.module().get(MAKERS)?).unwrap_or_default().into_iter();
     pairs.filter_map(take::items).find_map(|pair| match pair[..] {
@@ -69,7 +69,7 @@ pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
     Some(order)
 }
 
-/// What a dict makes of a key that it has not.
+/// The value that a dict makes of a missing key.
 ///
 /// # Errors
 /// What its function raises.
@@ -106,7 +106,7 @@ fn entries<'v>(
     pairs.collect()
 }
 
-/// What a `Counter` is given: a dict's counts, or one for each piece.
+/// The counts that a `Counter` is given: a dict's counts, or one for each piece.
 fn counted<'v>(
     of: Option<Value<'v>>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -178,7 +178,7 @@ pub(crate) fn method<'v>(
     }))
 }
 
-/// What is given by name, with the names as keys.
+/// The arguments that are given by name, with the names as keys.
 fn named_of<'v>(
     named: UnpackDictEntries<&'v str, Value<'v>>,
     heap: Heap<'v>,
@@ -386,7 +386,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         })
     }
 
-    /// How often each of these is there. What is not there is there 0 times.
+    /// The number of times that each of these is there. What is not there is there 0 times.
     fn Counter<'v>(
         #[starlark(require = pos)] of: Option<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Variables that a program may set; more than any does.
 const MAX_SET: usize = 1000;
 
-/// What torchrun sets for every rank.
+/// The variables that torchrun sets for every rank.
 const OF_TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 

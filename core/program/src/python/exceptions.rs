@@ -55,7 +55,7 @@ const PYTHONS: [(&str, &str); 36] = [
     ("Warning", "Exception"),
 ];
 
-/// What Python calls `OSError` besides.
+/// Python's other names for `OSError`.
 const OF_SYSTEM: [&str; 2] = ["IOError", "EnvironmentError"];
 
 /// torch's own, by their whole names.
@@ -111,7 +111,7 @@ pub(crate) struct ExceptionValue<'v> {
     args: Vec<Value<'v>>,
     /// `str()` of it.
     text: String,
-    /// What stands between its brackets in `repr()`.
+    /// The text between its brackets in `repr()`.
     inside: String,
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn of_args<'v>(
     Ok(heap.alloc_complex_no_freeze(ExceptionValue { class, args: given, text, inside }))
 }
 
-/// What stands between the brackets of `repr()`.
+/// The text between the brackets of `repr()`.
 fn inside<'v>(args: &[Value<'v>], eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<String> {
     let heap = eval.heap();
     let shown = |arg: &Value<'v>| {
@@ -195,7 +195,7 @@ fn inside<'v>(args: &[Value<'v>], eval: &mut Evaluator<'v, '_, '_>) -> anyhow::R
     Ok(args.iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?.join(", "))
 }
 
-/// What `raise` raises: a class is called without arguments.
+/// The exception that `raise` raises: a class is called without arguments.
 ///
 /// # Errors
 /// What its `__init__` raises.
@@ -288,7 +288,7 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v str> {
     value.downcast_ref::<ExceptionValue<'v>>().map(|own| own.class.as_str())
 }
 
-/// What the last line of Python's traceback says where a value is raised.
+/// The last line of Python's traceback where a value is raised.
 ///
 /// # Errors
 /// What its class's `__str__` raises.

@@ -23,7 +23,7 @@ pub(crate) fn repr(number: f64) -> String {
     format!("{digits}{}", power(exponent))
 }
 
-/// What is no number, and what is past all of them.
+/// The text of a NaN or an infinity.
 pub(super) fn not_finite(number: f64) -> &'static str {
     match number {
         _ if number.is_nan() => "nan",

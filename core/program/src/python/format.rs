@@ -16,7 +16,7 @@ pub(crate) fn raised(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Raised { text: text.into(), help: None })
 }
 
-/// What a value is to a format.
+/// The form of a value for a format.
 fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {
     if let Some(float) = float_of(value) {
         return Formatted::Float(float);
@@ -75,7 +75,7 @@ pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow
     })
 }
 
-/// What a value is shown as, with whether `!r` asks for its `repr()`.
+/// The function that shows a value, with whether `!r` asks for its `repr()`.
 pub(super) type Show<'x, 'v> = &'x mut dyn FnMut(Value<'v>, bool) -> anyhow::Result<Value<'v>>;
 
 /// `template.format(…)` of positional and named values.
@@ -157,7 +157,7 @@ fn inner<'v>(value: Value<'v>, path: &str, heap: Heap<'v>) -> anyhow::Result<Val
     Ok(value)
 }
 
-/// What each value of a `%` format is shown as: the letters at the ends of its parts.
+/// The conversion of each value of a `%` format: the letters at the ends of its parts.
 pub(super) fn conversions(template: &str) -> Vec<char> {
     let mut parts = template.split('%').skip(1);
     let mut kinds = Vec::new();

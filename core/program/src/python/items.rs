@@ -14,13 +14,13 @@ use starlark::values::dict::DictRef;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
 
-/// What the class of an object of the program's is called.
+/// The class name of an object of the program's.
 fn class_name<'v>(of: Value<'v>) -> Option<&'v str> {
     let class = of.downcast_ref::<InstanceValue<'v>>()?.class()?;
     Some(class.name.as_str())
 }
 
-/// Why an object has no items.
+/// The error for an object without items.
 fn refused(name: &str, what: &str) -> starlark::Error {
     starlark::Error::new_native(take::type_error(format!("'{name}' object {what}")))
 }
@@ -143,7 +143,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What stands behind the name of a property in that of the method which sets it.
+/// The mark behind the name of a property in that of the method which sets it.
 pub(crate) const SETTER: &str = "__setter";
 
 /// Adds what the dialect writes.

@@ -24,7 +24,7 @@ const MOST: usize = 1_000_000;
 /// An `__iter__` that returns an object with an `__iter__`, and so on; iterators over each other.
 const MAX_DEPTH: usize = 32;
 
-/// Where an iterator has its pieces from.
+/// The source of an iterator's pieces.
 #[derive(Debug, Trace, Allocative)]
 pub(crate) enum Source<'v> {
     /// One after the other.
@@ -51,11 +51,11 @@ pub(crate) enum Source<'v> {
     },
 }
 
-/// What `iter(values)` returns.
+/// The result of `iter(values)`.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 struct IteratorValue<'v> {
     source: Source<'v>,
-    /// How many pieces are taken.
+    /// The number of pieces that are taken.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     at: Cell<usize>,
@@ -81,7 +81,7 @@ impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
         Ok(rest)
     }
 
-    /// What an assignment to several names asks for; `len()` is a `TypeError`.
+    /// The length that an assignment to several names asks for; `len()` is a `TypeError`.
     fn length(&self) -> starlark::Result<i32> {
         let Source::Items(items) = &self.source else {
             let why = "what is asked for piece by piece is not taken apart here; take list() of it";
@@ -107,7 +107,7 @@ impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
     }
 }
 
-/// What an iterator still has whose pieces are all there; they stay in it.
+/// The rest of an iterator whose pieces are all there; they stay in it.
 pub(crate) fn rest<'v>(of: Value<'v>) -> Option<Vec<Value<'v>>> {
     let own = of.downcast_ref::<IteratorValue<'v>>()?;
     let Source::Items(items) = &own.source else { return None };
@@ -131,7 +131,7 @@ pub(crate) fn is_lazy(of: Value<'_>) -> bool {
     }
 }
 
-/// What `iter(of)` returns.
+/// The result of `iter(of)`.
 ///
 /// # Errors
 /// Where it cannot be gone through, and what an `__iter__` raises.
@@ -167,7 +167,7 @@ pub(crate) fn iterator<'v>(
     Err(starlark::Error::new_native(anyhow::anyhow!("an __iter__ that returns no iterator")))
 }
 
-/// What a method answers, or nothing where it raises that.
+/// The answer of a method, or nothing where it raises that.
 fn unless<'v>(
     answer: starlark::Result<Option<Value<'v>>>,
     raises: &str,
@@ -322,7 +322,7 @@ fn through<'v>(of: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     }
 }
 
-/// How long an object of a program's class says that it is.
+/// The length that an object of a program's class says it has.
 pub(crate) fn length<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -378,7 +378,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(eval.heap().alloc(AllocList(piece)))
     }
 
-    /// What a `for` of the interpreter's goes through.
+    /// The pieces for a `for` of the interpreter's.
     fn _through<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -241,7 +241,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What `functools` has besides.
+/// The additional functions of `functools`.
 #[starlark_module]
 fn of_functools(builder: &mut GlobalsBuilder) {
     fn reduce<'v>(

@@ -166,7 +166,7 @@ impl Written {
     }
 }
 
-/// What is neither a text nor a list nor a dict.
+/// The JSON of a value that is neither a text nor a list nor a dict.
 fn scalar(value: Value<'_>) -> Option<String> {
     if value.is_none() {
         return Some("null".to_owned());

@@ -20,7 +20,7 @@ use starlark_derive::starlark_value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What logs a message, of the module as of a logger.
+/// The functions that log a message, of the module as of a logger.
 const LOGS: [&str; 8] =
     ["debug", "info", "warning", "warn", "error", "critical", "exception", "log"];
 
@@ -28,7 +28,7 @@ const LOGS: [&str; 8] =
 const LEVELS: [(&str, i32); 5] =
     [("DEBUG", 10), ("INFO", 20), ("WARNING", 30), ("ERROR", 40), ("CRITICAL", 50)];
 
-/// What a process's loggers are told.
+/// The settings of a process's loggers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loggers {
     /// By name, the root's being empty: from which level on a message is one.
@@ -37,7 +37,7 @@ pub(crate) struct Loggers {
     handled: BTreeSet<String>,
 }
 
-/// What a message must be at least where nothing says otherwise.
+/// The least level of a shown message where nothing says otherwise.
 const WARNING: i32 = 30;
 
 impl Loggers {
@@ -57,7 +57,7 @@ impl Loggers {
     }
 }
 
-/// What a level is called, or the level itself.
+/// The level of a name, or the level itself.
 fn level_of(value: Value<'_>) -> Option<i32> {
     match value.unpack_str() {
         Some(name) => LEVELS.iter().find(|(own, _)| *own == name).map(|(_, level)| *level),

@@ -36,7 +36,7 @@ fn whole<'v>(number: f64, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     Ok(heap.alloc(number as i64))
 }
 
-/// What a function makes of a number; of one that only a run tells, another one.
+/// The result of a function on a number; for one that only a run tells, another such.
 fn made<'v, T: AllocValue<'v>>(
     x: Value<'v>,
     number: Number,

@@ -92,7 +92,7 @@ pub(super) fn call<'v>(
     eval.eval_function(own, args, named)
 }
 
-/// What fills a text up.
+/// The padding that fills a text up.
 fn filled(name: &str, text: &str, args: &[Value<'_>]) -> Option<String> {
     let width = usize::try_from(args.first()?.unpack_i32()?.max(0)).ok()?.min(MAX_WIDTH);
     let missing = width.saturating_sub(text.chars().count());
@@ -114,7 +114,7 @@ fn filled(name: &str, text: &str, args: &[Value<'_>]) -> Option<String> {
     })
 }
 
-/// What entries are compared by.
+/// The keys that entries are compared by.
 fn keys<'v>(
     entries: &[Value<'v>],
     key: Option<Value<'v>>,

@@ -60,8 +60,8 @@ pub(super) fn classes(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
     named.collect()
 }
 
-/// What Python raises where the interpreter says this: a rank that does it ends, and the others go
-/// on.
+/// The exception that Python raises where the interpreter says this: its rank ends, and the others
+/// go on.
 pub(super) fn exception(message: &str) -> Option<String> {
     if let Some(key) = between(message, "Key `", "` was not found") {
         let text = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
@@ -99,7 +99,7 @@ pub(super) fn exception(message: &str) -> Option<String> {
     operands(message)
 }
 
-/// What Python raises where an operator is put between values that it does not take.
+/// The exception that Python raises for an operator between values that it does not take.
 fn operands(message: &str) -> Option<String> {
     let (operator, types) =
         between(message, "Operation `", "`")?.split_once("` not supported for types `")?;

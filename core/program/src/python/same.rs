@@ -19,8 +19,8 @@ use starlark::values::{Value, ValueLike};
 /// Lists in each other that are looked into for what is not known.
 const MAX_DEPTH: usize = 4;
 
-/// Why a value cannot be compared: it is not known while the program is recorded, or holds what is
-/// not.
+/// The reason that a value cannot be compared: it is not known while the program is recorded, or
+/// holds such a value.
 pub(crate) fn unknown(value: Value<'_>) -> Option<String> {
     within(value, 0)
 }
@@ -89,7 +89,7 @@ fn of_elements<'v>(
     eval.eval_function(method, &[other], &[])
 }
 
-/// What comparisons become, and the method of tensors that each is.
+/// The functions that comparisons become, and the method of tensors for each.
 const COMPARISONS: [(&str, &str); 5] = [
     ("_differs", "ne"),
     ("_less", "lt"),
@@ -98,7 +98,7 @@ const COMPARISONS: [(&str, &str); 5] = [
     ("_at_least", "ge"),
 ];
 
-/// How they are written.
+/// The operators as they are written.
 const SIGNS: [(&str, &str); 4] = [("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")];
 
 /// `(a > b).sum()`: a comparison of which something is asked.

@@ -18,7 +18,7 @@ pub(super) struct Spec {
     pub(super) kind: Option<char>,
 }
 
-/// What is formatted.
+/// The value that is formatted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Formatted {
     /// `int`, by its decimal digits.

@@ -1,5 +1,5 @@
-//! What scripts do besides: files that a program does not have, arguments of a command line that is not
-//! there, progress bars.
+//! Other modules that scripts use: files that a program does not have, arguments of a command line
+//! that is not there, progress bars.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -23,7 +23,7 @@ use starlark_derive::starlark_value;
 use std::cell::RefCell;
 use std::fmt;
 
-/// What is said where a program asks for a file.
+/// The remark where a program asks for a file.
 pub(crate) const NO_FILES: &str = "a program has no files here, so that none is there: what it does where \
     there is one is left out";
 
@@ -33,7 +33,7 @@ impl Process<'_> {
         self.assumes(NO_FILES);
     }
 
-    /// What is taken in the line that is executed.
+    /// Notes an assumption made in the line that is executed.
     pub(crate) fn assumes(&mut self, what: &'static str) {
         let assumed = (self.line, what);
         if self.is_rank() && !self.assumed.contains(&assumed) && self.assumed.len() < 100 {
@@ -140,7 +140,7 @@ pub(crate) fn of_os(builder: &mut GlobalsBuilder) {
 /// A parser of arguments, of which there are none.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 struct ParserValue<'v> {
-    /// What each is without arguments; nothing for what must be given.
+    /// The default of each option; nothing for one that must be given.
     options: RefCell<SmallMap<String, Option<Value<'v>>>>,
 }
 
@@ -164,7 +164,7 @@ fn parser<'v>(this: Value<'v>) -> anyhow::Result<&'v ParserValue<'v>> {
     own.ok_or_else(|| anyhow::anyhow!("{} is no parser", take::class_of(this)))
 }
 
-/// What a program has that is started without arguments.
+/// The arguments of a program that is started without any.
 fn parsed<'v>(this: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     let parser = parser(this)?;
     let mut all = SmallMap::new();
@@ -276,7 +276,7 @@ fn argparse(builder: &mut GlobalsBuilder) {
 
 #[starlark_module]
 fn tqdm(builder: &mut GlobalsBuilder) {
-    /// What it goes through.
+    /// The iterable that it wraps.
     fn tqdm<'v>(
         iterable: Value<'v>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
@@ -286,7 +286,7 @@ fn tqdm(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What may be set, and changes nothing here: `torch.backends.cudnn.benchmark`.
+/// A setting that may be set, and changes nothing here: `torch.backends.cudnn.benchmark`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct SettingsValue;
 starlark_simple_value!(SettingsValue);

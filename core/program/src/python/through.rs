@@ -1,5 +1,5 @@
-//! What goes through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of texts, of
-//! objects with an `__iter__`, and of what is asked for one piece after the other.
+//! Functions that go through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like,
+//! of texts, of objects with an `__iter__`, and of what is asked for one piece after the other.
 
 use super::method;
 use crate::classes::special_methods::truth;

@@ -1,6 +1,7 @@
-//! What `try` becomes ([`dialect`](crate::dialect) writes it): whether something has been raised in it,
-//! what, and whether a handler has taken it. What is no exception of Python's or PyTorch's (a program
-//! that cannot be followed, or that goes on without an end) is caught by nothing.
+//! The state of a `try` ([`dialect`](crate::dialect) writes its calls): whether something has been
+//! raised in it, the exception, and whether a handler has taken it. An error that is no exception
+//! of Python's or PyTorch's (a program that cannot be followed, or that goes on without an end) is
+//! caught by nothing.
 
 #![allow(clippy::panic, reason = "a `try` is never written out")]
 
@@ -24,15 +25,15 @@ use starlark_derive::starlark_value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// Where a module holds what has been raised last, and what a handler has taken last. No program can
-/// name them.
+/// The names under which a module holds the last exception raised, and the last one that a handler
+/// has taken. No program can name them.
 const RAISED: &str = "raised!";
 const HANDLED: &str = "handled!";
 
-/// What a process leaves with that is done.
+/// The exception with which a process leaves that is done.
 pub(crate) const LEFT: &str = "SystemExit";
 
-/// How far a `try` is.
+/// The progress of a `try`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Allocative)]
 enum State {
     Goes,
@@ -46,17 +47,17 @@ struct TryValue<'v> {
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     state: Cell<State>,
-    /// What was raised, as the interpreter carries it: with its line.
+    /// The exception, as the interpreter carries it: with its line.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     carried: RefCell<Option<starlark::Error>>,
-    /// What the last line of Python's traceback says of it.
+    /// The last line of Python's traceback about it.
     #[trace(unsafe_ignore)]
     told: RefCell<String>,
     error: RefCell<Option<Value<'v>>>,
-    /// What a handler around it handles, which it does again behind the handlers of this one.
+    /// The exception that a handler around it handles, which it does again behind the handlers of this one.
     around: Value<'v>,
-    /// What was open when it began.
+    /// The number of contexts that were open when it began.
     contexts: usize,
     held: usize,
 }
@@ -83,7 +84,7 @@ impl<'v> TryValue<'v> {
         *self.error.try_borrow().ok()?
     }
 
-    /// What was raised, to be raised again.
+    /// The exception, to be raised again.
     fn carried(&self, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Error {
         let told = self.told.try_borrow().map_or_else(|_| String::new(), |told| told.clone());
         if let Some(error) = self.error() {
@@ -125,14 +126,14 @@ pub(crate) fn raise<'v>(
     Err(thrown(told))
 }
 
-/// What was raised: as the interpreter carries it, as the last line of Python's traceback, as a value.
+/// The exception: as the interpreter carries it, as the last line of Python's traceback, as a value.
 struct Caught<'v> {
     error: starlark::Error,
     told: String,
     value: Value<'v>,
 }
 
-/// What was raised, as a program can catch it.
+/// The exception, as a program can catch it.
 ///
 /// # Errors
 /// What is nothing that a program can catch.
@@ -198,8 +199,8 @@ fn unwound<'v>(
     Ok(raised)
 }
 
-/// What nobody has caught leaves the `with` blocks that are open, in which objects of the program's may
-/// still do something.
+/// An exception that nobody has caught leaves the open `with` blocks, in which objects of the
+/// program's may still do something.
 pub(crate) fn uncaught<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -312,7 +313,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(tried(of, part, eval)?.unwrap_or_else(Value::new_none))
     }
 
-    /// What a loop in it goes through.
+    /// The pieces that a loop in it goes through.
     fn _each<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         #[starlark(require = pos)] part: Value<'v>,
@@ -352,7 +353,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(catches)
     }
 
-    /// What no handler has taken goes on behind the `try`.
+    /// Raises an exception that no handler has taken again behind the `try`.
     fn _again<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -415,7 +416,7 @@ fn handled<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<String> {
 
 #[starlark_module]
 fn of_traceback(builder: &mut GlobalsBuilder) {
-    /// Where it was raised Python's traceback says with lines of files; here it is its last line.
+    /// The last line of the traceback; Python prints the lines of files before it.
     fn print_exc<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         let told = handled(eval)?;
         process(eval)?.print(&(told + "\n"));
@@ -433,7 +434,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("traceback", of_traceback);
 }
 
-/// What a module holds of exceptions, before anything has been raised.
+/// The module's values for exceptions, before anything has been raised.
 pub(crate) fn begin(eval: &mut Evaluator<'_, '_, '_>) {
     for name in [RAISED, HANDLED] {
         eval.module().set(name, Value::new_none());

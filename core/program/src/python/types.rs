@@ -46,7 +46,7 @@ fn qualified(class: &str) -> &str {
     QUALIFIED.iter().find(|(own, _)| *own == class).map_or(class, |(_, whole)| *whole)
 }
 
-/// What Python shows of a value's class between `<class '` and `'>`.
+/// Python's text for a value's class between `<class '` and `'>`.
 pub(crate) fn whole_class(value: Value<'_>) -> String {
     if let Some(own) = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class) {
         return format!("__main__.{}", own.name);
@@ -67,7 +67,7 @@ impl<'v> StarlarkValue<'v> for TypeValue {
     }
 }
 
-/// What `isinstance` compares with, by its name.
+/// The classes that `isinstance` compares with, by name.
 pub(super) fn names(class: Value<'_>) -> Vec<String> {
     match TupleRef::from_value(class) {
         Some(classes) => classes.content().iter().flat_map(|class| names(*class)).collect(),
@@ -78,7 +78,7 @@ pub(super) fn names(class: Value<'_>) -> Vec<String> {
     }
 }
 
-/// What a class of exceptions is called.
+/// The name of a class of exceptions.
 fn callable(class: Value<'_>) -> Option<&'static str> {
     class.downcast_ref::<Callable>().map(Callable::name)
 }

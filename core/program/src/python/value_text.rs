@@ -23,7 +23,7 @@ pub(crate) fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> String {
     inner(value, 0, heap)
 }
 
-/// What Python shows otherwise, in its words; nothing for all else.
+/// Python's text for a value that it shows otherwise; nothing for all else.
 fn within<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> Option<String> {
     if let Some(float) = float_of(value) {
         return Some(float_repr(float));

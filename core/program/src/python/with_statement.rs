@@ -1,4 +1,4 @@
-//! What `with` enters and leaves: contexts of PyTorch's, and objects of a program's own classes.
+//! The contexts that `with` enters and leaves: those of PyTorch, and objects of a program's own classes.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -84,7 +84,7 @@ pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Non
     Ok(NoneType)
 }
 
-/// What a context does at its end that is none of the program's own.
+/// The end of a context that is none of the program's own.
 fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<()> {
     match context {
         Some(Context::Join { .. }) => join::leave(process)?,

@@ -1,4 +1,4 @@
-//! What stores have answered, and who waits for whom by it.
+//! The answers of stores, and the waits that follow from them.
 
 use super::Log;
 use super::choice::Chosen;
@@ -8,10 +8,10 @@ use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What stores have answered, and who waits for whom by it.
+/// The answers of stores, and the waits that follow from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// What was found out; `None` while nothing was asked.
+    /// The answers that were found out; `None` while nothing was asked.
     pub(super) answers: BTreeMap<At, Given>,
     /// By what each rank does, whom that lets go on, and by which tag it is told.
     pub(super) signals: BTreeMap<At, Vec<Signal>>,
@@ -19,7 +19,7 @@ pub(crate) struct Agreed {
     pub(super) waits: BTreeMap<At, Vec<Signal>>,
     /// Which operations wait for which.
     pub(super) edges: BTreeMap<At, Vec<At>>,
-    /// What is known of each key.
+    /// The changes that are known of each key.
     pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
     /// Which order was taken where more than one can happen.
     pub(super) chosen: Chosen,
@@ -28,7 +28,7 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// What was assumed of who is first, by line.
+    /// The assumptions about which rank is first, by line.
     pub(crate) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
         self.chosen.told(logs, &self.edges)
     }
@@ -38,7 +38,7 @@ impl Agreed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) answer: Answer,
-    /// What the operation turned out to be, if it asks in a loop.
+    /// The operation that it turned out to be, if it asks in a loop.
     pub(super) instead: Option<What>,
 }
 

@@ -1,4 +1,4 @@
-//! What an operation answers, from a table that holds what it finds.
+//! The answer of an operation, from a table that holds the keys it finds.
 
 use super::log::{Answer, What};
 use lockstep_torch::c10d::DistError;
@@ -19,7 +19,7 @@ pub(super) fn change(table: &mut Store, key: &str, what: &What) -> Answer {
     answer.unwrap_or_else(Answer::Raises)
 }
 
-/// What is asked of a table, and whether it waits: `Err` names the first key that is missing.
+/// The table's answer to an operation, which may have to wait: `Err` names the first key that is missing.
 pub(super) fn asked(table: &Store, keys: &[String], what: &What) -> Result<Answer, String> {
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let answered = |found: Result<store::Answer<Answer>, DistError>| match found {

@@ -235,7 +235,7 @@ fn plain<'v>(value: Value<'v>) -> anyhow::Result<&'v [u8]> {
     bytes.ok_or_else(|| type_error(format!("a bytes-like object is required, not '{class}'")))
 }
 
-/// What an argument is in bytes: those of a text, or bytes.
+/// The bytes of an argument: those of a text, or bytes.
 pub(crate) fn bytes_of(value: Value<'_>) -> Option<Vec<u8>> {
     let bytes = value.downcast_ref::<BytesValue>().map(|bytes| bytes.0.clone());
     bytes.or_else(|| value.unpack_str().map(|text| text.as_bytes().to_vec()))

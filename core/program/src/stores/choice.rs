@@ -28,7 +28,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// What a rank does after an operation is another story.
+    /// Forgets the operations that are gone: a rank may do others after another answer.
     pub(super) fn forget(&mut self, gone: impl Fn(&At) -> bool) {
         for table in [&mut self.sees, &mut self.after] {
             table.retain(|later, _| !gone(later));
@@ -170,13 +170,13 @@ pub(super) fn keep(chosen: &mut Chosen, logs: &[Log], order: &mut Order<'_>) -> 
 /// sleep and compute says it.
 const APART_NS: u64 = 1_000_000;
 
-/// What an order is taken from.
+/// The facts that an order is taken from.
 struct Scene<'s, 'l> {
     changes: &'s Changes<'l>,
     times: &'s Times,
 }
 
-/// What of a key's changes comes before an operation, in order, and what after it.
+/// The changes of a key before an operation, in order, and those after it.
 struct Cut {
     before: Vec<At>,
     after: Vec<At>,
@@ -188,7 +188,7 @@ impl Scene<'_, '_> {
         (begins.meetings, begins.ns)
     }
 
-    /// What an operation comes after, and before, where that may be said.
+    /// The changes that an operation comes after, and before, where that may be said.
     fn cut(&self, at: At, order: &Order<'_>) -> Option<Cut> {
         let op = self.changes.op(at)?;
         let [key] = &op.keys[..] else { return None };

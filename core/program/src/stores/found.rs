@@ -1,9 +1,9 @@
-//! What a wait in a store comes to.
+//! The result of a wait in a store.
 
 use super::log::{Answer, At};
 use super::seen::Unordered;
 
-/// What an operation comes to.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It answers, once these are done.

@@ -21,11 +21,11 @@ pub(super) const CLASS: &str = "store_answer";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needed {
     pub(super) op: usize,
-    /// What a loop waits for.
+    /// The condition that a loop waits for.
     pub(super) until: Option<Until>,
 }
 
-/// What a loop compares the answer with.
+/// The value that a loop compares the answer with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// It is to be so much at least.
@@ -34,7 +34,7 @@ pub(super) enum Until {
     Is(Vec<u8>),
 }
 
-/// What a process needs, told by the answers to their process.
+/// The need of a process, told by the answers to their process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Need(Arc<Mutex<Option<Needed>>>);
 

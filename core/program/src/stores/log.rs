@@ -1,4 +1,4 @@
-//! What one rank does with stores that others reach too, in order.
+//! The operations of one rank on stores that others reach too, in order.
 
 use lockstep_core::plan::remark::Lost;
 use lockstep_core::rank::GlobalRank;
@@ -78,17 +78,17 @@ pub(crate) struct Op {
     pub(super) barriers: u32,
     /// When the rank comes to it, but for what it waits for in stores.
     pub(super) clock: Clock,
-    /// How long it may wait.
+    /// The time that it may wait, in milliseconds.
     pub(super) timeout_ms: Option<u64>,
     pub(super) line: u32,
     pub(super) column: u32,
     /// Whether it asks in a loop until it likes the answer, for however long.
     pub(super) polls: bool,
-    /// What the program was told; nothing where it does not ask.
+    /// The answer that the program got; nothing where it does not ask.
     pub(super) told: Option<Answer>,
 }
 
-/// What an operation is told.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done,
@@ -101,12 +101,12 @@ pub(crate) enum Answer {
     TimesOut(Missing),
 }
 
-/// What one waits for in vain.
+/// A key that one waits for in vain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// The first key that is missing, as the store names it; of a server's counter, its number.
     pub(super) key: String,
-    /// What that is in words.
+    /// The awaited key in words.
     pub(super) awaited: String,
     pub(super) why: Lost,
 }

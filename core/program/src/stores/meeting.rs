@@ -9,10 +9,10 @@ use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use lockstep_core::plan::remark::Lost;
 use std::collections::BTreeMap;
 
-/// Where gloo's keys lie below the store that it is given.
+/// The prefix of gloo's keys below the store that it is given.
 pub(super) const KEYS: &str = "0//cpu//0/";
 
-/// What every rank's meetings come to, as far as all ranks are there.
+/// The results of every rank's meetings, as far as all ranks are there.
 pub(super) fn meetings(logs: &[Log]) -> BTreeMap<At, Found> {
     let of_rank = |log: &Log| -> Vec<usize> {
         let meets = |(_, op): &(usize, &Op)| op.what == What::Meet;

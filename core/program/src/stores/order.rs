@@ -1,4 +1,4 @@
-//! What comes before what: a rank's own order, barriers of all ranks, and waits that were answered.
+//! The order of operations: a rank's own order, barriers of all ranks, and waits that were answered.
 
 use super::log::{At, Log};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ pub(super) struct Order<'l> {
     begins_after: BTreeMap<At, BTreeSet<At>>,
     /// Per operation, those that wait for it.
     lets_go: BTreeMap<At, BTreeSet<At>>,
-    /// How much may still be looked at.
+    /// The number of operations that may still be looked at.
     budget: Cell<u64>,
 }
 

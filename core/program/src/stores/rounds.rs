@@ -20,21 +20,21 @@ const MAX_EXECUTIONS: usize = 50_000;
 /// Ranks of a job whose ranks are tried where they wait in vain: above, it would take too long.
 const MAX_TRIED: usize = 64;
 
-/// What has been found out so far.
+/// The answers and waits that have been found out so far.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     answers: BTreeMap<At, Given>,
     waits: BTreeMap<At, Vec<At>>,
     found: BTreeMap<At, Found>,
     chosen: Chosen,
-    /// What ranks would set behind what they wait for in vain: who, and in which line.
+    /// The keys that ranks would set behind a wait in vain: the rank, and the line.
     would_set: BTreeMap<(Arc<Place>, String), (usize, u32)>,
     /// Of which waits that was found out.
     tried: BTreeSet<At>,
     executions: usize,
 }
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// These ranks are executed again.
@@ -128,7 +128,7 @@ impl Rounds {
         })
     }
 
-    /// What ranks would know if what they wait for came.
+    /// The answers that ranks would have if the keys they wait for came.
     pub(crate) fn if_it_came(&self, logs: &[Log]) -> Agreed {
         let mut agreed = self.agreed(logs);
         for at in self.in_vain(logs) {
@@ -143,7 +143,7 @@ impl Rounds {
         agreed
     }
 
-    /// What a rank did when it was tried.
+    /// Takes in the operations of a rank that was tried.
     pub(crate) fn tried(&mut self, rank: GlobalRank, logs: &[Log], tried: &Log) {
         let rank = rank.index();
         let known = logs.get(rank).and_then(|log| log.stuck).unwrap_or(usize::MAX);
@@ -255,7 +255,7 @@ impl Rounds {
         in_vain.iter().map(|at| at.0).collect()
     }
 
-    /// Why a key does not come.
+    /// The reason that a key does not come.
     fn lost(&self, logs: &[Log], (rank, at): At, op: &Op, key: &str) -> Lost {
         let of_key = |(_, other): &(usize, &Op)| {
             other.store == op.store && makes(other) && other.keys.iter().any(|own| own == key)
@@ -280,7 +280,7 @@ impl Rounds {
         }
     }
 
-    /// What all ranks know, for their next execution.
+    /// The answers that all ranks know, for their next execution.
     pub(crate) fn agreed(&self, logs: &[Log]) -> Agreed {
         let (waits, _) = self.order();
         let mut agreed = Agreed {
@@ -316,7 +316,7 @@ impl Rounds {
         agreed
     }
 
-    /// What is left when nobody has to be executed again.
+    /// The errors that are left when nobody has to be executed again.
     ///
     /// # Errors
     /// When a rank's answer depends on which rank is first, or never comes.
@@ -389,7 +389,7 @@ fn op_of(logs: &[Log], (rank, at): At) -> Option<&Op> {
     logs.get(rank)?.ops.get(at)
 }
 
-/// What an operation turned out to be that asks in a loop.
+/// The operation that one turned out to be that asks in a loop.
 fn instead(op: &Op) -> Option<What> {
     matches!(op.what, What::AtLeast { .. } | What::Until(_)).then(|| op.what.clone())
 }
@@ -399,7 +399,7 @@ fn makes(op: &Op) -> bool {
     op.what.changes() && op.what != What::Delete
 }
 
-/// Who is at odds, in words.
+/// The operations that are at odds, in words.
 fn unordered(Unordered { one, other }: Unordered, logs: &[Log]) -> String {
     let named = |at: At| {
         let line = logs.get(at.0).and_then(|log| log.ops.get(at.1)).map_or(0, |op| op.line);

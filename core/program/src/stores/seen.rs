@@ -1,4 +1,4 @@
-//! What one operation finds under one key, as far as it does not depend on anybody's speed.
+//! The value that one operation finds under one key, as far as it does not depend on anybody's speed.
 
 use super::log::{At, Log, Op, Place, What};
 use super::order::{Order, within};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Operations on a key of several ranks that are put in order one by one.
 const MAX_ORDERED: usize = 1024;
 
-/// What a key holds for an operation.
+/// The value of a key for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) there: There,
@@ -27,7 +27,7 @@ pub(super) enum There {
     Unsure(Unordered),
 }
 
-/// What nothing orders: the operation looked from, if none other is named, and another.
+/// Operations that nothing orders: the one that looks, if none other is named, and another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unordered {
     pub(super) one: At,
@@ -47,7 +47,7 @@ pub(super) struct Changes<'l> {
     of_key: BTreeMap<(&'l Place, &'l str), Vec<At>>,
 }
 
-/// What of a key's changes is done before an operation, what after it, and what is neither.
+/// The changes of a key that are done before an operation, and those that may be done beside it.
 pub(super) struct Split {
     pub(super) before: Vec<At>,
     pub(super) beside: Vec<At>,
@@ -112,7 +112,7 @@ impl<'l> Changes<'l> {
         split
     }
 
-    /// What an operation finds under a key.
+    /// The value that an operation finds under a key.
     pub(super) fn seen(&self, from: At, store: &Place, key: &str, order: &Order<'_>) -> Seen {
         let Split { before, beside } = self.split(from, store, key, order);
         let held = self.held(store, key, &before, order);
@@ -170,7 +170,7 @@ impl<'l> Changes<'l> {
         }
     }
 
-    /// What a key holds once these are done, and nothing else is.
+    /// The value of a key once these are done, and nothing else is.
     pub(super) fn held(&self, store: &Place, key: &str, done: &[At], order: &Order<'_>) -> Seen {
         let Some(&first) = done.first() else { return Seen::known(None) };
         let one_rank = done.iter().all(|at| at.0 == first.0);
@@ -231,7 +231,7 @@ impl<'l> Changes<'l> {
         }
     }
 
-    /// What the key holds after changes in this order.
+    /// The value of the key after changes in this order.
     pub(super) fn applied(
         &self,
         store: &Place,

@@ -1,5 +1,5 @@
-//! What every operation on a shared store answers, as far as that does not depend on which rank is
-//! first, and whom its rank waits for.
+//! The answer of every operation on a shared store, as far as it does not depend on which rank is
+//! first, and the waits of its rank.
 
 use super::answer::{asked, change};
 use super::found::Found;
@@ -30,8 +30,8 @@ fn raises(found: &Found) -> bool {
     matches!(found, Found::Ready { answer: Answer::Raises(_), .. })
 }
 
-/// What all operations come to whose answer somebody asks for, and their order. `kept` are waits
-/// that were answered before, `follows` says what was put in order.
+/// The results of all operations whose answer somebody asks for, and their order. `kept` are waits
+/// that were answered before, `follows` are the operations that were put in order.
 ///
 /// # Errors
 /// When it is too much to look at.
@@ -207,7 +207,7 @@ pub(super) fn alone(
     Some(Found::Ready { answer: answer_of(&op.what, values), waits: last_of_each(&waits) })
 }
 
-/// What a wait, or a get, answers with these values.
+/// The answer of a wait, or a get, with these values.
 fn answer_of(what: &What, values: Vec<Vec<u8>>) -> Answer {
     match what {
         What::Wait => Answer::Done,
@@ -359,7 +359,7 @@ fn becomes(
     }
 }
 
-/// What waits for all its keys.
+/// The result of an operation that waits for all its keys.
 fn waited(op: &Op, seen: impl Iterator<Item = Seen>) -> Found {
     let mut values = Vec::new();
     let mut waits = Vec::new();

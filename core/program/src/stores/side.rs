@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) of: Of,
-    /// How long `get` and `wait` may wait.
+    /// The time that `get` and `wait` may wait, in milliseconds.
     timeout_ms: AtomicU64,
     /// Whether `init_process_group` keeps keys of its own in it.
     pub(super) of_pytorch: AtomicBool,
@@ -34,7 +34,7 @@ pub(super) struct Base {
     pub(super) host: Option<String>,
 }
 
-/// Whose it is.
+/// The owner of the store.
 #[derive(Clone, Debug)]
 pub(super) enum Of {
     /// The process's own: a `HashStore`, by its number.
@@ -43,7 +43,7 @@ pub(super) enum Of {
     Job(Arc<Place>),
 }
 
-/// What a program holds: a store, or a part of one.
+/// A program's handle: a store, or a part of one.
 #[derive(Debug)]
 pub(super) enum Handle {
     Store { class: &'static str, base: Arc<Base> },
@@ -80,7 +80,7 @@ impl Handle {
         }
     }
 
-    /// How many prefixes it has.
+    /// The number of its prefixes.
     pub(super) fn depth(&self) -> usize {
         match self {
             Handle::Store { .. } => 0,
@@ -112,10 +112,10 @@ impl Handle {
     }
 }
 
-/// What the constructor of a `TCPStore` is called, which raises words of its own.
+/// The name of a `TCPStore`'s constructor, which raises words of its own.
 pub(super) const CONSTRUCTOR: &str = "TCPStore";
 
-/// What a call comes to.
+/// The result of a call.
 pub(super) enum Told {
     Now(Answer),
     /// Not known yet, and perhaps not asked for: by the operation's number.
@@ -125,11 +125,11 @@ pub(super) enum Told {
 /// A call.
 pub(super) struct Call {
     pub(super) what: What,
-    /// What the user called, as it stands beside the messages that it comes to.
+    /// The user's call, as it stands beside the messages that it comes to.
     pub(super) via: &'static str,
     /// As the program names them, for errors.
     pub(super) keys: Vec<String>,
-    /// How long it may wait; for as long as the store says if absent.
+    /// The time that it may wait, in milliseconds; for as long as the store says if absent.
     pub(super) timeout_ms: Option<u64>,
     pub(super) column: u32,
     pub(super) asks: Asks,
@@ -149,12 +149,12 @@ pub(super) enum Asks {
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     log: Log,
-    /// What the rank itself has put into shared stores.
+    /// The values that the rank itself has put into shared stores.
     tables: BTreeMap<Arc<Place>, Store>,
     /// Its own stores.
     hashes: Vec<Store>,
     made: usize,
-    /// Where it listens.
+    /// The places where it listens.
     pub(super) serves: BTreeSet<Place>,
     pub(super) need: Need,
     /// Whether the condition of a `while` is looked at.
@@ -163,12 +163,12 @@ pub(crate) struct Side {
     pub(super) exact: bool,
     /// Whether that condition has waited for what it asks.
     pub(super) waited: bool,
-    /// What `_get_default_store()` returns, if the program passed a store.
+    /// The result of `_get_default_store()`, if the program passed a store.
     pub(super) given: Option<Arc<Handle>>,
 }
 
 impl Side {
-    /// What the rank has done, when it has ended; `clock` says when that was, if it was its own end.
+    /// The log of the rank, when it has ended; `clock` says when that was, if it was its own end.
     pub(crate) fn end(&mut self, failure: Option<&str>, clock: Option<Clock>) -> Log {
         let misused = failure.is_some_and(|text| text.contains(super::late::CLASS));
         if !self.log.stops() {
@@ -207,7 +207,7 @@ impl Side {
         Ok(Of::Process(self.hashes.len() - 1))
     }
 
-    /// How many stores were made before.
+    /// The number of stores that were made before.
     pub(super) fn counted(&mut self) -> anyhow::Result<usize> {
         anyhow::ensure!(self.made < MAX_STORES, "a process has at most {MAX_STORES} stores");
         self.made += 1;
@@ -393,7 +393,7 @@ fn shared(
     told(process, handle, kind, &call, answer).map(Told::Now)
 }
 
-/// What the program hears: an answer, or an exception.
+/// The program's result: an answer, or an exception.
 fn told(
     process: &mut Process<'_>,
     handle: &Handle,

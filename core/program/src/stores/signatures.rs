@@ -1,5 +1,5 @@
-//! What a store's methods take, as pybind11 says it of a call that has something else: arguments are
-//! told apart by their place, and have no names.
+//! The signatures of a store's methods, as pybind11 gives them for a call with other arguments:
+//! they are told apart by their place, and have no names.
 
 use crate::dist::arguments as take;
 use starlark::values::Value;

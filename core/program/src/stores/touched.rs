@@ -7,7 +7,7 @@ use lockstep_torch::c10d::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Who changes a key.
+/// The changer of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
     /// One rank, as often as it likes.
@@ -29,7 +29,7 @@ impl Touched {
     }
 }
 
-/// Who changes each key.
+/// The changer of each key.
 pub(super) fn touched(logs: &[Log], times: &Times) -> BTreeMap<(Arc<Place>, String), Touched> {
     let mut table: BTreeMap<(Arc<Place>, String), Touched> = BTreeMap::new();
     for (rank, log) in logs.iter().enumerate() {

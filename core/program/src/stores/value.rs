@@ -99,7 +99,7 @@ fn handle<'v>(this: Value<'v>) -> anyhow::Result<Arc<Handle>> {
     handle.ok_or_else(|| anyhow::anyhow!("{} is no store", take::class_of(this)))
 }
 
-/// Where a call begins in its line as it was written, counted from 1.
+/// The column at which a call begins in its line as it was written, counted from 1.
 pub(super) fn column(eval: &mut Evaluator<'_, '_, '_>) -> u32 {
     let Some(span) = eval.call_stack_top_location() else { return 0 };
     let place = span.resolve_span().begin;

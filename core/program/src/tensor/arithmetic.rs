@@ -209,7 +209,7 @@ pub(crate) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Devi
     result
 }
 
-/// What the rows of a data set hold: random numbers like all of it, or what is not followed.
+/// The contents of a data set's rows: random numbers like all of it, or values that are not followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
     pub(crate) random: bool,
@@ -238,7 +238,7 @@ pub(crate) fn parameter_of(tensor: &Tensor) -> Option<Parameter> {
     PARAMETERS.with(|known| known.try_borrow().ok()?.get(&tensor.storage()).cloned())
 }
 
-/// What lies in a tensor from `start` to before `start + length` along a dimension: a view where
+/// The part of a tensor from `start` to before `start + length` along a dimension: a view where
 /// that lies in a row, and else a copy.
 pub(crate) fn part(of: &Tensor, dim: usize, start: u64, length: u64) -> Tensor {
     let product = |sizes: &[u64]| sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size));

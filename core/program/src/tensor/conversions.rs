@@ -51,7 +51,7 @@ fn moved<'v>(
     Ok(heap.alloc(made))
 }
 
-/// What every element of a tensor becomes, in place: a new one is copied into it.
+/// The tensor with every element replaced, in place: a new one is copied into it.
 fn refilled<'v>(
     this: Value<'v>,
     filled: Filled,

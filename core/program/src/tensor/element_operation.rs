@@ -1,5 +1,5 @@
-//! What is computed of two elements, as PyTorch computes it on a CPU; `None` where its last bit hangs on
-//! code that is not followed.
+//! Operations on two elements, as PyTorch computes them on a CPU; `None` where its last bit hangs
+//! on code that is not followed.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::{number, number_bytes};
@@ -163,7 +163,7 @@ pub(crate) fn exact_sum(dtype: Dtype, values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// What PyTorch 2.7.1 answers on a CPU.
+    /// The answers of PyTorch 2.7.1 on a CPU.
     #[test]
     fn elements_are_pytorchs() {
         let of = |operation: Operation, dtype, a, b| operation.of(dtype, a, b, true);

@@ -1,4 +1,4 @@
-//! What is computed of tensors element by element, comparisons, and numbers and lists of a tensor's
+//! Operations on tensors element by element, comparisons, and numbers and lists of a tensor's
 //! elements: where every element is known and PyTorch's answer follows from them to the last bit.
 
 use crate::dist::arguments as take;
@@ -240,7 +240,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         each(this, None, eval, |value| (!value.is_nan()).then(|| value.max(0.0)))
     }
 
-    /// What follows is known by its shape alone.
+    /// A result that is known by its shape alone, as those of the next functions.
     fn exp<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         float_of_each(this, eval, |_| None)
     }

@@ -93,7 +93,7 @@ pub(crate) fn change(
     Ok(())
 }
 
-/// What is added or multiplied with where rows and columns are swapped: what lies alike.
+/// The operand of an addition or multiplication where rows and columns are swapped: one that lies alike.
 fn alike(
     process: &mut Process<'_>,
     operation: Operation,
@@ -109,8 +109,8 @@ fn alike(
     Ok(None)
 }
 
-/// What is added or multiplied with for a tensor whose elements a run alone knows; `None` where that
-/// is not followed.
+/// The operand of an addition or multiplication for a tensor whose elements a run alone knows;
+/// `None` where that is not followed.
 fn received(
     process: &mut Process<'_>,
     operation: Operation,

@@ -20,7 +20,7 @@ use starlark::eval::Evaluator;
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{Heap, Value, ValueLike};
 
-/// What marks a tuple as a slice: `_slice(1, 3, None)`.
+/// The mark of a tuple that is a slice: `_slice(1, 3, None)`.
 pub(crate) const SLICE: &str = "\u{0}slice";
 
 fn index_error(text: String) -> anyhow::Error {

@@ -1,5 +1,5 @@
-//! What a tensor is computed with: another one, a number, or a number that only a run tells; and the
-//! type and shape that come of it.
+//! The other operand of a tensor's operation: another one, a number, or a number that only a run
+//! tells; and the type and shape that come of it.
 
 use crate::dist::arguments as take;
 use crate::execute::undecided::UnknownValue;

@@ -24,7 +24,7 @@ struct Product {
     columns: u64,
 }
 
-/// What PyTorch says of shapes that are not multiplied.
+/// PyTorch's error for shapes that are not multiplied.
 fn wrong(a: &Tensor, b: &Tensor, rows: u64, inner: [u64; 2], columns: u64) -> anyhow::Error {
     runtime_error(match (a.shape().len(), b.shape().len()) {
         (1, 1) => format!(

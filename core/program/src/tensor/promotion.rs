@@ -32,8 +32,9 @@ pub(crate) fn promote(a: Dtype, b: Dtype) -> Dtype {
     }
 }
 
-/// How much a type holds: booleans, whole numbers, floats, complex numbers. What has no dimensions,
-/// or is a number of Python's, decides the type only where it holds more than the others.
+/// The category of a type: booleans, whole numbers, floats, complex numbers. A tensor that has no
+/// dimensions, or is a number of Python's, decides the type only where it holds more than the
+/// others.
 pub(crate) fn category(dtype: Dtype) -> u8 {
     match dtype {
         Dtype::Bool => 0,
@@ -68,7 +69,7 @@ pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> anyhow::Result<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// What `torch.promote_types` of 2.7.1 answers.
+    /// The answers of `torch.promote_types` of 2.7.1.
     #[test]
     fn types_are_promoted_as_in_pytorch() {
         for (a, b, expected) in [

@@ -15,7 +15,7 @@ use starlark::values::Value;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::AllocTuple;
 
-/// What is made of several elements.
+/// The reduction of several elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fold {
     Sum,

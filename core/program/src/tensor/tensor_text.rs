@@ -13,10 +13,10 @@ use starlark::values::{Value, ValueLike};
 const THRESHOLD: u64 = 1000;
 /// Columns of a line.
 const LINE_WIDTH: usize = 80;
-/// What `tensor(` takes.
+/// The width of `tensor(`.
 const INDENT: usize = 7;
 
-/// How the elements of a tensor are written, each as wide as the widest.
+/// The format of a tensor's elements, each as wide as the widest.
 struct Formatter {
     dtype: Dtype,
     whole: bool,
@@ -35,7 +35,7 @@ fn scientific(value: f64) -> String {
     format!("{number}e{sign}{digits:0>2}")
 }
 
-/// What is no number is shown as Python shows it.
+/// The text of a NaN or an infinity, as Python shows it.
 fn special(value: f64) -> Option<&'static str> {
     match value {
         value if value.is_nan() => Some("nan"),
@@ -165,7 +165,7 @@ pub(crate) fn shown<'v>(
     Ok(known(process, of)?.map(|values| text(of, &values)))
 }
 
-/// What a format takes of a value: of a tensor without dimensions its number, where that is known.
+/// The value that a format takes: of a tensor without dimensions its number, where that is known.
 ///
 /// # Errors
 /// Where nobody is a rank.
@@ -189,7 +189,7 @@ mod tests {
         text(&Tensor::nothing(Device::Cpu).to_be_made(0, dtype, shape), values)
     }
 
-    /// What PyTorch 2.7.1 printed for the same tensors.
+    /// The output of PyTorch 2.7.1 for the same tensors.
     #[test]
     fn tensors_are_shown_as_pytorch_shows_them() {
         use Dtype::{Bool, Float32, Float64, Int32, Int64};

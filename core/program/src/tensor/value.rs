@@ -263,7 +263,7 @@ pub(crate) fn reflected<'v>(
     if operator == "-" { left.sub(right, heap) } else { left.div(right, heap) }
 }
 
-/// What is computed of a tensor and a model's output is one again.
+/// The result of a tensor and a model's output, which is an output again.
 fn loss_of<'v>(other: Value<'v>, operator: &str, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
     match other.downcast_ref::<OutputValue>() {
         Some(output) => Ok(heap.alloc(output.clone())),

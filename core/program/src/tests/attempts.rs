@@ -36,7 +36,7 @@ fn what_is_raised_is_caught_as_in_python() {
     }
 }
 
-/// What nobody catches ends its rank in the line that raised it, after what is in `finally`.
+/// An exception that nobody catches ends its rank in the line that raised it, after the `finally` blocks.
 #[test]
 fn what_is_not_caught_ends_the_rank_where_it_was_raised() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    \
@@ -52,8 +52,8 @@ fn what_is_not_caught_ends_the_rank_where_it_was_raised() {
     assert!(!stack.contains(&"_attempt"), "{stack:?}");
 }
 
-/// What is no exception of Python's is no handler's: a program that cannot be followed, a process that
-/// has ended.
+/// An error that is no exception of Python's is no handler's: a program that cannot be followed, a
+/// process that has ended.
 #[test]
 fn nothing_else_is_caught() {
     let around = |line: &str| {
@@ -72,8 +72,8 @@ fn nothing_else_is_caught() {
     }
 }
 
-/// What would take more time or memory than it may ends at once: a list that is put into itself, products
-/// of many rows, classes with many ways to one above them.
+/// A program that would take more time or memory than it may ends at once: a list that is put into
+/// itself, products of many rows, classes with many ways to one above them.
 #[test]
 fn what_grows_is_bounded() {
     let start = "import torch.nn as nn, itertools\nimport torch.distributed as dist\n";

@@ -7,7 +7,7 @@ use crate::compile;
 use crate::tests::compiled;
 use lockstep_scenarios::program::{Compiled, Options};
 
-/// What rank 0 prints.
+/// The output of rank 0.
 fn printed(text: &str) -> Vec<String> {
     let compiled = compiled(text);
     assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
@@ -15,7 +15,7 @@ fn printed(text: &str) -> Vec<String> {
     own.map(|print| print.text).collect()
 }
 
-/// What the ranks raise, each text with how many they are.
+/// The errors that the ranks raise, each text with the number of ranks.
 fn raised(init: &str, line: &str) -> Vec<(usize, String)> {
     let text = format!(
         "import torch\nimport torch.distributed as dist\nfrom torch.distributed.device_mesh import \
@@ -228,8 +228,8 @@ fn objects_of_a_dataclass_are_equal_by_their_fields() {
     assert!(refused.contains("this class is not followed"), "{refused}");
 }
 
-/// What stands behind `super().__init__()` on its line belongs to the model; a model that calls its own
-/// methods, which keep something in it, is refused, and not told as a death.
+/// The text behind `super().__init__()` on its line belongs to the model; a model that calls its
+/// own methods, which keep something in it, is refused, and not told as a death.
 #[test]
 fn the_init_of_a_module_is_all_of_it_or_refused() {
     let model = |init: &str| {
@@ -269,7 +269,7 @@ fn what_holds_itself_many_times_is_not_shown_for_ever() {
     assert!(error.message.contains("holds itself"), "{error}");
 }
 
-/// What CPython prints of objects, alone and among others.
+/// The output of CPython for objects, alone and among others.
 #[test]
 fn objects_show_themselves_wherever_they_stand() {
     let text = r#"

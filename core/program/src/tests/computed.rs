@@ -1,4 +1,4 @@
-//! What tensors are computed to while a program is recorded, against what PyTorch 2.7.1 prints.
+//! Results of computing with tensors while a program is recorded, against the output of PyTorch 2.7.1.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
@@ -175,7 +175,7 @@ fn shapes_that_do_not_fit_end_their_rank() {
     }
 }
 
-/// What tutorials do around their models.
+/// The code of tutorials around their models.
 #[test]
 fn tutorials_go_through() {
     let body = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        \

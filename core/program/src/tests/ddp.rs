@@ -136,7 +136,7 @@ run(main, world_size=3)
     }
 }
 
-/// What only the whole job knows: the constructor compares each rank's sizes with rank 0's.
+/// A check that only the whole job can make: the constructor compares each rank's sizes with rank 0's.
 #[test]
 fn ddp_refuses_a_model_in_another_order() {
     let text = "
@@ -196,7 +196,7 @@ run(main, world_size=2)
     assert_eq!(reduced(9), [0_u64; 0], "no_sync");
 }
 
-/// What the outputs do not depend on gets no gradient, as on PyTorch 2.7.1: without
+/// A parameter that the outputs do not depend on gets no gradient, as on PyTorch 2.7.1: without
 /// `find_unused_parameters` the next forward pass raises, with it all goes on.
 #[test]
 fn what_a_forward_pass_leaves_unused_gets_no_gradient() {

@@ -12,7 +12,7 @@ fn compiled(text: &str) -> Compiled {
     compile("train.py", text, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a rank has printed.
+/// The output of a rank.
 fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
     let own = compiled.printed.iter().filter(|print| print.rank == GlobalRank(rank));
     own.map(|print| print.text.as_str()).collect()
@@ -25,7 +25,7 @@ fn calls(plan: &Plan, rank: u32) -> Vec<Vec<&'static str>> {
     calls.filter(|names: &Vec<_>| !names.is_empty()).collect()
 }
 
-/// What PyTorch 2.7.1 answered to the same lines on 8 ranks of gloo (`mesh_3d` of
+/// The answers of PyTorch 2.7.1 to the same lines on 8 ranks of gloo (`mesh_3d` of
 /// `sim/tests/suite/c10d` holds the groups): slices, coordinates, flattened dimensions.
 #[test]
 fn a_mesh_is_sliced_and_flattened() {

@@ -34,7 +34,7 @@ fn refused(text: &str) -> ProgramError {
     compile("train.py", text, &Options::default()).unwrap_err()
 }
 
-/// What a rank does: each operation's name and line.
+/// The operations of a rank: each one's name and line.
 pub(crate) fn ops(plan: &Plan, rank: u32) -> Vec<(String, u32)> {
     let program = plan.program(GlobalRank(rank)).unwrap();
     let line = |op: &lockstep_core::plan::Op| op.at.map_or(0, |at| at.line);
@@ -289,7 +289,7 @@ run(main, world_size=3)
     assert_eq!(compiled(&text(paired)).plan.groups.len(), 1);
 }
 
-/// What a work answers is known after `wait()`; before, nothing can be decided by it.
+/// The answer of a work is known after `wait()`; before, nothing can be decided by it.
 #[test]
 fn nothing_is_decided_by_what_only_a_run_tells() {
     let text = |body: &str| {

@@ -1,4 +1,4 @@
-//! What ranks hear from each other in object calls, in programs.
+//! The objects that ranks hear from each other in object calls, in programs.
 
 use crate::compile;
 use lockstep_core::rank::GlobalRank;
@@ -8,13 +8,13 @@ fn executed(text: &str) -> Result<Compiled, ProgramError> {
     compile("train.py", text, &Options::default())
 }
 
-/// What a rank has printed.
+/// The output of a rank.
 fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
     let own = compiled.printed.iter().filter(|print| print.rank == GlobalRank(rank));
     own.map(|print| print.text.as_str()).collect()
 }
 
-/// What PyTorch 2.7.1 printed on 3 ranks of gloo: objects of every call, which decide how often
+/// The output of PyTorch 2.7.1 on 3 ranks of gloo: objects of every call, which decide how often
 /// others are made, come through groups and from one to the next, and follow from each other.
 #[test]
 fn objects_are_heard_as_pytorch_has_them() {
@@ -190,7 +190,7 @@ run(main, world_size = 3)
     }
 }
 
-/// What is not known says what it is, who sent it, and what to write instead.
+/// An unknown value says what it is, who sent it, and what to write instead.
 #[test]
 fn what_is_not_known_says_what_it_is() {
     for use_of in ["all[1][0]", "len(all[1])", "all[1].shape[0]", "3 < all[1]", "all[1]()"] {
@@ -251,7 +251,7 @@ fn outsiders_are_refused_as_by_pytorch() {
     }
 }
 
-/// What a work answers, on PyTorch 2.7.1 with gloo.
+/// The answers of a work, on PyTorch 2.7.1 with gloo.
 #[test]
 fn works_answer_as_pytorchs() {
     let text = r#"

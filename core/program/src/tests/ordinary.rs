@@ -1,5 +1,5 @@
-//! What ordinary scripts do, held to what CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo) have printed:
-//! `ordinary/*.txt` is what rank 0 of `ordinary/*.py` did, and what it logged.
+//! Ordinary scripts, held to the output of CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo):
+//! `ordinary/*.txt` is the output and the log of rank 0 of `ordinary/*.py`.
 
 #![allow(clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -74,7 +74,7 @@ fn what_a_loader_cannot_follow_is_refused() {
     }
 }
 
-/// What may stand where nothing comes to, and is refused where it is used.
+/// Values that may stand where nothing comes to them, and are refused where they are used.
 #[test]
 fn what_is_not_known_matters_where_it_is_used() {
     let of = |body: &str| {

@@ -1,4 +1,4 @@
-//! What programs have of Python besides Starlark, held against CPython 3.11.
+//! The parts of Python that programs have besides Starlark, held against CPython 3.11.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -9,7 +9,7 @@ fn executed(text: &str) -> Result<Compiled, ProgramError> {
     compile("train.py", text, &Options::default())
 }
 
-/// What a program prints on one rank.
+/// The output of a program on one rank.
 fn printed(body: &str) -> Vec<String> {
     let text = format!(
         "import math\n\ndef main():\n    dist.init_process_group('gloo')\n{body}\nrun(main, \
@@ -94,7 +94,7 @@ fn statements_are_pythons() {
     );
 }
 
-/// What Python raises ends the rank that does it, and nobody else.
+/// An exception of Python ends the rank that raises it, and no other.
 #[test]
 fn exceptions_of_the_language_end_their_rank() {
     for (statement, raised) in [
@@ -146,7 +146,7 @@ if __name__ == "__main__":
     assert_eq!(texts, ["0 3 0.1", "1 3 0.1", "2 3 0.1"]);
 }
 
-/// What cannot be had is refused with its line, and with what to write instead.
+/// A missing feature is refused with its line, and with a replacement.
 #[test]
 fn what_is_not_there_says_what_to_write() {
     for (line, help) in [
@@ -167,7 +167,7 @@ fn what_is_not_there_says_what_to_write() {
     }
 }
 
-/// What is imported and not there stands in nobody's way until something is done with it.
+/// A missing import stands in nobody's way until something is done with it.
 #[test]
 fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
     let head = "import numpy as np, tempfile, argparse\nfrom random import Random\n\

@@ -21,7 +21,7 @@ fn of_rank(compiled: &Compiled, rank: u32) -> Vec<&str> {
     own.map(|print| print.text.as_str()).collect()
 }
 
-/// What rank 0 prints of a body on gloo, on 2 ranks.
+/// The output of rank 0 for a body on gloo, on 2 ranks.
 fn printed(body: &str) -> Vec<String> {
     let compiled = compiled(&in_main("gloo", body));
     assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
@@ -219,7 +219,7 @@ fn tensors_are_joined_and_split() {
     }
 }
 
-/// What writes into a tensor is a copy in the plan, so that values are what they would be.
+/// A write into a tensor is a copy in the plan, so that values are the same as in PyTorch.
 #[test]
 fn values_follow_their_tensors() {
     let copies = |body: &str| -> Vec<(String, String, u64)> {
@@ -312,7 +312,7 @@ fn a_star_takes_what_is_left() {
     assert_eq!(raised[0].1.message, text);
 }
 
-/// What a tutorial writes and a program cannot have says what to write.
+/// A statement of tutorials that a program cannot have is answered with a replacement.
 #[test]
 fn tutorials_are_told_what_to_write() {
     for (line, help) in [

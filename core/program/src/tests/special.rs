@@ -1,5 +1,5 @@
-//! What Python asks of a program's own objects behind its back, where it is refused, and where a rank ends.
-//! What is followed stands in `ordinary/own.py`.
+//! Python's calls on a program's own objects behind its back, where they are refused, and where a
+//! rank ends. The calls that are followed stand in `ordinary/own.py`.
 
 #![allow(clippy::panic, reason = "a test that cannot go on must fail")]
 

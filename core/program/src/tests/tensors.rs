@@ -17,7 +17,7 @@ pub(crate) fn executed(body: &str) -> Result<Compiled, ProgramError> {
     compile("train.py", &text, &Options::default())
 }
 
-/// What rank 0 prints.
+/// The output of rank 0.
 pub(crate) fn printed(body: &str) -> Vec<String> {
     let compiled = executed(body).unwrap_or_else(|error| panic!("{error}\n{body}"));
     assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);

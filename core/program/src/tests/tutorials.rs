@@ -17,7 +17,7 @@ fn compiled(body: &str) -> Compiled {
     compile("train.py", &text, &Options::default()).unwrap()
 }
 
-/// What rank 0 prints.
+/// The output of rank 0.
 fn printed(body: &str) -> Vec<String> {
     let compiled = compiled(body);
     assert_eq!(compiled.raised, [], "{body}");
@@ -25,7 +25,7 @@ fn printed(body: &str) -> Vec<String> {
     own.map(|print| print.text).collect()
 }
 
-/// What rank 0 raises.
+/// The error that rank 0 raises.
 fn raised(body: &str) -> String {
     let compiled = compiled(body);
     let own = compiled.raised.iter().find(|(ranks, _)| ranks.contains(&GlobalRank(0)));
@@ -151,7 +151,7 @@ fn gradients_are_averaged_by_hand() {
     }
 }
 
-/// What is known is worked out while the program is recorded; the rest are steps of the plan.
+/// Known values are worked out while the program is recorded; the rest are steps of the plan.
 #[test]
 fn tensors_are_computed_with() {
     let body =

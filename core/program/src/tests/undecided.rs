@@ -1,4 +1,4 @@
-//! What is known only when a program runs decides nothing in silence.
+//! Values that are known only when a program runs decide nothing in silence.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 

@@ -1,5 +1,5 @@
-//! What models return, losses, and what is computed of them: tensors of known shapes whose values only
-//! a run tells.
+//! Outputs of models, losses, and values computed of them: tensors of known shapes whose values
+//! only a run tells.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -18,7 +18,7 @@ fn of(body: &str) -> Result<Compiled, ProgramError> {
     compile("train.py", &text, &Options::default())
 }
 
-/// What rank 0 prints.
+/// The output of rank 0.
 fn printed(body: &str) -> Vec<String> {
     let compiled = of(body).unwrap_or_else(|error| panic!("{}: {}", error.line, error.message));
     assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);

@@ -1,4 +1,4 @@
-//! What users' programs hand to calls besides what these ask for, held against PyTorch 2.7.1.
+//! Additional arguments that users' programs hand to calls, held against PyTorch 2.7.1.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 

@@ -1,4 +1,4 @@
-//! What tensors hold, as PyTorch 2.7.1 computes it, or a refusal.
+//! The contents of tensors, as PyTorch 2.7.1 computes them, or a refusal.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -7,7 +7,7 @@ use lockstep_core::plan::value::{display_element, initial_bytes};
 use lockstep_core::plan::{Action, Call};
 use lockstep_core::rank::GlobalRank;
 
-/// What the last tensor of that name holds on a rank once its copies are made: its elements as
+/// The contents of the last tensor of that name on a rank once its copies are made: its elements as
 /// people read them.
 fn held(body: &str, rank: u32) -> Vec<String> {
     let body = format!(

@@ -12,7 +12,7 @@ use starlark::values::{
 use starlark_derive::starlark_value;
 use std::fmt;
 
-/// What a call of one does, by its name.
+/// The function behind a call of one, by its name.
 pub(crate) type Call = for<'v, 'a, 'b, 'c, 'd> fn(
     &'static str,
     &'a Arguments<'v, 'b>,

@@ -1,4 +1,4 @@
-//! What `state_dict()` and `torch.load(…)` return: a program has no files, and nothing is read of it.
+//! The result of `state_dict()` and `torch.load(…)`: a program has no files, and nothing is read of it.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -13,7 +13,7 @@ use starlark::values::{
 use starlark_derive::starlark_value;
 use std::fmt;
 
-/// What a model or optimizer holds, or a file of it: nothing can be read of it here.
+/// The contents of a model or optimizer, or a file of them: nothing can be read of it here.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct CheckpointValue;
 starlark_simple_value!(CheckpointValue);

@@ -90,7 +90,7 @@ fn sizes_of(args: &UnpackTuple<Value<'_>>) -> anyhow::Result<Vec<u64>> {
     }
 }
 
-/// What every element of a tensor is.
+/// The value of every element of a tensor.
 #[derive(Clone, Copy)]
 pub(crate) enum Filled {
     As(Fill),
@@ -102,10 +102,10 @@ pub(crate) enum Filled {
 /// Elements of a tensor that are written down one by one.
 pub(crate) const WRITTEN_DOWN: u64 = 4096;
 
-/// Where a tensor is.
+/// The device of a tensor.
 #[derive(Clone, Copy)]
 pub(crate) enum On {
-    /// Where it says, and on which one of these.
+    /// The device that it names, and its index.
     Device(Device, Option<u32>),
     /// `tensor(…)` without a device: on the one that the default group has.
     OfGroup,
@@ -126,7 +126,7 @@ fn of_torch(
     make(eval, sizes, dtype, fill, on, Value::new_none())
 }
 
-/// Where `device=` says that a tensor is.
+/// The device that `device=` names for a tensor.
 pub(crate) fn on(device: Value<'_>, else_on: On) -> anyhow::Result<On> {
     let of = take::device(device)?;
     Ok(of.map_or(else_on, |of| On::Device(of, take::device_index(device))))
@@ -293,7 +293,7 @@ impl On {
     }
 }
 
-/// What is said of a tensor that names no device in a program that names devices elsewhere.
+/// The remark about a tensor that names no device in a program that names devices elsewhere.
 pub(crate) const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no device, and is taken for one on \
     the GPU, because the job's backend serves no other. In PyTorch it is on the CPU, where nccl \
     refuses it (No backend type associated with device type cpu): add device = \"cuda\"";

@@ -60,7 +60,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// What is asked of memory, by the names of `torch.cuda`: bytes that only a run knows, or nothing.
+/// The questions about memory, by the names of `torch.cuda`: bytes that only a run knows, or nothing.
 const MEMORY: [&str; 7] = [
     "memory_allocated",
     "max_memory_allocated",

@@ -1,4 +1,5 @@
-//! What a program sets and nothing here asks for: seeds of random numbers, threads of a process, precision.
+//! The settings of a program that nothing here asks for: seeds of random numbers, threads of a
+//! process, precision.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

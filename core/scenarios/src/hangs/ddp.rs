@@ -1,4 +1,4 @@
-//! What DistributedDataParallel calls by itself, and so is easily forgotten.
+//! The calls that DistributedDataParallel makes by itself, and that are easily forgotten.
 
 use super::texts::{at, program, repaired};
 use crate::scenario::{Log, Scenario};

@@ -1,17 +1,17 @@
-//! Why a program cannot become a plan.
+//! The reasons that a program cannot become a plan.
 
 use std::fmt;
 
-/// What is wrong with a program, and where.
+/// The problem with a program, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramError {
     /// The line, counted from 1; 0 when it is the whole program.
     pub line: u32,
     /// The column, counted from 1; 0 when it is the whole line.
     pub column: u32,
-    /// What is wrong.
+    /// The problem, in words.
     pub message: String,
-    /// What to do about it.
+    /// The advice.
     pub help: Option<String>,
     /// The calls that led there, outermost first: function and line.
     pub stack: Vec<(String, u32)>,

@@ -1,5 +1,5 @@
-//! What is asked of a program, and what comes of it: the words that a page and the module that
-//! executes programs for it have in common.
+//! The options of a program, and its results: the words that a page and the module that executes
+//! programs for it have in common.
 
 mod error;
 
@@ -9,7 +9,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 
-/// What a program may use.
+/// The resources that a program may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of text.
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// What is said about a program from outside.
+/// The facts about a program that are given from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Instead of what `run` says.
@@ -45,7 +45,7 @@ pub struct Options {
     pub ranks_per_node: Option<u32>,
     /// The timeout of every group, instead of what the program says.
     pub timeout_ms: Option<u64>,
-    /// What a program may use.
+    /// The resources that the program may use.
     pub limits: Limits,
 }
 
@@ -56,25 +56,25 @@ pub struct Compiled {
     pub plan: Plan,
     /// The topology that `run` names, if it does.
     pub topology: Option<String>,
-    /// What the ranks print as far as nothing keeps them waiting.
+    /// The output of the ranks as far as nothing keeps them waiting.
     pub printed: Vec<Printed>,
     /// Ranks that raised, and what. Ranks that raised the same stand together.
     pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
-    /// What is open in the program, and how it was taken, by line: which rank is first in a store.
+    /// The open choices of the program, and how they were taken, by line: which rank is first in a store.
     pub assumed: Vec<(u32, String)>,
 }
 
-/// What a rank prints.
+/// An output of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
     /// Which.
     pub rank: GlobalRank,
     /// The line of the program.
     pub line: u32,
-    /// What.
+    /// The text.
     pub text: String,
-    /// How many operations of its plan's program come before it: it prints once it goes on from the
-    /// last of them.
+    /// The number of operations of its plan's program that come before it: it prints once it goes
+    /// on from the last of them.
     pub after: u32,
 }
 

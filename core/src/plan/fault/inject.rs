@@ -78,14 +78,14 @@ fn inject_rank(
     Ok(())
 }
 
-/// Where a rank's calls are: operation, and part of it.
+/// The places of a rank's calls: operation, and part of it.
 fn places(program: &Program) -> Vec<(usize, usize)> {
     let parts = |op: &Op| 0..op.action.calls().len();
     let ops = program.ops.iter().enumerate();
     ops.flat_map(|(at, op)| parts(op).map(move |part| (at, part))).collect()
 }
 
-/// Where its call of that number is, the first of which is 1.
+/// The place of its call of that number, the first of which is 1.
 fn place(places: &[(usize, usize)], call: u32) -> Option<(usize, usize)> {
     (call as usize).checked_sub(1).and_then(|call| places.get(call)).copied()
 }
@@ -194,7 +194,7 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
     ops.insert(at, Op { action, at: line, via: None });
 }
 
-/// What a process is to be sent by the clock, by whoever runs it: one that comes with an operation is
+/// A signal that a process is to be sent by the clock, by whoever runs it. One that comes with an operation is
 /// an operation itself, [`Action::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
@@ -211,7 +211,7 @@ pub struct Signal {
 pub struct Injected {
     /// The plan as it is run.
     pub plan: Plan,
-    /// What the executor sends.
+    /// The signals that the executor sends.
     pub signals: Vec<Signal>,
 }
 
@@ -232,8 +232,8 @@ impl Plan {
         inject(self, faults, false).map(|injected| injected.plan)
     }
 
-    /// How many operations of a rank's program stand before a place in it once faults are written into
-    /// it, of the number that do without: some faults are operations of their own.
+    /// A function from the number of operations before a place in a rank's program without faults
+    /// to that number once faults are written into it: some faults are operations of their own.
     pub fn places_with_faults(&self, faults: &[Fault]) -> impl Fn(GlobalRank, u32) -> u32 + use<> {
         let inserted = inserted(self, faults);
         move |rank, before| {

@@ -25,7 +25,7 @@ pub struct Fault {
     pub rank: GlobalRank,
     /// When.
     pub when: Moment,
-    /// What.
+    /// The kind of fault.
     pub what: FaultKind,
 }
 
@@ -39,7 +39,7 @@ pub enum Moment {
     AfterMs(u64),
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// SIGKILL: the process is gone and tells nobody.
@@ -51,7 +51,7 @@ pub enum FaultKind {
     },
     /// The rank comes so much later to the call, in milliseconds.
     Delay {
-        /// How late.
+        /// The delay, in milliseconds.
         by_ms: u64,
     },
     /// The rank leaves the call out.
@@ -76,7 +76,7 @@ impl FaultKind {
     }
 }
 
-/// Why a fault cannot be read or injected.
+/// The reason that a fault cannot be read or injected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// A text that is no fault.
@@ -88,7 +88,7 @@ pub enum FaultError {
     Text {
         /// The text.
         text: String,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// A rank that the plan does not have.
@@ -104,7 +104,7 @@ pub enum FaultError {
     NoSuchCall {
         /// The fault.
         fault: Fault,
-        /// How many it makes.
+        /// The number of calls that the rank makes.
         calls: u32,
     },
     /// A call that has no size of its own.

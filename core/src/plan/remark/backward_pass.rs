@@ -19,7 +19,7 @@ pub enum BackwardPass {
 }
 
 impl BackwardPass {
-    /// What its computation is a part of, in a plan.
+    /// The name, in a plan, of the call that its computation is a part of.
     pub fn via(self) -> Option<&'static str> {
         match self {
             BackwardPass::Reduces => None,

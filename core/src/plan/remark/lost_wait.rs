@@ -1,5 +1,5 @@
-//! Why a wait in a store never ends. A plan says it in the name of the time that the rank loses,
-//! and the diagnosis parses it there.
+//! A wait in a store that never ends, with its reason. A plan says it in the name of the time that
+//! the rank loses, and the diagnosis parses it there.
 
 use crate::rank::GlobalRank;
 use std::fmt;
@@ -7,20 +7,20 @@ use std::fmt;
 /// A wait in a store for a key that is never set, or too late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostWait {
-    /// What the user called: `store.get`.
+    /// The function that the user called: `store.get`.
     pub call: String,
-    /// What it waits for: a key, in quotes.
+    /// The awaited key, in quotes.
     pub awaited: String,
-    /// Why that does not come.
+    /// The reason that it does not come.
     pub why: Lost,
 }
 
 impl LostWait {
-    /// What the server of a `TCPStore` waits for in its constructor.
+    /// The awaited clients, for a `TCPStore`'s server in its constructor.
     pub const CLIENTS: &str = "its clients";
 }
 
-/// Why what a rank waits for does not come.
+/// The reason that the awaited key does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// Nobody makes it.

@@ -1,6 +1,7 @@
-//! What no call of a plan shows and the diagnosis has to know: groups that ranks make differently,
-//! works that nobody waits for, parts of a program that were not followed ([`Remark`]), waits in a store that come to nothing ([`LostWait`]), and
-//! backward passes that reduce nothing ([`BackwardPass`]).
+//! Facts that no call of a plan shows and the diagnosis needs: groups that ranks make differently,
+//! works that nobody waits for, parts of a program that were not followed ([`Remark`]), waits in a
+//! store that come to nothing ([`LostWait`]), and backward passes that reduce nothing
+//! ([`BackwardPass`]).
 //!
 //! A plan says each in the name of an operation that takes no time, or in what the operation is a
 //! part of. PyTorch's layer writes these names and the diagnosis parses them, both from here.
@@ -32,7 +33,7 @@ pub enum Remark {
     Failed {
         /// The call.
         call: String,
-        /// What waiting would raise.
+        /// The error that waiting would raise.
         error: String,
     },
     /// The work of a send or receive is let go of as soon as the call returns it.
@@ -59,7 +60,7 @@ pub enum Remark {
         received: i64,
         /// The send's.
         sent: i64,
-        /// Who sends.
+        /// The sender.
         from: GlobalRank,
     },
     /// An optimizer steps on gradients that DDP has not reduced.
@@ -75,12 +76,12 @@ pub enum Remark {
         what: String,
         /// Its line in the program's text, counted from 1.
         line: u32,
-        /// Why: a few words behind "since".
+        /// The reason: a few words behind "since".
         why: String,
     },
     /// The plan was recovered from a recording that does not show this, which is assumed.
     Assumed {
-        /// What is assumed, as a clause.
+        /// The assumption, as a clause.
         what: String,
     },
 }

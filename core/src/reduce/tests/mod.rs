@@ -213,7 +213,7 @@ fn gloo_chunks(p: usize, n: usize, size: usize) -> Vec<std::ops::Range<usize>> {
     (0..p).map(|chunk| start(chunk)..start(chunk + 1)).collect()
 }
 
-/// What gloo's order of `combine` leaves of the ranks' tensors.
+/// The result of `combine` on the ranks' tensors in gloo's order.
 fn all_reduced(dtype: Dtype, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> {
     let size = dtype.size_bytes() as usize;
     let p = inputs.len();

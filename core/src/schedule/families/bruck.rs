@@ -134,7 +134,7 @@ struct Places {
 }
 
 impl Places {
-    /// How many places below `end` have bit `round`: where `end` is in that round's message.
+    /// The number of places below `end` that have bit `round`: where `end` is in that round's message.
     fn before(end: u32, round: u32) -> u32 {
         let (end, bit) = (u64::from(end), 1u64 << round);
         let whole = end / (2 * bit) * bit;

@@ -151,7 +151,7 @@ impl Ways {
         COLOURS * (u32::from(self.up) + u32::from(self.down))
     }
 
-    /// What moves in `step`, in trees of so many levels.
+    /// The moves of `step`, in trees of so many levels.
     fn moves(self, step: u32, levels: u32) -> Moves {
         let (period, within) = (step / self.period(), step % self.period());
         let colour = within % COLOURS == 1;
@@ -165,7 +165,7 @@ impl Ways {
     }
 }
 
-/// What moves in a step: the edges of a colour above the places of a height.
+/// The moves of a step: the edges of a colour above the places of a height.
 #[derive(Clone, Copy)]
 struct Moves {
     up: bool,
@@ -233,7 +233,7 @@ pub(super) fn actions(
 struct Tree {
     n: u32,
     second: bool,
-    /// Whose place is 0 in both trees.
+    /// The rank whose place is 0 in both trees.
     root: u32,
 }
 
@@ -345,8 +345,8 @@ mod tests {
     use crate::schedule::{Algorithm, Schedule};
     use proptest::prelude::*;
 
-    /// What was claimed of the colours: no rank sends or receives twice in a step, in neither tree,
-    /// whatever goes up or down, in one segment or many.
+    /// Checks the claim about the colours: no rank sends or receives twice in a step, in neither
+    /// tree, whatever goes up or down, in one segment or many.
     fn assert_one_a_port(collective: Collective, n: u32, segments: u32) {
         let trees = Schedule::new(collective, Algorithm::DoubleBinaryTree, n).unwrap();
         let trees = trees.with_segments(segments).unwrap();

@@ -53,7 +53,7 @@ macro_rules! families {
                 }
             }
 
-            /// What the family says of itself.
+            /// The family of the algorithm.
             pub(super) fn family(self) -> &'static dyn Family {
                 match self {
                     $(Algorithm::$variant => &$family,)+

@@ -125,7 +125,7 @@ impl Family for Nvls {
     }
 }
 
-/// What the switches do; across nodes, NVLSTree.
+/// The text for a step of the switches; across nodes, NVLSTree.
 fn step_text(call: Call, step: Step) -> &'static str {
     let (n, k) = (call.size, call.nodes().per_node);
     let up = if k > 1 { tree::depth(k) + 2 } else { 0 };
@@ -160,7 +160,7 @@ fn step_text(call: Call, step: Step) -> &'static str {
     }
 }
 
-/// What the trees across are told; they do not look at the operation.
+/// The collective that the trees across nodes are given; they do not look at the operation.
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
 /// One switch for each node of several ranks; only the last node may have just one.

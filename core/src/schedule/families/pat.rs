@@ -28,7 +28,7 @@ impl Family for Pat {
         2 * tree::depth(call.size) + 1
     }
 
-    /// What a round sends, what it receives, and (of reduce_scatter) the sums so far.
+    /// Chunks of scratch: for a round's sends, its receives, and (of reduce_scatter) the sums so far.
     fn scratch(&self, call: Call, _participant: GroupRank) -> u32 {
         let n = call.size;
         match call.collective {
@@ -91,7 +91,7 @@ impl Trees {
         (0..below).step_by(2 * distance as usize).map(|offset| offset as u32)
     }
 
-    /// How many there are.
+    /// The number of those edges.
     fn count(self, distance: u32) -> u32 {
         (self.n - distance).div_ceil(2 * distance)
     }

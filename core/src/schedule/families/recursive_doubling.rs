@@ -90,7 +90,7 @@ impl Family for RecursiveDoubling {
 }
 
 impl RecursiveDoubling {
-    /// What a step is for; those after the last are later segments' last.
+    /// The purpose of a step; those after the last are later segments' last.
     fn at(&self, call: Call, step: Step) -> (Fold, Phase) {
         let fold = Fold::new(call.size);
         let last = self.steps(call).saturating_sub(1);

@@ -241,7 +241,7 @@ pub(super) fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec
     }
 }
 
-/// Who has come below, and the release.
+/// The chunks of scratch for signals: the arrivals below, and the release.
 const BARRIER_SIGNALS: u32 = 2;
 
 fn barrier(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {

@@ -9,7 +9,7 @@ pub enum ProofError {
     /// A slice past the end of its buffer.
     #[error("rank {rank}, step {step}: {slice} is outside the rank's buffer of {chunks} chunks")]
     OutOfBounds {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
@@ -21,7 +21,7 @@ pub enum ProofError {
     /// An action whose slices are of different lengths.
     #[error("rank {rank}, step {step}: an action on {slice} has another slice of another length")]
     Uneven {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
@@ -31,7 +31,7 @@ pub enum ProofError {
     /// Two actions of one step touch the same memory and one writes it.
     #[error("rank {rank}, step {step}: two actions of the step touch {slice} and one writes it")]
     Hazard {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
@@ -41,23 +41,23 @@ pub enum ProofError {
     /// A chunk is read before anything was put there.
     #[error("rank {rank}, step {step}: reads {slice}, where nothing was written yet")]
     Unwritten {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
-        /// What is read.
+        /// The slice that is read.
         slice: Slice,
     },
     /// A reduction would count a rank twice or mix different parts of the tensor.
     #[error("rank {rank}, step {step}: cannot reduce into {slice}: {why}")]
     BadReduction {
-        /// Whose step.
+        /// The rank of the step.
         rank: GroupRank,
         /// Which step.
         step: u32,
         /// The chunk written.
         slice: Slice,
-        /// What is wrong with the operands.
+        /// The problem with the operands.
         why: &'static str,
     },
     /// A message to oneself, of the wrong length, in the wrong step, or that nobody receives.
@@ -69,13 +69,13 @@ pub enum ProofError {
         to: GroupRank,
         /// The sender's step.
         step: u32,
-        /// What is wrong.
+        /// The problem, in words.
         why: &'static str,
     },
     /// The schedule waits for ever.
     #[error("rank {rank} waits for ever in step {step} for a message from rank {peer}")]
     Stuck {
-        /// Who waits.
+        /// The rank that waits.
         rank: GroupRank,
         /// In which step.
         step: u32,
@@ -85,7 +85,7 @@ pub enum ProofError {
     /// At the end a chunk is not what the collective promises.
     #[error("rank {rank} ends with {holds} in {buffer}[{chunk}]{}, not {promised}", since(*.step))]
     WrongResult {
-        /// Whose result.
+        /// The rank of the result.
         rank: GroupRank,
         /// Which buffer.
         buffer: Buffer,
@@ -93,9 +93,9 @@ pub enum ProofError {
         chunk: u32,
         /// The step in which it was written last; `None` if it never was.
         step: Option<u32>,
-        /// What it holds, in words.
+        /// The contents, in words.
         holds: String,
-        /// What it should hold.
+        /// The promised contents, in words.
         promised: String,
     },
 }

@@ -26,7 +26,7 @@ pub use world::prove;
 use super::Action;
 use crate::rank::GroupRank;
 
-/// What a proved schedule costs.
+/// The cost of a proved schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Messages sent by all ranks together.
@@ -37,7 +37,7 @@ pub struct Proof {
     pub chunks_reduced: u64,
 }
 
-/// What a participant does in a step: replaces the content of the list.
+/// The actions of a participant in a step: replaces the content of the list.
 type Actions<'a> = dyn Fn(GroupRank, u32, &mut Vec<Action>) + 'a;
 
 #[cfg(test)]

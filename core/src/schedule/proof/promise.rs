@@ -1,4 +1,4 @@
-//! What a collective promises: each chunk's symbolic value at the start and at the end.
+//! The promise of a collective: each chunk's symbolic value at the start and at the end.
 
 use super::rank_set::{Overlap, RankSet};
 use crate::collective::Collective;
@@ -13,7 +13,7 @@ pub(super) struct Content {
     pub(super) ranks: RankSet,
 }
 
-/// What a schedule's collective begins with and promises, chunk by chunk.
+/// The start and the promise of a schedule's collective, chunk by chunk.
 pub(super) struct Promise<'a> {
     schedule: &'a Schedule,
     collective: Collective,
@@ -27,7 +27,7 @@ impl<'a> Promise<'a> {
         Promise { schedule, collective, size, per_part: schedule.chunks_per_part().max(1) }
     }
 
-    /// What is in a chunk at the start: the tensors that are passed in.
+    /// The contents of a chunk at the start: the tensors that are passed in.
     pub(super) fn begins_with(
         &self,
         participant: GroupRank,
@@ -43,7 +43,7 @@ impl<'a> Promise<'a> {
         (passed && participant.0 < self.size).then(|| Content { part: chunk, ranks: ranks() })
     }
 
-    /// Where a rank's result is; `None` if it is promised none.
+    /// The buffer of a rank's result; `None` if it is promised none.
     pub(super) fn result(&self, rank: GroupRank) -> Option<Buffer> {
         match self.collective {
             collective if collective.is_barrier() => Some(Buffer::Scratch),
@@ -51,7 +51,7 @@ impl<'a> Promise<'a> {
         }
     }
 
-    /// What is promised in `chunk` of the result of `rank`; `None` if anything may be there.
+    /// The promised contents of `chunk` of the result of `rank`; `None` if anything may be there.
     pub(super) fn ends_with(&self, rank: GroupRank, chunk: u32) -> Option<Content> {
         // Chunk p * per_part + i is chunk i of part p.
         let (part, piece) = (chunk / self.per_part, chunk % self.per_part);

@@ -95,7 +95,7 @@ impl RankSet {
         Ok(RankSet::smallest(bits, world))
     }
 
-    /// How many ranks there are, and which: `0-3, 7`.
+    /// The number of ranks, and their list: `0-3, 7`.
     pub(super) fn words(&self, world: u32) -> (u32, String) {
         let bits = self.bits(world);
         let has = |rank: u32| bits[(rank / 64) as usize] >> (rank % 64) & 1 == 1;

@@ -80,7 +80,7 @@ fn peer(action: &Action) -> Option<GroupRank> {
     }
 }
 
-/// What the action sends to `to`.
+/// The slice that the action sends to `to`.
 fn sent(action: &Action, to: GroupRank) -> Option<Slice> {
     match action {
         Action::Send { peer, from } if *peer == to => Some(*from),
@@ -88,7 +88,7 @@ fn sent(action: &Action, to: GroupRank) -> Option<Slice> {
     }
 }
 
-/// What the action receives from `from`.
+/// The slice that the action receives from `from`.
 fn received(action: &Action, from: GroupRank) -> Option<Slice> {
     match action {
         Action::Receive { peer, into } | Action::ReceiveReduce { peer, into, .. }

@@ -1,11 +1,11 @@
-//! What every chunk holds at a step, in words: how a page shows where a schedule goes wrong.
+//! The contents of every chunk at a step, in words: a page shows with them where a schedule goes wrong.
 
 use crate::rank::GroupRank;
 use crate::schedule::Buffer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What every rank's buffers hold before a step of a schedule.
+/// The contents of every rank's buffers before a step of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The step that comes next; the number of steps at the end, or the one that cannot be taken.
@@ -14,19 +14,19 @@ pub struct Standing {
     pub participants: Vec<[Vec<Holding>; 3]>,
 }
 
-/// What a chunk holds.
+/// The contents of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// `chunk 3 of rank 2`, `the sum of chunk 3 over ranks 0-5`, `nothing`.
     pub words: String,
-    /// How many ranks' data is in it.
+    /// The number of ranks whose data is in it.
     pub contributors: u32,
 }
 
-/// Where a part of a result was lost: the first write over data that the result lacks.
+/// The place where a part of a result was lost: the first write over data that the result lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Who wrote.
+    /// The writer.
     pub rank: GroupRank,
     /// In which step.
     pub step: u32,
@@ -34,9 +34,9 @@ pub struct Loss {
     pub buffer: Buffer,
     /// Which chunk.
     pub chunk: u32,
-    /// What was there, in words.
+    /// The contents before, in words.
     pub held: String,
-    /// What was put there instead.
+    /// The contents after, in words.
     pub wrote: String,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct World<'a> {
     contents: Vec<Content>,
     receives: Vec<Receive>,
     proof: Proof,
-    /// What is watched, when a loss is looked for.
+    /// The chunk that is watched, when a loss is looked for.
     watch: Option<Watch>,
 }
 
@@ -55,7 +55,7 @@ struct Watch {
     found: Option<Loss>,
 }
 
-/// What a result lacks: a part, of these ranks.
+/// The missing part of a result, and the ranks whose data is missing.
 pub(super) struct Missing {
     part: u32,
     ranks: Vec<u32>,
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
         self.exchange(step)
     }
 
-    /// What a result lacks of what it was promised, once all steps are taken.
+    /// The part of the promise that a result lacks, once all steps are taken.
     pub(super) fn missing(mut self, rank: GroupRank, at: Buffer, chunk: u32) -> Option<Missing> {
         for step in 0..self.schedule.steps() {
             self.take(step).ok()?;
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What everybody holds before step `until`, or before the first step that breaks a law.
+    /// The contents of all buffers before step `until`, or before the first step that breaks a law.
     pub(super) fn stand(mut self, until: u32) -> Standing {
         let until = until.min(self.schedule.steps());
         let mut step = 0;
@@ -282,7 +282,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What is in a slice of one chunk.
+    /// The contents of a slice of one chunk.
     fn read(&self, me: u32, step: u32, slice: Slice) -> Result<&Content, ProofError> {
         let chunks = &self.memory[me as usize][slice.buffer as usize];
         let content = chunks.get(slice.chunk as usize).and_then(Option::as_ref);

@@ -10,7 +10,7 @@ use lockstep_core::reduce::ReduceOp;
 /// An argument: what was asked for, or something of another Python type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg<T> {
-    /// What was asked for.
+    /// The value that was asked for.
     Is(T),
     /// Something else.
     Not {
@@ -34,9 +34,9 @@ impl<T> From<T> for Arg<T> {
     }
 }
 
-/// Where a tensor is asked for.
+/// An argument for which a tensor is asked.
 pub type TensorArg = Arg<Tensor>;
-/// Where a list of tensors is asked for.
+/// An argument for which a list of tensors is asked.
 pub type TensorListArg = Arg<Vec<TensorArg>>;
 
 impl From<&Tensor> for TensorArg {
@@ -75,7 +75,7 @@ pub struct InGroup {
 /// `op=ReduceOp.SUM, group=None, async_op=False`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduction {
-    /// How elements combine.
+    /// The operation that combines elements.
     pub op: Arg<ReduceOp>,
     /// The group; the default group if `None`.
     pub group: Option<Group>,

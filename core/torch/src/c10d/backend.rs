@@ -58,7 +58,7 @@ impl Backend {
         Backend(name.to_lowercase())
     }
 
-    /// What `init_process_group()` without a backend stands for.
+    /// The backend of `init_process_group()` without one.
     pub fn undefined() -> Backend {
         Backend("undefined".into())
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What a PyTorch was built with and runs on, as far as it decides which backends are there.
+/// The build and devices of a PyTorch, as far as they decide which backends are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// CUDA devices that a rank sees: `torch.cuda.device_count()`.

@@ -1,13 +1,13 @@
-//! How far a rank is since all ranks met.
+//! The clock of a rank: the time since all ranks met.
 
 use super::recorded::Recorded;
 use lockstep_core::plan::{Action, Op};
 
-/// How far a rank is since all ranks met, by the times that its program says: what compute and
-/// sleep take. Messages take none.
+/// The time of a rank since all ranks met, from the compute and sleep times of its program.
+/// Messages take none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// How often all ranks have met: in `init_process_group`, in barriers.
+    /// The number of times all ranks have met: in `init_process_group`, in barriers.
     pub meetings: u32,
     /// Nanoseconds since they last did.
     pub ns: u64,

@@ -23,7 +23,7 @@ pub struct Coalescer {
     batches: Option<Option<Issue>>,
 }
 
-/// What the dispatcher says to an empty list: there is no tensor to dispatch on.
+/// The dispatcher's error for an empty list: there is no tensor to dispatch on.
 const NO_TENSORS: &str = "There were no tensor arguments to this function (e.g., you passed an \
     empty list of Tensors), but no fallback function is registered for schema \
     c10d::allreduce_coalesced_.  This usually means that this function requires a non-empty list \

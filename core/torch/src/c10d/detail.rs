@@ -102,7 +102,7 @@ mod tests {
     use lockstep_core::plan::Fill;
     use lockstep_core::rank::GlobalRank;
 
-    /// What each of two ranks raises under DETAIL.
+    /// The errors that each of two ranks raises under DETAIL.
     fn raised(script: fn(&mut Dist<'_>, u32) -> Result<(), DistError>) -> [String; 2] {
         let mut job = Job::new("detail", 2).unwrap();
         job.debug_detail();

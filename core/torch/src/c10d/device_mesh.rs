@@ -13,13 +13,13 @@ pub struct DeviceMesh {
     pub(super) names: Option<Vec<String>>,
     /// Per dimension, this rank's group; absent if the groups were never made.
     pub(super) groups: Option<Vec<Group>>,
-    /// Where this rank is; `None` if it is not in the mesh.
+    /// The place of this rank; `None` if it is not in the mesh.
     pub(super) coordinate: Option<Vec<u32>>,
     /// Whether it was cut out of another mesh.
     pub(super) is_submesh: bool,
 }
 
-/// What `_flatten` has made of several dimensions of a mesh: one more of its names.
+/// The result of `_flatten` on several dimensions of a mesh: one more of its names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flattened {
     name: String,
@@ -264,7 +264,7 @@ fn at_of(of: &[u32], dim: usize) -> u32 {
     of.get(dim).copied().unwrap_or_default()
 }
 
-/// What a name of a slice stands for.
+/// The meaning of a name in a slice.
 enum Sliced<'f> {
     /// A dimension of the mesh.
     Own(usize),

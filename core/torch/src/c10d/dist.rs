@@ -96,8 +96,8 @@ impl Dist<'_> {
         self.make_tensor(device, name, dtype, shape, Fill::Data, data)
     }
 
-    /// What a tensor holds still, where it is the whole of what was made, and nothing has written
-    /// into it since.
+    /// The initial contents that a tensor still holds, if it is the whole of what was made, and
+    /// nothing has written into it since.
     pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
         let storage = self.made_for(tensor.storage);
         let made = self.shared.tensors.fill(storage)?;
@@ -215,7 +215,7 @@ impl Dist<'_> {
         self.record(Action::Synchronize, None);
     }
 
-    /// How many operations have been written down.
+    /// The number of operations that have been recorded.
     pub fn ops(&self) -> usize {
         self.state.recorded.len()
     }
@@ -260,6 +260,6 @@ impl Dist<'_> {
     }
 }
 
-/// What a call comes to: its work if it was asynchronous; nothing if it has completed, or if this
+/// The result of a call: its work if it was asynchronous; nothing if it has completed, or if this
 /// rank is no member of the group.
 pub type Called = Result<Option<super::work::Work>, DistError>;

@@ -1,4 +1,4 @@
-//! What PyTorch raises: the exception's class, its text word for word, and our sentence beside it
+//! The errors of PyTorch: the exception's class, its text word for word, and our sentence beside it
 //! where ours helps more.
 
 use std::fmt;
@@ -64,7 +64,7 @@ pub struct DistError {
     pub kind: ErrorKind,
     /// PyTorch's text, word for word; ours where `help` says that PyTorch has none.
     pub text: String,
-    /// What the reader should know or do, where PyTorch does not say it.
+    /// Advice to the reader, where PyTorch gives none.
     pub help: Option<String>,
 }
 

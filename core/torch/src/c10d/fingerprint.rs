@@ -23,7 +23,7 @@ pub(super) const OP_TYPES: [(i64, &str); 14] = [
     (16, "_REDUCE_SCATTER_BASE"),
 ];
 
-/// What a rank is about to call: `CollectiveFingerPrint`.
+/// The call that a rank is about to make: `CollectiveFingerPrint`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FingerPrint {
     pub(super) op_type: i64,
@@ -31,7 +31,7 @@ pub(super) struct FingerPrint {
     pub(super) tensors: Vec<Look>,
 }
 
-/// What is compared of a tensor.
+/// The compared properties of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) dtype: &'static str,
@@ -44,7 +44,7 @@ pub(super) struct Look {
 pub(super) struct Check {
     pub(super) group: GroupId,
     pub(super) print: FingerPrint,
-    /// How many operations its rank had recorded before it.
+    /// The number of operations that its rank had recorded before it.
     pub(super) before: usize,
 }
 
@@ -62,7 +62,7 @@ impl FingerPrint {
         3 + numbers as i64
     }
 
-    /// What a rank takes another's length for: PyTorch reads it as if it were a fingerprint.
+    /// The fingerprint that a rank takes another's length for: PyTorch reads it as if it were one.
     fn misread(&self) -> FingerPrint {
         FingerPrint { op_type: self.len(), seq: 0, tensors: Vec::new() }
     }
@@ -124,8 +124,8 @@ impl FingerPrint {
     }
 }
 
-/// What `me` raises among the fingerprints of its group, by group rank: the lengths are compared
-/// first, then what they are of.
+/// The error that `me` raises among the fingerprints of its group, by group rank: the lengths are
+/// compared first, then what they are of.
 pub(super) fn mismatch(me: usize, prints: &[&FingerPrint]) -> Option<DistError> {
     let mine = prints[me];
     let other_length = prints.iter().position(|print| print.len() != mine.len());
@@ -154,7 +154,7 @@ pub(super) fn mismatch(me: usize, prints: &[&FingerPrint]) -> Option<DistError> 
     })
 }
 
-/// What `me`, a group rank, raises when `missing` do not come: the monitored barrier's words.
+/// The error that `me`, a group rank, raises when `missing` do not come: the monitored barrier's words.
 pub(super) fn absence(me: usize, missing: &[usize], timeout_ms: u64) -> DistError {
     let ranks: Vec<_> = missing.iter().map(usize::to_string).collect();
     if me == 0 {

@@ -89,7 +89,7 @@ impl GroupTable {
         self.groups.get(id.index()).is_some_and(|entry| entry.made as usize >= entry.ranks.len())
     }
 
-    /// What the members of each agree on.
+    /// The values that the members of each group agree on.
     pub(super) fn members(&self) -> Vec<Members<'_>> {
         let groups = self.groups.iter();
         groups.map(|entry| Members { ranks: &entry.ranks, timeout_ms: entry.timeout_ms }).collect()

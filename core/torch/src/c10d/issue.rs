@@ -13,7 +13,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, TensorId};
 use lockstep_core::reduce::ReduceOp;
 
-/// What one call of the user's comes to.
+/// The operations of one call of the user's.
 #[derive(Debug)]
 pub(super) struct Issue {
     /// The user's call.
@@ -35,11 +35,11 @@ pub(super) struct Issue {
     pub(super) reads: Vec<Tensor>,
     /// Those that it writes.
     pub(super) writes: Vec<Tensor>,
-    /// What the work ends with instead, if the backend finds out only while it works.
+    /// The error that the work ends with instead, if the backend finds out only while it works.
     pub(super) fault: Option<DistError>,
 }
 
-/// What a call does to a tensor.
+/// The use that a call makes of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Read,

@@ -132,8 +132,8 @@ impl Job {
         self
     }
 
-    /// What the wrapper of `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: ranks whose calls do not agree
-    /// raise there, and do nothing any more.
+    /// Compares calls as the wrapper of `TORCH_DISTRIBUTED_DEBUG=DETAIL` does: ranks whose calls do
+    /// not agree raise there, and do nothing any more.
     fn compare_fingerprints(&mut self) {
         if !self.shared.debug_detail() {
             return;
@@ -149,7 +149,7 @@ impl Job {
         }
     }
 
-    /// What the rank's script was refused with, if it was.
+    /// The error that refused the rank's script, if any.
     pub fn raised(&self, rank: GlobalRank) -> Option<&DistError> {
         self.ranks.get(rank.index())?.outcome.as_ref()
     }

@@ -123,8 +123,9 @@ impl Dist<'_> {
         Ok(mesh)
     }
 
-    /// What comes of a rank that is in the mesh twice, before anybody asserts that it is not: its
-    /// lines along the first dimension are made all the same, and one that lists it twice hangs.
+    /// Makes the groups of a rank that is in the mesh twice, before anybody asserts that it is not:
+    /// its lines along the first dimension are made all the same, and one that lists it twice
+    /// hangs.
     fn lines_of_a_rank_twice(&mut self, grid: &Grid) -> Result<(), DistError> {
         let rank = self.get_rank(None)?;
         let places = u32::try_from(rank).map(|rank| grid.find(rank)).unwrap_or_default();

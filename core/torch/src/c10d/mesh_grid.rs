@@ -76,7 +76,7 @@ impl Grid {
         found.filter(|at| self.rank_at(self.place(at)) == rank).collect()
     }
 
-    /// How many lines there are along a dimension.
+    /// The number of lines along a dimension.
     pub(super) fn lines(&self, dim: usize) -> u64 {
         self.numel() / u64::from(self.shape[dim].max(1))
     }

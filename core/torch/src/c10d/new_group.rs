@@ -333,7 +333,7 @@ impl Dist<'_> {
     }
 }
 
-/// What a group is made of.
+/// The parts that a group is made of.
 pub(super) struct MakeGroup<'a> {
     pub(super) name: String,
     pub(super) ranks: Arc<[GlobalRank]>,

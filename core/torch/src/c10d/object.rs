@@ -409,7 +409,7 @@ impl Dist<'_> {
 /// Stands for any sender.
 const ANY: u32 = u32::MAX;
 
-/// What comes of pickling a list before it is sent.
+/// The result of pickling a list before it is sent.
 fn pickle_all(objects: &[Object]) -> Result<(), DistError> {
     if objects.is_empty() {
         return Err(value_error("not enough values to unpack (expected 2, got 0)")

@@ -36,7 +36,7 @@ pub struct P2POp {
 }
 
 impl P2POp {
-    /// What is sent, or received into.
+    /// The tensor that is sent, or received into.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }

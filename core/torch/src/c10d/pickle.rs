@@ -1,4 +1,4 @@
-//! How long a pickled object is: a writer of pickles for plain data, byte for byte as CPython's
+//! The length of a pickled object: a writer of pickles for plain data, byte for byte as CPython's
 //! `pickle.Pickler` writes them with its default protocol 4.
 
 use super::error::{DistError, ErrorKind};
@@ -7,7 +7,7 @@ use super::error::{DistError, ErrorKind};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pickle: Vec<u8>,
-    /// What Python raises instead of pickling it.
+    /// The error that Python raises instead of pickling it.
     refused: Option<DistError>,
 }
 
@@ -40,7 +40,7 @@ pub enum PyObject {
     Other {
         /// Its type.
         class: &'static str,
-        /// What stands for it.
+        /// The pickle's bytes.
         bytes: Vec<u8>,
     },
 }
@@ -96,8 +96,8 @@ impl From<&PyObject> for Object {
     }
 }
 
-/// What Python raises of an object that it does not pickle, or of the first of its parts that it
-/// does not.
+/// The error that Python raises for an object that it does not pickle, or of the first of its parts
+/// that it does not.
 fn refused(object: &PyObject) -> Option<DistError> {
     let (kind, text) = match object {
         PyObject::List(items) | PyObject::Tuple(items) | PyObject::Set(items) => {

@@ -5,8 +5,8 @@ use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::sync::Arc;
 
-/// What stands for a group in calls: a `ProcessGroup` of this rank, or
-/// `GroupMember.NON_GROUP_MEMBER`, which `new_group` returns to ranks that are not in it.
+/// The group argument of calls: a `ProcessGroup` of this rank, or `GroupMember.NON_GROUP_MEMBER`,
+/// which `new_group` returns to ranks that are not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// A group that the rank has made and is in.
@@ -26,9 +26,9 @@ pub(super) struct World {
     pub(super) default: Option<GroupHandle>,
     /// `_world.group_count`: names are given by it.
     pub(super) group_count: u32,
-    /// How often the rank has called `init_process_group`.
+    /// The number of times the rank has called `init_process_group`.
     pub(super) epoch: u32,
-    /// What `_world.pg_group_ranks` holds under `NON_GROUP_MEMBER`: the ranks of the last group
+    /// The entry of `_world.pg_group_ranks` under `NON_GROUP_MEMBER`: the ranks of the last group
     /// that this rank made and is not in.
     pub(super) non_member_ranks: Option<Arc<[GlobalRank]>>,
 }

@@ -1,4 +1,4 @@
-//! What is written down of a rank: its operations, and what is only settled once the whole job is known.
+//! The recording of a rank: its operations, and entries that are only settled once the whole job is known.
 
 use super::pairs::Pair;
 use super::work::Work;
@@ -20,7 +20,7 @@ pub(super) enum Recorded {
     Pair { pair: Pair, at: Option<SourceLine> },
     /// The tag that a send or receive was given which NCCL carries out.
     Tag(GivenTag),
-    /// What is said of the rank here, unless there turns out to be nothing to say.
+    /// A remark about the rank at this place, unless there turns out to be nothing to say.
     Remark(Noted),
 }
 

@@ -1,4 +1,4 @@
-//! What each backend refuses before or while it works: `ProcessGroupGloo.cpp` and
+//! The refusals of each backend before or while it works: `ProcessGroupGloo.cpp` and
 //! `ProcessGroupNCCL.cpp` of PyTorch 2.7, in their order and words.
 
 use super::error::{DistError, ErrorKind, index_error, runtime_error, type_error, value_error};
@@ -30,7 +30,7 @@ impl Asked {
         }
     }
 
-    /// What ProcessGroupMPI of 2.7.1 does not carry out, with its text.
+    /// A refusal of the calls that ProcessGroupMPI of 2.7.1 does not carry out, with its text.
     pub(super) fn not_on_mpi(self, text: &str) -> Result<(), DistError> {
         match self.backend {
             BackendName::Mpi => Err(runtime_error(text)),
@@ -55,7 +55,7 @@ impl Asked {
         })
     }
 
-    /// What a tensor must be for the backend to look at it at all.
+    /// A check that the backend can work with a tensor at all.
     pub(super) fn tensor(self, tensor: &Tensor) -> Result<(), DistError> {
         self.dense(tensor)?;
         self.nccl_type(tensor.dtype)
@@ -131,8 +131,9 @@ impl Asked {
         )))
     }
 
-    /// What the backend finds out while it works: gloo on its own thread, so that an asynchronous
-    /// call raises when it is waited for. `op` is `None` for calls that only move elements.
+    /// The error that the backend finds only while it works: gloo on its own thread, so that an
+    /// asynchronous call raises when it is waited for. `op` is `None` for calls that only move
+    /// elements.
     pub(super) fn while_working(self, op: Option<ReduceOp>, dtype: Dtype) -> Option<DistError> {
         let refused = match op {
             Some(op) => allowed(self.backend, op, dtype).err(),

@@ -1,4 +1,4 @@
-//! Where [`Remark`]s are noted while a rank is recorded, and which of them a plan keeps: whether a
+//! The notes of [`Remark`]s while a rank is recorded, and which of them a plan keeps: whether a
 //! work was waited for, or groups were made alike, is only known at the end.
 
 use super::dist::Dist;
@@ -10,7 +10,7 @@ use lockstep_core::plan::{Action, Op, SourceLine};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What is known once a rank has been recorded as a whole.
+/// The facts that are known once a rank has been recorded as a whole.
 pub(super) struct Whole<'w> {
     groups_alike: bool,
     works: &'w [WorkState],

@@ -1,5 +1,5 @@
-//! How ranks find each other: the URLs that `init_process_group(init_method=…)` accepts and
-//! refuses (`rendezvous.py` of PyTorch 2.7.1).
+//! The rendezvous of ranks: the URLs that `init_process_group(init_method=…)` accepts and refuses
+//! (`rendezvous.py` of PyTorch 2.7.1).
 
 use super::error::{DistError, assertion_error, runtime_error, value_error};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Environment variables of a process, as torchrun sets them.
 pub type Environment = BTreeMap<String, String>;
 
-/// Where the store is that the ranks meet at.
+/// The place of the store that the ranks meet at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeetingPlace {
     /// A TCPStore, served by rank 0.
@@ -24,10 +24,10 @@ pub enum MeetingPlace {
     },
 }
 
-/// What a rendezvous leads to.
+/// The result of a rendezvous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// Where.
+    /// The meeting place.
     pub place: MeetingPlace,
     /// The rank that the process says it has; PyTorch does not check it.
     pub rank: i64,

@@ -47,7 +47,7 @@ impl SizeTable {
         }
     }
 
-    /// What has been said so far.
+    /// The number of elements recorded so far.
     pub(super) fn elements(&self, id: SizeId) -> u64 {
         self.elements.get(id.0 as usize).copied().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! What the ranks of a job share, and what each of them has done so far.
+//! The state that the ranks of a job share, and the state of each of them so far.
 
 use super::Environment;
 use super::backend::Machine;
@@ -17,7 +17,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What all ranks of a job share.
+/// The state that all ranks of a job share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) world_size: u32,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) timeout_ms: Option<u64>,
 }
 
-/// What one rank has done so far.
+/// The state of one rank so far.
 #[derive(Debug, Default)]
 pub(super) struct RankState {
     pub(super) world: World,
@@ -42,7 +42,7 @@ pub(super) struct RankState {
     /// Per call that learns sizes from other ranks, how often this rank has made it.
     pub(super) sized_calls: BTreeMap<super::sizes::SizeKey, u64>,
     pub(super) tensors: super::tensors::OwnTensors,
-    /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
+    /// The checks that `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
     pub(super) checks: Vec<super::fingerprint::Check>,
     pub(super) streams: super::stream::Streams,
     /// NCCL's communicators of two ranks that this one has come to.
@@ -51,7 +51,7 @@ pub(super) struct RankState {
     pub(super) part_of: Option<&'static str>,
     /// Barriers of all ranks that it has passed.
     pub(super) barriers: u32,
-    /// How long that was ago.
+    /// The time since all ranks last met.
     pub(super) clock: super::clock::Clock,
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
@@ -59,7 +59,7 @@ pub(super) struct RankState {
     pub(super) used: BTreeSet<TensorId>,
     /// Tensors that something has written into.
     pub(super) written: BTreeSet<TensorId>,
-    /// What is in tensors that copies of known elements alone have written into.
+    /// The contents of tensors that only copies of known elements have written into.
     pub(super) holds: BTreeMap<TensorId, Vec<u8>>,
     /// Tensors whose values are not known.
     pub(super) unknown: BTreeSet<TensorId>,

@@ -1,4 +1,4 @@
-//! What ranks wait for through a store, as messages: the rank that sets a key tells those that wait
+//! The waits of ranks through a store, as messages: the rank that sets a key tells those that wait
 //! for it. The store itself is no part of a plan.
 
 use super::clock::Clock;
@@ -13,17 +13,17 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 pub const STORE_TENSOR: &str = "value in a store";
 
 impl Dist<'_> {
-    /// How many barriers of all ranks this one has passed.
+    /// The number of barriers of all ranks that this one has passed.
     pub fn barriers(&self) -> u32 {
         self.state.barriers
     }
 
-    /// How far it is since all ranks met.
+    /// The rank's time since all ranks met.
     pub fn clock(&self) -> Clock {
         self.state.clock
     }
 
-    /// How many ranks the job has.
+    /// The number of ranks of the job.
     pub fn world_size_of_job(&self) -> u32 {
         self.shared.world_size
     }

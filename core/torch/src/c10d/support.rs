@@ -50,7 +50,7 @@ impl Column {
     }
 }
 
-/// What a table says of a call.
+/// The entry of a table for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// It works.
@@ -116,7 +116,7 @@ impl Documents {
         }
     }
 
-    /// What the documents say of `call` (a name of [`ROWS`]) with `backend` on a CPU or a GPU;
+    /// The documents' entry for `call` (a name of [`ROWS`]) with `backend` on a CPU or a GPU;
     /// `None` if they have no such row or column.
     pub fn support(self, backend: Column, gpu: bool, call: &str) -> Option<Support> {
         let row = ROWS.iter().position(|name| *name == call)?;
@@ -147,7 +147,7 @@ impl Documents {
         })
     }
 
-    /// Where PyTorch 2.7.1 really does something else than its documents say.
+    /// A note on the cases in which PyTorch 2.7.1 really does something else than its documents say.
     pub fn note(self, backend: Column, call: &str) -> Option<&'static str> {
         match (self, backend, call) {
             (Documents::V2_7, Column::Gloo, "reduce_scatter") => Some(

@@ -4,7 +4,7 @@ use super::backend::Device;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::TensorId;
 
-/// How a tensor keeps its elements.
+/// The way in which a tensor keeps its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// `torch.strided`.

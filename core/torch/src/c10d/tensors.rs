@@ -6,7 +6,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Tensor, TensorData, TensorId};
 use std::collections::BTreeMap;
 
-/// What makes two tensors of different ranks the same entry.
+/// The values that make two tensors of different ranks the same entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     name: String,
@@ -94,7 +94,7 @@ impl TensorTable {
         Temporary { id: kind.ids[*nth as usize - 1], kind: kind.number }
     }
 
-    /// What a tensor was made with.
+    /// The contents that a tensor was made with.
     pub(super) fn fill(&self, id: TensorId) -> Option<Fill> {
         self.tensors.get(id.index()).map(|(tensor, _)| tensor.fill)
     }

@@ -10,7 +10,7 @@ use lockstep_core::plan::value::initial_bytes;
 
 /// Elements of a tensor of which it is known what they are.
 const KEPT: u64 = 4096;
-/// What the plan calls it that they are taken from.
+/// The plan's name for the tensor that they are taken from.
 const NAME: &str = "not known";
 
 impl Dist<'_> {
@@ -70,7 +70,7 @@ impl Dist<'_> {
         }
     }
 
-    /// What a copy makes of what is known.
+    /// Notes the effect of a copy on the known values.
     pub(super) fn note_values(&mut self, from: &Tensor, into: &Tensor, combines: bool) {
         let storage = self.made_for(into.storage);
         let whole = !combines && into.is_whole() && from.numel() == into.numel();

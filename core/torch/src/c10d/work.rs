@@ -10,7 +10,7 @@ use lockstep_core::plan::Action;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work(pub(super) u32);
 
-/// What a rank knows of a work of its own.
+/// A rank's knowledge of a work of its own.
 #[derive(Clone, Debug)]
 pub(super) struct WorkState {
     /// The call that returned it.
@@ -20,7 +20,7 @@ pub(super) struct WorkState {
     /// Copies that follow its completion.
     pub(super) after: Vec<Action>,
     pub(super) temporaries: Vec<Temporary>,
-    /// What it ends with, if the backend refuses it.
+    /// The error that it ends with, if the backend refuses it.
     pub(super) fault: Option<DistError>,
     pub(super) waited: bool,
     /// Whether nobody holds it.

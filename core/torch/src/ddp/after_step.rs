@@ -1,4 +1,4 @@
-//! What follows the optimizer's steps: a sharded optimizer's broadcasts, a model averager's
+//! The calls after the optimizer's steps: a sharded optimizer's broadcasts, a model averager's
 //! reductions.
 
 use super::averager::ModelAverager;
@@ -9,7 +9,7 @@ use super::plan::Training;
 use super::zero;
 use serde::Serialize;
 
-/// What ranks issue after their optimizers' steps.
+/// The calls that ranks issue after their optimizers' steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AfterSteps {
     /// `ZeroRedundancyOptimizer`, if it is one.
@@ -18,11 +18,11 @@ pub struct AfterSteps {
     /// The steps that average parameters, as far as was asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub averaged: Vec<AveragedStep>,
-    /// How many steps were asked about.
+    /// The number of steps that were asked about.
     pub steps: u32,
 }
 
-/// What `ZeroRedundancyOptimizer` does in every step.
+/// The work of `ZeroRedundancyOptimizer` in every step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShardedStep {
     /// `parameters_as_bucket_view`.
@@ -38,13 +38,13 @@ pub struct ShardedStep {
 pub struct AveragedStep {
     /// Which one, from 1.
     pub step: u32,
-    /// What it communicates.
+    /// The collective that it calls.
     #[serde(flatten)]
     pub call: DdpCall,
 }
 
 impl AfterSteps {
-    /// What a training run issues after its first `steps` optimizer steps; none if nothing.
+    /// The calls that a training run issues after its first `steps` optimizer steps; none if nothing.
     ///
     /// # Errors
     /// What the averager's constructor raises.

@@ -16,7 +16,7 @@ const MAX_DIFFERENCES: usize = 200;
 /// Passes past this are not followed.
 const MAX_PASSES: u32 = 1_000;
 
-/// What a real run wrote. Everything but the buckets may be missing, and is then not compared.
+/// The record of a real run. Everything but the buckets may be missing, and is then not compared.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedRun {
     #[serde(default, deserialize_with = "bytes")]
@@ -87,7 +87,7 @@ impl IndexList {
     }
 }
 
-/// Why a file is no recorded run.
+/// The reason that a file is no recorded run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a recorded DDP run: {0}; docs/ddp_record.py writes one")]
 pub struct RecordedRunError(String);
@@ -112,7 +112,7 @@ impl RecordedRun {
         self.rebuilt.as_ref()?.as_deref()
     }
 
-    /// How many ranks it had, if it says so.
+    /// The number of ranks that it had, if it says so.
     pub fn world_size(&self) -> Option<u32> {
         self.world_size
     }
@@ -123,8 +123,8 @@ impl RecordedRun {
         self.backend.unwrap_or(BackendName::Gloo)
     }
 
-    /// How many iterations it was to have: those that it holds, unless it raised before the last; 3
-    /// when it does not say.
+    /// The number of iterations it was to have: those that it holds, unless it raised before the
+    /// last; 3 when it does not say.
     pub fn iterations(&self) -> u32 {
         let held =
             self.iterations.as_ref().map(|steps| steps.len().min(MAX_PASSES as usize) as u32);
@@ -134,12 +134,12 @@ impl RecordedRun {
         }
     }
 
-    /// How many passes it accumulated gradients over; 1 when it does not say.
+    /// The number of passes over which it accumulated gradients; 1 when it does not say.
     pub fn accumulate(&self) -> u32 {
         self.accumulate.unwrap_or(1).max(1)
     }
 
-    /// What the file does not hold, and is not compared for that.
+    /// The fields that the file lacks, and that are not compared for that.
     pub fn not_compared(&self, report: &DdpReport) -> Vec<&'static str> {
         let fields = [
             ("world_size", self.world_size.is_none()),
@@ -198,7 +198,7 @@ impl RecordedRun {
         }
     }
 
-    /// What DDP raised there: class and text.
+    /// The error that DDP raised there: class and text.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -209,8 +209,8 @@ impl RecordedRun {
         ["INFO", "DETAIL"].iter().any(|named| level.eq_ignore_ascii_case(named))
     }
 
-    /// What a reader has to know of how the run ended; none where it came to its end, or DDP raised
-    /// here as well.
+    /// A note for the reader on the run's end; none where it came to its end, or DDP raised here as
+    /// well.
     pub fn ending(&self, report: &DdpReport) -> Option<String> {
         let there = self.error()?;
         let first = there.lines().next().unwrap_or(there);

@@ -31,7 +31,7 @@ pub enum ModelAverager {
 }
 
 impl ModelAverager {
-    /// What its constructor checks.
+    /// Checks the arguments as its constructor does.
     ///
     /// # Errors
     /// What it raises.
@@ -71,7 +71,7 @@ impl ModelAverager {
         }
     }
 
-    /// What a step communicates, counted from 0: the parameters that have a gradient, as one buffer
+    /// The call of a step, counted from 0: the parameters that have a gradient, as one buffer
     /// (`get_params_to_average`); none if it does not average.
     pub fn call(&self, model: &Model, step: u64, world_size: u32) -> Option<DdpCall> {
         let group_size = self.group_size(step, world_size)?;
@@ -126,7 +126,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What `dist.new_subgroups` checks of subgroups of so many neighbouring ranks.
+/// The check of `dist.new_subgroups` for subgroups of so many neighbouring ranks.
 ///
 /// # Errors
 /// What it raises.
@@ -139,7 +139,7 @@ pub(crate) fn check_subgroups(group_size: u32, world_size: u32) -> Result<(), Dd
     }
 }
 
-/// Why a text is no averager.
+/// The reason that a text is no averager.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither periodic:PERIOD:WARMUP nor hierarchical:2=8,4=64:WARMUP")]
 pub struct AveragerTextError(String);

@@ -1,4 +1,4 @@
-//! How DDP forms the mean of the gradients, to the bit.
+//! The mean of the gradients as DDP forms it, to the bit.
 //!
 //! The reducer scales every gradient before the `all_reduce` sums them. Where the gradient has to
 //! be copied into its bucket it is multiplied with 1/W on the way (`mul_out` with a scalar, so the
@@ -9,7 +9,7 @@
 use lockstep_core::dtype::Dtype;
 use lockstep_core::reduce::{multiply, quotient};
 
-/// How a gradient is scaled.
+/// The scaling of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// `g * (1/W)`, on the way into the bucket.
@@ -21,7 +21,7 @@ pub enum Scaling {
 }
 
 impl Scaling {
-    /// How DDP scales: `steady_state` is when the gradients of the iteration before were kept
+    /// DDP's scaling: `steady_state` is when the gradients of the iteration before were kept
     /// (`zero_grad(set_to_none=False)`, or accumulation), so that with `gradient_as_bucket_view`
     /// they are views of the buckets.
     pub fn of(gradient_as_bucket_view: bool, steady_state: bool, hook: bool) -> Scaling {
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
     use half::{bf16, f16};
 
-    /// What is no number keeps its bits but for the one that says it is quiet, as on x86, on every
-    /// processor and in a browser: a trace must not differ.
+    /// A NaN keeps its bits but for the one that says it is quiet, as on x86, on every processor
+    /// and in a browser: a trace must not differ.
     #[test]
     fn the_bits_of_no_number_are_settled() {
         for scaling in [Scaling::Multiply, Scaling::Divide] {

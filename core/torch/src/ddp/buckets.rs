@@ -18,7 +18,7 @@ pub struct SizedTensor {
     pub sparse: bool,
 }
 
-/// What the order of the tensors means.
+/// The meaning of the tensors' order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemOrder {
     /// The order of registration: buckets are sorted by their smallest index

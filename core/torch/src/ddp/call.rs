@@ -1,4 +1,4 @@
-//! What DDP asks of its process group, call by call.
+//! The calls that DDP makes on its process group, one by one.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::reduce::ReduceOp;
@@ -14,7 +14,7 @@ pub struct DdpCall {
     pub dtype: Dtype,
     /// Its number of elements; for an `all_gather`, of one rank's part.
     pub numel: u64,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
     /// Ranks of the group it is made in, if that is not DDP's own: a subgroup of neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct DdpCall {
 pub enum DdpOp {
     /// `allreduce_`.
     AllReduce {
-        /// How elements combine.
+        /// The operation that combines elements.
         reduce_op: ReduceOp,
     },
     /// `broadcast_`.
@@ -39,7 +39,7 @@ pub enum DdpOp {
     AllGather,
 }
 
-/// What a collective is for.
+/// The purpose of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -89,7 +89,7 @@ pub enum Purpose {
     JoinRank,
 }
 
-/// What a communication hook communicates of a bucket.
+/// The part of a bucket that a communication hook communicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPart {

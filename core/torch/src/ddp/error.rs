@@ -3,7 +3,7 @@
 
 use lockstep_core::dtype::Dtype;
 
-/// What DDP raises.
+/// An error that DDP raises.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the texts name")]
 pub enum DdpError {
@@ -202,7 +202,7 @@ pub enum DdpError {
     OthersExhausted,
 }
 
-/// What a communication hook's callback raises over gloo (recorded: `hook_errors.json`).
+/// An error that a communication hook's callback raises over gloo (recorded: `hook_errors.json`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
     /// gloo cannot add up sparse gradients that were cast to float16.
@@ -228,7 +228,7 @@ fn again(wrapped: bool) -> &'static str {
     if wrapped { "Got the following error when running the callback: RuntimeError: " } else { "" }
 }
 
-/// Why a reduction is unfinished, as far as the options tell.
+/// The reason that a reduction is unfinished, as far as the options tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// Neither `find_unused_parameters` nor `static_graph` is set.

@@ -17,11 +17,11 @@ pub struct CommHook {
     /// `fp16_compress_wrapper`, `bf16_compress_wrapper`: the hook finds the bucket cast to this type.
     #[serde(default)]
     pub wrapper: Option<Dtype>,
-    /// What is done with the bucket.
+    /// The treatment of the bucket.
     pub algorithm: HookAlgorithm,
 }
 
-/// What a hook does with a bucket.
+/// The treatment of a bucket by a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookAlgorithm {
@@ -71,7 +71,7 @@ impl Default for PowerSgd {
     }
 }
 
-/// How many times smaller the factors of a tensor have to be than it is: any finite number, as
+/// The factor by which the factors of a tensor have to be smaller than it is: any finite number, as
 /// PyTorch takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
@@ -164,7 +164,7 @@ pub struct CompressionStats {
 }
 
 impl CompressionStats {
-    /// How many elements became one; 0 before anything was compressed.
+    /// The number of elements that became one; 0 before anything was compressed.
     pub fn rate(&self) -> f64 {
         if self.after > 0 { self.before as f64 / self.after as f64 } else { 0.0 }
     }
@@ -183,7 +183,7 @@ impl CommHook {
         CommHook { wrapper: None, algorithm }
     }
 
-    /// What `lockstep ddp` and `docs/ddp_record.py` call it; a wrapper's type stands before.
+    /// The name of `lockstep ddp` and `docs/ddp_record.py` for it; a wrapper's type stands before.
     pub fn name(&self) -> String {
         let compress = |dtype| match dtype {
             Dtype::Float16 => "fp16-compress",
@@ -230,7 +230,7 @@ impl HookState {
         Ok(HookState { hook, iter: 0, stats: CompressionStats::default() })
     }
 
-    /// What PowerSGD has compressed; none for other hooks.
+    /// Statistics of PowerSGD's compression; none for other hooks.
     pub(super) fn stats(&self) -> Option<CompressionStats> {
         let power = matches!(
             self.hook.algorithm,
@@ -239,7 +239,7 @@ impl HookState {
         power.then_some(self.stats)
     }
 
-    /// What the hook issues for a bucket, in order, on a backend if it is known.
+    /// The calls that the hook issues for a bucket, in order, on a backend if it is known.
     ///
     /// # Errors
     /// What the hook raises, at once or in its callback.
@@ -349,7 +349,7 @@ impl HookState {
     }
 }
 
-/// What a hook raises.
+/// An error that a hook raises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HookError {
     /// As it is called: the backward pass ends there.
@@ -358,7 +358,7 @@ pub(super) enum HookError {
     InCallback(DdpError),
 }
 
-/// What PyTorch says of an operation that sparse tensors do not have.
+/// PyTorch's error for an operation that sparse tensors do not have.
 fn dense_only(operation: &'static str, cpu: bool) -> HookError {
     HookError::AtOnce(DdpError::SparseBucket { operation, cpu })
 }
@@ -396,7 +396,7 @@ fn factors(state: &PowerSgd, shapes: &[&[u64]]) -> [u64; 3] {
 mod tests {
     use super::*;
 
-    /// What `_should_compress` of PyTorch 2.7.1 answers, whole rates and others.
+    /// The answers of `_should_compress` in PyTorch 2.7.1, for whole rates and others.
     #[test]
     fn what_is_worth_compressing() {
         let cases: [(u64, u64, u64, &str, bool); 12] = [
@@ -428,7 +428,7 @@ mod tests {
         assert!("two".parse::<CompressionRate>().is_err());
     }
 
-    /// What PyTorch 2.7.1 does with a parameter of these shapes, in the third iteration.
+    /// The behaviour of PyTorch 2.7.1 with a parameter of these shapes, in the third iteration.
     #[test]
     fn what_is_no_matrix_is_refused_when_it_is_first_compressed() {
         let run = |shape: &[u64]| {

@@ -3,7 +3,7 @@
 /// The most indices that a text may stand for: `0-4294967295` is short, its list is not.
 const MAX_INDICES: usize = 1 << 20;
 
-/// Why a text is no list of indices.
+/// The reason that a text is no list of indices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexListError {
     /// An item is neither `n` nor `a-b`.

@@ -33,25 +33,25 @@ impl Default for JoinOptions {
 /// An iteration of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JoinIteration {
-    /// What its forward pass issued.
+    /// The calls that its forward pass issued.
     pub forward: Vec<DdpCall>,
-    /// What its backward pass issued.
+    /// The calls that its backward pass issued.
     pub backward: Vec<DdpCall>,
-    /// What its sharded optimizer issued.
+    /// The calls that its sharded optimizer issued.
     pub optimizer: Vec<DdpCall>,
-    /// What the gradients were divided by; none when one of its passes raised, or they were inside
+    /// The divisor of the gradients; none when one of its passes raised, or they were inside
     /// `no_sync()`.
     pub divisor: Option<u32>,
 }
 
-/// What one rank did inside `join()`.
+/// The iterations and calls of one rank inside `join()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JoinedRank {
     /// Its own iterations.
     pub iterations: Vec<JoinIteration>,
-    /// What it issued after its inputs were exhausted.
+    /// The calls that it issued after its inputs were exhausted.
     pub after: Vec<DdpCall>,
-    /// What it raised, if it did.
+    /// The error that it raised, if any.
     #[serde(serialize_with = "as_text")]
     pub error: Option<DdpError>,
 }
@@ -94,7 +94,7 @@ impl JoinPasses {
     }
 }
 
-/// What takes part in a `Join` context.
+/// A participant of a `Join` context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joinable {
     /// `DistributedDataParallel`.
@@ -266,8 +266,8 @@ impl Ddp {
         Ok(Vec::new())
     }
 
-    /// What a rank of the group issues once its own inputs are exhausted: it shadows the others
-    /// until nobody has any left, and then takes the states of the last. `rank0_order` is
+    /// The calls that a rank of the group issues once its own inputs are exhausted: it shadows the
+    /// others until nobody has any left, and then takes the states of the last. `rank0_order` is
     /// [`Ddp::rank0_order`].
     ///
     /// # Errors

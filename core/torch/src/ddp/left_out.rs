@@ -1,5 +1,5 @@
-//! What DDP leaves alone: `_ddp_params_and_buffers_to_ignore`, and the parameters that
-//! `delay_all_reduce_named_params` takes out of the reducer (`distributed.py`).
+//! The parameters that DDP leaves alone: `_ddp_params_and_buffers_to_ignore`, and the parameters
+//! that `delay_all_reduce_named_params` takes out of the reducer (`distributed.py`).
 
 use super::model::{Model, meant};
 use super::options::DdpOptions;
@@ -17,7 +17,7 @@ pub enum NamingArgument {
 }
 
 impl NamingArgument {
-    /// What PyTorch calls it.
+    /// PyTorch's name for it.
     pub fn name(self) -> &'static str {
         match self {
             NamingArgument::Ignored => "_ddp_params_and_buffers_to_ignore",
@@ -38,7 +38,7 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// What is wrong, with the argument as its reader knows it.
+    /// The problem in words, with the argument as its reader knows it.
     pub fn told(&self, argument: &str) -> String {
         let UnknownName { name, near, .. } = self;
         let meant = meant(near.as_deref());
@@ -91,9 +91,9 @@ impl DdpOptions {
         self.name_in_reducer(model, name).is_some()
     }
 
-    /// What PyTorch calls a parameter in its errors: of several modules that share it, each writes its
-    /// own name over the one before (`_build_debug_param_to_name_mapping`). None if the reducer does
-    /// not have it.
+    /// PyTorch's name for a parameter in its errors: of several modules that share it, each writes
+    /// its own name over the one before (`_build_debug_param_to_name_mapping`). None if the reducer
+    /// does not have it.
     pub(super) fn name_in_reducer(&self, model: &Model, name: &str) -> Option<String> {
         let aliases =
             model.tied.iter().filter(|(_, of)| of == name).map(|(alias, _)| alias.as_str());

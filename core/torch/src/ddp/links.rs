@@ -1,10 +1,10 @@
-//! What connects the ranks of a job whose ranks all do the same, and how long their collectives
-//! take, in closed form.
+//! The links of a job whose ranks all do the same, and the times of their collectives, in closed
+//! form.
 
 use lockstep_core::collective::Collective;
 use serde::{Deserialize, Serialize};
 
-/// What connects the ranks.
+/// The links between the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Links {
     /// Every pair alike.
@@ -27,7 +27,7 @@ impl From<RingLink> for Links {
 }
 
 impl RingLink {
-    /// How long so many bytes occupy it, in picoseconds.
+    /// Time for which so many bytes occupy it, in picoseconds.
     pub(super) fn transmit_ps(&self, bytes: u64) -> u64 {
         let rate = u128::from(self.bytes_per_second.max(1));
         let transmit = u128::from(bytes).saturating_mul(1_000_000_000_000) / rate;
@@ -73,7 +73,7 @@ impl Links {
         }
     }
 
-    /// What a collective of so many elements of so many bytes takes in a group of `size`.
+    /// Time of a collective of `count` elements of `bytes` bytes in a group of `size`, in picoseconds.
     pub fn duration_ps(&self, collective: Collective, size: u32, count: u64, bytes: u64) -> u64 {
         let others = u64::from(size.saturating_sub(1));
         match collective {

@@ -1,5 +1,5 @@
-//! What a training plan's operations mean: which gradient launched a call, which buckets were in
-//! force. A plan says what ranks do; these notes, written along with it, say why.
+//! The meaning of a training plan's operations: which gradient launched a call, which buckets were
+//! in force. A plan says what ranks do; these notes, written along with it, say why.
 
 use super::buckets::Bucket;
 use super::call::DdpCall;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A training run as a plan, with a note on each of its steps.
 #[derive(Clone, Debug)]
 pub struct TrainingRun {
-    /// What every rank does, up to where DDP raises: [`TrainingRun::plan_with_end`] raises too.
+    /// The plan of every rank, up to where DDP raises: [`TrainingRun::plan_with_end`] raises too.
     pub plan: Plan,
     /// The kinds of ranks that there are; rank 0's comes first.
     pub roles: Vec<Role>,
@@ -23,9 +23,9 @@ pub struct TrainingRun {
 pub struct Role {
     /// The first of them.
     pub rank: u32,
-    /// What their steps are, in order; operations are those of that rank's program.
+    /// The notes on their steps, in order; operations are those of that rank's program.
     pub steps: Vec<StepNotes>,
-    /// What DDP raises in the last of them, or in the forward pass that would follow.
+    /// The error that DDP raises in the last of them, or in the forward pass that would follow.
     pub raised: Option<DdpError>,
 }
 
@@ -42,7 +42,7 @@ impl Role {
 }
 
 impl TrainingRun {
-    /// What the steps of rank 0 are, in order.
+    /// The notes on the steps of rank 0, in order.
     pub fn steps(&self) -> &[StepNotes] {
         self.roles.first().map_or(&[], |role| &role.steps)
     }
@@ -53,7 +53,7 @@ impl TrainingRun {
     }
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
@@ -66,12 +66,12 @@ pub enum StepKind {
     JoinEnds,
 }
 
-/// What the operations of one step are.
+/// The notes on the operations of one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepNotes {
     /// The first of its operations.
     pub first_op: u32,
-    /// What it is.
+    /// The kind of step.
     pub kind: StepKind,
     /// Whether gradients are reduced: the forward pass was outside `no_sync()`.
     pub sync: bool,
@@ -88,7 +88,7 @@ pub struct StepNotes {
     pub marked: Vec<u32>,
     /// `unused_parameter_size` of DDP's log as its forward pass has left it, in bytes.
     pub unused_parameter_size: Option<u64>,
-    /// Where it raises, if it does; nothing follows then.
+    /// The half in which it raises, if it does; nothing follows then.
     pub raises: Option<Half>,
     /// Collectives, in order.
     pub calls: Vec<CallNote>,
@@ -139,7 +139,7 @@ pub struct GradientNote {
 pub struct CallNote {
     /// The operation.
     pub op: u32,
-    /// What DDP asked for.
+    /// The call that DDP asked for.
     pub call: DdpCall,
     /// The gradient that launched it, as an index into [`StepNotes::gradients`].
     pub launched_by: Option<u32>,

@@ -54,7 +54,7 @@ pub enum BucketCap {
     List(Vec<i64>),
 }
 
-/// Why a number of MB is no cap.
+/// The reason that a number of MB is no cap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bucket_cap_mb is {mb}, which is no number of bytes that DDP's reducer takes (a signed 64-bit \
@@ -196,7 +196,7 @@ impl Default for DdpOptions {
 }
 
 impl DdpOptions {
-    /// What of the arguments depends on the number of ranks.
+    /// Checks the arguments that depend on the number of ranks.
     ///
     /// # Errors
     /// What PyTorch raises when the groups that a hook needs are made.

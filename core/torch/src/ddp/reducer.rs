@@ -32,7 +32,7 @@ pub struct Reducer {
     options: DdpOptions,
     /// `TORCH_DISTRIBUTED_DEBUG` is set: errors name parameters.
     debug: bool,
-    /// What carries out its collectives, where it is known: hooks raise on some.
+    /// The backend that carries out its collectives, where it is known: hooks raise on some.
     backend: Option<BackendName>,
     hook: Option<HookState>,
     /// The first error of a hook's callback, which the end of the backward pass raises.
@@ -143,7 +143,7 @@ impl Reducer {
         if self.has_marked_unused { &self.unused } else { &[] }
     }
 
-    /// What PowerSGD has compressed so far; none without such a hook.
+    /// Statistics of PowerSGD's compression so far; none without such a hook.
     pub(crate) fn compression_stats(&self) -> Option<CompressionStats> {
         self.hook.as_ref().and_then(HookState::stats)
     }

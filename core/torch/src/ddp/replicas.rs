@@ -21,7 +21,7 @@ use super::wrapper::BROADCAST_BUCKET_BYTES;
 use lockstep_core::dtype::Dtype;
 use serde::Serialize;
 
-/// What a process with several devices does besides.
+/// The extra work of a process with several devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Replicas {
     /// Devices of a process.
@@ -32,7 +32,7 @@ pub struct Replicas {
     pub buffers: Vec<DeviceCopy>,
     /// Members of the ring that reduces a bucket.
     pub members: u64,
-    /// What the sum of a bucket is divided by.
+    /// The divisor of a bucket's sum.
     pub divisor: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct DeviceCopy {
 }
 
 impl Replicas {
-    /// What processes with so many devices each do.
+    /// The work of processes with so many devices each.
     ///
     /// # Errors
     /// When the PyTorch that is followed is not 1.x.

@@ -1,5 +1,5 @@
-//! What DDP does with a model, as one document: its buckets, and every collective of the
-//! constructor and the first iterations.
+//! DDP's work on a model, as one document: its buckets, and every collective of the constructor and
+//! the first iterations.
 
 use super::buckets::Bucket;
 use super::call::DdpCall;
@@ -14,7 +14,7 @@ use super::wrapper::{Ddp, Forward};
 use lockstep_core::group::BackendName;
 use serde::Serialize;
 
-/// What DDP does with a model.
+/// DDP's work on a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DdpReport {
     /// The model's name.
@@ -52,17 +52,17 @@ pub struct DdpReport {
     pub grad_ready_order: Vec<u32>,
     /// Every collective, in order.
     pub collectives: Vec<ReportedCall>,
-    /// What PowerSGD has compressed by the end; none without such a hook.
+    /// Statistics of PowerSGD's compression by the end; none without such a hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionStats>,
-    /// What DDP raises, if it does; nothing is issued after that.
+    /// The error that DDP raises, if it does; nothing is issued after that.
     pub error: Option<String>,
-    /// Where it does.
+    /// The place in the run where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_at: Option<ErrorAt>,
 }
 
-/// Where in the run DDP raises.
+/// The place in the run where DDP raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorAt {
     /// The iteration, counted from 1.

@@ -3,7 +3,7 @@
 
 use super::error::DdpError;
 
-/// What a reducer knows of the sparse gradients of its parameters.
+/// A reducer's knowledge of the sparse gradients of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct SparseGradients {
     /// Per parameter, whether its gradient is taken for a sparse one.

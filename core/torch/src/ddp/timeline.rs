@@ -19,7 +19,7 @@ use serde::Serialize;
 pub struct OpSpan {
     /// Its index in the rank's program.
     pub op: u32,
-    /// What it is.
+    /// The kind of span.
     pub kind: SpanKind,
     /// For a collective, when the compute stream has come to it; else when it begins.
     pub ready_ps: u64,
@@ -31,7 +31,7 @@ pub struct OpSpan {
     pub end_ps: u64,
 }
 
-/// What an operation is to a step.
+/// The role of an operation in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
@@ -58,10 +58,10 @@ pub struct StepTimeline {
     pub backward_end_ps: u64,
     /// When it ends.
     pub end_ps: u64,
-    /// How long its asynchronous communication takes: that of buckets, and a sharded optimizer's
+    /// Time of its asynchronous communication: that of buckets, and a sharded optimizer's
     /// broadcasts.
     pub communication_ps: u64,
-    /// How long the compute stream waits for that.
+    /// Time that the compute stream waits for that.
     pub exposed_ps: u64,
 }
 

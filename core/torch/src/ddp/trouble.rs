@@ -1,4 +1,4 @@
-//! What is known to go wrong in PyTorch with a setting, where DDP itself raises nothing that could be
+//! The known trouble of PyTorch with a setting, where DDP itself raises nothing that could be
 //! followed.
 
 use super::hook::HookAlgorithm;
@@ -6,8 +6,8 @@ use super::options::DdpOptions;
 use super::verify::mixed_precision_note;
 use lockstep_core::group::BackendName;
 
-/// What a reader has to know before trusting what is shown of a setting with so many buckets: a
-/// sentence or two each.
+/// Notes to read before trusting the figures of a setting with so many buckets: a sentence or two
+/// each.
 ///
 /// `powerSGD_hook` waits in the callback of each of its reductions for the next one
 /// (`powerSGD_hook.py`). Over gloo callbacks run on the threads that carry out collectives, two a

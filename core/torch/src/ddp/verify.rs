@@ -1,4 +1,4 @@
-//! What the constructor refuses: models that differ between ranks
+//! The refusals of the constructor: models that differ between ranks
 //! (`verify_params_across_processes`), types that the backend does not know, and `device_ids` of a
 //! module that is on no device.
 
@@ -8,7 +8,7 @@ use super::options::{DdpOptions, DdpVersion};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
 
-/// What each rank's constructor says of the shapes of its parameters: every rank compares the
+/// The verdict of each rank's constructor on the shapes of its parameters: every rank compares the
 /// numbers with all others, and the sizes with rank 0's. Types are not compared: a dtype that
 /// differs passes silently.
 pub fn verify_params(shapes: &[Vec<Vec<u64>>]) -> Vec<Result<(), DdpError>> {
@@ -28,7 +28,7 @@ pub fn verify_params(shapes: &[Vec<Vec<u64>>]) -> Vec<Result<(), DdpError>> {
     (0..).zip(shapes).map(verify).collect()
 }
 
-/// What the backend refuses of a model: gloo knows neither complex numbers nor 8-bit floats nor
+/// The backend's refusals of a model: gloo knows neither complex numbers nor 8-bit floats nor
 /// `int16` (DDP hands tensors over in C++, where nothing views complex ones as real).
 ///
 /// # Errors
@@ -51,8 +51,8 @@ pub fn verify_types(
     if params || buffers { Err(DdpError::InvalidScalarType) } else { Ok(()) }
 }
 
-/// What SyncBatchNorm raises where the module is on the CPU, as gloo's is here: in the constructor,
-/// whichever of the model's layers it is.
+/// The error of SyncBatchNorm where the module is on the CPU, as gloo's is here: in the
+/// constructor, whichever of the model's layers it is.
 ///
 /// # Errors
 /// What PyTorch's constructor raises.
@@ -66,7 +66,7 @@ pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(),
     }
 }
 
-/// What `hook_with_zero_step` says of other backends than NCCL, as it is made.
+/// The error of `hook_with_zero_step` for other backends than NCCL, as it is made.
 ///
 /// # Errors
 /// What PyTorch raises.
@@ -77,7 +77,7 @@ pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result
     }
 }
 
-/// What `ZeroRedundancyOptimizer`'s constructor says of parameters of several types, trained or not.
+/// The error of `ZeroRedundancyOptimizer`'s constructor for parameters of several types, trained or not.
 ///
 /// # Errors
 /// What PyTorch raises.
@@ -90,8 +90,8 @@ pub(crate) fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(
     }
 }
 
-/// What becomes of mixed precision where the module is on the CPU, as gloo's is here; none if it
-/// works. What PyTorch raises depends on how it was built.
+/// A note on mixed precision where the module is on the CPU, as gloo's is here; none if it works.
+/// What PyTorch raises depends on how it was built.
 pub(super) fn mixed_precision_note(
     options: &DdpOptions,
     backend: BackendName,
@@ -103,8 +103,8 @@ pub(super) fn mixed_precision_note(
     )
 }
 
-/// What `device_ids` of so many devices raises: more than one since 1.8, and any at all where the
-/// module is on the CPU, as gloo's and Lockstep's own backend have it here.
+/// The error that `device_ids` of so many devices raises: more than one since 1.8, and any at all
+/// where the module is on the CPU, as gloo's and Lockstep's own backend have it here.
 ///
 /// # Errors
 /// What PyTorch's constructor raises.

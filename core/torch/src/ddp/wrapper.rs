@@ -37,7 +37,7 @@ pub struct Ddp {
     static_graph_delay_enqueued: bool,
 }
 
-/// What decides about a forward pass.
+/// The conditions that decide about a forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Forward<'a> {
     /// `torch.is_grad_enabled()`.
@@ -59,7 +59,7 @@ impl Default for Forward<'_> {
     }
 }
 
-/// What a forward pass inside `join()` depends on.
+/// The conditions of a forward pass inside `join()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InJoin {
     /// The highest rank that has inputs: whose buffers are broadcast.
@@ -212,7 +212,7 @@ impl Ddp {
         self.reducer.as_ref()
     }
 
-    /// What it was made with.
+    /// The options that it was made with.
     pub(super) fn options(&self) -> &DdpOptions {
         &self.options
     }

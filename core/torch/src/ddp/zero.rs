@@ -75,7 +75,7 @@ pub struct BucketShard {
     pub rank: u32,
     /// The first of them, in the bucket's order.
     pub first: usize,
-    /// How many they are.
+    /// The number of its parameters.
     pub params: usize,
 }
 
@@ -131,7 +131,7 @@ fn give(
     Ok(())
 }
 
-/// What the hook knows of the buckets (`_OverlapInfo`).
+/// The hook's knowledge of the buckets (`_OverlapInfo`).
 #[derive(Clone, Debug)]
 pub(super) struct OverlapState {
     overlap: ZeroOverlap,

@@ -1,4 +1,4 @@
-//! What is done to ranks on purpose: by the clock, or when they have come to it themselves.
+//! Faults that are injected into ranks: by the clock, or when they have come to it themselves.
 
 use super::state::{Alarm, Coordinator};
 use crate::clock;

@@ -15,10 +15,10 @@ use lockstep_core::rank::GlobalRank;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the coordinator looks whether all have joined.
+/// Interval at which the coordinator looks whether all have joined.
 const JOIN_LOOK: Duration = Duration::from_millis(2);
 
-/// Why ranks that share no memory with rank 0 cannot run.
+/// The reason that ranks that share no memory with rank 0 cannot run.
 const NOT_HERE: &str = "it is on another machine than rank 0, or in another container, and shares no \
                         memory with it; leave out --transport shm";
 

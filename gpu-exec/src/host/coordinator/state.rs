@@ -1,4 +1,4 @@
-//! What the coordinator knows of a run.
+//! The coordinator's knowledge of a run.
 
 use crate::host::carrier::Checked;
 use crate::host::launched::Meeting;
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-/// What `start` hears once all ranks have joined.
+/// The message that `start` gets once all ranks have joined.
 pub(in crate::host) struct Joined {
     pub(in crate::host) pids: Vec<u32>,
     /// Nanoseconds since 1970 at time 0.
     pub(in crate::host) epoch_ns: u64,
-    /// What carries messages, if it is not shared memory.
+    /// The carrier of messages, if it is not shared memory.
     pub(in crate::host) over: &'static str,
-    /// What ranks on devices said they compute on, in rank order.
+    /// The devices that ranks reported to compute on, in rank order.
     pub(in crate::host) devices: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(in crate::host) struct Coordinator {
     pub(super) ranks: Vec<RankProcess>,
     pub(super) devices: Vec<String>,
     pub(super) store: Option<StoreServer>,
-    /// Where ranks that others start come to; open as long as the run.
+    /// The meeting that ranks which others start come to; open as long as the run.
     pub(super) meeting: Option<Meeting>,
     /// When they are next told that we are there, on the clock.
     pub(super) alive_ns: u64,
@@ -51,14 +51,14 @@ pub(in crate::host) struct Coordinator {
     pub(super) over_tcp: bool,
     pub(super) introduced: bool,
     pub(super) phase: Phase,
-    /// What is to be done to ranks later, and when on the clock.
+    /// The faults that are due later, each with its time on the clock.
     pub(super) alarms: Vec<(u64, Alarm)>,
     pub(super) stillness: Stillness,
-    /// What the recorders of ranks held whose programs have finished.
+    /// The dumps of ranks whose programs have finished.
     pub(super) last_dumps: Vec<RankDump>,
     /// Time 0 of the trace.
     pub(super) start_ns: u64,
-    /// How it ends, and since when that is so on the clock: what is left is to leave.
+    /// The end of the run, and the time on the clock since which it is known: only leaving remains.
     pub(super) outcome: Option<(Outcome, u64)>,
 }
 

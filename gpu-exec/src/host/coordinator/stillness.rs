@@ -7,7 +7,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, Outcome, What};
 use std::time::Duration;
 
-/// How often it is looked for.
+/// Interval between looks for it, in nanoseconds.
 const LOOK_NS: u64 = 200_000_000;
 
 impl Coordinator {

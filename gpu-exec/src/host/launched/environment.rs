@@ -1,6 +1,6 @@
-//! Who a process is, as launchers say it in the environment: torchrun's variables (PyTorch's
-//! `env://` rendezvous, `torch/distributed/rendezvous.py` of 2.7), or Open MPI's, MPICH's and
-//! Slurm's own.
+//! The identity of a process, as launchers give it in the environment: torchrun's variables
+//! (PyTorch's `env://` rendezvous, `torch/distributed/rendezvous.py` of 2.7), or Open MPI's,
+//! MPICH's and Slurm's own.
 
 use lockstep_core::rank::GlobalRank;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// PyTorch's port, when nobody names another.
 const DEFAULT_PORT: u16 = 29500;
 
-/// What is called differently by each launcher: rank, world size, rank on the node.
+/// The variables that each launcher names differently: rank, world size, rank on the node.
 const LAUNCHERS: [(&str, [&str; 3]); 4] = [
     ("torchrun", ["RANK", "WORLD_SIZE", "LOCAL_RANK"]),
     ("Open MPI", ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"]),
@@ -21,13 +21,13 @@ const LAUNCHERS: [(&str, [&str; 3]); 4] = [
 pub struct Launch {
     /// The launcher whose variables were found.
     pub by: &'static str,
-    /// Who this process is.
+    /// The rank of this process.
     pub rank: GlobalRank,
-    /// How many there are.
+    /// The number of ranks.
     pub world_size: u32,
     /// Which of those on its node, if the launcher says.
     pub local_rank: Option<u32>,
-    /// Where the store is, or is to be: a name or an address.
+    /// The host that the store is on, or will be on: a name or an address.
     pub master_addr: String,
     /// Its port.
     pub master_port: u16,
@@ -35,11 +35,11 @@ pub struct Launch {
     pub store_is_served: bool,
     /// The file in which ranks find each other, if they do not at an address.
     pub file: Option<PathBuf>,
-    /// How often the launcher has started the job again.
+    /// The number of times the launcher has started the job again.
     pub attempt: u32,
 }
 
-/// Why the environment does not say who a process is.
+/// The reason that the environment does not identify a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// No launcher's variables.
@@ -53,13 +53,13 @@ pub enum LaunchError {
     /// A variable that is needed besides.
     #[error("{has} is set, as by {by}, but {lacks} is not set{help}")]
     Lacks {
-        /// Who.
+        /// The launcher.
         by: &'static str,
-        /// What there is.
+        /// The variables that are there.
         has: &'static str,
-        /// What there is not.
+        /// The variables that are missing.
         lacks: &'static str,
-        /// What to do.
+        /// The advice.
         help: &'static str,
     },
     /// A variable that is no number, or none that can be.
@@ -69,7 +69,7 @@ pub enum LaunchError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected value, in words.
         expected: &'static str,
     },
 }

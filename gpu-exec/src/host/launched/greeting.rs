@@ -1,5 +1,5 @@
-//! What a rank and rank 0 say when they meet: who it is, whether the two mean the same plan, and how far
-//! their clocks are apart.
+//! The greeting between a rank and rank 0: it settles who the rank is, whether both mean the same
+//! plan, and how far their clocks are apart.
 
 use crate::clock;
 use crate::host::control::frame;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What a rank says first.
+/// The first message of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) token: Token,
@@ -26,7 +26,7 @@ pub(super) struct Hello {
     pub(super) same_machine: bool,
 }
 
-/// What rank 0 answers, and what follows while clocks are compared.
+/// Rank 0's answer, and the messages that follow while clocks are compared.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Greeting {
     Welcome,
@@ -37,7 +37,7 @@ pub(super) enum Greeting {
     Clock(u64),
 }
 
-/// What a rank asks while clocks are compared, and what it found.
+/// A rank's message while clocks are compared: a question, or the offset it found.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Asking {
     Clock,
@@ -54,11 +54,11 @@ pub(crate) struct Guest {
     /// Its clock minus rank 0's, in nanoseconds.
     pub(crate) offset_ns: i64,
     pub(crate) same_machine: bool,
-    /// Where it is connected from.
+    /// The address it is connected from.
     pub(crate) address: IpAddr,
 }
 
-/// Who was greeted.
+/// The result of a greeting.
 #[derive(Debug)]
 pub(super) enum Came {
     Guest(Guest),
@@ -148,7 +148,7 @@ pub(super) fn greet(
 /// Round trips that clocks are compared in.
 const PINGS: u32 = 8;
 
-/// How long a rank's machine may leave unanswered what it is sent.
+/// Time that a rank's machine may leave data unacknowledged, in milliseconds.
 const LOST_AFTER_MS: u32 = 30_000;
 
 /// Says who this is and compares the clocks; `Err` inside is rank 0's refusal.

@@ -1,4 +1,4 @@
-//! How the processes of a launched job find each other and connect to rank 0's.
+//! The meeting of a launched job's processes: they find each other and connect to rank 0's.
 //!
 //! Rank 0 listens on a port of its own and puts it into the store, with a secret that whoever
 //! connects has to know; the store itself has none, as c10d's. On every connection the two sides
@@ -26,17 +26,17 @@ use std::time::{Duration, Instant};
 /// The protocol between processes of one job: one of another build says so.
 const VERSION: u32 = 3;
 
-/// Where rank 0 says how it is reached.
+/// The key under which rank 0 publishes how it is reached.
 const MEETING_KEY: &str = "meeting";
 
-/// How often rank 0 looks whether somebody wants to connect, or a name is looked up again.
+/// Interval at which rank 0 looks for new connections, or a name is looked up again.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a run that met in the same store may take to be gone: whoever started it may have waited for
-/// its other ranks only.
+/// Time that a previous run in the same store may take to be gone: its starter may have waited for
+/// the other ranks only.
 pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What rank 0 puts into the store.
+/// The entry that rank 0 puts into the store.
 #[derive(Debug, Serialize, Deserialize)]
 struct Invitation {
     version: u32,
@@ -74,7 +74,7 @@ fn digest(plan: &Plan) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&plan.to_bytes())
 }
 
-/// Where the store is; a name that is not known yet may be soon, as in Kubernetes.
+/// The store's address; a name that is not known yet may be soon, as in Kubernetes.
 fn resolve(launch: &Launch, timeout: Duration) -> Result<SocketAddr, RunError> {
     let started = Instant::now();
     loop {

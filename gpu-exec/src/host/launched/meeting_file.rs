@@ -7,16 +7,17 @@ use lockstep_torch::c10d::store::join_key;
 /// All that is ours in a store begins so.
 pub(super) const OURS: &str = "lockstep/";
 
-/// Where rank 0 says how it is reached, and on which machine that is.
+/// The key under which rank 0 publishes how it is reached, and on which machine that is.
 pub(super) const MEETING_KEY: &str = "meeting";
 
 pub(super) fn part(launch: &Launch) -> String {
     format!("{OURS}{}", launch.attempt)
 }
 
-/// What a run has written into the file that its ranks meet in. Dropping it takes the file away, unless
-/// somebody else has written into it since: all have met, and whoever starts another run is not to meet
-/// this one. (c10d counts who has the file open, and keeps it for ever where one of them was killed.)
+/// A run's entry in the file that its ranks meet in. Dropping it takes the file away, unless
+/// somebody else has written into it since: all have met, and whoever starts another run is not to
+/// meet this one. (c10d counts who has the file open, and keeps it for ever where one of them was
+/// killed.)
 #[derive(Debug)]
 pub(crate) struct MeetingFile {
     pub(super) store: PrefixStore<FileStore>,

@@ -1,5 +1,6 @@
-//! Where ranks find each other, in the words of `init_process_group(init_method=...)`: `env://`,
-//! `tcp://HOST:PORT` and `file:///PATH`. Who a process is comes from its launcher's variables.
+//! The rendezvous at which ranks find each other, in the words of
+//! `init_process_group(init_method=...)`: `env://`, `tcp://HOST:PORT` and `file:///PATH`. Who a
+//! process is comes from its launcher's variables.
 
 use super::meeting::{ENDS_WITHIN, Meeting, accept, is_here, leader, store_failed};
 use super::meeting_file::{MEETING_KEY, MeetingFile, part};
@@ -14,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// How often a rank looks whether a file holds another invitation than one that leads nowhere.
+/// Interval at which a rank looks whether a file holds another invitation than one that leads nowhere.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a rank waits for an answer at an address that may be the last job's, before it looks again.
+/// Time that a rank waits for an answer at an address that may be the last job's, before it looks again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 const HOST_KEY: &str = "host";
@@ -173,7 +174,7 @@ fn invite(
     Ok(Ok(MeetingFile { store, launch: launch.clone(), invitation: invitation.to_vec() }))
 }
 
-/// What takes the file away where rank 0 cannot, which is gone.
+/// The function that takes the file away where rank 0 cannot, because it is gone.
 pub(super) type TakeAway = Box<dyn Fn() + Send + Sync>;
 
 /// Any other rank's side: reads where rank 0 is and connects to it.
@@ -239,7 +240,7 @@ pub(super) fn attend(
     }
 }
 
-/// Where rank 0 is, and what it has to be shown.
+/// Rank 0's connection details from the file: its address, and the bytes it has to be shown.
 fn invited(
     path: &Path,
     launch: &Launch,
@@ -273,7 +274,8 @@ fn meet(
     met
 }
 
-/// Where rank 0 may be reached: here, if its memory is seen here, and where its machine's name leads.
+/// Addresses at which rank 0 may be reached: here, if its memory is seen here, and the addresses of
+/// its machine's name.
 fn addresses(host: &str, invitation: &[u8]) -> Vec<IpAddr> {
     let here = is_here(invitation).then_some(Ipv4Addr::LOCALHOST.into());
     let named = (host, 0).to_socket_addrs().into_iter().flatten().map(|found| found.ip());

@@ -1,4 +1,4 @@
-//! What a collective's step does, with the places of its bytes.
+//! The acts of a collective's step, with the places of their bytes.
 
 use crate::host::arena::Memory;
 use lockstep_core::schedule;
@@ -21,7 +21,7 @@ pub(super) enum Act {
 }
 
 impl Act {
-    /// How much memory it is about.
+    /// The bytes of memory that it touches.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Act::Copy { into, .. } | Act::Reduce { into, .. } => into.bytes,

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 /// Takes what a rank's flight recorder holds when there is no rank 0 to send it to.
 pub type KeepDump = Box<dyn Fn(&RankDump) + Send + Sync>;
 
-/// What a rank does when it ends without rank 0.
+/// The end of a rank without rank 0.
 pub(crate) struct Alone {
     rank: GlobalRank,
     pub(super) keep: Option<KeepDump>,

@@ -14,12 +14,12 @@ use lockstep_core::schedule::{self, Buffer, Layout};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct CollectiveCall {
-    /// What the ranks must agree on.
+    /// The fingerprint of the values that the ranks must agree on.
     pub(super) fingerprint: u64,
     pub(super) steps: Vec<Vec<Act>>,
     pub(super) reduction: Option<Reduction>,
     pub(super) premultiply: Option<Premultiply>,
-    /// What a mean of integers has left to do.
+    /// The division that a mean of integers has left to do.
     pub(super) divide: Option<Divide>,
     /// The same in fewer passes through memory, if the schedule allows it.
     pub(super) in_place: Option<InPlace>,
@@ -30,7 +30,7 @@ pub(super) struct CollectiveCall {
 /// The most actions of a first step that takes no time to speak of, and the most bytes of all.
 const SOON: (usize, usize) = (4, 4096);
 
-/// What the rank contributes is multiplied first.
+/// A multiplication of the rank's contribution before it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Premultiply {
     pub(super) dtype: Dtype,
@@ -40,7 +40,7 @@ pub(super) struct Premultiply {
     pub(super) into: Memory,
 }
 
-/// What the rank was promised is divided at last.
+/// A division of the rank's result at the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divide {
     pub(super) dtype: Dtype,
@@ -121,7 +121,7 @@ impl CollectiveCall {
     }
 }
 
-/// Where a rank's buffers lie.
+/// The places of a rank's buffers.
 struct Places<'a> {
     me: GroupRank,
     element: u64,
@@ -132,7 +132,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Where a slice of the schedule lies.
+    /// The memory of a slice of the schedule.
     fn place(&self, slice: schedule::Slice) -> Result<Memory, String> {
         let range = self.layout.range(self.me, slice);
         if range.is_empty() {

@@ -19,11 +19,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long notes are gathered before they are sent.
+/// Time for which notes are gathered before they are sent, in nanoseconds.
 const GATHER_NS: u64 = 20_000_000;
 
-/// How often the clerk looks for late calls at the most, in nanoseconds: a call of a group with hardly any
-/// time is found late by then.
+/// Longest interval between the clerk's looks for late calls, in nanoseconds: a call of a group
+/// with hardly any time is found late by then.
 const LATE_LOOK_NS: u64 = 5_000_000;
 
 /// … and whoever writes more waits until they are: memory stays bounded.
@@ -38,7 +38,7 @@ const EVENTS_PER_FRAME: usize = 4096;
 /// Results can be as large as [`MAX_WHOLE_BYTES`](lockstep_core::trace::TensorValue::MAX_WHOLE_BYTES) each: fewer a message.
 const RESULTS_PER_FRAME: usize = 64;
 
-/// What a clerk has to know of its rank.
+/// The facts that a clerk needs about its rank.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) plan: Arc<Plan>,
@@ -355,7 +355,7 @@ impl Clerk {
         desk.late || due.is_some_and(|due| due <= now)
     }
 
-    /// What the flight recorder holds, for somebody else than the coordinator: nothing more is
+    /// The flight recorder's contents, for somebody else than the coordinator: nothing more is
     /// written down, and nothing that waits for the coordinator is waited for.
     pub(super) fn last_dump(&self) -> Option<RankDump> {
         let mut desk = self.desk();

@@ -13,7 +13,7 @@ use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender}
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::sync::Arc;
 
-/// What a call does once its first messages are on their way, unless it was done.
+/// The work that a call does once its first messages are on their way, unless it was done.
 pub(super) type Aside<'a> = Option<&'a mut dyn FnMut()>;
 
 /// A rank's side of a group's channels.
@@ -27,7 +27,7 @@ pub(super) struct GroupLink {
     patience: Patience,
     blocks: Blocks,
     flights: Vec<Flight>,
-    /// What peers may still read.
+    /// Memory that peers may still read.
     lent: Vec<Lent>,
     /// The operands of an addition in place, and where its result goes.
     operands: Vec<Operand>,
@@ -110,7 +110,7 @@ impl Current<'_> {
         Header { seq, fingerprint, bytes, mark: what.step.into() }
     }
 
-    /// What is written down of it.
+    /// The message, as the trace records it.
     fn message(&self, what: &Exchange, peer: GlobalRank) -> Message {
         let Exchange { step, place: Place { named, memory }, .. } = *what;
         let bytes = memory.bytes as u64;
@@ -143,7 +143,7 @@ impl Current<'_> {
 /// So many looks take longer than messages that come are on their way.
 const SOON: u32 = 256;
 
-/// How many of those a rank leaves out that lets others run in between: each takes long then.
+/// The number of those that a rank which lets others run in between leaves out: each takes long then.
 fn soon(patience: Patience) -> u32 {
     if patience.spin_ns > 0 { 0 } else { SOON }
 }

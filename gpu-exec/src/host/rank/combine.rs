@@ -13,14 +13,14 @@ use lockstep_core::reduce::{self, ReduceOp};
 /// divides it.
 const BLOCK: usize = 8 << 10;
 
-/// How elements are combined.
+/// The reduction that combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reduction {
     pub(super) dtype: Dtype,
     pub(super) op: ReduceOp,
 }
 
-/// Where an operand is.
+/// The place of an operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     /// At this offset of the segment.
@@ -30,7 +30,7 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    /// What a message brings; `None` if it was delivered already.
+    /// The operand that a message brings; `None` if it was delivered already.
     pub(super) fn of(payload: Payload) -> Option<Operand> {
         match payload {
             Payload::Inline(words) => Some(Operand::Inline(words)),
@@ -70,7 +70,7 @@ impl Operand {
     }
 }
 
-/// What reductions are carried out in.
+/// The buffers that reductions are carried out in.
 #[derive(Debug)]
 pub(super) struct Blocks {
     sum: Box<[u8; BLOCK]>,

@@ -1,5 +1,5 @@
-//! What is written down of a rank's calls until the clerk sends it: notes as small as they can be said,
-//! and the sheet they stand on.
+//! The desk: records of a rank's calls until the clerk sends them, as notes that are as small as
+//! possible.
 
 use super::made::Ended;
 use super::note::Note;
@@ -7,7 +7,7 @@ use super::pending::Pending;
 use super::recorder::Recorder;
 use crate::clock;
 
-/// Where notes are written, under one lock.
+/// The place where notes are written, under one lock.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     pub(super) notes: Vec<(u64, Note)>,
@@ -84,7 +84,7 @@ pub(super) const MANY: usize = 16_384;
 mod tests {
     use super::*;
 
-    /// What a call and its operation are written down as in two notes is what it was in five.
+    /// A call and its operation give the same events in two notes as in five.
     #[test]
     fn a_call_in_one_go_is_all_of_its_events_in_order() {
         let mut desk = Desk::default();

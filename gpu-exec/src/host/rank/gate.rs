@@ -1,5 +1,5 @@
-//! Where a rank's program is held: while the run is paused, and after a signal of its own until
-//! the coordinator says that it is over.
+//! The gate that holds a rank's program: while the run is paused, and after a signal of its own
+//! until the coordinator says that it is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// The gate before every operation.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// What passing looks at first: nearly always there is nothing to wait for.
+    /// The flag that passing looks at first: nearly always there is nothing to wait for.
     shut: AtomicBool,
     held: Mutex<Held>,
     changed: Condvar,

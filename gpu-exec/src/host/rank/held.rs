@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the coordinator's orders reach, besides the end: what holds the program, and its clerk
-/// once there is one; a process of several logical ranks has a clerk for each.
+/// The parts that the coordinator's orders reach, besides the end: the gate that holds the program,
+/// and its clerk once there is one; a process of several logical ranks has a clerk for each.
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) gate: Arc<Gate>,
@@ -22,7 +22,7 @@ pub(super) struct Held {
     pub(super) launched: bool,
     /// Called instead of ending the process, where that is somebody else's to do.
     pub(super) exit: Option<Box<dyn Fn() + Send + Sync>>,
-    /// How the rank ends when it loses rank 0, if it ends by itself then.
+    /// The rank's end after losing rank 0, if it ends by itself then.
     pub(super) alone: Option<Arc<Alone>>,
     /// Orders that have come, with those that only say that rank 0 is there.
     pub(super) words: AtomicU64,
@@ -30,12 +30,12 @@ pub(super) struct Held {
     pub(super) heard: Condvar,
 }
 
-/// What a launched rank waits for.
+/// The orders that a launched rank waits for.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// Time 0 of the run on this rank's clock, once all have joined.
     pub(super) start_ns: Option<u64>,
-    /// Where the other ranks' connections come in.
+    /// The addresses at which the other ranks take connections.
     pub(super) peers: Option<Vec<PeerAddress>>,
     pub(super) leave: bool,
     /// The run is over for this rank, which has failed with it and stays for rank 0's sake only.
@@ -50,7 +50,7 @@ impl Held {
         self.heard.notify_all();
     }
 
-    /// How many orders have come.
+    /// The number of orders that have come.
     pub(super) fn words(&self) -> u64 {
         self.words.load(Ordering::Relaxed)
     }

@@ -17,15 +17,15 @@ use crate::host::arena::Memory;
 pub(super) struct InPlace {
     /// The rank's own operand.
     pub(super) local: Memory,
-    /// Where the result belongs.
+    /// The memory of the result.
     pub(super) into: Memory,
-    /// What it sends before the last addition.
+    /// The sends before the last addition.
     pub(super) lends: Vec<Lend>,
-    /// What it adds, in this order.
+    /// The additions, in this order.
     pub(super) adds: Vec<Exchange>,
     /// Whom it sends the result to.
     pub(super) returns: Vec<Exchange>,
-    /// What it receives after the last addition.
+    /// The receives after the last addition.
     pub(super) receives: Vec<Exchange>,
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     const SUM: ReduceOp = ReduceOp::Sum;
 
-    /// What rank 0 of `n` does for a call of 16 elements a part.
+    /// The acts of rank 0 of `n` for a call of 16 elements a part.
     fn of(collective: Collective, algorithm: Algorithm, n: u32) -> Option<InPlace> {
         let mut plan = PlanBuilder::new("in place", n, BackendName::Host).unwrap();
         let whole = plan.tensor("whole", Dtype::Float32, 16 * u64::from(n), Fill::Zeros);

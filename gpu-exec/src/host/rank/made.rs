@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub(super) op: u32,
 }
 
-/// How far a call got that was made.
+/// The progress of a call that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
     /// It is on its way, or has completed.

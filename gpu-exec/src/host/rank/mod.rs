@@ -46,9 +46,9 @@ use std::time::Duration;
 pub(crate) use alone::Alone;
 pub use alone::KeepDump;
 
-/// What a rank's process does: everything, from joining to exiting. Its orders come through
-/// standard input, a socket that the coordinator made; a program calls this from `main` and
-/// returns what it returns.
+/// The whole life of a rank's process, from joining to exiting. Its orders come through standard
+/// input, a socket that the coordinator made; a program calls this from `main` and returns what it
+/// returns.
 pub fn rank_main() -> ExitCode {
     let socket = match control_socket() {
         Ok(socket) => socket,
@@ -168,7 +168,7 @@ fn run(socket: &UnixStream) -> Result<(), String> {
     }
 }
 
-/// What the rank is to run, with the plan in its binary form; `None` when it is to run nothing.
+/// The setup of the rank's run, with the plan in its binary form; `None` when it is to run nothing.
 fn orders(mut socket: &UnixStream) -> Result<Option<(Setup, Vec<u8>)>, String> {
     let setup = match control::read_frame(&mut socket).map_err(cannot("no orders"))? {
         Some(Order::Setup(setup)) => *setup,

@@ -1,12 +1,12 @@
-//! What is written down of a rank's calls, as small as it can be said.
+//! The notes about a rank's calls, as small as possible.
 
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule;
 use lockstep_core::trace::TensorValue;
 
-/// What happened, as small as it can be said: [`What`](lockstep_core::trace::What)
-/// without what the plan knows already.
+/// An event in its smallest form: [`What`](lockstep_core::trace::What) without what the plan knows
+/// already.
 #[derive(Debug)]
 pub(crate) enum Note {
     OpBegan {
@@ -65,7 +65,7 @@ pub(crate) enum Note {
 }
 
 impl Note {
-    /// What is written down as one note, in parts that are one event each.
+    /// The parts of one note, each of them one event.
     pub(super) fn parts(self, time_ns: u64) -> [Option<(u64, Note)>; 3] {
         let at = |time_ns, note| Some((time_ns, note));
         match self {

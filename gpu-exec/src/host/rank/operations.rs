@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a rank's program runs with.
+/// The context that a rank's program runs with.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
     pub(crate) gate: &'a Gate,
 }
 
-/// What differs between the ways to carry a program out.
+/// The operations that differ between the ways to carry a program out.
 pub(crate) trait CarryOut {
     /// Sends the process a signal, as a fault of the run.
     ///
@@ -47,7 +47,7 @@ pub(crate) trait CarryOut {
     /// What keeps the rank from it.
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String>;
 
-    /// What the rank's tensors hold, in id order.
+    /// The values of the rank's tensors, in id order.
     fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)>;
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// What a program's calls are numbered with.
+/// The numbers of a program's calls.
 #[derive(Debug, Default)]
 struct Numbers {
     /// Calls made so far.

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct P2pCall {
     pub(super) with: With,
     pub(super) tensor: Memory,
-    /// What both sides must agree on.
+    /// The fingerprint of the values that both sides must agree on.
     pub(super) fingerprint: u64,
     pub(super) work: u32,
     /// On the shared clock.
@@ -90,7 +90,7 @@ enum Way {
 pub(super) struct PointToPoint {
     inbox: Arc<Mutex<VecDeque<P2pCall>>>,
     bell: Doorbell,
-    /// What the thread takes over when it starts.
+    /// The channels that the thread takes over when it starts.
     channels: Option<BTreeMap<ChannelKey, P2pChannel>>,
     patience: Patience,
 }

@@ -1,4 +1,4 @@
-//! How a rank that shares no memory with the others finds them.
+//! The search of a rank without shared memory for its peers.
 
 use super::failure::cannot;
 use super::held::Held;
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a rank without shared memory finds its peers.
+/// The search of a rank without shared memory for its peers.
 pub(super) struct Peers<'a> {
     pub(super) socket: &'a UnixStream,
     pub(super) held: &'a Held,

@@ -209,7 +209,7 @@ fn take_signal(signal: SignalKind, clerk: &Clerk, gate: &Gate) {
     }
 }
 
-/// What is needed to connect a rank.
+/// The inputs for connecting a rank.
 struct Wires<'a> {
     plan: &'a Plan,
     setup: &'a Setup,

@@ -6,7 +6,7 @@ use lockstep_core::plan::{self, Call};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many are kept.
+/// The number of calls that are kept.
 const KEPT: usize = 16;
 
 /// See the module.
@@ -35,7 +35,7 @@ impl Recent {
         Recent { names, known: VecDeque::new() }
     }
 
-    /// What a call of the program is to the rank's stream. One that is not known is worked out, which
+    /// The rank's stream call for a call of the program. One that is not known is worked out, which
     /// may take a while: then also when it was ready, on the shared clock.
     ///
     /// # Errors

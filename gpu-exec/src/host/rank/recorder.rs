@@ -15,7 +15,7 @@ use lockstep_formats::flight_recorder::{GroupStatus, dumps_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How a rank's calls are recorded.
+/// The settings for recording a rank's calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recording {
     /// Calls that the ring holds; 0 for none.

@@ -5,13 +5,13 @@ use super::held::Held;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How long rank 0 may take to say a word to a rank whose call is late. It says one every second.
+/// Time that rank 0 may take to say a word to a rank whose call is late. It says one every second.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often a rank looks whether rank 0 has said something.
+/// Interval at which a rank looks whether rank 0 has said something.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long rank 0 has been silent while this process was awake, and a call late.
+/// The time for which rank 0 has been silent while this process was awake, and a call late.
 #[derive(Debug, Default)]
 struct Silence {
     words: u64,

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What a rank does last when it is told to end.
+/// The last act of a rank when it is told to end.
 pub(crate) type Closing = OnceLock<Box<dyn Fn() + Send + Sync>>;
 
 /// A rank before it has joined.
@@ -42,7 +42,7 @@ impl Start<'_> {
         self.held.serve(clerks);
     }
 
-    /// What the program passes before each operation.
+    /// The gate that the program passes before each operation.
     pub(crate) fn gate(&self) -> Arc<Gate> {
         self.held.gate.clone()
     }

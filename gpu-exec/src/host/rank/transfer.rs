@@ -12,7 +12,7 @@ const MOST_COPIED: usize = Algorithm::MOST_COPIED_IN_SHARED_MEMORY as usize;
 /// The mark that a receiver expects if it does not know it.
 pub(super) const ANY_MARK: u64 = u64::MAX;
 
-/// How a message's bytes get to the receiver.
+/// The way of a message's bytes to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// As a copy if they are few, else in place.
@@ -25,7 +25,7 @@ pub(super) enum How {
     Delivered,
 }
 
-/// How far a message has got by one attempt.
+/// The progress of a message in one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// Nothing could be done.

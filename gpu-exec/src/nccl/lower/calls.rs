@@ -214,8 +214,9 @@ impl Lowering<'_> {
         })
     }
 
-    /// What c10d makes of sends and receives too (`torch/csrc/cuda/nccl.cpp`: `gather`, `scatter`,
-    /// `all2all_single_equal_split`, `all2all_single_unequal_split`); a rank's own part is a copy.
+    /// Calls that c10d makes of sends and receives too (`torch/csrc/cuda/nccl.cpp`: `gather`,
+    /// `scatter`, `all2all_single_equal_split`, `all2all_single_unequal_split`); a rank's own part
+    /// is a copy.
     fn by_exchange(
         &mut self,
         call: &Call,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::nccl) struct CommunicatorId(pub(in crate::nccl) u32);
 
-/// What a communicator is for. The order is that in which they are made.
+/// The purpose of a communicator. The order is that in which they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     /// A group's collectives, and what is sent in batches.
@@ -27,7 +27,7 @@ pub(in crate::nccl) struct Communicators {
 }
 
 impl Communicators {
-    /// What the plan's calls need.
+    /// The communicators that the plan's calls need.
     pub(in crate::nccl) fn of(plan: &Plan) -> Communicators {
         let mut uses: BTreeMap<Use, Vec<GlobalRank>> = BTreeMap::new();
         for (rank, program) in (0..).map(GlobalRank).zip(&plan.program_of) {

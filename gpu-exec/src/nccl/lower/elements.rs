@@ -1,4 +1,4 @@
-//! What NCCL calls element types and operations, and what of a plan's they stand for.
+//! NCCL's element types and operations, and the plan's that they stand for.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -57,8 +57,8 @@ impl Operation {
 }
 
 impl Element {
-    /// What elements of `dtype` are reduced as, and how many of them one of `dtype` is; complex
-    /// numbers are two floats, as `torch.view_as_real` shows them.
+    /// The type in which elements of `dtype` are reduced, and the number of them that make one of
+    /// `dtype`; complex numbers are two floats, as `torch.view_as_real` shows them.
     pub(super) fn reduced(dtype: Dtype) -> Option<(Element, u64)> {
         let each = if dtype.is_complex() { 2 } else { 1 };
         let element = match dtype.as_real() {
@@ -98,8 +98,8 @@ impl Element {
 }
 
 impl Reduction {
-    /// What `op` on `dtype` is for NCCL, as c10d translates it (`getNcclReduceOp`): booleans are
-    /// bytes, their sum a maximum and their product a minimum.
+    /// NCCL's reduction for `op` on `dtype`, as c10d translates it (`getNcclReduceOp`): booleans
+    /// are bytes, their sum a maximum and their product a minimum.
     ///
     /// # Errors
     /// In PyTorch's words, where NCCL has no such thing.

@@ -30,9 +30,9 @@ use std::ops::Range;
 /// A stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
-    /// What the program computes.
+    /// The stream of the program's computations.
     Compute,
-    /// What a communicator carries.
+    /// The stream of a communicator.
     Of(CommunicatorId),
 }
 
@@ -41,9 +41,9 @@ pub(super) enum Lane {
 pub(super) enum Memory {
     /// A tensor of the plan.
     Tensor(TensorId),
-    /// What a schedule on that communicator calls its scratch.
+    /// The scratch of a schedule on that communicator.
     Scratch(CommunicatorId),
-    /// What came from peers and is to be reduced.
+    /// Messages from peers that are to be reduced.
     Incoming(CommunicatorId),
     /// An input, premultiplied.
     Scaled(CommunicatorId),
@@ -59,7 +59,7 @@ pub(super) struct Span {
     pub(super) bytes: u64,
 }
 
-/// What happens on a stream, with the time at which it does.
+/// An event on a stream, recorded with the time at which the stream reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Started { work: u32 },
@@ -80,7 +80,7 @@ pub(super) struct Message {
     pub(super) bytes: u64,
 }
 
-/// What a rank does, or tells its device to do.
+/// A step of a rank: its own act, or an order to its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// The program makes a call.
@@ -127,7 +127,7 @@ pub(super) enum Step {
 /// A rank's program for a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lowered {
-    /// What each operation does.
+    /// The steps of each operation.
     pub(super) ops: Vec<Vec<Step>>,
     /// Bytes of the memory that is no tensor.
     pub(super) extra: BTreeMap<Memory, u64>,
@@ -135,7 +135,7 @@ pub(super) struct Lowered {
     pub(super) works: u32,
 }
 
-/// What NCCL or this executor cannot do.
+/// A call that NCCL or this executor cannot do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unsupported {
     /// NCCL has no such reduction; the text is PyTorch's.
@@ -161,7 +161,7 @@ pub(crate) enum Unsupported {
     Broken { op: u32, why: &'static str },
 }
 
-/// How a plan is to be lowered.
+/// The settings for lowering a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) collectives: Collectives,
@@ -171,7 +171,7 @@ pub(super) struct Way {
     pub(super) processes: bool,
 }
 
-/// What the works of an operation are waited for by.
+/// The works of an operation, with the way they are waited for.
 #[derive(Clone, Debug, Default)]
 struct Made {
     works: Range<u32>,

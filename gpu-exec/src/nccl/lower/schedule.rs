@@ -8,7 +8,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce;
 use lockstep_core::schedule::{self, Buffer, Layout};
 
-/// What came from a peer and has to be combined once the step's messages are through.
+/// A message from a peer that has to be combined once the step's messages are through.
 struct Reducing {
     local: Span,
     from: Span,
@@ -28,7 +28,7 @@ struct Scheduled<'a> {
 }
 
 impl Scheduled<'_> {
-    /// Where a slice lies.
+    /// The memory of a slice.
     fn span(&self, of: &Lowering<'_>, slice: schedule::Slice) -> Result<Span, Unsupported> {
         let range = self.layout.range(self.me, slice);
         let memory = match slice.buffer {

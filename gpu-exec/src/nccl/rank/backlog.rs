@@ -1,4 +1,4 @@
-//! How far a program runs ahead of its streams.
+//! The bound on a program's lead over its streams.
 //!
 //! A stream takes some thousand commands that it has not come to; whoever puts another one then waits
 //! inside the driver, and with it whoever else calls the driver. Logical ranks would wait for each other
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Commands that a stream may have before it.
 const MOST: u64 = 512;
 
-/// How often a program that waits looks again.
+/// Interval at which a program that waits looks again.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// See the module.

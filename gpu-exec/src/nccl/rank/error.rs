@@ -1,8 +1,8 @@
-//! Why a rank on a device ends.
+//! The reasons that a rank on a device ends.
 
 use crate::nccl::error::DeviceError;
 
-/// What ends a rank: its device or the plan.
+/// The reason that a rank ends: its device or the plan.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RankError {
     #[error(transparent)]

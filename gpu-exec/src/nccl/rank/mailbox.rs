@@ -24,7 +24,7 @@ struct Way {
     to: u32,
 }
 
-/// What two ranks share.
+/// The memory that two ranks share.
 #[derive(Clone, Copy, Debug)]
 struct Letterbox {
     bytes: Region,
@@ -45,7 +45,7 @@ pub(super) struct Post {
     numbers: BTreeMap<Way, u32>,
 }
 
-/// Where parts of a group begin in its box: apart enough for every element.
+/// The offset at which the next part of a group begins in its box: apart enough for every element.
 fn place(bytes: u64) -> u64 {
     bytes.next_multiple_of(16)
 }
@@ -152,7 +152,7 @@ impl Post {
     }
 }
 
-/// Where the parts of a message lie in its box: those that do not fit are left out, since the two
+/// The places of a message's parts in its box: those that do not fit are left out, since the two
 /// sides then disagree.
 fn places(all: Region, parts: &[Region]) -> Vec<Region> {
     let mut offset = 0;

@@ -37,14 +37,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use times::timeout_ns;
 
-/// How often a rank that has finished looks whether the others have.
+/// Interval at which a rank that has finished looks whether the others have.
 const FAREWELL_LOOK: Duration = Duration::from_millis(2);
 
 /// Streams that do not wait for each other (`CUDA_DEVICE_MAX_CONNECTIONS`), but for the one of the
 /// timelines.
 const MOST_STREAMS: usize = 31;
 
-/// What a rank's process does on a device, from joining to its last report.
+/// The whole life of a rank's process on a device, from joining to its last report.
 pub(crate) fn run_rank(
     setup: &DeviceSetup,
     plan: Arc<Plan>,
@@ -250,7 +250,7 @@ fn driver_version() -> Option<String> {
     Some(version.trim().to_owned()).filter(|version| !version.is_empty())
 }
 
-/// What a trace has to say of a library that only stands in for the real one.
+/// The words of a trace about a library that only stands in for the real one.
 fn stand_in(path: &Path) -> String {
     super::probe::stand_in(path).map(|words| format!(" [{words}]")).unwrap_or_default()
 }
@@ -290,7 +290,7 @@ fn refuse_duplicates(
     Ok(())
 }
 
-/// Where ranks of communicators meet.
+/// The meeting of a communicator's ranks.
 struct Meeting<'a> {
     nccl: &'a Arc<Nccl>,
     store: &'a mut StoreClient,

@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a device computes before it is measured.
+/// Time that a device computes before it is measured, in nanoseconds.
 const WARM_NS: u64 = 50_000_000;
 
-/// How fast a device computes, measured when a rank starts.
+/// The computing speed of a device, measured when a rank starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration {
     /// Nanoseconds of a kernel that does nothing.
@@ -109,7 +109,7 @@ fn commands(step: &Step) -> Option<(Lane, u64)> {
     }
 }
 
-/// How a rank reaches the others.
+/// The links of a rank to the others.
 pub(super) enum Links {
     /// By communicators, in the order of those that it is a member of.
     Nccl(Vec<Arc<Communicator>>),
@@ -223,7 +223,7 @@ impl Program {
 }
 
 impl Ready {
-    /// What writes its events down.
+    /// The timeline that writes its events down.
     pub(super) fn timeline(&self) -> Arc<Timeline> {
         self.timeline.clone()
     }

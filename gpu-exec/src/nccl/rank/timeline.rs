@@ -25,19 +25,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread sleeps between two looks while something is under way.
+/// Sleep of the thread between two looks while something is under way.
 const LOOK: Duration = Duration::from_micros(40);
 
-/// How often communicators are asked for errors.
+/// Interval at which communicators are asked for errors, in nanoseconds.
 const ASK_NS: u64 = 2_000_000;
 
-/// How old an anchor may be.
+/// Greatest age of an anchor, in nanoseconds.
 const ANCHOR_NS: u64 = 1_000_000_000;
 
-/// How long the first anchor may take: others may fill the device.
+/// Time that the first anchor may take: others may fill the device.
 const FIRST_ANCHOR: Duration = Duration::from_secs(10);
 
-/// How long the next ones may: the thread has streams to look at.
+/// Time that the next ones may take: the thread has streams to look at.
 const NEXT_ANCHOR: Duration = Duration::from_millis(2);
 
 /// See the module.
@@ -56,14 +56,14 @@ pub(super) struct Timeline {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What happens on a stream when it has passed an event.
+/// An event of a stream, with the marks that happen when the stream has passed it.
 type Ahead = (Arc<Event>, Vec<Mark>);
 
 #[derive(Default)]
 struct Desk {
-    /// What streams have not come to yet, in the order of each stream.
+    /// The marks that streams have not come to yet, in the order of each stream.
     ahead: BTreeMap<usize, VecDeque<Ahead>>,
-    /// What has happened and may not be told yet, by time and order of arrival.
+    /// The notes of past events that may not be sent yet, by time and order of arrival.
     known: BTreeMap<(u64, u64), Note>,
     arrivals: u64,
     /// Nothing more is to come: the thread ends when all is told.

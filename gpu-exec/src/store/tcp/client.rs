@@ -11,18 +11,18 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long the server may take to answer what needs no waiting: on a machine that is busy it is
-/// not at once.
+/// Time within which the server has to answer a request that needs no waiting: on a machine that is
+/// busy it is not at once.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long it has at the least to answer the first word: whoever connects waits no longer than it
+/// Time that it has at the least to answer the first word: whoever connects waits no longer than it
 /// wants to, if that is more.
 const GREETS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A value is received in pieces of this many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How long to wait before another attempt to connect.
+/// The pause before another attempt to connect.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// A connection to a [`StoreServer`](super::StoreServer), or to PyTorch's.
@@ -193,7 +193,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What c10d says of a connection that is gone, and we of one that is stuck.
+/// c10d's error for a connection that is gone, and ours for one that is stuck.
 fn lost(error: io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof

@@ -1,4 +1,4 @@
-//! What a TCP store's server holds: the table of keys, the queues beside it (`queue_push` of
+//! The state of a TCP store's server: the table of keys, the queues beside it (`queue_push` of
 //! PyTorch 2.8), how much both take, and which clients wait for what.
 //!
 //! A client is woken by the change that it waits for and not by how things stand a moment later,
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// A connection, by the order in which they came.
 pub(super) type ClientId = u64;
 
-/// What a server holds.
+/// The state of a server.
 #[derive(Debug)]
 pub(super) struct Held {
     table: Table,
@@ -40,7 +40,7 @@ enum Until {
     Reached { key: String, workers: i64 },
 }
 
-/// What a request puts under a key.
+/// The way in which a request puts a value under a key.
 #[derive(Clone, Copy)]
 enum Put {
     Instead(usize),
@@ -146,7 +146,7 @@ impl Held {
         self.table.delete_key(key).ok()
     }
 
-    /// How many keys the table has; queues are none.
+    /// The number of keys in the table, without the queues.
     pub(super) fn num_keys(&self) -> Option<u64> {
         self.table.num_keys().ok()
     }
@@ -190,7 +190,7 @@ impl Held {
         (length, value)
     }
 
-    /// How many values a queue holds; 0 for one that there is not.
+    /// The number of values in a queue; 0 for one that does not exist.
     pub(super) fn queue_len(&self, key: &str) -> i64 {
         let length = self.queues.get(key).map_or(0, VecDeque::len);
         i64::try_from(length).unwrap_or(i64::MAX)
@@ -242,7 +242,7 @@ impl Held {
     }
 }
 
-/// What a value in a queue counts as: an entry's own overhead is a key's at least.
+/// The bytes that a value in a queue counts as: an entry's own overhead is a key's at least.
 fn queued(key: &str, value: &[u8]) -> usize {
     key.len() + value.len() + size_of::<Vec<u8>>()
 }

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// The key under which a server's workers count themselves.
 const WORKERS: &str = "init/";
 
-/// How often a server looks whether all its workers have come, as c10d.
+/// Interval at which a server looks whether all its workers have come, as in c10d.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How a [`TcpStore`] is made: the arguments of `torch.distributed.TCPStore`.
+/// The options of a [`TcpStore`]: the arguments of `torch.distributed.TCPStore`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpStoreOptions {
     /// Whether this process serves the store (`is_master`).
@@ -30,7 +30,7 @@ pub struct TcpStoreOptions {
     pub num_workers: Option<u32>,
     /// Whether the server returns only once all have come.
     pub wait_for_workers: bool,
-    /// How long to wait: for the server, for the workers, and for keys.
+    /// The time to wait: for the server, for the workers, and for keys.
     pub timeout: Duration,
 }
 
@@ -74,7 +74,7 @@ impl TcpStore {
         Ok(store)
     }
 
-    /// Where it is served.
+    /// The address at which it is served.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

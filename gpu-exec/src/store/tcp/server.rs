@@ -89,7 +89,7 @@ impl StoreServer {
         Ok(StoreServer { shared, address, serving: Some(serving) })
     }
 
-    /// Where clients connect.
+    /// The address at which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -127,7 +127,7 @@ struct Server {
     listener: TcpListener,
     shared: Arc<Shared>,
     clients: Vec<Client>,
-    /// How many have connected so far.
+    /// The number of clients that have connected so far.
     came: ClientId,
 }
 
@@ -135,9 +135,9 @@ struct Server {
 struct Client {
     id: ClientId,
     stream: TcpStream,
-    /// What has arrived of the next request.
+    /// The bytes of the next request that have arrived.
     inbox: Vec<u8>,
-    /// What still has to be sent.
+    /// The bytes that still have to be sent.
     outbox: Vec<u8>,
     /// It has said the number that no stray connection says.
     validated: bool,

@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// What a client says first, after [`Query::Validate`]: it is no stray connection.
+/// The first word of a client, after [`Query::Validate`]: it is no stray connection.
 pub(super) const VALIDATION: u32 = 0x3C85_F7CE;
 
 /// PyTorch's limits (`TCPStoreLibUvBackend.cpp`): bytes of a key, bytes of a value, keys at once.
@@ -116,7 +116,7 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// Why a request cannot be read yet, or at all.
+/// The reason that a request cannot be read yet, or at all.
 enum Stopped {
     /// More bytes have to come.
     Short,
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What PyTorch 2.7.1's client sends for `store.add("n", -2)`, byte by byte.
+    /// The bytes that PyTorch 2.7.1's client sends for `store.add("n", -2)`.
     #[test]
     fn requests_are_pytorchs_bytes() {
         let add = Writer::new(Query::Add).bytes(b"/n").number(-2).finish();

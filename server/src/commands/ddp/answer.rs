@@ -1,4 +1,4 @@
-//! What `lockstep ddp` answers: the report, and the parts that were asked for besides.
+//! The answer of `lockstep ddp`: the report, and the parts that were asked for besides.
 
 use anyhow::Result;
 use lockstep_core::trace::Outcome;

@@ -1,4 +1,4 @@
-//! What `lockstep ddp` is told, and what that means to DDP.
+//! The arguments of `lockstep ddp`, and their meaning for DDP.
 
 use super::hooks::{HookArguments, dtype};
 use crate::output_file::Overwrite;
@@ -281,7 +281,7 @@ impl Arguments {
         u32::try_from(inputs.len()).ok()
     }
 
-    /// What `join()` is to be shown with.
+    /// The uneven inputs that `join()` is to be shown with.
     pub(super) fn uneven(&self) -> Result<Option<Uneven>> {
         let Some(inputs) = &self.run.join else { return Ok(None) };
         if inputs.len() > self.ranks() as usize {
@@ -311,7 +311,7 @@ impl Arguments {
         }
     }
 
-    /// What gets no gradient.
+    /// The parameters that get no gradient.
     pub(super) fn unused(&self) -> &[String] {
         &self.run.unused
     }

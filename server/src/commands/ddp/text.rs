@@ -1,4 +1,4 @@
-//! What `lockstep ddp` prints for people.
+//! The output of `lockstep ddp` for people.
 
 use super::answer::{Missing, RaisedInStep, Simulated};
 use crate::commands::describe_ps;
@@ -44,7 +44,7 @@ pub(super) fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
     text
 }
 
-/// What ranks issue after their optimizers' steps.
+/// The calls that ranks issue after their optimizers' steps.
 pub(super) fn as_after_steps(after: &AfterSteps) -> String {
     let mut text = "\nafter the optimizer's steps\n".to_owned();
     if let Some(zero) = &after.zero {
@@ -91,12 +91,12 @@ pub(super) fn as_after_steps(after: &AfterSteps) -> String {
     text
 }
 
-/// What a reader has to know besides.
+/// The notes for the reader.
 pub(super) fn as_notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("\nnote: {note}\n")).collect()
 }
 
-/// How the run differs from a real one.
+/// The differences between the run and a real one.
 pub(super) fn as_differences(differences: &[String], not_compared: &[&str]) -> String {
     let mut text = match differences.len() {
         0 => "\nno difference from the recorded run\n".to_owned(),
@@ -203,7 +203,7 @@ fn listed(calls: &[&DdpCall]) -> String {
     shown.join(", ")
 }
 
-/// What a process with several devices does besides.
+/// The extra work of a process with several devices.
 pub(super) fn as_replicas(replicas: &Replicas) -> String {
     let Replicas { devices, params, buffers, members, divisor } = replicas;
     let copied = |copies: &[DeviceCopy]| match copies {
@@ -222,7 +222,7 @@ pub(super) fn as_replicas(replicas: &Replicas) -> String {
     )
 }
 
-/// What ranks with uneven inputs do inside `join()`.
+/// The calls of ranks with uneven inputs inside `join()`.
 pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
     let mut text = "\nuneven inputs, inside join()\n".to_owned();
     let raising = ranks.iter().position(|done| done.error.is_some());
@@ -319,7 +319,7 @@ pub(super) fn as_planned(raised: &RaisedInStep) -> String {
     format!("\nthe plan ends where DDP raises{} {}\n", raised.place(), raised.error)
 }
 
-/// What there is none of, since DDP raises.
+/// The parts that are missing, since DDP raises.
 pub(super) fn as_missing(missing: &[Missing]) -> String {
     let line = |of: &Missing| format!("\nno {}: DDP raises {}\n", of.what, of.error);
     missing.iter().map(line).collect()

@@ -109,7 +109,7 @@ impl Bench {
         Ok(())
     }
 
-    /// How many GPUs ranks can have for themselves, of 8, 4, 2 and 1.
+    /// The number of GPUs that ranks can have for themselves, of 8, 4, 2 and 1.
     fn gpus(&self) -> Result<u32> {
         for ranks in [8, 4, 2] {
             let way = Way { ranks, ..Way::alone() };
@@ -365,7 +365,7 @@ fn against(way: &Way, plan: &Plan, mut reference: Trace, mut trace: Trace) -> (S
     (State::Failed, format!("{} of {} equal{first}", compared.equal, compared.tensors))
 }
 
-/// What the diagnosis says, in few words.
+/// The findings of the diagnosis, in few words.
 fn findings(trace: &Trace) -> String {
     let report = diagnose_trace(trace);
     let said = report.findings.iter().map(|finding| {

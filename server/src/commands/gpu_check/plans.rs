@@ -1,4 +1,4 @@
-//! What is run: plans whose results another backend has too.
+//! The plans that are run: plans whose results another backend has too.
 
 use anyhow::Result;
 use lockstep_core::collective::Collective;

@@ -19,7 +19,7 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
 }
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {

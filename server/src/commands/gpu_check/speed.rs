@@ -1,4 +1,4 @@
-//! What traces say of times.
+//! The times in traces.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -50,7 +50,7 @@ pub(super) fn time_us(trace: &Trace) -> Option<f64> {
     Some(slowest as f64 / 1e6 / f64::from(COUNTED))
 }
 
-/// What a training run says of its compute stream and its calls, on rank 0.
+/// The times of a training run's compute stream and calls, on rank 0.
 pub(super) fn training(plan: &Plan, trace: &Trace) -> String {
     let program = plan.program(GlobalRank(0));
     let ops = program.map_or(&[][..], |program| &program.ops);

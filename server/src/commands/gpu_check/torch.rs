@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = include_str!("torch.py");
 
-/// How long all ranks may take together.
+/// Time that all ranks may take together.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Microseconds of an all_reduce by bytes, or why there are none.

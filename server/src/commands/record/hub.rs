@@ -32,7 +32,7 @@ const MAX_EVENTS: usize = 16_000_000;
 /// Messages that wait for the hub; a rank that sends more waits.
 const QUEUED: usize = 1024;
 
-/// How often the hub looks whether the script's processes still run.
+/// Interval at which the hub looks whether the script's processes still run.
 const LOOKS: Duration = Duration::from_millis(200);
 
 /// A rank's message to the hub that is no event.
@@ -116,7 +116,7 @@ struct Posted {
     readers: u32,
 }
 
-/// Why a recording stops before the script's end.
+/// The reason that a recording stops before the script's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     /// By Ctrl-C or a signal.

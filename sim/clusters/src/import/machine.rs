@@ -17,7 +17,7 @@ pub enum ImportError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// The machine as a whole cannot be.
@@ -51,12 +51,12 @@ pub(super) struct Machine {
     pub(super) fabric: Fabric,
     /// The card's name, if the file tells.
     pub(super) card: Option<String>,
-    /// What the file does tell of the card, in words.
+    /// The file's statements about the card, in words.
     pub(super) seen: String,
     pub(super) nics: Vec<Nic>,
 }
 
-/// How the GPUs of a machine reach each other.
+/// Links between the GPUs of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fabric {
     /// NVLink through switches, so many links a GPU.

@@ -4,7 +4,7 @@
 use super::machine::{ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
 use std::collections::BTreeMap;
 
-/// What a cell can say. PIX and PXB share PCIe switches, the others meet in the processor.
+/// The values of a cell that name a path. PIX and PXB share PCIe switches, the others meet in the processor.
 const PATHS: [&str; 6] = ["PIX", "PXB", "PHB", "NODE", "SYS", "PSB"];
 
 /// Reads a matrix.

@@ -15,7 +15,7 @@ use machine::{Fabric, Machine, Nic};
 
 pub use machine::ImportError;
 
-/// What the user says of a machine beside the file.
+/// Facts about a machine that the user gives beside the file.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     /// The cluster's name.
@@ -35,7 +35,7 @@ pub struct Hints {
 pub struct Imported {
     /// The cluster.
     pub cluster: Cluster,
-    /// What the file did not say, in sentences.
+    /// The facts that the file did not give, in sentences.
     pub notes: Vec<String>,
 }
 

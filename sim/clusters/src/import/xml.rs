@@ -62,7 +62,7 @@ struct Net {
     above: Vec<String>,
 }
 
-/// What is open while the file is read.
+/// The state while the file is read: open elements, and the machine so far.
 #[derive(Default)]
 struct Parser {
     open: Vec<String>,

@@ -5,7 +5,7 @@ use lockstep_core::rank::GlobalRank;
 /// So many statements that differ between ranks are the most that is written.
 pub(super) const MOST_STATEMENTS: usize = 100_000;
 
-/// Why a plan cannot be written as a program.
+/// The reason that a plan cannot be written as a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PythonError {
     /// An operation that the program's language has no word for.
@@ -17,7 +17,7 @@ pub enum PythonError {
         rank: GlobalRank,
         /// The index of the operation.
         op: usize,
-        /// What it does.
+        /// The operation, in words.
         what: &'static str,
     },
     /// A program that nobody would read.

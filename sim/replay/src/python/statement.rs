@@ -35,17 +35,17 @@ pub(super) struct Statement {
     pub(super) ns: u64,
 }
 
-/// What recorded programs do behind a call at a line.
+/// The waits of recorded programs behind a call at one line.
 #[derive(Debug, Default)]
 struct Habit {
-    /// How often they waited at once.
+    /// The number of times they waited at once.
     held: usize,
-    /// How many calls came before the wait where they did not, ascending.
+    /// The number of calls that came before each wait that was not at once, ascending.
     calls_later: Vec<u32>,
 }
 
 impl Habit {
-    /// How many calls come before the wait; `None` if it comes at once.
+    /// The number of calls that come before the wait; `None` if it comes at once.
     fn calls_later(&self) -> Option<u32> {
         let usual = self.calls_later.get(self.calls_later.len() / 2).copied();
         usual.filter(|_| self.calls_later.len() > self.held)

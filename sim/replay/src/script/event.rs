@@ -67,7 +67,7 @@ pub enum ScriptEvent {
         /// The script's line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Place>,
-        /// What the script called there, if it has another name: `all_gather_object`, `backward`.
+        /// The function that the script called there, if it has another name: `all_gather_object`, `backward`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<String>,
     },
@@ -91,9 +91,9 @@ pub enum ScriptEvent {
         flops: f64,
         /// Bytes that its operators read and wrote.
         bytes: f64,
-        /// How long the operators take on the card that was asked for, in nanoseconds; 0 without a card.
+        /// The operators' time on the card that was asked for, in nanoseconds; 0 without a card.
         card_ns: u64,
-        /// How long it took where it was recorded, in nanoseconds.
+        /// The time it took where it was recorded, in nanoseconds.
         wall_ns: u64,
     },
     /// It called `time.sleep`.
@@ -110,7 +110,7 @@ pub enum ScriptEvent {
     Step,
     /// A value that others would have sent was assumed.
     Assumed {
-        /// What, as a clause.
+        /// The assumption, as a clause.
         what: String,
         /// The script's line.
         #[serde(default, skip_serializing_if = "Option::is_none")]

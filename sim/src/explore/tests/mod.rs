@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
-/// What a rank does next, in a plan that is made up.
+/// The next action of a rank, in a generated plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     /// An asynchronous all_reduce in one of the groups that it is in.
@@ -256,7 +256,7 @@ fn a_search_that_is_cut_off_says_so() {
     assert_eq!((explored.verdict, explored.states), (Verdict::Unknown, 1));
 }
 
-/// What several ranks do together, so that most of what is made up can complete.
+/// An action of several ranks together, so that most generated plans can complete.
 #[derive(Clone, Copy, Debug)]
 enum Together {
     Reduce(usize),

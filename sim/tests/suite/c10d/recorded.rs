@@ -11,7 +11,7 @@ use lockstep_torch::c10d::{DistError, ErrorKind, Job, Tensor};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What became of a rank.
+/// The end of a rank.
 #[derive(Debug)]
 enum Got {
     /// Its script ended.
@@ -59,7 +59,7 @@ fn every_recorded_case_is_replayed_or_listed_with_a_reason() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What became of each rank, and whether the trace has findings.
+/// The end of each rank, and whether the trace has findings.
 fn replay(case: &cases::Case, world_size: u32) -> (Vec<Got>, bool) {
     let mut job = Job::new(case.name, world_size).unwrap();
     (case.setup)(&mut job);
@@ -104,7 +104,7 @@ fn value(trace: &Trace, rank: usize, out: Out) -> Value {
     }
 }
 
-/// What a tensor holds at the end, as numbers in its shape.
+/// The contents of a tensor at the end, as numbers in its shape.
 fn numbers(trace: &Trace, rank: usize, tensor: &Tensor) -> Value {
     let bytes = trace.events.iter().find_map(|event| match &event.what {
         What::Result { tensor: id, value: TensorValue::Bytes(bytes) }

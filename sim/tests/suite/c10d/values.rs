@@ -1,5 +1,5 @@
-//! What the calls leave in tensors when their plans are simulated, for random groups and sizes,
-//! against what torch.distributed promises.
+//! Contents of tensors after simulated calls, for random groups and sizes, against the promises of
+//! torch.distributed.
 
 use lockstep_core::dtype::Dtype::Int64;
 use lockstep_core::plan::{Fill, Plan, TensorId};

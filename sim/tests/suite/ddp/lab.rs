@@ -1,4 +1,4 @@
-//! What the lab works out, beside what the simulator does; and who is slow in it.
+//! The lab's results against the simulator's, and the slow ranks in it.
 
 use super::*;
 
@@ -168,7 +168,7 @@ fn a_rank_that_computes_longer_is_slow_however_calls_are_waited_for() {
     }
 }
 
-/// Where ranks differ, or reduce among some of them, a step in closed form is the simulator's.
+/// If ranks differ, or reduce among some of them, a step in closed form is the simulator's.
 #[test]
 fn what_stands_around_ddp_takes_what_the_simulator_says() {
     use lockstep_sim::training::{messages, simulate_rank};
@@ -299,7 +299,7 @@ fn steps_up_to_an_exception_of_join_follow_each_other() {
     }
 }
 
-/// Who ran out of inputs is to blame for what `join()` throws on all, in whatever order they end.
+/// A rank that ran out of inputs is to blame for what `join()` throws on all, in whatever order they end.
 #[test]
 fn who_ran_out_of_inputs_is_to_blame_for_what_join_throws() {
     use lockstep_torch::ddp::join::JoinOptions;

@@ -93,7 +93,7 @@ fn steps(plan: &Plan, trace: &Trace) -> Vec<Step> {
     steps
 }
 
-/// What an `all_reduce` of so many floats takes by itself on 4 ranks.
+/// Time of an `all_reduce` of `count` floats by itself on 4 ranks.
 fn alone(count: u64, bytes_per_second: u64) -> u64 {
     let mut plan = PlanBuilder::new("alone", 4, BackendName::Nccl).unwrap();
     let tensor = plan.tensor("x", Dtype::Float32, count, Fill::Zeros);

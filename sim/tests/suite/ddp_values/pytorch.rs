@@ -39,7 +39,7 @@ fn options(variant: &str) -> DdpOptions {
     }
 }
 
-/// What `skipped` of `ddp_features.py` says.
+/// The rank that skips in a step, as `skipped` of `ddp_features.py` has it.
 fn skips(step: u32, rank: u32) -> Option<u32> {
     match step % 3 {
         0 => Some(rank % 4),

@@ -1,5 +1,5 @@
-//! What the view of clusters shows: the choice that its address carries, and the form that changes
-//! it.
+//! The state of the view of clusters: the choice that its address carries, and the form that
+//! changes it.
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
@@ -62,7 +62,7 @@ impl ClusterChoice {
         }
     }
 
-    /// What the worker is asked.
+    /// The question to the worker.
     pub(super) fn question(&self) -> ClusterQuestion {
         ClusterQuestion {
             cluster: self.cluster.clone(),
@@ -73,7 +73,7 @@ impl ClusterChoice {
         }
     }
 
-    /// What is chosen, in a few words.
+    /// The choice, in a few words.
     pub(super) fn words(&self) -> String {
         let nodes = lockstep_core::words::counted(u64::from(self.nodes), "node");
         format!("{} · {} · {nodes} · {}", self.collective, self.cluster, explain::bytes(self.bytes))

@@ -1,4 +1,4 @@
-//! What the worker says to the lab's questions. The answer before stays until the next is there.
+//! The worker's answers to the lab's questions. The answer before stays until the next is there.
 
 use crate::app::use_shared;
 use crate::turns::use_turns;
@@ -16,14 +16,14 @@ use yew::prelude::*;
 /// A question: a model, and what of it; or why there is none.
 pub(super) type Asking = Result<(ModelRef, DdpQuestion), String>;
 
-/// What is known.
+/// An answer, as far as it is known.
 #[derive(Clone, PartialEq)]
 pub(super) struct Known<T> {
     /// The newest answer.
     pub(super) found: Option<Result<Rc<T>, String>>,
     /// Whether it is to what is asked now.
     pub(super) fresh: bool,
-    /// How far the answer is.
+    /// The progress of the answer.
     pub(super) progress: Option<(u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ impl<T> Known<T> {
         self.found.as_ref()?.as_ref().ok()
     }
 
-    /// What is wrong with what is asked now.
+    /// The problem with the present question.
     pub(super) fn wrong(&self) -> Option<&String> {
         self.found.as_ref()?.as_ref().err().filter(|_| self.fresh)
     }
@@ -110,7 +110,7 @@ pub(super) fn use_pass(
     })
 }
 
-/// What each option that differs changes.
+/// The effect of each option that differs.
 #[hook]
 pub(super) fn use_changes(
     model: &ModelRef,
@@ -147,7 +147,7 @@ pub(super) fn use_plan(model: &ModelRef, setting: Result<Setting, String>) -> Kn
     })
 }
 
-/// What the simulator says a step takes, once it is asked.
+/// The time of a step in the simulator, once it is asked.
 #[hook]
 pub(super) fn use_simulated(model: &ModelRef, question: Option<DdpQuestion>) -> Known<Simulated> {
     let asking = question.map(|question| Ok((model.clone(), question)));

@@ -19,7 +19,7 @@ use yew::prelude::*;
 pub(super) struct BlocksProps {
     pub(super) account: Rc<DdpAccount>,
     pub(super) moment: usize,
-    /// What the setting is called where there are two.
+    /// The name of the setting where there are two.
     pub(super) label: Option<&'static str>,
     pub(super) selected: Option<u32>,
     pub(super) on_select: Callback<Option<u32>>,
@@ -27,7 +27,7 @@ pub(super) struct BlocksProps {
     pub(super) children: Children,
 }
 
-/// What a gradient is at.
+/// The state of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Awaited,
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// How much of the bucket's colour there is, of 255.
+    /// The strength of the bucket's colour, of 255.
     fn weight(self) -> u16 {
         match self {
             State::Awaited => 34,
@@ -239,7 +239,7 @@ pub(super) fn ending(name: &str, room: usize) -> String {
     }
 }
 
-/// What is known of a gradient, beside its block; `close` takes away what was chosen, and stays.
+/// The facts about a gradient, beside its block; `close` takes away what was chosen, and stays.
 fn card(
     account: &DdpAccount,
     block: &Block,

@@ -1,4 +1,4 @@
-//! What each option that differs between A and B changes by itself, and why.
+//! The effect of each option that differs between A and B, by itself, and its reason.
 
 use super::answers::use_changes;
 use super::choice::{LabChoice, Side, Tab};

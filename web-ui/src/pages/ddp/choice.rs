@@ -1,4 +1,4 @@
-//! What the lab shows: a model, a setting A, and perhaps a setting B that differs from it.
+//! The state of the lab: a model, a setting A, and perhaps a setting B that differs from it.
 
 use super::knobs::{Knobs, UNSAID};
 use crate::pages::asked::{Asked, Unmet, Way};
@@ -9,9 +9,9 @@ use lockstep_torch::ddp::model::{known_models, named};
 const PREFIX: &str = "b.";
 /// The model whose file was dropped.
 pub(super) const FILE: &str = "file";
-/// What is shown first.
+/// The model that is shown first.
 const DEFAULT_MODEL: &str = "resnet18";
-/// What is built when an MLP is chosen.
+/// The model that is built when an MLP is chosen.
 pub(super) const DEFAULT_MLP: &str = "mlp:1024,4096,4096,1000";
 
 /// The parts of the view below the streams.
@@ -52,7 +52,7 @@ pub(super) enum Side {
     B,
 }
 
-/// What the lab shows.
+/// The state of the lab.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LabChoice {
     /// Its name, [`FILE`] for one from a file.
@@ -67,7 +67,7 @@ pub(super) struct LabChoice {
     /// A parameter that is looked at.
     pub(super) param: Option<u32>,
     pub(super) tab: Tab,
-    /// What a sweep varies, and what its lines are.
+    /// The axis of a sweep, and the meaning of its lines.
     pub(super) sweep: (String, String),
 }
 
@@ -93,7 +93,7 @@ fn known(model: &str) -> Option<String> {
     if own { Some(model.to_owned()) } else { named(model).map(|model| model.name) }
 }
 
-/// What is wrong with B, told of the whole address; nothing where A is wrong already.
+/// The problem with B, told of the whole address; nothing where A is wrong already.
 fn in_b(route: &Route, unmet: Unmet) -> Option<Unmet> {
     let named = |text: &str| text.split_once('=').map(|(name, _)| format!("{PREFIX}{name}"));
     route.get(&named(&unmet.asked)?)?;

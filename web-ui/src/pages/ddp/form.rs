@@ -35,7 +35,7 @@ const CAPS: [(&str, &str); 11] = [
 #[derive(Properties, PartialEq)]
 pub(super) struct LabFormProps {
     pub(super) choice: LabChoice,
-    /// What the file that was read is called.
+    /// The name of the file that was read.
     pub(super) file: Option<String>,
     pub(super) on_choose: Callback<LabChoice>,
     /// A file was picked.
@@ -196,7 +196,7 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
     }
 }
 
-/// What of the folded fields is set, in a few words.
+/// The folded fields that are set, in a few words.
 fn around_words(knobs: &Knobs) -> String {
     let [param, reduce, buffers] = knobs.mixed;
     let mixed = (param, reduce, buffers) != (PARAM_DTYPES[0], REDUCE_DTYPES[0], BUFFER_DTYPES[0]);

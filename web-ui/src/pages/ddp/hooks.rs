@@ -17,7 +17,7 @@ pub(super) const HOOKS: [(&str, &str); 10] = [
     ("noop", "noop_hook"),
 ];
 
-/// What `lockstep ddp --comm-hook` calls them, where an address has another word.
+/// The names of `lockstep ddp --comm-hook`, where an address has another word.
 const ON_THE_COMMAND_LINE: [(&str, &str); 7] = [
     ("fp16", "fp16-compress"),
     ("bf16", "bf16-compress"),

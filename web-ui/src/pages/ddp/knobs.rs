@@ -26,7 +26,7 @@ pub(super) const MAX_BATCH: u64 = 1 << 16;
 /// The cap when none is given, as an address writes it.
 pub(super) const DEFAULT_CAP: &str = "default";
 
-/// What `ZeroRedundancyOptimizer` may be: the word in the address, and what it is.
+/// The choices for `ZeroRedundancyOptimizer`: the word in the address, and the meaning.
 pub(super) const ZERO: [(&str, &str); 5] = [
     ("no", "no"),
     ("each", "broadcasts one by one"),
@@ -49,7 +49,7 @@ const LOCAL_START: u64 = 100;
 /// Devices of a process at most.
 pub(super) const MAX_DEVICES: u32 = 16;
 
-/// What an address need not say: it is so anyway.
+/// The values that an address need not name: they are the defaults.
 pub(super) const UNSAID: &[(&str, &str)] = &[
     ("wrapper", "no"),
     ("psgd_rank", "1"),
@@ -419,7 +419,7 @@ impl Knobs {
         ((!named.is_empty()).then_some(named), (!hooked.is_empty()).then(|| hooked.to_owned()))
     }
 
-    /// What it means to DDP.
+    /// The setting for DDP.
     pub(super) fn setting(&self) -> Result<Setting, String> {
         let device = Device::named(&self.device).ok_or("there is no such device")?;
         let zero_overlap = self.zero_overlap();

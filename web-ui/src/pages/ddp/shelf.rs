@@ -1,5 +1,5 @@
-//! Where each gradient stands: buckets one after the other in the order of their launch, like
-//! books on shelves, each gradient as wide as the square root of its bytes.
+//! The place of each gradient: buckets one after the other in the order of their launch, like books
+//! on shelves, each gradient as wide as the square root of its bytes.
 
 use lockstep_torch::ddp::lab::BucketFate;
 
@@ -14,7 +14,7 @@ pub(super) struct Block {
     pub(super) width: f64,
 }
 
-/// Where a bucket begins: its number stands there.
+/// The begin of a bucket, where its number stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tag {
     pub(super) bucket: u32,
@@ -29,7 +29,7 @@ pub(super) struct Shelves {
     /// By shelf, then from left to right.
     pub(super) blocks: Vec<Block>,
     pub(super) tags: Vec<Tag>,
-    /// How high a shelf's blocks are.
+    /// The height of a shelf's blocks.
     pub(super) high: f64,
     /// From one shelf to the next.
     pub(super) pitch: f64,
@@ -86,7 +86,7 @@ impl Shelves {
         inside.then_some(found)
     }
 
-    /// Where a gradient stands.
+    /// The block of a gradient.
     pub(super) fn of(&self, param: u32) -> Option<&Block> {
         self.blocks.iter().find(|block| block.param == param)
     }

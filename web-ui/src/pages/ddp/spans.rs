@@ -1,4 +1,4 @@
-//! What lies on a rank's two streams, as spans that are found by time.
+//! The contents of a rank's two streams, as spans that are found by time.
 
 use super::blocks::ending;
 use crate::explain;
@@ -6,7 +6,7 @@ use lockstep_torch::ddp::lab::CallSpan;
 use lockstep_torch::ddp::{Purpose, StepKind};
 use lockstep_web_protocol::DdpAccount;
 
-/// What a span is, as far as its colour goes.
+/// The kind of a span, as far as its colour goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Forward,
@@ -141,7 +141,7 @@ fn purpose(call: &CallSpan) -> String {
     format!("{} {what}", call.kind.name()).trim().to_owned()
 }
 
-/// What is known of a span: a title, and facts.
+/// The facts about a span, with a title.
 pub(super) fn about(account: &DdpAccount, span: &Span) -> (String, Vec<(String, String)>) {
     let mut facts = vec![
         ("from".to_owned(), explain::time(span.from)),

@@ -1,4 +1,4 @@
-//! What the streams' canvas shows, and where its rows are.
+//! The drawing of the streams' canvas, and the places of its rows.
 
 use super::blocks::tint;
 use super::spans::{self, Kind, Lanes, Span};
@@ -10,18 +10,18 @@ use crate::ui::canvas::{FONT, Ink, ink};
 use std::cell::RefCell;
 use web_sys::CanvasRenderingContext2d;
 
-/// Where the rows' names stand.
+/// The width of the column with the rows' names.
 pub(super) const GUTTER: f64 = 66.0;
-/// Where the times stand; as high as the buttons beside them, on a phone too.
+/// The height of the axis with the times; as high as the buttons beside them, on a phone too.
 const AXIS: f64 = 28.0;
 
-/// What the buttons at the axis' end take, with some air.
+/// The width of the buttons at the axis' end, with some air.
 const TOOLS: f64 = 156.0;
 
 /// Marks on the axis; a screen has fewer.
 const MAX_MARKS: u32 = 1000;
 
-/// Where the rows are.
+/// The places of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rows {
     pub(super) width: f64,
@@ -54,7 +54,7 @@ impl Rows {
     }
 }
 
-/// What is still to come is pale, and a line stands at the moment.
+/// The playhead: the future is pale, and a line stands at the moment.
 pub(super) fn playhead(
     context: &CanvasRenderingContext2d,
     rows: &Rows,
@@ -85,8 +85,8 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// What is still to come is pale, and what stands there is in the ink of the page: from the
-    /// moment on, which may be within a word.
+    /// Writes the text: the future is pale, with words in the ink of the page, from the moment on,
+    /// which may be within a word.
     pub(super) fn write(&self, context: &CanvasRenderingContext2d, now: f64, dark: bool) {
         context.set_font(FONT);
         context.set_text_baseline("middle");

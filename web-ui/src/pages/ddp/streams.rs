@@ -33,7 +33,7 @@ pub(super) struct StreamsProps {
     pub(super) rank: u32,
 }
 
-/// What is under the pointer.
+/// The item under the pointer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pointed {
     x: f64,

@@ -38,7 +38,7 @@ impl Stretch {
         }
     }
 
-    /// Where a time is in `width` pixels.
+    /// The pixel of a time in `width` pixels.
     pub(super) fn x(self, time: f64, width: f64) -> f64 {
         (time - self.from) / (self.to - self.from) * width
     }

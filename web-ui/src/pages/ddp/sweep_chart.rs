@@ -31,7 +31,7 @@ impl PartialEq for Words {
 #[derive(Properties, PartialEq)]
 pub(super) struct SweepChartProps {
     pub(super) name: &'static str,
-    /// What stands along the foot.
+    /// The values along the foot.
     pub(super) values: Rc<Vec<String>>,
     pub(super) lines: Rc<Vec<Line>>,
     /// The best of the reader's own setting.

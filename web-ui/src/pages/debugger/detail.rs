@@ -1,4 +1,4 @@
-//! What PyTorch's own check of the ranks' calls would have raised.
+//! The errors that PyTorch's own check of the ranks' calls would have raised.
 
 use lockstep_core::plan::Plan;
 use lockstep_torch::c10d::detail_of;
@@ -18,8 +18,8 @@ impl PartialEq for DetailProps {
     }
 }
 
-/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`: drawn once a plan, because it looks
-/// at all of it.
+/// The errors that the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`: drawn once a plan,
+/// because it looks at all of it.
 #[component(Detail)]
 pub(super) fn detail(props: &DetailProps) -> Html {
     let raised = detail_of(&props.plan);

@@ -16,7 +16,7 @@ const MAX_FILE_BYTES: f64 = (1u32 << 20) as f64;
 pub(super) struct EditorProps {
     pub(super) text: Rc<str>,
     pub(super) path: &'static str,
-    /// What is wrong with the text as it was last run.
+    /// The problem with the text as it was last run.
     pub(super) wrong: Option<Rc<ProgramError>>,
     pub(super) on_run: Callback<String>,
     pub(super) on_close: Callback<()>,

@@ -55,7 +55,7 @@ pub(super) struct ExploreProps {
     pub(super) on_order: Callback<Option<Order>>,
 }
 
-/// How far a search has come.
+/// The progress of a search.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Idle,

@@ -53,14 +53,14 @@ const PATH: &str = "train.py";
 #[derive(Properties, PartialEq)]
 pub(super) struct DebuggerProps {
     pub(super) text: Rc<str>,
-    /// What the address says instead of the program.
+    /// The options that the address gives instead of the program.
     pub(super) options: Options,
     pub(super) topology: Topology,
     /// The address of what is debugged, without moment, rank and stops.
     pub(super) base: Route,
     /// For the files that are saved.
     pub(super) name: String,
-    /// What is told of the program, step by step.
+    /// The story of the program, step by step.
     #[prop_or_default]
     pub(super) chapters: &'static [Chapter],
     /// Whether it begins at its end, where everybody stands for good.
@@ -268,7 +268,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     }
 }
 
-/// What is wrong with a program.
+/// The problem with a program.
 fn wrong_with(error: &ProgramError) -> Html {
     let place = match (error.line, error.column) {
         (0, _) => String::new(),

@@ -1,4 +1,4 @@
-//! What the ranks have printed and raised by a moment.
+//! The output and the errors of the ranks by a moment.
 
 use crate::explain;
 use lockstep_core::rank::GlobalRank;
@@ -18,7 +18,7 @@ pub(super) struct OutputProps {
     pub(super) view: Option<Rc<View>>,
 }
 
-/// What the ranks have printed by now, and what they raise.
+/// The output of the ranks by now, and the errors that they raise.
 #[component(Output)]
 pub(super) fn output(props: &OutputProps) -> Html {
     let Compiled { plan, printed, raised, assumed, .. } = &*props.compiled;

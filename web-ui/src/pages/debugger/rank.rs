@@ -70,7 +70,7 @@ pub(super) fn one_rank(props: &OneRankProps) -> Html {
     }
 }
 
-/// What it does, with its line.
+/// The rank's present act, with its line.
 fn does(state: &RankView, plan: &Plan) -> String {
     let line = state.line.and_then(|at| {
         let source = plan.sources.get(at.source as usize)?;
@@ -114,7 +114,7 @@ fn does(state: &RankView, plan: &Plan) -> String {
     }
 }
 
-/// What a rank and the others of its group have come to.
+/// The progress of a rank and of the others of its group.
 struct Numbers {
     group: String,
     seq: Option<u64>,

@@ -39,7 +39,7 @@ pub(super) fn use_search(
 }
 
 impl Search {
-    /// What the last search found, as long as its moment is shown.
+    /// The result of the last search, as long as its moment is shown.
     pub(super) fn said(&self) -> &str {
         let (of, said) = &*self.said;
         if *of == self.playback.moment { said } else { "" }

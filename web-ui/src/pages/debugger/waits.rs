@@ -1,4 +1,4 @@
-//! Who waits for whom at the moment that is shown.
+//! The waits at the moment that is shown: each rank, and the ranks it waits for.
 
 use crate::app::use_shared;
 use crate::ui::WaitGraph;
@@ -16,7 +16,7 @@ pub(super) struct WaitsAtProps {
     pub(super) ranks_per_node: u32,
 }
 
-/// Who waits for whom at a moment.
+/// The waits at a moment: each rank, and the ranks it waits for.
 #[component(WaitsAt)]
 pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
     let client = use_shared().client;

@@ -29,7 +29,7 @@ pub(super) struct Answers<T> {
     pub(super) each: Vec<Answer<T>>,
     /// The question that is being answered; what is of an earlier one is shown until then.
     asking: u32,
-    /// How many of them are of that question.
+    /// The number of them that belong to that question.
     fresh: usize,
 }
 
@@ -45,7 +45,7 @@ impl<T> Answers<T> {
     }
 }
 
-/// What happens to the answers.
+/// An event of the answers.
 pub(super) enum Come<T> {
     /// So many answers are asked for; earlier ones stay in sight if they are of the same list.
     Begin {
@@ -126,7 +126,7 @@ fn use_each<T: Clone + 'static>(
     answers
 }
 
-/// What each of some algorithms does and costs.
+/// The working and the cost of each of some algorithms.
 #[hook]
 pub(super) fn use_accounts(
     choice: GalleryChoice,
@@ -147,7 +147,7 @@ pub(super) fn use_accounts(
     )
 }
 
-/// What each algorithm takes for each of [`COUNTS`], in picoseconds.
+/// The time of each algorithm for each of [`COUNTS`], in picoseconds.
 #[hook]
 pub(super) fn use_sweeps(choice: GalleryChoice) -> UseReducerHandle<Answers<Rc<Vec<u64>>>> {
     use_each(

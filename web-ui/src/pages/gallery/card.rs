@@ -17,7 +17,7 @@ use yew::prelude::*;
 pub(super) struct CardProps {
     pub(super) choice: GalleryChoice,
     pub(super) algorithm: Algorithm,
-    /// Where it is in the list: its colour in the chart.
+    /// The index in the list: its colour in the chart.
     pub(super) index: usize,
     pub(super) account: Option<Result<Rc<Account>, String>>,
     /// Whether the account is of what is chosen now.
@@ -77,7 +77,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
     }
 }
 
-/// What the formula's line says when it is pointed at.
+/// The title of the formula's line.
 fn formula_title(several: bool) -> &'static str {
     match several {
         true => {
@@ -87,7 +87,7 @@ fn formula_title(several: bool) -> &'static str {
     }
 }
 
-/// What stands behind the formula: where it holds, and how many segments there are.
+/// The note behind the formula: where it holds, and how many segments there are.
 fn note(formula: Formula, account: Option<&Rc<Account>>, ranks: u32) -> String {
     let segments = account.filter(|_| formula.has_segments());
     let segments = segments.map(|account| format!("k = {}", account.segments));
@@ -95,7 +95,7 @@ fn note(formula: Formula, account: Option<&Rc<Account>>, ranks: u32) -> String {
     notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// What the steps' figure says when it is pointed at.
+/// The title of the steps' figure.
 fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
     let (said, holds) = formula.rounds;
     let form = match several {

@@ -1,4 +1,4 @@
-//! What the gallery shows: the choice that its address carries, and the form that changes it.
+//! The state of the gallery: the choice that its address carries, and the form that changes it.
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
@@ -18,7 +18,7 @@ use yew::prelude::*;
 /// The world sizes that the gallery counts.
 const WORLD: (u64, u64) = (2, 64);
 
-/// Why there are no others.
+/// The reason that there are no others.
 const WORLD_WHY: &str = "The page compares algorithms among 2 to 64 ranks; on the command line, lockstep sim --world-size simulates more.";
 
 /// Elements a rank, as a power of two: 1 GiB of float32.
@@ -96,7 +96,7 @@ impl GalleryChoice {
         Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
     }
 
-    /// What is chosen, in a few words.
+    /// The choice, in a few words.
     pub(super) fn words(&self) -> String {
         let (call, world) = (self.collective, self.world_size);
         match call.is_barrier() {

@@ -1,4 +1,4 @@
-//! Why one of two algorithms is faster, in a sentence and as two bars.
+//! The reason that one of two algorithms is faster, in a sentence and as two bars.
 
 use super::choice::GalleryChoice;
 use crate::explain;
@@ -6,7 +6,7 @@ use lockstep_sim::Path;
 use lockstep_web_protocol::Account;
 use yew::prelude::*;
 
-/// What is told of the two.
+/// The account of the two.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) sentence: String,
@@ -23,7 +23,7 @@ struct Bar {
     words: String,
 }
 
-/// What makes the difference between the two of `choice`.
+/// The difference between the two of `choice`.
 pub(super) fn difference(choice: &GalleryChoice, accounts: [&Account; 2]) -> Told {
     let names = choice.pair.map(|algorithm| algorithm.name());
     let costs = accounts.map(|account| &account.cost);
@@ -40,7 +40,7 @@ pub(super) fn difference(choice: &GalleryChoice, accounts: [&Account; 2]) -> Tol
     Told { sentence, bars, faster }
 }
 
-/// What is said of one algorithm on both sides.
+/// The sentence for one algorithm on both sides.
 fn alone(choice: &GalleryChoice) -> String {
     let name = choice.pair[0].name();
     match choice.algorithms().len() {

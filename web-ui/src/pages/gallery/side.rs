@@ -21,7 +21,7 @@ use yew::prelude::*;
 /// Worlds above this are drawn as a matrix.
 const MAX_NODES: usize = 16;
 
-/// What both stand at together.
+/// The quantity at which both stand together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Together {
     Time,
@@ -64,7 +64,7 @@ fn positions(together: Together, moments: [&[u64]; 2], steps: [&[u64]; 2]) -> Ve
     }
 }
 
-/// What is shown between two positions.
+/// The positions shown between two others.
 fn between(positions: &[[u64; 2]], at: usize, fraction: f64) -> [u64; 2] {
     let from = positions.get(at).copied().unwrap_or_default();
     let to = positions.get(at + 1).copied().unwrap_or(from);

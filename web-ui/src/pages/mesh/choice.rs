@@ -1,4 +1,4 @@
-//! What the mesh view shows: the choice that its address carries, and the form that changes it.
+//! The state of the mesh view: the choice that its address carries, and the form that changes it.
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
@@ -19,7 +19,7 @@ const MAX_DRAWN: u32 = 256;
 const MAX_NAME: usize = 12;
 /// Elements a rank, as a power of two.
 const MAX_COUNT_LOG2: u32 = 28;
-/// What is shown where the address does not say.
+/// The dimensions that are shown where the address does not say.
 const DEFAULT_DIMS: &str = "pp=2, dp=2, tp=8";
 const DEFAULT_NODE: u32 = 8;
 
@@ -106,7 +106,7 @@ impl MeshChoice {
         route
     }
 
-    /// What the worker is asked.
+    /// The question to the worker.
     pub(super) fn question(&self) -> Result<MeshQuestion, String> {
         if !self.is_drawn() {
             return Err(format!("up to {MAX_DRAWN} ranks are drawn and simulated"));

@@ -1,4 +1,4 @@
-//! What the collective costs along each dimension.
+//! The cost of the collective along each dimension.
 
 use crate::explain;
 use lockstep_web_protocol::MeshAccount;

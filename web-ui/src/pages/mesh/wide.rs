@@ -26,7 +26,7 @@ impl Lines {
         lines.collect()
     }
 
-    /// Where a rank is along the dimension.
+    /// The place of a rank along the dimension.
     fn place(&self, rank: u32) -> u32 {
         rank / self.stride.max(1) % self.size.max(1)
     }
@@ -61,7 +61,7 @@ impl Lines {
     }
 }
 
-/// What is said of a mesh that is not drawn.
+/// The words about a mesh that is not drawn.
 pub(super) fn told(choice: &MeshChoice) -> Html {
     let dims = choice.dims.as_deref().unwrap_or_default();
     let (world, node) = (choice.world_size(), choice.topology.ranks_per_node());

@@ -18,7 +18,7 @@ pub(super) struct AsProgramProps {
     pub(super) session: SessionId,
 }
 
-/// How far the text has come.
+/// The progress of the text.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Idle,

@@ -16,7 +16,7 @@ pub(super) struct RepairProps {
     pub(super) world_size: u32,
 }
 
-/// How far a repair has come.
+/// The progress of a repair.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Idle,

@@ -1,4 +1,4 @@
-//! What lies under the pointer.
+//! The item under the pointer.
 
 use crate::app::use_shared;
 use crate::explain;
@@ -19,7 +19,7 @@ pub(super) struct Point {
     pub(super) slack_ps: u64,
 }
 
-/// What is under the pointer, and what was clicked on and stays.
+/// The item under the pointer, or the clicked one, which stays.
 #[derive(Clone, PartialEq)]
 pub(super) struct Hovered {
     pub(super) point: Option<Point>,

@@ -295,7 +295,7 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
     }
 }
 
-/// What each row of each rank shows, beside it.
+/// The names of each rank's rows, beside them.
 fn row_names(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, ink: &Ink) {
     let Some(full) = now.rows.named(now.width, now.height) else { return };
     let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));

@@ -1,10 +1,10 @@
-//! How a timeline's room is shared: ranks, their rows, and the gutter with their names.
+//! The division of a timeline's room: ranks, their rows, and the gutter with their names.
 
-/// Where the times stand.
+/// The height of the axis with the times.
 pub(super) const AXIS: f64 = 20.0;
 /// The width of the ranks' names, alone and with the number of ranks that a row stands for.
 const RANKS: [f64; 2] = [46.0, 78.0];
-/// Where the rows' names stand, in full and cut short.
+/// The widths of the rows' names, in full and cut short.
 const NAMES: [f64; 2] = [96.0, 36.0];
 /// A timeline narrower than this has no room for whole names.
 const WIDE: f64 = 620.0;
@@ -37,7 +37,7 @@ impl Rows {
         (self.rank_height(height) - 3.0) / f64::from(self.lanes.max(1))
     }
 
-    /// How many ranks fit.
+    /// The number of ranks that fit.
     pub(super) fn visible(self, height: f64) -> u32 {
         let fit = ((height - AXIS) / self.rank_height(height)).floor().max(1.0) as u32;
         self.count.min(fit)

@@ -105,7 +105,7 @@ fn json_says_the_same_without_stacks() {
     }
 }
 
-/// What is read and written again is read as the same.
+/// A dump that is read, written and read again is the same.
 #[test]
 fn real_dumps_are_written_as_they_were_read() {
     for case in all_cases() {

@@ -14,10 +14,10 @@ use super::{Dump, Entry, Site};
 use lockstep_core::rank::GlobalRank;
 use pickler::Pickler;
 
-/// What is written where the dump does not say which version it is of.
+/// The version that is written where the dump names none.
 const VERSION: &str = "2.10";
 
-/// Where PyTorch writes the version of NCCL: who has carried the calls out.
+/// The entry where PyTorch writes the version of NCCL: the library that carried the calls out.
 const WRITER: &str = "lockstep";
 
 /// Under which key: before 2.10, and since.

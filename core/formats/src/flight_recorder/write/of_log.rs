@@ -132,7 +132,7 @@ fn planned_frame(plan: &Plan, rank: GlobalRank, op: u32) -> Option<Frame> {
     Some(Frame { function: "<module>".to_owned(), file: source.path.clone(), line: at.line })
 }
 
-/// What NCCL's recorder calls the call.
+/// The name of the call in NCCL's recorder.
 fn profiling_name(call: &Called, rank: GlobalRank, group: &ProcessGroup) -> String {
     let own = group.group_rank(rank).map_or_else(|| "?".to_owned(), |own| own.to_string());
     let peer = call.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string());

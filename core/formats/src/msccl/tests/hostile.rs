@@ -39,7 +39,7 @@ fn survives(text: &str) -> Result<(), MscclError> {
     Ok(())
 }
 
-/// What is done to a valid text.
+/// A change to a valid text.
 #[derive(Clone, Debug)]
 enum Change {
     /// A byte becomes another.

@@ -131,7 +131,7 @@ impl Xml {
         self.end_gpu().text + "</algo>\n"
     }
 
-    /// Why the program is refused.
+    /// The reason that the program is refused.
     pub(super) fn refusal(self) -> MscclError {
         let text = self.end();
         read(&text).err().unwrap_or_else(|| panic!("not refused:\n{text}"))

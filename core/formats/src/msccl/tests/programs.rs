@@ -21,7 +21,7 @@ fn shipped(name: &str) -> (String, Schedule, Proof) {
     (text, schedule, proof)
 }
 
-/// How many steps of these types a text has, each times its count.
+/// The number of steps of these types in a text, each times its count.
 fn steps(text: &str, types: &[&str]) -> u64 {
     let lines = text
         .lines()
@@ -94,7 +94,7 @@ fn an_exchange_in_place_goes_through_scratch() {
     assert_eq!((proof.messages, schedule.steps()), (2, 2));
 }
 
-/// What is sent first is needed last: it waits where it came.
+/// The message that is sent first is needed last: it waits where it came.
 #[test]
 fn messages_may_be_taken_in_another_order_than_they_are_sent() {
     let xml = Xml::new("broadcast", 2, 2, true)

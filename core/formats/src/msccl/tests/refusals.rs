@@ -263,7 +263,7 @@ fn goal_is_told_where_it_goes() {
     assert!(refusal.contains("this is GOAL") && refusal.contains("lockstep sim"), "{refusal}");
 }
 
-/// Where data goes, the receive says; MSCCL looks at a send's `dst` as little.
+/// The receive says where data goes; MSCCL looks at a send's `dst` as little.
 #[test]
 fn a_send_goes_where_it_is_received() {
     let schedule = Schedule::new(Collective::AllGather, Algorithm::Ring, 2).unwrap();

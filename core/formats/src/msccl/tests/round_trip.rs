@@ -1,4 +1,4 @@
-//! What is written comes back.
+//! Programs that are written come back the same.
 
 use super::super::{read, write};
 use super::prove_table;
@@ -131,7 +131,7 @@ fn a_program_without_stated_steps_is_numbered() {
     assert_eq!(prove(&read).unwrap().messages, prove(&schedule).unwrap().messages);
 }
 
-/// What a file states has to agree with its own order.
+/// The order that a file states has to agree with its own.
 #[test]
 fn steps_that_cannot_be_as_stated_are_refused() {
     let sum = Collective::AllReduce { op: ReduceOp::Sum };

@@ -1,4 +1,4 @@
-//! What a table's ranks hold after a step, of tables that were read from MSCCL programs.
+//! The contents of a table's ranks after a step, of tables that were read from MSCCL programs.
 
 use crate::msccl;
 use lockstep_core::collective::Collective;

@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// What would take more memory than it may, or a deep stack, is refused.
+/// Tries that would take more memory than they may, or a deep stack, are refused.
 #[test]
 fn tries_are_bounded() {
     let nested: String = (0..200).map(|at| format!("{:at$}try:\n", "")).collect();

@@ -209,7 +209,7 @@ fn an_index_of_several_is_a_tuple() {
     }
 }
 
-/// What Python has and Starlark has not, as what it is there.
+/// Expressions that Python has and Starlark has not become calls.
 #[test]
 fn expressions_of_python_are_calls() {
     for (from, to) in [

@@ -34,7 +34,7 @@ fn recorded() -> Vec<Case> {
     serde_json::from_str::<Recorded>(&text).unwrap().cases
 }
 
-/// What the ranks of a program printed and raised.
+/// The output and the errors of a program's ranks.
 fn ranks_of(compiled: &Compiled) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..compiled.plan.world_size).map(|_| Rank::default()).collect();
     for lockstep_scenarios::program::Printed { rank, text, .. } in &compiled.printed {
@@ -97,7 +97,7 @@ fn text(world_size: u32, body: &str) -> String {
     )
 }
 
-/// Who tells whom by a store, in the plan: (from, to) of every message, with the reader's line.
+/// The messages of a store in the plan: (from, to) of every message, with the reader's line.
 fn messages(plan: &Plan) -> Vec<(u32, u32, u32)> {
     let mut found = Vec::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
@@ -150,7 +150,7 @@ else:
     assert_eq!(messages(&compiled(3, body).plan), [(1, 0, 5), (2, 0, 5)]);
 }
 
-/// What would be made up is refused, with the line and why.
+/// A program whose answer would be made up is refused, with the line and the reason.
 #[test]
 fn what_depends_on_who_is_first_is_refused() {
     let refusals = [
@@ -235,7 +235,7 @@ fn how_much_is_drawn_is_bounded() {
     assert!(refused(200, "print(store.add('n', 1))").contains("depends on which rank is first"));
 }
 
-/// What a program's sleeps say is what its ranks find, if they have met before.
+/// The sleeps of a program decide what its ranks find, if they have met before.
 #[test]
 fn times_that_lie_apart_decide() {
     let asks = |ms: u32, meets: &str| {

@@ -1,4 +1,4 @@
-//! What a plan is refused for, and where.
+//! Refusals of plans, with the place that each names.
 
 use super::*;
 use crate::group::BackendName;

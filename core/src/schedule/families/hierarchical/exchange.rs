@@ -23,7 +23,7 @@ fn receivers(nodes: Nodes, k: u32, local: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// How many they are.
+/// The number of those ranks.
 fn count(nodes: Nodes, k: u32, local: u32) -> u32 {
     let of = |ranks: u32| (ranks + k - 1).saturating_sub(local) / k;
     let last = nodes.count() - 1;

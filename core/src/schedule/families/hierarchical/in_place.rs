@@ -12,7 +12,7 @@ use crate::schedule::families::{ring, tree};
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
 
-/// What the ring needs to be told; it does not look at the operation.
+/// The collective that the ring is given; it does not look at the operation.
 const RING: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
 /// Steps inside the nodes, each time.
@@ -68,7 +68,7 @@ pub(super) fn all_reduce(me: Member, step: u32, actions: &mut Vec<Action>) {
     me.inside(begin, actions, whole(m));
 }
 
-/// Who speaks for a node where the root speaks for its own.
+/// The rank that speaks for a node where the root speaks for its own.
 fn leader(nodes: Nodes, root: u32, node: u32) -> u32 {
     if node == nodes.node(root) { root } else { nodes.first(node) }
 }

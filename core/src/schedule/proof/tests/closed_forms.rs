@@ -1,4 +1,4 @@
-//! What each family costs, against the closed forms of the literature.
+//! The cost of each family, against the closed forms of the literature.
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;

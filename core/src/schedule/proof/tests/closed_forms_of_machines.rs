@@ -1,4 +1,4 @@
-//! What families cost that know of nodes and switches, against the closed forms of the literature.
+//! The cost of families that know of nodes and switches, against the closed forms of the literature.
 
 use super::closed_forms::{
     ALL_REDUCE, BROADCAST, GATHER, REDUCE, REDUCE_SCATTER, SCATTER, cost, moved, rounds, schedule,

@@ -149,7 +149,7 @@ fn lanes_that_cannot_be_are_refused() {
     assert!(Schedule::new(Collective::AllGather, Algorithm::Nvls, 1 << 16).is_err());
 }
 
-/// Where the numbers of levels, rounds and folded ranks change.
+/// Worlds at which the numbers of levels, rounds and folded ranks change.
 #[test]
 fn every_schedule_is_right_for_larger_worlds() {
     for size in [65, 86, 128] {

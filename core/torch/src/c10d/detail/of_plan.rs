@@ -22,11 +22,11 @@ pub struct DetailRaise {
     pub op: u32,
     /// That operation's line.
     pub at: Option<SourceLine>,
-    /// What it raises.
+    /// The error that it raises.
     pub error: DistError,
 }
 
-/// What the ranks of a plan raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`, by rank.
+/// The errors that the ranks of a plan raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`, by rank.
 ///
 /// A rank that sleeps or computes for longer than the timeout of its group never comes. `None` when
 /// the plan has point-to-point calls: the wrapper does not compare those, and how far a rank gets

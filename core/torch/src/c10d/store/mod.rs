@@ -31,7 +31,7 @@ pub enum StoreKind {
 /// The store's default timeout: five minutes (`Store::kDefaultTimeout`).
 pub const DEFAULT_STORE_TIMEOUT_MS: u64 = 300_000;
 
-/// What an operation comes to.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
     /// It is done.
@@ -58,7 +58,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// What all clients of a store share.
+/// The state that all clients of a store share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     kind: StoreKind,
@@ -244,8 +244,8 @@ impl Store {
         entries.iter().try_for_each(|(key, value)| self.set(key, value))
     }
 
-    /// What `get` or `wait` raises when `keys` (as the caller named them) have not come within
-    /// `timeout_ms`.
+    /// The error that `get` or `wait` raises when `keys` (as the caller named them) have not come
+    /// within `timeout_ms`.
     pub fn timed_out(&self, keys: &[&str], timeout_ms: u64) -> DistError {
         match self.kind {
             StoreKind::Tcp { .. } => {
@@ -259,9 +259,9 @@ impl Store {
         }
     }
 
-    /// What `get` and `multi_get` raise when `keys` have not come within `timeout_ms`: what `wait`
-    /// raises, save that a FileStore gets one key after the other and names the first that
-    /// is `missing`.
+    /// The error that `get` and `multi_get` raise when `keys` have not come within `timeout_ms`:
+    /// the one of `wait`, save that a FileStore gets one key after the other and names the first
+    /// that is `missing`.
     pub fn timed_out_getting(&self, keys: &[&str], missing: &str, timeout_ms: u64) -> DistError {
         match self.kind {
             StoreKind::File => {

@@ -65,7 +65,7 @@ fn local_groups_are_named_by_what_a_rank_has() {
     assert!(plan.groups.iter().any(|group| group.name() == name));
 }
 
-/// What a call waits for is remembered by index, also past groups that left nothing behind.
+/// The calls that a wait is for are remembered by index, also past groups that left nothing behind.
 #[test]
 fn waits_point_at_their_calls() {
     let mut job = Job::new("waits", 2).unwrap();
@@ -148,9 +148,9 @@ fn a_work_of_another_rank_is_no_work() {
     assert_eq!(job.raised(GlobalRank(1)).unwrap().kind, ErrorKind::ValueError);
 }
 
-/// What PyTorch 2.7.1 did on gloo: of a mesh that is the world, the rank that is in it twice asserts
-/// that it is not; of another one the lines along the first dimension come before that, and one with
-/// a rank twice hangs on all ranks that it lists.
+/// The behaviour of PyTorch 2.7.1 on gloo: of a mesh that is the world, the rank that is in it
+/// twice asserts that it is not; of another one the lines along the first dimension come before
+/// that, and one with a rank twice hangs on all ranks that it lists.
 #[test]
 fn a_rank_may_be_in_a_mesh_twice() {
     let hangs = "new_group lists rank 0 twice (PyTorch 2.7.1 hangs here instead";

@@ -1,24 +1,24 @@
-//! What the ranks have in common after a pass: which gradients were reduced, among whom, and
-//! whether their parameters are still the same. It follows from the calls that were made, in this
-//! pass and in all before it; the values of a run say the same (`sim/tests/suite/ddp_values`).
+//! The agreement of the ranks after a pass: which gradients were reduced, among whom, and whether
+//! their parameters are still the same. It follows from the calls that were made, in this pass and
+//! in all before it; the values of a run say the same (`sim/tests/suite/ddp_values`).
 
 use super::{LabRun, bucket_of};
 use crate::ddp::call::Purpose;
 use crate::ddp::notes::{StepKind, StepNotes};
 use serde::{Deserialize, Serialize};
 
-/// What the ranks have in common when the optimizer has stepped.
+/// The agreement of the ranks when the optimizer has stepped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The ranks: processes, or their devices.
     pub ranks: u32,
     /// Gradients that the optimizer steps with.
     pub gradients: u32,
-    /// How many of them nothing has reduced: each rank steps with its own.
+    /// The number of them that nothing has reduced: each rank steps with its own.
     pub local: u32,
     /// Ranks of the smallest group in which one of the others was reduced.
     pub reduced_among: u32,
-    /// How many neighbouring ranks have the same parameters after the step.
+    /// The number of neighbouring ranks that have the same parameters after the step.
     pub same_after_step: u32,
     /// The same at the end of the pass, behind a model averager.
     pub same_at_end: u32,
@@ -46,7 +46,7 @@ struct Standing {
 }
 
 impl LabRun<'_> {
-    /// What the ranks have in common after a pass of a rank that trains in it.
+    /// The agreement of the ranks after a pass of a rank that trains in it.
     pub(super) fn agreement(&self, rank: u32, number: u32) -> Agreement {
         let all = self.run.plan.world_size.max(1);
         let params = self.model.trained().count();

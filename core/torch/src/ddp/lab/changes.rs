@@ -1,4 +1,4 @@
-//! What each option changed between two settings: every one that differs, by itself, on top of the
+//! The effect of each option between two settings: every one that differs, by itself, on top of the
 //! first.
 
 use super::option_words::{cap, hook, links, listed, mixed, on_off, uneven};
@@ -197,7 +197,7 @@ pub fn changes(a: &Setting, b: &Setting) -> Vec<Change> {
 }
 
 impl Change {
-    /// Why the step takes longer or shorter with it, given what it took before and takes now.
+    /// The reason that the step takes longer or shorter with it, given the figures before and now.
     pub fn why(&self, before: &Summary, after: &Summary, gradient_bytes: u64) -> String {
         // Steps of as many passes are alike; else a pass is what can be compared.
         let (now_ps, was_ps, each) = match after.passes == before.passes {

@@ -34,7 +34,7 @@ impl fmt::Display for DdpLog {
     }
 }
 
-/// What a pass took, in nanoseconds.
+/// The times of a pass, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     forward: i64,
@@ -119,7 +119,7 @@ impl LabRun<'_> {
         }
     }
 
-    /// What the log says when the last of these passes begins: of those before it.
+    /// The log's entries when the last of these passes begins: about those before it.
     fn runtime(&self, rank: u32, reduced: &[u32], log: &mut DdpLog) {
         let options = &self.setting.training.options;
         let Some((begun, before)) = reduced.split_last() else { return };

@@ -56,7 +56,7 @@ const MAX_STEPS: u64 = 256;
 pub struct Setting {
     /// The run. Its number of steps is the lab's own.
     pub training: Training,
-    /// What connects the ranks.
+    /// The links between the ranks.
     pub links: Links,
 }
 
@@ -129,7 +129,7 @@ impl Setting {
 /// A model as the lab shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabModel {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// The parameters that require grad, in order.
     pub params: Vec<LabParam>,
@@ -155,7 +155,7 @@ pub struct LabParam {
 }
 
 impl LabModel {
-    /// What of a model is shown.
+    /// The parts of a model that are shown.
     pub fn of(model: &Model) -> LabModel {
         let params = model.trained().map(|param| LabParam {
             name: param.name.clone(),
@@ -195,7 +195,7 @@ pub struct LabRun<'a> {
     steps: Vec<Vec<StepTimeline>>,
 }
 
-/// What an optimizer step takes with a setting, in the state that all later ones are in.
+/// The times of an optimizer step with a setting, in the state that all later ones are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Passes forward and backward of a step.
@@ -206,23 +206,22 @@ pub struct Summary {
     pub collectives: u32,
     /// Bytes of their tensors.
     pub bytes: u64,
-    /// What a step takes, in picoseconds: as many passes as accumulate, and the optimizer.
+    /// Time of a step, in picoseconds: as many passes as accumulate, and the optimizer.
     pub step_ps: u64,
-    /// How long its compute stream computes.
+    /// Time that its compute stream computes.
     pub compute_ps: u64,
-    /// How long asynchronous communication takes: that of buckets, and a sharded optimizer's
-    /// broadcasts.
+    /// Time of asynchronous communication: that of buckets, and a sharded optimizer's broadcasts.
     pub communication_ps: u64,
-    /// How much of that is latency.
+    /// The part of that which is latency.
     pub latency_ps: u64,
-    /// How long the compute stream waits for asynchronous communication: without the collectives
+    /// Time that the compute stream waits for asynchronous communication: without the collectives
     /// that hold it at once, such as SyncBatchNorm's or a model averager's.
     pub exposed_ps: u64,
     /// From the beginning of the last backward pass to its first reduction; none without one.
     pub first_reduction_ps: Option<u64>,
-    /// What that backward pass takes.
+    /// Time of that backward pass.
     pub backward_ps: u64,
-    /// How long after that backward pass the last reduction ends; 0 when it is hidden.
+    /// Time from the end of that backward pass to the end of the last reduction; 0 when it is hidden.
     pub tail_ps: u64,
 }
 
@@ -232,13 +231,13 @@ impl Summary {
         of / u64::from(self.passes.max(1))
     }
 
-    /// How long the compute stream does not compute: it waits for gradients that nothing hides, or
+    /// Time that the compute stream does not compute: it waits for gradients that nothing hides, or
     /// collectives that are not asynchronous hold it.
     pub fn waiting_ps(&self) -> u64 {
         self.step_ps.saturating_sub(self.compute_ps)
     }
 
-    /// What a step computes, in parts per thousand of what it takes.
+    /// The computing time of a step, in parts per thousand of the step's time.
     pub fn efficiency_permille(&self) -> u64 {
         let share = u128::from(self.compute_ps) * 1000 / u128::from(self.step_ps.max(1));
         u64::try_from(share).unwrap_or(1000).min(1000)
@@ -313,7 +312,7 @@ impl<'a> LabRun<'a> {
         self.passes_of(0)
     }
 
-    /// What the passes of a rank are.
+    /// The kinds of a rank's passes.
     pub fn kinds(&self, rank: u32) -> impl Iterator<Item = PassKind> + '_ {
         self.notes(rank).iter().map(|step| PassKind {
             kind: step.kind,
@@ -323,7 +322,7 @@ impl<'a> LabRun<'a> {
         })
     }
 
-    /// What DDP raises in a rank's last pass, or after it, as Python prints it.
+    /// The error that DDP raises in a rank's last pass, or after it, as Python prints it.
     pub fn raised(&self, rank: u32) -> Option<String> {
         self.error(rank).map(|error| format!("{}: {error}", error.class()))
     }
@@ -390,7 +389,7 @@ impl<'a> LabRun<'a> {
         end.saturating_sub(begins(steady.start).unwrap_or(0))
     }
 
-    /// What an optimizer step takes, in the mean over [`LabRun::steady`].
+    /// The times of an optimizer step, in the mean over [`LabRun::steady`].
     pub fn summary(&self) -> Summary {
         let rank = self.principal();
         let passes_a_step = self.setting.passes_a_step();
@@ -459,7 +458,7 @@ pub fn optimizer_ends(plan: &Plan, trace: &Trace, rank: GlobalRank) -> Vec<u64> 
     ends.collect()
 }
 
-/// What a pass is.
+/// The kind of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassKind {
     /// Whether its rank trains in it.

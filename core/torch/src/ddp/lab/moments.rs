@@ -1,4 +1,4 @@
-//! What happens in a pass, in order: the steps of a slider.
+//! The events of a pass, in order: the steps of a slider.
 
 use super::pass::Pass;
 use super::{Event, Moment};

@@ -1,5 +1,5 @@
-//! What has come of a pass, in sentences: what was reduced and among whom, and so what the ranks
-//! have in common.
+//! The outcome of a pass, in sentences: what was reduced and among whom, and so the agreement of
+//! the ranks.
 
 use super::pass::{CallSpan, Pass};
 use super::words::{count, time};
@@ -121,7 +121,7 @@ impl Pass {
         )
     }
 
-    /// What the ranks' gradients are when the optimizer steps.
+    /// The state of the ranks' gradients when the optimizer steps.
     fn gradients_words(&self, model: &LabModel, setting: &Setting) -> String {
         let agreed = &self.agreement;
         let of = u64::from(agreed.gradients);
@@ -152,7 +152,7 @@ impl Pass {
         }
     }
 
-    /// What the ranks' parameters are behind it.
+    /// The state of the ranks' parameters behind it.
     fn parameters_words(&self, setting: &Setting) -> String {
         let (agreed, training) = (&self.agreement, &setting.training);
         let every = match training.devices > 1 {
@@ -191,7 +191,7 @@ impl Pass {
         }
     }
 
-    /// What a model averager has left.
+    /// The result of a model averager.
     pub(super) fn averaged_words(&self) -> String {
         let agreed = &self.agreement;
         match agreed.same_at_end {
@@ -237,13 +237,13 @@ impl Pass {
         )
     }
 
-    /// How long its compute stream neither computes nor waits for gradients: calls that are not
+    /// Time that its compute stream neither computes nor waits for gradients: calls that are not
     /// asynchronous hold it.
     pub(crate) fn held_ps(&self) -> u64 {
         self.end_ps.saturating_sub(self.compute_ps()).saturating_sub(self.exposed_ps)
     }
 
-    /// What holds the compute stream.
+    /// The calls that hold the compute stream.
     fn holders(&self) -> String {
         let mut words: Vec<&str> = Vec::new();
         for call in self.calls.iter().filter(|call| call.waited_ps.is_some() && call.blocking) {
@@ -275,7 +275,7 @@ impl Pass {
     }
 }
 
-/// What a reader has to know of a setting with so many buckets: that its hook begins behind the
+/// Notes for the reader about a setting with so many buckets: that its hook begins behind the
 /// passes that are followed, and what PyTorch's own is known for.
 pub fn notes(setting: &Setting, buckets: usize) -> Vec<String> {
     let training = &setting.training;
@@ -306,7 +306,7 @@ pub(super) fn hook_name(setting: &Setting) -> &'static str {
 }
 
 impl Pass {
-    /// What becomes of a gradient that is in no bucket.
+    /// The fate of a gradient that is in no bucket.
     pub(super) fn outside(&self, model: &LabModel, setting: &Setting, param: u32) -> String {
         let (options, name) = (&setting.training.options, model.name_of(param));
         let delayed = options.delay_all_reduce_named_params.as_deref().unwrap_or_default();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Pass {
     /// Which one, from 0.
     pub number: u32,
-    /// Whose.
+    /// The rank of the pass.
     pub rank: u32,
     /// Whether its rank trains in it, or shadows the others.
     pub kind: StepKind,
@@ -22,11 +22,11 @@ pub struct Pass {
     pub rebuilds: bool,
     /// Whether the reducer reduces everything at the end, as in the first pass of a static graph.
     pub delayed: bool,
-    /// What DDP raises in it, or in the forward pass of the next one.
+    /// The error that DDP raises in it, or in the forward pass of the next one.
     pub raised: Option<Raised>,
     /// A rank that raises in it, where this one does not: it waits for that one then.
     pub waits_for: Option<u32>,
-    /// What the ranks have in common behind it.
+    /// The agreement of the ranks behind it.
     pub agreement: Agreement,
     /// When its forward pass is over.
     pub forward_end_ps: u64,
@@ -34,7 +34,7 @@ pub struct Pass {
     pub backward_end_ps: u64,
     /// When it ends.
     pub end_ps: u64,
-    /// How long the compute stream waits for asynchronous communication.
+    /// Time that the compute stream waits for asynchronous communication.
     pub exposed_ps: u64,
     /// Per parameter that requires grad, what becomes of its gradient.
     pub params: Vec<ParamFate>,
@@ -46,20 +46,20 @@ pub struct Pass {
     pub optimizer: Option<(u64, u64)>,
     /// Collectives on the communication stream, in order.
     pub calls: Vec<CallSpan>,
-    /// What happens, in order.
+    /// The events, in order.
     pub moments: Vec<Moment>,
 }
 
 /// An error that ends a rank's passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
-    /// Where this pass raises it; none where the next one's forward does.
+    /// The half of this pass that raises it; none where the next one's forward does.
     pub here: Option<Half>,
     /// Class and text, as Python prints them.
     pub text: String,
 }
 
-/// What becomes of a gradient.
+/// The fate of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamFate {
     /// When it is ready; none if the backward pass does not reach it.
@@ -72,7 +72,7 @@ pub struct ParamFate {
     pub ready_moment: u32,
 }
 
-/// What becomes of a bucket.
+/// The fate of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketFate {
     /// Its gradients, in the order in which they lie in it, as indices among the parameters that
@@ -97,7 +97,7 @@ pub struct BucketFate {
     pub behind: Option<u32>,
     /// When its first collective starts, and its last is done.
     pub span_ps: Option<(u64, u64)>,
-    /// How long the compute stream waits for it.
+    /// Time that the compute stream waits for it.
     pub exposed_ps: u64,
     /// The moments at which it is launched, starts and is done; past the last one if it never is.
     pub moments: [u32; 3],
@@ -121,7 +121,7 @@ pub struct LayerSpan {
 pub struct CallSpan {
     /// Which one.
     pub kind: CallKind,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
     /// Bytes of its tensor.
     pub bytes: u64,
@@ -131,13 +131,13 @@ pub struct CallSpan {
     pub ready_ps: u64,
     /// When the communication stream begins it.
     pub start_ps: u64,
-    /// How long it then waits for other ranks to begin it too.
+    /// Time that it then waits for other ranks to begin it too.
     pub peers_ps: u64,
-    /// How many ranks make it.
+    /// The number of ranks that make it.
     pub ranks: u32,
     /// When it is done.
     pub end_ps: u64,
-    /// What it would take without bytes.
+    /// Its time without any bytes.
     pub latency_ps: u64,
     /// The gradient that launched it.
     pub launched_by: Option<u32>,
@@ -190,7 +190,7 @@ impl Pass {
         self.sync || self.delayed
     }
 
-    /// How long the compute stream computes.
+    /// Time that the compute stream computes.
     pub fn compute_ps(&self) -> u64 {
         let optimizer = self.optimizer.map_or(0, |(from, to)| to - from);
         let layers = self.layers.iter().map(|layer| layer.end_ps - layer.start_ps);
@@ -208,11 +208,11 @@ impl Pass {
 pub struct Moment {
     /// When, in picoseconds from the pass's beginning.
     pub time_ps: u64,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What may happen.
+/// An event of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// The module is called.

@@ -11,7 +11,7 @@ use crate::ddp::options::{BucketCap, BucketCapError};
 use crate::ddp::plan::TrainingError;
 use serde::{Deserialize, Serialize};
 
-/// What a sweep varies.
+/// The quantity that a sweep varies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Axis {
     /// `bucket_cap_mb`.
@@ -23,7 +23,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// How many values it has.
+    /// The number of its values.
     pub fn len(&self) -> usize {
         match self {
             Axis::Caps(caps) => caps.len(),
@@ -87,19 +87,19 @@ pub struct SweepPoint {
     pub bucket_cap_mb: Option<f64>,
     /// Buckets in force.
     pub buckets: u32,
-    /// What a step takes, in picoseconds.
+    /// Time of a step, in picoseconds.
     pub step_ps: u64,
-    /// How long asynchronous communication takes.
+    /// Time of asynchronous communication, in picoseconds.
     pub communication_ps: u64,
-    /// How long the compute stream waits for asynchronous communication.
+    /// Time that the compute stream waits for asynchronous communication, in picoseconds.
     pub exposed_ps: u64,
-    /// How long it does not compute, for whatever communication.
+    /// Time that it does not compute, for whatever communication, in picoseconds.
     pub waiting_ps: u64,
-    /// What a step computes, in parts per thousand of what it takes.
+    /// The computing time of a step, in parts per thousand of the step's time.
     pub efficiency_permille: u64,
 }
 
-/// Why there is no sweep.
+/// The reason that there is no sweep.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
     /// A cap that is none.
@@ -113,7 +113,7 @@ pub enum SweepError {
     Training(#[from] TrainingError),
 }
 
-/// What each cap costs, `None` being the default, and the best with its reason.
+/// The step times with each cap, `None` being the default, and the best with its reason.
 ///
 /// # Errors
 /// When a cap is none, DDP raises in a step, or the run is no plan.
@@ -150,7 +150,7 @@ pub fn sweep_caps(
 pub struct Best {
     /// Its index; the first of equals.
     pub index: usize,
-    /// Why it is.
+    /// The reason that it is best.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! What happens at a moment, in sentences.
+//! The events at a moment, in sentences.
 
 use super::outcome::hook_name;
 use super::pass::{BucketFate, CallSpan, Event, Pass};
@@ -8,7 +8,7 @@ use crate::ddp::call::{HookPart, Purpose};
 use crate::ddp::notes::{Half, StepKind};
 
 impl Pass {
-    /// What happens at a moment.
+    /// A sentence about the event at a moment.
     pub fn sentence(&self, model: &LabModel, setting: &Setting, moment: usize) -> String {
         let number = moment as u32;
         let Some(moment) = self.moments.get(moment) else { return String::new() };

@@ -1,4 +1,4 @@
-//! How long a pass waits for what it has launched.
+//! The waits of a pass for the calls that it has launched.
 
 use super::LabRun;
 use super::pass::Pass;

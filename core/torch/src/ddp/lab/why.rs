@@ -1,4 +1,4 @@
-//! Why a gradient waits, in sentences.
+//! The reasons that a gradient waits, in sentences.
 
 use super::outcome::hook_name;
 use super::pass::{BucketFate, Pass};
@@ -8,7 +8,7 @@ use super::{LabModel, Setting};
 use crate::ddp::notes::StepKind;
 
 impl Pass {
-    /// Why a gradient waits, from the time it is ready to the time it is averaged.
+    /// The reasons that a gradient waits, from the time it is ready to the time it is averaged.
     pub fn why(&self, model: &LabModel, setting: &Setting, param: u32) -> Vec<String> {
         let Some(fate) = self.params.get(param as usize) else { return Vec::new() };
         let bucket = fate.bucket.and_then(|bucket| Some((bucket, self.bucket(bucket)?)));

@@ -1,4 +1,4 @@
-//! What a layer costs, and how long a device takes for it.
+//! The cost of a layer, and the time that a device takes for it.
 //!
 //! An estimate from shapes: multiplications and additions of the matrix products, and the bytes
 //! that have to pass through memory once. Elementwise work that frameworks fuse is left out. The
@@ -9,7 +9,7 @@
 use lockstep_core::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// What a forward pass of a layer costs.
+/// The cost of a layer's forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Floating-point operations a sample; a multiplication with its addition counts as 2.
@@ -23,7 +23,7 @@ pub struct Cost {
 /// A device, as the estimate knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What people call it: `A100`.
+    /// The name for people: `A100`.
     pub name: String,
     /// Peak of dense float32, without TF32, in operations a second.
     pub float32_flops: u64,

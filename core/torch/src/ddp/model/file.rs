@@ -27,7 +27,7 @@ const MAX_TENSORS: usize = 1 << 18;
 const MAX_DIMS: usize = 64;
 const MAX_NUMEL: u64 = 1 << 40;
 
-/// Why a file is no model.
+/// The reason that a file is no model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// Text that is no JSON of a model.
@@ -42,7 +42,7 @@ pub enum ModelError {
     Csv {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// A parameter or buffer that cannot be.
@@ -50,7 +50,7 @@ pub enum ModelError {
     Tensor {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The problem, in words.
         why: String,
     },
     /// Too many of them.
@@ -309,7 +309,7 @@ impl Model {
         Ok(model)
     }
 
-    /// What lists under a key stand for, from the names of parameters and modules.
+    /// The parameters that lists under a key stand for, from the names of parameters and modules.
     fn listed(&self, key: &str, lists: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
         let by_name: BTreeMap<&str, u32> =
             self.trained().map(|param| param.name.as_str()).zip(0..).collect();

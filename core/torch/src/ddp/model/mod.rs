@@ -23,7 +23,7 @@ use std::borrow::Cow;
 /// A model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What people call it: `resnet18`.
+    /// The name for people: `resnet18`.
     pub name: String,
     /// Its parameters in the order of `named_parameters()`, duplicates removed.
     pub params: Vec<Parameter>,
@@ -84,7 +84,7 @@ pub struct Layer {
     /// The parameters it uses, as indices into [`Model::params`], in the order in which their
     /// gradients become ready.
     pub params: Vec<u32>,
-    /// What its forward pass costs.
+    /// The cost of its forward pass.
     pub cost: Cost,
 }
 

@@ -53,7 +53,7 @@ pub fn named(name: &str) -> Option<Model> {
     Some(model)
 }
 
-/// Why a text is not the sizes of an MLP.
+/// The reason that a text is not the sizes of an MLP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MlpSizesError {
     /// A size that is no number, or too large for a tensor.

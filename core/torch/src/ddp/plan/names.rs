@@ -1,4 +1,4 @@
-//! What the tensors of a training plan are called and hold.
+//! The names and contents of a training plan's tensors.
 
 use crate::ddp::{DdpCall, HookPart, Purpose};
 use lockstep_core::plan::Fill;

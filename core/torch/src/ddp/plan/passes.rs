@@ -54,8 +54,8 @@ pub(super) fn backward_pass(
     passed
 }
 
-/// What a walk of the graph finds unused: the gradients that the backward pass does not make ready,
-/// or that reentrant ones make ready inside it.
+/// The gradients that a walk of the graph finds unused: the gradients that the backward pass does
+/// not make ready, or that reentrant ones make ready inside it.
 pub(in crate::ddp) fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
     let mut used = vec![false; model.trained().count()];
     for &gradient in backward.iter().flat_map(|(_, ready)| ready) {

@@ -23,7 +23,7 @@ pub struct Training {
     pub ranks_per_node: u32,
     /// `nccl` for a compute stream beside the communication, `gloo` or `host` for processes.
     pub backend: BackendName,
-    /// What computes.
+    /// The device that computes.
     pub device: Device,
     /// Samples a rank and pass.
     pub batch: u64,
@@ -32,7 +32,7 @@ pub struct Training {
     /// Passes that accumulate gradients before one reduces them: all but the last of so many are
     /// inside `no_sync()`. 0 counts as 1.
     pub accumulate: u32,
-    /// What averages the parameters after some of the optimizer's steps.
+    /// The averager of the parameters after some of the optimizer's steps.
     pub averager: Option<ModelAverager>,
     /// `SyncBatchNorm.convert_sync_batchnorm`: every BatchNorm takes the statistics of all ranks.
     pub sync_batch_norm: bool,
@@ -122,7 +122,7 @@ impl Training {
         }
     }
 
-    /// What a sharded optimizer says of the model's parameters, if there is one.
+    /// The check of the model's parameters by a sharded optimizer, if there is one.
     ///
     /// # Errors
     /// What PyTorch raises.
@@ -139,7 +139,7 @@ impl Training {
     }
 }
 
-/// Why a training run is no plan.
+/// The reason that a training run is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainingError {
     /// DDP itself raises.

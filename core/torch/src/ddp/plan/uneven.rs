@@ -54,8 +54,8 @@ pub(super) fn uneven_run(
     Ok(TrainingRun { plan, roles, role_of })
 }
 
-/// Where DDP raises on some ranks alone, the others get no further than that iteration: they wait
-/// for those in it.
+/// Cuts the other ranks off at the iteration in which DDP raises on some ranks alone: they wait for
+/// those in it.
 fn wait_for_the_first(programs: &mut [Program], roles: &mut [Role]) {
     let raising = roles.iter().filter(|role| role.raised.is_some());
     let Some(until) = raising.map(|role| role.steps.len()).min() else { return };

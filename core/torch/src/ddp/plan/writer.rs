@@ -211,8 +211,8 @@ impl<'a> Writer<'a> {
         id
     }
 
-    /// What the process itself reads of those results holds it until its streams are empty: the
-    /// number and shapes of parameters, and rank 0's buckets (a copy from device to host).
+    /// Holds the process until its streams are empty, where it reads results of those calls itself:
+    /// the number and shapes of parameters, and rank 0's buckets (a copy from device to host).
     pub(super) fn read_back(&mut self, calls: &[DdpCall]) {
         let read =
             |call: &DdpCall| matches!(call.purpose, Purpose::ParamShapes | Purpose::RebuiltSizes);
@@ -228,7 +228,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What has been written of one program, and its notes; another one may follow.
+    /// The operations that have been written of one program, and its notes; another one may follow.
     pub(super) fn take(&mut self) -> (Vec<Op>, Vec<StepNotes>) {
         self.names = Names::default();
         (self.optimized, self.launching, self.computed) = (0, None, None);
@@ -244,7 +244,7 @@ impl<'a> Writer<'a> {
         if own.is_float() { mixed.unwrap_or(own) } else { own }
     }
 
-    /// What a layer costs in the type that it is computed in: mixed precision casts its parameters
+    /// The cost of a layer in the type that it is computed in: mixed precision casts its parameters
     /// and inputs.
     fn cost_of(&self, layer: usize, dtype: Dtype) -> Cost {
         let Some(of) = self.model.layers.get(layer) else { return Cost::default() };

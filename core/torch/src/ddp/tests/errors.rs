@@ -170,7 +170,7 @@ fn a_gradient_that_comes_twice() {
     }
 }
 
-/// What hooks communicate, by the formulas of their sources.
+/// The calls of hooks, by the formulas of their sources.
 #[test]
 fn hooks_communicate_what_their_sources_say() {
     let run = |hook, iterations| {
@@ -223,8 +223,8 @@ fn hooks_communicate_what_their_sources_say() {
     assert!(list(&recorded("last_bucket_cap.json")["rows"]).len() > 5);
 }
 
-/// What PyTorch 2.7.1 says of types that a buffer of delayed gradients, or a sharded optimizer, does
-/// not take.
+/// The errors of PyTorch 2.7.1 for types that a buffer of delayed gradients, or a sharded
+/// optimizer, does not take.
 #[test]
 fn types_that_do_not_go_with_what_stands_around_the_reducer() {
     let model = |second: &str| {

@@ -1,4 +1,4 @@
-//! What PyTorch recorded (`tests/data/pytorch`), held against this room.
+//! PyTorch's records (`tests/data/pytorch`), held against this crate.
 
 use serde_json::Value;
 

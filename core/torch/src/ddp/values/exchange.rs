@@ -1,4 +1,4 @@
-//! What ranks communicate in one go, with values, as a plan; and where its results belong.
+//! The calls that ranks make in one go, with values, as a plan; and the places of its results.
 
 use super::state::{Pass, RankValues, Trainer};
 use crate::ddp::averaging::Scaling;
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) contents: Contents,
 }
 
-/// Where a result belongs.
+/// The place of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Contents {
     /// The gradients of a bucket, as indices among the parameters that require grad.
@@ -202,7 +202,7 @@ fn bucket_bytes(
     bucket
 }
 
-/// What a rank says in a call by which ranks agree on something.
+/// The bytes that a rank passes to a call by which ranks agree on something.
 fn agreement_bytes(
     trainer: &Trainer,
     own: &RankValues,

@@ -94,7 +94,7 @@ impl Mlp {
         outputs
     }
 
-    /// What a layer's inputs contributed to the error, through the ReLU before it.
+    /// The contribution of a layer's inputs to the error, through the ReLU before it.
     fn through(
         &self,
         params: &[Vec<f32>],

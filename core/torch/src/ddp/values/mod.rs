@@ -33,7 +33,7 @@ use lockstep_core::plan::{PlanError, TensorId};
 use lockstep_core::rank::GlobalRank;
 use state::{Gradient, RankValues};
 
-/// Why ranks cannot be trained so.
+/// The reason that ranks cannot be trained so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainerError {
     /// DDP itself raises.
@@ -52,9 +52,9 @@ pub enum TrainerError {
         rank: u32,
         /// Which parameter or gradient.
         what: String,
-        /// How many there are.
+        /// The number that was found.
         found: usize,
-        /// How many there should be.
+        /// The number that the model needs.
         expected: usize,
     },
     /// The executor does not say what a tensor holds.
@@ -298,7 +298,7 @@ impl Trainer {
         }
     }
 
-    /// What the gradients of this iteration are divided by.
+    /// The divisor of this iteration's gradients.
     fn divisor(&self) -> u32 {
         match self.join {
             Some(join) if !join.divide_by_initial_world_size => self.active.len() as u32,

@@ -6,7 +6,7 @@ use crate::ddp::options::DdpOptions;
 use crate::ddp::wrapper::Ddp;
 use lockstep_core::group::BackendName;
 
-/// What a rank computes in an iteration.
+/// The results of a rank's computation in an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pass {
     /// False inside `no_sync()`.

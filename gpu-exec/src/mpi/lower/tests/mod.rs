@@ -5,7 +5,7 @@ use lockstep_core::plan::{Fill, PlanBuilder};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::Factor;
 
-/// What becomes of a collective among two ranks.
+/// The lowered form of a collective among two ranks.
 fn lowered(
     backend: BackendName,
     collective: Collective,

@@ -1,4 +1,4 @@
-//! What a plan becomes, without a device.
+//! Tests of the lowered form of a plan, without a device.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -169,8 +169,8 @@ fn the_mean_of_one_rank_is_its_sum() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What one rank sends to another, that one receives, in the same order and size; and no step
-    /// goes beyond the memory that it names.
+    /// Every message that one rank sends is received by the other, in the same order and size; and
+    /// no step goes beyond the memory that it names.
     #[test]
     fn schedules_meet(
         n in 1u32..7,

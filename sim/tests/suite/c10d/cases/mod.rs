@@ -18,20 +18,20 @@ use lockstep_torch::c10d::{
 };
 use serde_json::{Value, json};
 
-/// What a script returns.
+/// The value that a script returns.
 #[derive(Debug)]
 pub(crate) enum Out {
     /// Nothing that is compared.
     Nothing,
     /// A value known at once.
     Json(Value),
-    /// What a tensor holds when the plan has run.
+    /// The contents of a tensor when the plan has run.
     Tensor(Tensor),
     /// A list of such.
     List(Vec<Out>),
 }
 
-/// How our outcome compares with the recorded one.
+/// The expected relation of our outcome to the recorded one.
 pub(crate) enum Expect {
     /// The same.
     AsRecorded,

@@ -15,7 +15,7 @@ fn calls() -> impl Iterator<Item = Collective> {
     every.into_iter().chain([Collective::MonitoredBarrier { wait_all_ranks: false }])
 }
 
-/// What an algorithm costs; `None` where it cannot be in these nodes.
+/// The cost of an algorithm; `None` where it cannot be in these nodes.
 fn cost(call: Collective, by: Algorithm, n: u32, count: u64, topology: Topology) -> Option<Cost> {
     let lab =
         CollectiveLab { algorithm: by, timeout_ms: 1 << 40, ..CollectiveLab::new(call, n, count) };
@@ -24,8 +24,8 @@ fn cost(call: Collective, by: Algorithm, n: u32, count: u64, topology: Topology)
     Some(Cost::of(&plan, topology).unwrap())
 }
 
-/// What is claimed of two is what was counted: the parts add up to the difference, the faster one
-/// has less of what it is said to save by and more of what it is said to pay for, and the words
+/// Checks that the claims about two are the counts: the parts add up to the difference, the faster
+/// one has less of what it is said to save by and more of what it is said to pay for, and the words
 /// name the numbers.
 fn assert_claims_hold(names: [&str; 2], pair: [&Cost; 2], nodes: bool, what: &str) {
     let (words, faster) = sentence(names, pair, nodes);

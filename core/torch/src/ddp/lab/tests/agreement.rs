@@ -1,4 +1,4 @@
-//! What the lab says of the ranks' gradients and parameters, against what real ranks had
+//! The lab's words about the ranks' gradients and parameters, against those of real ranks
 //! (`tests/data/pytorch/ddp_agreement.json`), and against the calls of a pass.
 
 use super::{capped, setting};
@@ -99,7 +99,7 @@ fn ranks_agree_as_real_ranks_did() {
     assert!(compared > 35, "{compared}");
 }
 
-/// Who stands in a subgroup is told so.
+/// A rank in a subgroup is told so.
 #[test]
 fn a_reduction_among_a_subgroup_is_none_among_all() {
     let model = named("mlp:64,64,10").unwrap();
@@ -206,7 +206,7 @@ fn unused_parameters_are_marked_ready_at_once() {
     }
 }
 
-/// What of DDP's log adds up: bytes of every pass (recorded in `ddp_cases.json`).
+/// The fields of DDP's log that add up: bytes of every pass (recorded in `ddp_cases.json`).
 #[test]
 fn unused_bytes_of_the_log_are_those_of_all_passes() {
     let model = named("mlp:16,16,16,16").unwrap();
@@ -221,7 +221,7 @@ fn unused_bytes_of_the_log_are_those_of_all_passes() {
     assert_eq!(run.log(0, 4).numbers["unused_parameter_size"], 3264);
 }
 
-/// What DDP ignores, and what it delays, is not the reducer's: names stay theirs.
+/// Parameters that DDP ignores or delays are not the reducer's: names stay theirs.
 #[test]
 fn ignored_and_delayed_parameters_are_in_no_bucket() {
     let model = named("mlp:64,64,64,10").unwrap();

@@ -1,4 +1,4 @@
-//! What stands around DDP in the lab: uneven inputs, replicas, averagers, mixed precision, the
+//! The features around DDP in the lab: uneven inputs, replicas, averagers, mixed precision, the
 //! overlap with a sharded optimizer, parameters without gradient.
 
 use super::{capped, setting};
@@ -21,7 +21,7 @@ fn with(setting: &Setting, change: impl Fn(&mut Training)) -> Setting {
     setting
 }
 
-/// What DDP cuts short is no step: the figures are those of the passes before.
+/// A pass that DDP cuts short is no step: the figures are those of the passes before.
 #[test]
 fn a_pass_that_ddp_cuts_short_is_in_no_figure() {
     let model = named("resnet18").unwrap();

@@ -34,7 +34,7 @@ pub(super) fn capped(mb: f64) -> DdpOptions {
     DdpOptions { bucket_cap: BucketCap::from_mb(mb).unwrap(), ..DdpOptions::default() }
 }
 
-/// What real DDP logged, after 0 to 13 passes, in every field that is not a time.
+/// The log of real DDP, after 0 to 13 passes, in every field that is not a time.
 #[test]
 fn the_log_has_the_fields_and_values_of_real_runs() {
     let file = recorded("ddp_log.json");
@@ -90,7 +90,7 @@ fn the_log_has_the_fields_and_values_of_real_runs() {
     assert!(compared > 700, "{compared}");
 }
 
-/// What real DDP had logged by the end of runs whose last pass synchronizes, whatever accumulates.
+/// The log of real DDP by the end of runs whose last pass synchronizes, whatever accumulates.
 #[test]
 fn the_log_at_the_end_of_a_run_is_that_of_so_many_passes() {
     let file = recorded("ddp_log_ends.json");
