@@ -77,9 +77,9 @@ pub(crate) fn head(file: &mut (impl Read + Seek), bytes: u64) -> std::io::Result
 ///
 /// # Errors
 /// When a path is not there, cannot be listed, or holds more than can be meant.
-pub(crate) fn below(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(crate) fn below(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for path in paths {
+    for path in paths.iter().map(AsRef::as_ref) {
         let metadata =
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if metadata.is_dir() {
@@ -89,22 +89,22 @@ pub(crate) fn below(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
                 bail!("{} holds no files", path.display());
             }
         } else {
-            files.push(path.clone());
+            files.push(path.to_owned());
         }
     }
     Ok(files)
 }
 
 /// The folders among some paths that have files and folders: only the files are read.
-pub(crate) fn passed_over(paths: &[PathBuf]) -> Vec<&PathBuf> {
-    let has_both = |path: &&PathBuf| {
+pub(crate) fn passed_over(paths: &[impl AsRef<Path>]) -> Vec<&Path> {
+    let has_both = |path: &&Path| {
         let entries = fs::read_dir(path).into_iter().flatten().take(MAX_FILES).flatten();
         let shown = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
         let kinds = shown.filter_map(|entry| Some(entry.file_type().ok()?.is_dir()));
         let (folders, files): (Vec<bool>, Vec<bool>) = kinds.partition(|is_folder| *is_folder);
         !folders.is_empty() && !files.is_empty()
     };
-    paths.iter().filter(has_both).collect()
+    paths.iter().map(AsRef::as_ref).filter(has_both).collect()
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {

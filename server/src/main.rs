@@ -63,6 +63,8 @@ enum Command {
     Record(commands::record::Arguments),
     #[command(before_help = "Example: lockstep watch -- torchrun --nproc-per-node 4 train.py")]
     Watch(commands::watch::Arguments),
+    #[command(before_help = "Example: lockstep attach node-1:29500 --watch 10s")]
+    Attach(commands::attach::Arguments),
     /// Run a plan for real, one process per rank, and compare it with the simulator
     #[command(before_help = "Example: lockstep run all_reduce --world-size 8")]
     Run(commands::run::Arguments),
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
         Some(Command::Record(arguments)) => commands::record::run(arguments),
         Some(Command::Watch(arguments)) => commands::watch::run(arguments),
+        Some(Command::Attach(arguments)) => commands::attach::run(arguments),
         Some(Command::Repair(arguments)) => commands::repair::run(arguments),
         Some(Command::Analyze(arguments)) => commands::analyze::run(arguments),
         Some(Command::Whatif(arguments)) => commands::whatif::run(arguments),

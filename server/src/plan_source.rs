@@ -13,7 +13,7 @@ pub(crate) use cluster::{ClusterOptions, cluster_of};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
-pub(crate) use recorded::Replayable;
+pub(crate) use recorded::{Replay, Replayable};
 pub(crate) use said::Said;
 
 use crate::{files, program_child, terminal};
@@ -23,6 +23,7 @@ use lockstep_core::schedule::ProvedTable;
 use lockstep_core::trace::Trace;
 use lockstep_formats::goal;
 use lockstep_formats::msccl;
+use lockstep_replay::Repair;
 use lockstep_scenarios::program::Compiled;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -41,11 +42,30 @@ pub(crate) struct PlanArguments {
     /// torch.distributed (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
     #[arg(value_name = "PROGRAM|PLAN|RECORDING|SCENARIO|CALL")]
     pub(crate) what: String,
+    /// More files of the same recording
+    #[arg(value_name = "PATH")]
+    pub(crate) more: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) options: PlanOptions,
     /// An MSCCL XML file that says how a collective is carried out; its world size is the file's
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
+}
+
+/// A plan, and what is known beside it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) plan: Plan,
+    /// The output of a program's ranks.
+    pub(crate) said: Said,
+    /// The recording that the plan replays, call by call.
+    pub(crate) replay: Option<Replay>,
+}
+
+impl Found {
+    fn only(plan: Plan) -> Found {
+        Found { plan, said: Said::default(), replay: None }
+    }
 }
 
 /// The proved schedule of an MSCCL XML file.
@@ -67,16 +87,29 @@ impl PlanArguments {
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
     pub(crate) fn plan(&self) -> Result<Plan> {
-        let (plan, said) = self.plan_and_said()?;
-        said.tell(None);
-        Ok(plan)
+        let found = self.find()?;
+        found.said.tell(None);
+        Ok(found.plan)
     }
 
-    /// The plan, and what the ranks of a program say.
+    /// All files that are named.
+    pub(crate) fn paths(&self) -> Vec<&Path> {
+        [Path::new(&self.what)].into_iter().chain(self.more.iter().map(PathBuf::as_path)).collect()
+    }
+
+    /// True if a recording is named rather than a plan or a program.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn is_recorded(&self) -> Result<bool> {
+        Ok(!self.more.is_empty() || !matches!(kind_of(Path::new(&self.what))?, PathKind::Other))
+    }
+
+    /// The plan, and what is known beside it.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
-    pub(crate) fn plan_and_said(&self) -> Result<(Plan, Said)> {
+    pub(crate) fn find(&self) -> Result<Found> {
         let path = Path::new(&self.what);
         self.options.check()?;
         if let Some(schedule) = &self.schedule {
@@ -84,20 +117,23 @@ impl PlanArguments {
                 bail!("--schedule says how a collective is carried out; {} is none", self.what);
             }
             let plan = self.options.collective_with(&self.what, &proved_schedule(schedule)?)?;
-            return Ok((self.options.on_nodes(plan), Said::default()));
+            return Ok(Found::only(self.options.on_nodes(plan)));
+        }
+        if !self.more.is_empty() {
+            return self.recorded();
         }
         if self.what != "-" && !path.exists() {
             if let Some(why) = self.options.backend_unasked(&self.what) {
                 terminal::note(&format!("lockstep: {why}"));
             }
-            return Ok((self.options.named(&self.what)?, Said::default()));
+            return Ok(Found::only(self.options.named(&self.what)?));
         }
         if path.is_dir() {
-            return self.recorded(path);
+            return self.recorded();
         }
         let from_stdin = self.what == "-";
         if !from_stdin && let Some(plan) = self.json_plan(path)? {
-            return Ok((self.adjusted(plan), Said::default()));
+            return Ok(Found::only(self.adjusted(plan)));
         }
         let bytes = if from_stdin {
             let mut bytes = Vec::new();
@@ -109,7 +145,7 @@ impl PlanArguments {
             let (head, _) = files::head(&mut file, HEAD_BYTES)
                 .with_context(|| format!("cannot read {}", self.what))?;
             if recorded::is_recording(path, &head) {
-                return self.recorded(path);
+                return self.recorded();
             }
             if length > MAX_PLAN_BYTES {
                 bail!(self.too_large());
@@ -120,7 +156,7 @@ impl PlanArguments {
             bail!(self.too_large());
         }
         if !from_stdin && recorded::is_recording(path, &bytes) {
-            return self.recorded(path);
+            return self.recorded();
         }
         if is_program(path, &bytes) {
             return self.program(&bytes);
@@ -136,12 +172,14 @@ impl PlanArguments {
         let plan = match self.read(&bytes) {
             Ok(plan) => plan,
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
-            Err(error) => match self.recorded(path) {
+            Err(error) => match self.recorded() {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
+                // What is text and no JSON is rather a log than a damaged plan.
+                Err(as_log) if self.what != "-" && is_prose(&bytes) => return Err(as_log),
                 _ => return Err(error.context(format!("cannot use {}", self.what))),
             },
         };
-        Ok((self.adjusted(plan), Said::default()))
+        Ok(Found::only(self.adjusted(plan)))
     }
 
     /// The trace that is named, or that was recorded of the job whose recording is; `None` if it is something else,
@@ -150,12 +188,12 @@ impl PlanArguments {
     /// # Errors
     /// When it is a recording that cannot be read.
     pub(crate) fn recorded_trace(&self) -> Result<Option<Trace>> {
-        let path = Path::new(&self.what);
-        match kind_of(path)? {
+        match kind_of(Path::new(&self.what))? {
             _ if self.options.repaired => Ok(None),
-            PathKind::Recording => recorded::trace_of(path).map(Some),
+            PathKind::Recording => recorded::trace_of(&self.paths()).map(Some),
+            _ if !self.more.is_empty() => recorded::trace_of(&self.paths()).map(Some),
             // JSON of another kind is refused as a plan.
-            PathKind::SomeJson => Ok(recorded::trace_of(path).ok()),
+            PathKind::SomeJson => Ok(recorded::trace_of(&self.paths()).ok()),
             PathKind::Other => Ok(None),
         }
     }
@@ -192,18 +230,27 @@ impl PlanArguments {
     }
 
     /// The plan of a recorded job; what it assumes goes to standard error.
-    fn recorded(&self, path: &Path) -> Result<(Plan, Said)> {
+    fn recorded(&self) -> Result<Found> {
         let options = PlanOptions { repaired: false, ..self.options.clone() };
         options.only_for_names(&self.what)?;
-        let (plan, said) = recorded::plan_of(path, self.options.repaired)?;
-        for line in said {
-            terminal::note(&format!("lockstep: {line}"));
+        let replayable = Replayable::read(&self.paths())?;
+        for assumption in &replayable.recovered.assumed {
+            terminal::note(&format!("lockstep: assumed: {assumption}"));
         }
-        Ok((self.adjusted(plan), Said::default()))
+        if self.options.repaired {
+            let Repair { tried, plan } = replayable.repair()?;
+            terminal::note(&format!("lockstep: repaired: {}", tried.change.words()));
+            if !tried.verified {
+                terminal::note(&format!("lockstep: this repair is unproved: {}", tried.why));
+            }
+            return Ok(Found::only(self.adjusted(plan)));
+        }
+        let (plan, replay) = replayable.into_replay();
+        Ok(Found { replay, ..Found::only(self.adjusted(plan)) })
     }
 
     /// The plan of a program, and the output of its ranks.
-    fn program(&self, bytes: &[u8]) -> Result<(Plan, Said)> {
+    fn program(&self, bytes: &[u8]) -> Result<Found> {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;
         self.options.only_for_a_program(&self.what)?;
@@ -219,7 +266,8 @@ impl PlanArguments {
         };
         let compiled = program_child::plan_of(&name, text, &options)?;
         let Compiled { plan, printed, raised, assumed, .. } = compiled;
-        Ok((plan, Said { name, printed, raised, assumed, all: self.options.all_output }))
+        let said = Said { name, printed, raised, assumed, all: self.options.all_output };
+        Ok(Found { said, ..Found::only(plan) })
     }
 
     /// A plan of ours, or what a GOAL file says as one.
@@ -270,14 +318,6 @@ fn kind_of(path: &Path) -> Result<PathKind> {
     }
 }
 
-/// True of a path at which a recording lies rather than a plan or a program.
-///
-/// # Errors
-/// When it cannot be read.
-pub(crate) fn is_recorded(path: &Path) -> Result<bool> {
-    Ok(!matches!(kind_of(path)?, PathKind::Other))
-}
-
 /// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its
 /// schema elsewhere is read whole.
 fn claims_to_be_a_plan(head: &[u8]) -> bool {
@@ -296,6 +336,12 @@ fn is_program(path: &Path, bytes: &[u8]) -> bool {
             text.lines().any(|line| line.trim_start().starts_with("run("))
                 && text.lines().any(|line| line.starts_with("def "))
         })
+}
+
+/// True of text that is no JSON.
+fn is_prose(bytes: &[u8]) -> bool {
+    let first = bytes.trim_ascii_start().first();
+    std::str::from_utf8(bytes).is_ok() && !matches!(first, None | Some(b'{' | b'['))
 }
 
 /// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` stands for

@@ -92,6 +92,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
             "--test=kills",
             "--test=agreement",
             "--test=gpu_check",
+            "--test=attach",
         ],
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],

@@ -10,6 +10,7 @@
 pub mod archive;
 mod call_words;
 pub mod chakra;
+mod debug_server;
 mod file_names;
 pub mod flight_recorder;
 pub mod frames;

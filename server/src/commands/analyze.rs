@@ -1,6 +1,6 @@
 //! `lockstep analyze`: where the time of a job went, and the critical path across its ranks.
 
-use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, Replayable, is_recorded};
+use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, Replayable};
 use crate::recording::Held;
 use crate::terminal;
 use anyhow::{Result, bail};
@@ -8,7 +8,6 @@ use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Trace;
 use lockstep_sim::{SimConfig, simulate};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Say where the time of a job went: computing, exposed communication, waiting for late ranks, the critical path
@@ -16,9 +15,6 @@ use std::process::ExitCode;
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
-    /// More files of the same recording
-    #[arg(value_name = "PATH")]
-    more: Vec<PathBuf>,
     #[command(flatten)]
     links: LinkOptions,
     #[command(flatten)]
@@ -53,10 +49,8 @@ pub(super) fn tell_of_cut(trace: &Trace) {
 
 /// Reads the activity of a recording, or simulates the plan.
 fn activity(arguments: &Arguments) -> Result<Activity> {
-    let first = Path::new(&arguments.plan.what);
-    if !arguments.more.is_empty() || is_recorded(first)? {
-        let paths = [first.to_owned()].into_iter().chain(arguments.more.iter().cloned());
-        let read = Replayable::read_only(&paths.collect::<Vec<PathBuf>>())?;
+    if arguments.plan.is_recorded()? {
+        let read = Replayable::read_only(&arguments.plan.paths())?;
         for note in &read.report.notes {
             terminal::note(&format!("lockstep: {note}"));
         }
@@ -69,7 +63,7 @@ fn activity(arguments: &Arguments) -> Result<Activity> {
             Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
         };
     }
-    let (plan, said) = arguments.plan.plan_and_said()?;
+    let Found { plan, said, .. } = arguments.plan.find()?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan: Plan = arguments.faults.simulated(plan)?;
     let config = SimConfig { record_messages: false, ..arguments.links.config(&plan)? };

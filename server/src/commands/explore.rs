@@ -13,7 +13,7 @@ use lockstep_diagnosis::{Report, diagnose_trace};
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Devices, Explored, Order, SimConfig, explore, simulate};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Look for an order of what a plan leaves open in which it hangs
@@ -65,8 +65,7 @@ struct Printed<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
-        let input = Path::new(&arguments.plan.what);
-        arguments.overwrite.check(path, FileKind::Trace, &[input])?;
+        arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
     let plan = arguments.plan.plan()?;
     let config = arguments.links.config(&plan)?;

@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let kind = if arguments.form.msccl { FileKind::Msccl } else { FileKind::Goal };
-    arguments.overwrite.check(path, kind, &[Path::new(&arguments.plan.what)])?;
+    arguments.overwrite.check(path, kind, &arguments.plan.paths())?;
     write_whole(path, |mut file| write(&plan, &arguments.form, &mut file))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -119,7 +119,7 @@ fn perfetto_trace(arguments: &Arguments) -> Result<ExitCode> {
         terminal::print(&bytes)?;
         return Ok(ExitCode::SUCCESS);
     };
-    arguments.overwrite.check(path, FileKind::Perfetto, &[Path::new(&arguments.plan.what)])?;
+    arguments.overwrite.check(path, FileKind::Perfetto, &arguments.plan.paths())?;
     let trace = trace(arguments)?;
     write_whole(path, |mut out| Ok(perfetto::write(&trace, &mut out)?))?;
     Ok(ExitCode::SUCCESS)
@@ -128,8 +128,8 @@ fn perfetto_trace(arguments: &Arguments) -> Result<ExitCode> {
 /// Writes a profile or an execution trace for each rank.
 fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
     let trace = trace(arguments)?;
-    let input = Path::new(&arguments.plan.what);
-    let rules = (arguments.overwrite, &[input][..]);
+    let inputs = arguments.plan.paths();
+    let rules = (arguments.overwrite, &inputs[..]);
     if arguments.form.kineto {
         let writer = KinetoWriter::new(&trace);
         let ranks: BTreeSet<GlobalRank> = writer.ranks().collect();
@@ -144,7 +144,7 @@ fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
     let ranks: BTreeSet<GlobalRank> = writer.ranks().collect();
     let beside = folder.join("astra-sim");
     let groups = beside.join("comm_group.json");
-    arguments.overwrite.check(&groups, FileKind::CommGroups, &[input])?;
+    arguments.overwrite.check(&groups, FileKind::CommGroups, &inputs)?;
     let (kind, name) = (FileKind::Chakra, ChakraWriter::file_name);
     let files = RankFiles::new(folder, kind, name, &ranks, rules)?;
     for rank in ranks {

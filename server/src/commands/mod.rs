@@ -2,6 +2,7 @@
 //! its one sentence on standard error.
 
 pub(crate) mod analyze;
+pub(crate) mod attach;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod completions;
@@ -13,6 +14,7 @@ pub(crate) mod elsewhere;
 pub(crate) mod explain;
 pub(crate) mod explore;
 pub(crate) mod export;
+mod gathered_folder;
 pub(crate) mod gpu_check;
 pub(crate) mod measured_cluster;
 pub(crate) mod nccl;

@@ -15,6 +15,9 @@ pub(crate) struct Arguments {
     /// A scenario, a call (all_reduce, all_gather_object, …) or a plan file to convert
     #[arg(value_name = "SCENARIO|CALL|PLAN", required_unless_present_any = ["list", "backends"])]
     what: Option<String>,
+    /// More files of the same recording
+    #[arg(value_name = "PATH")]
+    more: Vec<PathBuf>,
     #[command(flatten)]
     options: PlanOptions,
     /// An MSCCL XML file that says how a collective is carried out
@@ -46,9 +49,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
-    let input = PathBuf::from(&what);
-    let plan =
-        PlanArguments { what, options: arguments.options, schedule: arguments.schedule }.plan()?;
+    let Arguments { more, options, schedule, .. } = arguments;
+    let named = PlanArguments { what, more, options, schedule };
+    let plan = named.plan()?;
     let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
     let bytes = match arguments.binary {
         true if arguments.output.as_ref().is_some_and(is_python) => {
@@ -61,7 +64,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => (plan.to_json() + "\n").into_bytes(),
     };
     match arguments.output {
-        Some(path) => arguments.overwrite.write(&path, FileKind::Plan, &[&input], &bytes)?,
+        Some(path) => {
+            arguments.overwrite.write(&path, FileKind::Plan, &named.paths(), &bytes)?;
+        }
         None => terminal::print(&bytes)?,
     }
     Ok(ExitCode::SUCCESS)

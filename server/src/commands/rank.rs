@@ -142,5 +142,6 @@ fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(P
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    PlanArguments { what, options, schedule: None }.plan_and_said()
+    let found = PlanArguments { what, more: Vec::new(), options, schedule: None }.find()?;
+    Ok((found.plan, found.said))
 }

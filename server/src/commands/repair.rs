@@ -38,11 +38,11 @@ struct Printed<'a> {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
     if let Some(path) = &arguments.output {
-        let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
         arguments.overwrite.check(path, FileKind::Plan, &inputs)?;
     }
-    let replayable = Replayable::read(&arguments.paths)?;
+    let replayable = Replayable::read(&inputs)?;
     let repair = replayable.repair()?;
     if let Some(path) = &arguments.output {
         write_plan(path, &repair.plan)?;

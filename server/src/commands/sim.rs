@@ -3,7 +3,7 @@
 use super::{describe_end, describe_ps};
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout};
+use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
 use lockstep_core::plan::Plan;
@@ -13,7 +13,7 @@ use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
 use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate};
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Simulate a plan and say what happens
@@ -126,10 +126,9 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
-        let input = Path::new(&arguments.plan.what);
-        arguments.overwrite.check(path, FileKind::Trace, &[input])?;
+        arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let (plan, said) = arguments.plan.plan_and_said()?;
+    let Found { plan, said, replay } = arguments.plan.find()?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
     // Without messages the plan bounds the events: an operation has a few.
@@ -155,7 +154,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
         trace_file::write(path, &trace)?;
     }
-    let report = diagnose_trace(&trace);
+    // With faults it is another job than the recorded one.
+    let replay = replay.filter(|_| arguments.faults.faults.is_empty());
+    let report = match &replay {
+        Some(replay) => replay.report(&trace),
+        None => diagnose_trace(&trace),
+    };
     let detail = arguments.debug_detail.then(|| detail_lines(&plan));
     let text = match arguments.json {
         true => as_json(&trace, &report, slow, detail)?,

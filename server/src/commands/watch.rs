@@ -6,10 +6,9 @@
 mod hub;
 mod job_log;
 
+use super::gathered_folder::Folder;
 use super::signals;
-use crate::files;
-use crate::output_file::REPORT_MARK;
-use crate::{terminal, trace_file};
+use crate::terminal;
 use anyhow::{Context, Result, bail};
 use hub::{Hub, Watched};
 use job_log::JobLogFile;
@@ -18,7 +17,6 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Trace;
 use lockstep_diagnosis::{Report, Verdict, diagnose_job};
 use lockstep_formats::job_log::Said;
-use lockstep_formats::recording::{JoinError, Piece, Sources};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -30,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// The Python file that the user's Python imports in every rank when it starts.
 const WATCHER: &str = include_str!("watch/watcher.py");
+
+/// The file of the trace in the folder.
+const TRACE: &str = "watched.lks";
 
 /// The time between two looks at the job.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         terminal::print(WATCHER.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let folder = Folder::make(arguments.output.as_deref())?;
+    let folder = Folder::make(arguments.output.as_deref(), "watched")?;
     let done = watch(&arguments, &folder);
     if done.is_err() {
         folder.remove_if_unasked();
@@ -105,9 +106,9 @@ fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
 
 /// The job stands still: says why, and leaves it as it is.
 fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
-    let report = match folder.diagnose(&hub.watched()) {
+    let report = match diagnose(folder, &hub.watched()) {
         Ok((report, trace)) => {
-            folder.keep(&report, trace.as_ref());
+            folder.keep(&report, trace.as_ref(), TRACE);
             report
         }
         Err(error) => {
@@ -118,7 +119,7 @@ fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
     terminal::note(&format!(
         "lockstep: no rank has made a call for {} s. The job is left as it is. What was gathered is in {}\n{}",
         patience.as_secs(),
-        folder.path.display(),
+        folder.path().display(),
         report.to_text()
     ));
 }
@@ -145,7 +146,7 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
             return code;
         }
     }
-    match folder.diagnose(&watched) {
+    match diagnose(folder, &watched) {
         Ok((report, _)) if status.success() && report.verdict != Verdict::Findings => {
             let world = watched.world_size.unwrap_or(watched.ranks.len() as u32);
             terminal::note(&format!(
@@ -158,17 +159,17 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
             folder.remove_if_unasked();
         }
         Ok((report, trace)) => {
-            folder.keep(&report, trace.as_ref());
+            folder.keep(&report, trace.as_ref(), TRACE);
             let ended = if cancelled { "was ended" } else { "ended" };
             terminal::note(&format!(
                 "lockstep: the job {ended} with {shown}. What was gathered is in {}\n{}",
-                folder.path.display(),
+                folder.path().display(),
                 report.to_text()
             ));
         }
         Err(error) => terminal::note(&format!(
             "lockstep: the job ended with {shown}, and {error:#}. What was gathered is in {}",
-            folder.path.display()
+            folder.path().display()
         )),
     }
     code
@@ -182,7 +183,7 @@ struct Job {
 
 impl Job {
     fn start(arguments: &Arguments, folder: &Folder, python: &Path, socket: &Path) -> Result<Job> {
-        let words = with_logs(&arguments.command, &folder.path.join("logs"));
+        let words = with_logs(&arguments.command, &folder.path().join("logs"));
         let Some((program, rest)) = words.split_first() else { bail!("name the job behind --") };
         let mut path = python.as_os_str().to_owned();
         if let Some(own) = std::env::var_os("PYTHONPATH").filter(|own| !own.is_empty()) {
@@ -254,100 +255,26 @@ fn with_logs(command: &[OsString], logs: &Path) -> Vec<OsString> {
     changed
 }
 
-/// The folder with everything that is gathered.
-struct Folder {
-    path: PathBuf,
-    /// Whether its user named it.
-    asked: bool,
-}
-
-impl Folder {
-    /// Makes a new folder: the named one, or the first of `watched`, `watched-2`, … that is not there.
-    fn make(named: Option<&Path>) -> Result<Folder> {
-        let made = |path: &Path| {
-            std::fs::create_dir(path)
-                .with_context(|| format!("cannot make the folder {}", path.display()))
-        };
-        if let Some(path) = named {
-            made(path)?;
-            std::fs::create_dir(path.join("recording")).context("cannot make a folder in it")?;
-            return Ok(Folder { path: std::path::absolute(path)?, asked: true });
-        }
-        for number in 1..=10_000u32 {
-            let name = if number == 1 { "watched".into() } else { format!("watched-{number}") };
-            let path = std::path::absolute(&name)?;
-            match std::fs::create_dir(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
-                Err(_) => made(&path)?,
-                Ok(()) => {}
-            }
-            std::fs::create_dir(path.join("recording")).context("cannot make a folder in it")?;
-            return Ok(Folder { path, asked: false });
-        }
-        bail!("there are too many folders watched-N here: name one by -o")
-    }
-
-    /// The folder of dumps, stacks and output. `lockstep diagnose` reads it.
-    fn recording(&self) -> PathBuf {
-        self.path.join("recording")
-    }
-
-    /// Removes a folder that nobody asked for.
-    fn remove_if_unasked(&self) {
-        if !self.asked {
-            // Made by this process, and nothing else writes there.
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
-    }
-
-    /// Diagnoses the dumps, stacks and output together with the states of the processes.
-    fn diagnose(&self, watched: &Watched) -> Result<(Report, Option<Trace>)> {
-        let mut sources = Sources::default();
-        for path in files::below(&[self.recording()])? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.ends_with(".incoming") {
-                continue;
-            }
-            sources.take(match files::read(&path, files::MAX_FILE_BYTES) {
-                Ok(bytes) => Piece::read(&name, &bytes),
-                Err(error) => Piece::unreadable(&name, format!("{error:#}")),
-            });
-        }
-        let mut job = match sources.join() {
-            Ok(job) => job,
-            Err(JoinError::Mixed { why, world_size, .. }) => {
-                return Ok((Report::unusable(world_size, why), None));
-            }
-            Err(error) => bail!("nothing can be told of it: {error}"),
-        };
-        let is_stopped = |rank: &GlobalRank| watched.ranks.get(rank).is_some_and(|own| own.stopped);
-        // A launcher can end a stopped process only by SIGKILL: that is what follows, not what happened.
-        job.heard.statements.retain(|it| {
-            !(is_stopped(&it.rank) && matches!(it.said, Said::Killed { .. } | Said::Terminated))
-        });
-        if let Some(calls) = &mut job.calls {
-            for (rank, own) in (0..).map(GlobalRank).zip(&mut calls.merged.log.ranks) {
-                if is_stopped(&rank) {
-                    own.get_or_insert_default().unresponsive = Some(STOPPED.to_owned());
-                }
+/// Diagnoses what was gathered together with the states of the processes.
+fn diagnose(folder: &Folder, watched: &Watched) -> Result<(Report, Option<Trace>)> {
+    let mut job = match folder.gathered()? {
+        Ok(job) => job,
+        Err(report) => return Ok((report, None)),
+    };
+    let is_stopped = |rank: &GlobalRank| watched.ranks.get(rank).is_some_and(|own| own.stopped);
+    // A launcher can end a stopped process only by SIGKILL: that is what follows, not what happened.
+    job.heard.statements.retain(|it| {
+        !(is_stopped(&it.rank) && matches!(it.said, Said::Killed { .. } | Said::Terminated))
+    });
+    if let Some(calls) = &mut job.calls {
+        for (rank, own) in (0..).map(GlobalRank).zip(&mut calls.merged.log.ranks) {
+            if is_stopped(&rank) {
+                own.get_or_insert_default().unresponsive = Some(STOPPED.to_owned());
             }
         }
-        let trace = job.calls.as_ref().map(|calls| calls.merged.trace());
-        Ok((diagnose_job(job).report, trace))
     }
-
-    /// Writes report and trace; what cannot be written is told.
-    fn keep(&self, report: &Report, trace: Option<&Trace>) {
-        let text = format!("{REPORT_MARK}\n{}", report.to_markdown());
-        let mut written =
-            std::fs::write(self.path.join("report.md"), text).context("cannot write the report");
-        if let Some(trace) = trace {
-            written = written.and(trace_file::write(&self.path.join("watched.lks"), trace));
-        }
-        if let Err(error) = written {
-            terminal::note(&format!("lockstep: {error:#}"));
-        }
-    }
+    let trace = job.calls.as_ref().map(|calls| calls.merged.trace());
+    Ok((diagnose_job(job).report, trace))
 }
 
 #[cfg(test)]
@@ -372,16 +299,5 @@ mod tests {
         for own in ["torchrun --tee=3 train.py", "torchrun -r 3 train.py", "python train.py"] {
             assert_eq!(changed(own), own);
         }
-    }
-
-    #[test]
-    fn a_folder_that_is_there_is_not_taken() {
-        let parent = tempfile::tempdir().unwrap();
-        let path = parent.path().join("out");
-        let made = Folder::make(Some(&path)).unwrap();
-        assert!(made.recording().is_dir());
-        assert!(Folder::make(Some(&path)).is_err());
-        made.remove_if_unasked();
-        assert!(path.is_dir(), "its user asked for it");
     }
 }

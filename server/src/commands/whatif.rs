@@ -3,7 +3,7 @@
 use super::analyze::tell_of_cut;
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{ClusterOptions, PlanArguments, PlanOptions, Replayable, is_recorded};
+use crate::plan_source::{ClusterOptions, PlanArguments, PlanOptions, Replayable};
 use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
@@ -411,17 +411,15 @@ fn base(arguments: &Arguments) -> Result<Base> {
         count: arguments.count,
         ..PlanOptions::default()
     };
-    let plan_arguments = PlanArguments { what: arguments.what.clone(), options, schedule: None };
-    let path = Path::new(&arguments.what);
-    if arguments.more.is_empty() && !is_recorded(path)? {
-        let (plan, said) = plan_arguments.plan_and_said()?;
-        said.tell(None);
+    let (what, more) = (arguments.what.clone(), arguments.more.clone());
+    let plan_arguments = PlanArguments { what, more, options, schedule: None };
+    if !plan_arguments.is_recorded()? {
+        let plan = plan_arguments.plan()?;
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
         let (fitted, recorded, assumed) = (None, None, Vec::new());
         return Ok(Base { plan, topology, fitted, recorded, assumed });
     }
-    let paths = [path.to_owned()].into_iter().chain(arguments.more.iter().cloned());
-    let replayable = Replayable::read(&paths.collect::<Vec<PathBuf>>())?;
+    let replayable = Replayable::read(&plan_arguments.paths())?;
     let activity = match &replayable.read.held {
         Held::Trace(trace) => {
             tell_of_cut(trace);

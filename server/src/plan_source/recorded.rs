@@ -5,10 +5,13 @@ use crate::recording::{Held, Read, Recording, is_lockstep_trace};
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Trace};
+use lockstep_diagnosis::Report;
 use lockstep_formats::archive;
 use lockstep_formats::chakra::looks_like_et;
-use lockstep_replay::{RecordingEnd, Recovered, Repair, recover, repair};
-use std::path::{Path, PathBuf};
+use lockstep_replay::{
+    RecordedCalls, RecordingEnd, Recovered, Repair, recover, repair, replayed_report,
+};
+use std::path::Path;
 
 /// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
@@ -19,12 +22,42 @@ pub(crate) struct Replayable {
     pub(crate) recovered: Recovered,
 }
 
+/// A recording beside the plan that replays it.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    log: CallLog,
+    calls: RecordedCalls,
+    report: Report,
+}
+
+impl Replay {
+    /// The report of a simulation of the plan: what the replayed job would have been diagnosed with. A note says where
+    /// that is not what the recording was diagnosed with.
+    pub(crate) fn report(&self, simulated: &Trace) -> Report {
+        let mut report = replayed_report(&self.calls, &self.log, simulated);
+        let first = |report: &Report| {
+            report.findings.first().map(|finding| (finding.kind, finding.culprits.clone()))
+        };
+        if let Some(recorded) = self.report.findings.first()
+            && first(&report) != first(&self.report)
+        {
+            report.notes.push(format!(
+                "The replay does not end as the recorded job did: a recording does not tell all that a call depends on. Of \
+                 the job itself, lockstep diagnose says: {}: {}",
+                recorded.kind.title(),
+                recorded.message
+            ));
+        }
+        report
+    }
+}
+
 impl Replayable {
     /// Reads the files of one job, folders or archives of them, or one trace.
     ///
     /// # Errors
     /// When they cannot be read, or make no plan.
-    pub(crate) fn read(paths: &[PathBuf]) -> Result<Replayable> {
+    pub(crate) fn read(paths: &[&Path]) -> Result<Replayable> {
         let read = Replayable::read_only(paths)?;
         let log = match &read.held {
             Held::Trace(trace) => CallLog::of(trace),
@@ -36,7 +69,8 @@ impl Replayable {
                     folder.display()
                 ),
                 None => bail!(
-                    "a log alone tells of no calls, and makes no plan: add the job's Flight Recorder dumps"
+                    "a log alone tells of no calls, and makes no plan: add the job's Flight Recorder dumps, or ask \
+                     lockstep diagnose what it says"
                 ),
             },
         };
@@ -51,10 +85,22 @@ impl Replayable {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) fn read_only(paths: &[PathBuf]) -> Result<Read> {
+    pub(crate) fn read_only(paths: &[&Path]) -> Result<Read> {
         let mut recording = Recording::default();
         recording.add_files(files::below(paths)?)?;
         recording.read()
+    }
+
+    /// The plan, and the recording that it replays. A trace has the plan that it was made of, and replays none.
+    pub(super) fn into_replay(self) -> (Plan, Option<Replay>) {
+        let Recovered { plan, calls, .. } = self.recovered;
+        let replay = match self.read.held {
+            Held::Merged(merged) => {
+                Some(Replay { log: merged.log, calls, report: self.read.report })
+            }
+            Held::Trace(_) | Held::Log => None,
+        };
+        (plan, replay)
     }
 
     /// The repair of the first finding.
@@ -78,24 +124,6 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// When they cannot be read, or hold no calls.
-pub(super) fn trace_of(path: &Path) -> Result<Trace> {
-    let mut recording = Recording::default();
-    recording.add_files(files::below(&[path.to_owned()])?)?;
-    recording.read()?.held.into_trace()
-}
-
-/// The plan of a recording, or its repaired one, and what is to be said of it.
-///
-/// # Errors
-/// Those of [`Replayable::read`] and [`Replayable::repair`].
-pub(super) fn plan_of(path: &Path, repaired: bool) -> Result<(Plan, Vec<String>)> {
-    let replayable = Replayable::read(&[path.to_owned()])?;
-    let assumed = replayable.recovered.assumed.iter().map(|it| format!("assumed: {it}"));
-    let mut said: Vec<String> = assumed.collect();
-    if !repaired {
-        return Ok((replayable.recovered.plan, said));
-    }
-    let repair = replayable.repair()?;
-    said.push(format!("repaired: {}", repair.tried.change.words()));
-    Ok((repair.plan, said))
+pub(super) fn trace_of(paths: &[&Path]) -> Result<Trace> {
+    Replayable::read_only(paths)?.held.into_trace()
 }

@@ -90,7 +90,7 @@ fn kinds(recovered: &Recovered, activity: &Activity) -> Vec<Kind> {
         let recorded = own.and_then(|own| own.calls.get(transfer.call));
         let op = recorded
             .and_then(|call| call.plan_op)
-            .or_else(|| recovered.op_of_record(transfer.rank, transfer.call));
+            .or_else(|| recovered.calls.op_of_record(transfer.rank, transfer.call));
         let op = op.and_then(|op| plan.program(transfer.rank)?.ops.get(op as usize));
         // Of calls that are made together none has a time of its own.
         let Some([call]) = op.map(|op| op.action.calls()) else { continue };

@@ -2,8 +2,9 @@
 
 use crate::recover::{RecordingEnd, Recovered, recover};
 use crate::repair::repair;
+use crate::replayed_report::replayed_report;
 use lockstep_core::trace::CallLog;
-use lockstep_diagnosis::{Certainty, Finding, Report, diagnose};
+use lockstep_diagnosis::{Certainty, Finding, Report};
 use lockstep_sim::{SimConfig, simulate};
 
 /// So many calls a recording may have for its repairs to be tried beside its diagnosis, in about a second.
@@ -63,7 +64,7 @@ fn recoverable(report: &Report, log: &CallLog) -> Result<Option<Recovered>, ()> 
 fn replayed_finding(recovered: &Recovered, log: &CallLog) -> Option<Finding> {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
     let trace = simulate(&recovered.plan, &config).ok()?;
-    diagnose(&recovered.recorded_again(log, &trace)).findings.into_iter().next()
+    replayed_report(&recovered.calls, log, &trace).findings.into_iter().next()
 }
 
 fn is_of(one: &Finding, other: &Finding) -> bool {

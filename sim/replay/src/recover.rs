@@ -31,9 +31,13 @@ pub struct Recovered {
     pub plan: Plan,
     /// The assumptions beyond the recording, in order.
     pub assumed: Vec<Assumption>,
-    /// Per rank, which recorded calls its operations are.
-    made: BTreeMap<GlobalRank, Vec<MadeOf>>,
+    /// The recorded calls that its operations are.
+    pub calls: RecordedCalls,
 }
+
+/// Which recorded calls the operations of a recovered plan are, per rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedCalls(BTreeMap<GlobalRank, Vec<MadeOf>>);
 
 /// Which recorded call a call of an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,22 +67,24 @@ impl RecordingEnd {
 impl Recovered {
     /// The plan of a trace that has one.
     pub fn of_plan(plan: Plan) -> Recovered {
-        Recovered { plan, assumed: Vec::new(), made: BTreeMap::new() }
+        Recovered { plan, assumed: Vec::new(), calls: RecordedCalls::default() }
     }
+}
 
+impl RecordedCalls {
     /// The operation of the plan that a recorded call is, by its index among the rank's recorded calls.
     pub(crate) fn op_of_record(&self, rank: GlobalRank, record: usize) -> Option<u32> {
-        let made = self.made.get(&rank)?;
+        let made = self.0.get(&rank)?;
         let at = made.binary_search_by_key(&record, |of| of.record).ok()?;
         made.get(at).map(|of| of.op)
     }
 
     /// The recorded calls with the states and times that a simulation of the plan gave them: the recording that
     /// the replayed job would have left. `log` is the recording that the plan was recovered from.
-    pub fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
+    pub(crate) fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
         let simulated = CallLog::of(replay);
         let mut again = log.clone();
-        for (rank, made) in &self.made {
+        for (rank, made) in &self.0 {
             let before = log.ranks.get(rank.index()).and_then(Option::as_ref);
             let after = simulated.ranks.get(rank.index()).and_then(Option::as_ref);
             let Some(((before, after), slot)) =
@@ -463,7 +469,7 @@ impl<'a> Recovery<'a> {
                 program.push_op(op);
             }
         })?;
-        Ok(Recovered { plan, assumed, made })
+        Ok(Recovered { plan, assumed, calls: RecordedCalls(made) })
     }
 }
 

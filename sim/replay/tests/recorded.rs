@@ -4,9 +4,11 @@
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
-use lockstep_diagnosis::{Certainty, Kind, Report, diagnose, diagnose_files};
+use lockstep_diagnosis::{Certainty, Kind, Report, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
-use lockstep_replay::{RecordingEnd, RecoverError, recover, repair, with_tried_repairs};
+use lockstep_replay::{
+    RecordingEnd, RecoverError, recover, repair, replayed_report, with_tried_repairs,
+};
 use lockstep_sim::{SimConfig, simulate};
 use std::path::{Path, PathBuf};
 
@@ -121,7 +123,7 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             };
             all += 1;
             let trace = simulate(&recovered.plan, &SimConfig::default()).unwrap();
-            let replayed = diagnose(&recovered.recorded_again(&log, &trace));
+            let replayed = replayed_report(&recovered.calls, &log, &trace);
             if first(&report) != first(&replayed) {
                 otherwise.push(name.clone());
             }

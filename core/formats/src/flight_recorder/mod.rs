@@ -10,7 +10,6 @@
 //! members of its groups are worked out (see `members.rs`), since its dumps do not list them, and
 //! a call that ended at an unknown time is taken to have ended when the last member made it.
 
-mod debug_server;
 mod dump;
 mod entry;
 mod error;

@@ -1,6 +1,7 @@
 //! Flight Recorder dumps as contributions.
 
-use super::{Dump, FlightRecorderError, Recording, debug_server, recording_of};
+use super::{Dump, FlightRecorderError, Recording, recording_of};
+use crate::debug_server;
 use crate::file_names::is_log;
 use crate::job_calls::{JobCalls, Shows};
 use crate::problem::{FileProblem, MixedFiles};

@@ -1,6 +1,7 @@
 //! Stacks as contributions.
 
 use super::{ProcessStacks, StacksError, json, scan};
+use crate::debug_server;
 use crate::problem::{FileProblem, ProblemKind};
 use crate::reader::{Contribution, File, Reader};
 
@@ -40,6 +41,9 @@ impl Reader for StacksReader {
 pub fn read(file_name: &str, bytes: &[u8]) -> Result<Vec<ProcessStacks>, StacksError> {
     match json::is_one(bytes) {
         true => json::read(file_name, bytes),
-        false => Ok(scan::read(file_name, bytes)),
+        false => match debug_server::stacks(bytes) {
+            Some(text) => Ok(scan::read(file_name, text.as_bytes())),
+            None => Ok(scan::read(file_name, bytes)),
+        },
     }
 }

@@ -1,0 +1,133 @@
+//! What the ranks of a job answer: their Flight Recorders and their threads, as files that every reader of recordings
+//! knows.
+
+use super::http::{AskError, Place};
+use futures_util::stream::{self, StreamExt};
+use hyper::Method;
+use lockstep_core::rank::GlobalRank;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// So many ranks are asked at once.
+const AT_ONCE: usize = 32;
+
+/// The backends whose recorders are asked for: those that PyTorch has in every build.
+const BACKENDS: [&str; 2] = ["gloo", "nccl"];
+
+/// NCCL's recorder as the dump that its watchdog writes, with the stack of every call.
+const NCCL_DUMP: &str = "dump_nccl_trace_pickle";
+const NCCL_DUMP_REQUEST: &str =
+    "dump_nccl_trace_pickle?includecollectives=true&includestacktraces=true&onlyactive=false";
+
+/// A rank's state at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// File names and contents.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// True if the rank's process listens no longer.
+    pub(super) is_gone: bool,
+    /// True if it took the connection and answered nothing.
+    pub(super) is_silent: bool,
+    /// The answers that did not come, a sentence each.
+    pub(super) problems: Vec<String>,
+}
+
+impl Answer {
+    fn failed(&mut self, error: &AskError) {
+        self.is_gone |= matches!(error, AskError::Refused(_));
+        self.is_silent |= matches!(error, AskError::Silent { .. });
+        self.problems.push(error.to_string());
+    }
+}
+
+/// The answers of ranks, asked side by side.
+pub(super) async fn of_ranks(
+    workers: &BTreeMap<GlobalRank, Place>,
+    more_backends: &[String],
+    within: Duration,
+) -> BTreeMap<GlobalRank, Answer> {
+    let ask = |(rank, place): (&GlobalRank, &Place)| {
+        let (rank, place) = (*rank, place.clone());
+        async move { (rank, of_worker(&place, &rank.to_string(), more_backends, within).await) }
+    };
+    let asked: Vec<_> = workers.iter().map(ask).collect();
+    stream::iter(asked).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// The answer of one worker's debug server, in files named after `name`: the rank, where it is known.
+pub(super) async fn of_worker(
+    place: &Place,
+    name: &str,
+    more_backends: &[String],
+    within: Duration,
+) -> Answer {
+    let mut answer = Answer::default();
+    let handlers = match place.ask(Method::GET, "/handler/", within).await {
+        Ok(body) => serde_json::from_slice::<Vec<String>>(&body).unwrap_or_default(),
+        Err(error) => {
+            answer.failed(&error);
+            return answer;
+        }
+    };
+    let has = |name: &str| handlers.iter().any(|handler| handler == name);
+    let mut dumps: Vec<(String, String)> = Vec::new();
+    let by_pickle = has(NCCL_DUMP);
+    if by_pickle {
+        dumps.push((NCCL_DUMP_REQUEST.to_owned(), format!("nccl_trace_rank_{name}")));
+    }
+    let backends = BACKENDS.iter().copied().filter(|backend| !(by_pickle && *backend == "nccl"));
+    for backend in backends.chain(more_backends.iter().map(String::as_str)) {
+        if has("fr_trace_json") {
+            let request = format!("fr_trace_json?backend={backend}");
+            dumps.push((request, format!("{backend}_trace_rank_{name}.json")));
+        }
+    }
+    for (request, file) in dumps {
+        match place.ask(Method::POST, &format!("/handler/{request}"), within).await {
+            // A recorder of a backend that the job does not use has none.
+            Ok(body) if contains(&body, b"entries") => answer.files.push((file, body)),
+            Ok(_) => {}
+            Err(error) => answer.failed(&error),
+        }
+    }
+    // Python's own threads need the interpreter; py-spy does not, where it is installed.
+    let stacks = ["dump_traceback", "pyspy_dump?nonblocking=1"];
+    for request in stacks.into_iter().filter(|it| has(it.split('?').next().unwrap_or(it))) {
+        match place.ask(Method::POST, &format!("/handler/{request}"), within).await {
+            Ok(body) => {
+                let mut text = format!("=== Rank {name}: http://{place} ===\n").into_bytes();
+                text.extend(body);
+                answer.files.push((format!("stacks_rank_{name}.txt"), text));
+                break;
+            }
+            Err(error) => answer.failed(&error),
+        }
+    }
+    // A rank that answers anything is there.
+    answer.is_silent &= answer.files.is_empty();
+    answer
+}
+
+/// The pages of the job's own server on rank 0, which asks all ranks itself; and the problems.
+pub(super) async fn of_pages(place: &Place, more_backends: &[String], within: Duration) -> Answer {
+    let mut answer = Answer::default();
+    let backends = BACKENDS.iter().copied().chain(more_backends.iter().map(String::as_str));
+    let dumps = backends.map(|backend| {
+        (format!("/fr_trace_json?backend={backend}"), format!("fr_trace_{backend}.html"))
+    });
+    let pages = dumps.chain([("/stacks".to_owned(), "stacks.html".to_owned())]);
+    for (page, file) in pages.collect::<Vec<_>>() {
+        match place.ask(Method::GET, &page, within).await {
+            Ok(body) if file.starts_with("stacks") || contains(&body, b"entries") => {
+                answer.files.push((file, body));
+            }
+            Ok(_) => {}
+            Err(error) => answer.failed(&error),
+        }
+    }
+    answer
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,283 @@
+//! `lockstep attach`: a job is asked through its store, its page or its sockets, and only where its user said.
+//!
+//! A stand-in answers what a real job of torch 2.15 answered (`tests/data/debug-server`). A real job of three ranks is
+//! run by `LOCKSTEP_PYTHON=PYTHON cargo test --test attach -- --ignored`, where that Python has torch 2.10 or newer,
+//! jinja2, tabulate and requests.
+
+use lockstep_gpu_exec::store::StoreServer;
+use lockstep_tests::binary;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const HANDLERS: &str = r#"["dump_traceback","pyspy_dump","fr_trace_json","ping"]"#;
+
+fn data(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/debug-server").join(name))
+        .unwrap()
+}
+
+/// Reads one request of HTTP and answers it by its path.
+fn answer(stream: impl Read + Write, by_path: &dyn Fn(&str) -> Option<Vec<u8>>) {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    if reader.read_line(&mut first).is_err() {
+        return;
+    }
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+        line.clear();
+    }
+    let path = first.split(' ').nth(1).unwrap_or_default();
+    let (status, body) = match by_path(path) {
+        Some(body) => ("200 OK", body),
+        None => ("404 Not Found", b"no such handler".to_vec()),
+    };
+    let mut answer =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend(body);
+    let _ = reader.into_inner().write_all(&answer);
+}
+
+/// The answer of a rank's own server.
+fn of_rank(rank: u32, path: &str) -> Option<Vec<u8>> {
+    match path {
+        "/" => Some(b"<h1>torch.distributed.WorkerServer</h1>".to_vec()),
+        "/handler/" => Some(HANDLERS.into()),
+        "/handler/fr_trace_json?backend=gloo" => Some(data(&format!("fr_{rank}.json"))),
+        "/handler/fr_trace_json?backend=nccl" => Some(br#"{"version":"2.10"}"#.to_vec()),
+        "/handler/dump_traceback" => Some(data(&format!("stack_{rank}.txt"))),
+        _ => None,
+    }
+}
+
+/// A server that lives as long as the test, and its port.
+fn serve(by_path: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| answer(stream, &by_path));
+    });
+    port
+}
+
+fn attach(folder: &Path, options: &[&str]) -> Output {
+    let mut attach = Command::new(binary());
+    attach
+        .current_dir(folder)
+        .args(["attach", "--apart", "100ms", "--timeout", "2s"])
+        .args(options);
+    attach.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The findings of rank 1, which is in no call, with the line where it is.
+fn assert_names_rank_1(done: &Output) {
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(report["findings"][0]["culprits"], serde_json::json!([1]), "{report}");
+    assert!(report["findings"][0].to_string().contains("train.py:21"), "{report}");
+}
+
+#[test]
+fn a_hung_job_is_asked_through_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreServer::start().unwrap();
+    for rank in 0..3 {
+        let port = serve(move |path| of_rank(rank, path));
+        // No name that is known anywhere: the whole job is on the host that was named.
+        let at = format!("http://node-1.invalid:{port}");
+        store.set(&format!("debug_server/rank{rank}"), at.as_bytes());
+    }
+    let address = store.address().to_string();
+    let done = attach(folder.path(), &[&address, "--json"]);
+    assert_names_rank_1(&done);
+    // What was gathered says the same again.
+    let kept = folder.path().join("attached");
+    for file in [
+        "report.md",
+        "attached.lks",
+        "recording/gloo_trace_rank_0.json",
+        "recording/stacks_rank_1.txt",
+    ] {
+        assert!(kept.join(file).is_file(), "{file}");
+    }
+    let again =
+        Command::new(binary()).arg("diagnose").arg("--json").arg(kept.join("recording")).output();
+    assert_names_rank_1(&again.unwrap());
+}
+
+#[test]
+fn ranks_on_hosts_that_nobody_named_are_not_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreServer::start().unwrap();
+    let elsewhere = TcpListener::bind("127.0.0.2:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let port = elsewhere.local_addr().unwrap().port();
+    let own = serve(|path| of_rank(0, path));
+    store.set("debug_server/rank0", format!("http://127.0.0.1:{own}").as_bytes());
+    store.set("debug_server/rank1", format!("http://127.0.0.2:{port}").as_bytes());
+    let done = attach(folder.path(), &[&store.address().to_string()]);
+    let said = text(&done.stderr);
+    assert!(said.contains("ranks 1 on 127.0.0.2 (--host 127.0.0.2"), "{said}");
+    assert!(elsewhere.accept().is_err(), "somebody connected");
+}
+
+#[test]
+fn a_rank_that_is_gone_and_one_that_says_nothing_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreServer::start().unwrap();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    let ports = [serve(|path| of_rank(0, path)), port(&gone), port(&silent)];
+    drop(gone);
+    for (rank, port) in ports.iter().enumerate() {
+        store.set(
+            &format!("debug_server/rank{rank}"),
+            format!("http://127.0.0.1:{port}").as_bytes(),
+        );
+    }
+    let done = attach(folder.path(), &[&store.address().to_string(), "--timeout", "300ms"]);
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("refuses connections"), "{said}");
+    assert!(said.contains("does not answer within"), "{said}");
+    assert!(said.contains("its process is gone"), "{said}");
+}
+
+#[test]
+fn the_page_of_rank_0_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = serve(|path| match path {
+        "/" => Some(b"<h1>Torch Distributed Debug Server</h1>".to_vec()),
+        "/fr_trace_json?backend=gloo" => Some(data("fr.html")),
+        "/stacks" => Some(data("stacks.html")),
+        _ => None,
+    });
+    let done = attach(folder.path(), &[&format!("localhost:{port}"), "--json"]);
+    assert_names_rank_1(&done);
+}
+
+#[test]
+fn sockets_of_workers_are_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let sockets: Vec<PathBuf> = (0..3)
+        .map(|rank| {
+            let path = folder.path().join(format!("worker_{rank}.sock"));
+            let listener = UnixListener::bind(&path).unwrap();
+            std::thread::spawn(move || {
+                listener
+                    .incoming()
+                    .flatten()
+                    .for_each(|stream| answer(stream, &|path| of_rank(rank, path)));
+            });
+            path
+        })
+        .collect();
+    let mut options: Vec<&str> = sockets.iter().map(|path| path.to_str().unwrap()).collect();
+    options.push("--json");
+    assert_names_rank_1(&attach(folder.path(), &options));
+}
+
+#[test]
+fn a_job_that_makes_calls_does_not_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreServer::start().unwrap();
+    for rank in 0..2 {
+        let looks = std::sync::Mutex::new(0);
+        let port = serve(move |path| {
+            if !path.contains("gloo") {
+                return of_rank(rank, path);
+            }
+            // The same calls with other numbers, as if four more had been made.
+            let mut looks = looks.lock().unwrap();
+            *looks += 1;
+            let mut dump: Value = serde_json::from_slice(&data("fr_0.json")).unwrap();
+            for entry in dump["entries"].as_array_mut().unwrap() {
+                entry["collective_seq_id"] =
+                    (entry["collective_seq_id"].as_u64().unwrap() + 4 * *looks).into();
+            }
+            Some(dump.to_string().into_bytes())
+        });
+        store.set(
+            &format!("debug_server/rank{rank}"),
+            format!("http://127.0.0.1:{port}").as_bytes(),
+        );
+    }
+    let done = attach(folder.path(), &[&store.address().to_string()]);
+    let said = text(&done.stdout);
+    assert!(said.contains("The job runs: between two looks ranks 0-1 made 4 calls"), "{said}");
+    assert_ne!(done.status.code(), Some(1), "{said}");
+}
+
+#[test]
+fn what_is_no_job_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = nobody.local_addr().unwrap().to_string();
+    drop(nobody);
+    let page =
+        format!("127.0.0.1:{}", serve(|path| (path == "/").then(|| b"a home page".to_vec())));
+    let worker = format!("127.0.0.1:{}", serve(|path| of_rank(0, path)));
+    let store = StoreServer::start().unwrap();
+    let store = store.address().to_string();
+    for (target, about) in [
+        (refused.as_str(), "does the job run there?"),
+        (page.as_str(), "not PyTorch's debug server"),
+        (worker.as_str(), "the debug server of one rank"),
+        (store.as_str(), "start_debug_server"),
+        ("node-1", "neither HOST:PORT"),
+        ("no-such-host.invalid:1", "is not known here"),
+    ] {
+        let done = attach(folder.path(), &[target]);
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        assert!(said.contains(about), "{about:?} is not in {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was gathered");
+}
+
+/// A real job with its debug server, asked through its store and through its page.
+#[test]
+#[ignore = "needs a Python with torch: LOCKSTEP_PYTHON"]
+fn a_real_job_is_asked() {
+    let python =
+        std::env::var("LOCKSTEP_PYTHON").expect("LOCKSTEP_PYTHON names a Python with torch");
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/debug-server/train.py");
+    let ports = "--master-port=29617";
+    let mut job = Command::new(python)
+        .args(["-m", "torch.distributed.run", "--nproc-per-node=3", ports])
+        .arg(script)
+        .current_dir(folder.path())
+        .spawn()
+        .unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let mut done = None;
+    while std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        let asked = attach(folder.path(), &["localhost:29617", "--json", "--apart", "3s"]);
+        let is_there = asked.status.code() == Some(1);
+        done = Some(asked);
+        if is_there {
+            break;
+        }
+    }
+    let page = attach(folder.path(), &["localhost:25999", "--json", "--timeout", "30s"]);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&job),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    job.wait().unwrap();
+    assert_names_rank_1(&done.unwrap());
+    assert_names_rank_1(&page);
+}
