@@ -147,7 +147,7 @@ fn a_rank_that_is_gone_and_one_that_says_nothing_are_told_apart() {
     }
     let done = attach(folder.path(), &[&store.address().to_string(), "--timeout", "300ms"]);
     let said = text(&done.stdout);
-    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert_eq!(done.status.code(), Some(1), "{said}{}", text(&done.stderr));
     assert!(said.contains("refuses connections"), "{said}");
     assert!(said.contains("does not answer within"), "{said}");
     assert!(said.contains("its process is gone"), "{said}");

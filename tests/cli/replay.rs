@@ -71,3 +71,36 @@ fn a_replay_that_assumes_calls_is_never_healthy() {
     assert!(unseen.contains("assumed to call as rank 0 does"), "{unseen}");
     assert_eq!(lockstep(["run", &profiles]).code, 3);
 }
+
+/// `sim` of a recording says what `diagnose` says of it, or says that it does not; the dumps may be named one by one.
+#[test]
+fn a_replay_is_judged_as_its_recording() {
+    let first = |report: &serde_json::Value| {
+        let finding = &report["findings"][0];
+        (finding["kind"].clone(), finding["culprits"].clone())
+    };
+    for name in ["t215_skip_allreduce_diff_size", "t215_swapped_order", "t215_never_arrives"] {
+        let dumps = case(name);
+        let mut files: Vec<String> = std::fs::read_dir(&dumps)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| path.to_str().unwrap().to_owned())
+            .collect();
+        files.sort();
+        let recorded = json(&lockstep(["diagnose", &dumps, "--json"]));
+        let one_by_one = ["sim", "--json"].into_iter().chain(files.iter().map(String::as_str));
+        for simulated in [lockstep(["sim", &dumps, "--json"]), lockstep(one_by_one)] {
+            let said = &json(&simulated)["findings"];
+            let notes = said["notes"].to_string();
+            assert!(
+                first(said) == first(&recorded) || notes.contains("lockstep diagnose says"),
+                "{name}: {said}"
+            );
+        }
+    }
+    assert_refused(
+        &lockstep(["plan", &case("t215_healthy"), "no-such-file"]),
+        "cannot read no-such-file",
+    );
+}

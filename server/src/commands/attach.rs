@@ -12,7 +12,7 @@ use super::gathered_folder::Folder;
 use super::signals;
 use crate::exit_rule::ExitRule;
 use crate::terminal;
-use answers::Answer;
+use answers::{Answer, Asked};
 use anyhow::{Context, Result, bail};
 use http::{AskError, Place};
 use hyper::Method;
@@ -233,7 +233,10 @@ impl Asking<'_> {
             wait(pause, cancelled);
             let Seen { report, trace, look, is_over } = self.look()?;
             let since = look.since(&before);
-            let report = if look.stands_still(&before) { report } else { running(report, &since) };
+            let report = match look.stands_still(&before) {
+                true => standing(report, &since),
+                false => running(report, &since),
+            };
             before = look;
             let is_last =
                 self.arguments.watch.is_none() || is_over || cancelled.load(Ordering::Relaxed);
@@ -265,15 +268,17 @@ impl Asking<'_> {
 
     /// Asks everybody once, keeps the answers as files, and diagnoses them.
     fn look(&mut self) -> Result<Seen> {
-        let (within, backends) = (self.arguments.timeout, &self.arguments.backends);
+        let (within, more_backends) = (self.arguments.timeout, &self.arguments.backends[..]);
+        let recording = self.folder.recording();
+        let asked = Asked { more_backends, within, folder: &recording };
         let answers: Vec<(Option<GlobalRank>, Answer)> = match &self.job {
             Job::Workers(workers) => {
-                let answers = answers::of_ranks(workers, backends, within);
+                let answers = answers::of_ranks(workers, asked);
                 let answers = self.runtime.block_on(answers).into_iter();
                 answers.map(|(rank, answer)| (Some(rank), answer)).collect()
             }
             Job::Page(place) => {
-                let page = answers::of_pages(place, backends, within);
+                let page = answers::of_pages(place, asked);
                 vec![(None, self.runtime.block_on(page))]
             }
             Job::Sockets(paths) => self.runtime.block_on(async {
@@ -285,13 +290,13 @@ impl Asking<'_> {
                     let digits = name.trim_start_matches(|it: char| !it.is_ascii_digit());
                     let name = if digits.is_empty() { at.to_string() } else { digits.to_owned() };
                     let place = Place::Unix(path.clone());
-                    answers.push((None, answers::of_worker(&place, &name, backends, within).await));
+                    answers.push((None, answers::of_worker(&place, &name, asked).await));
                 }
                 answers
             }),
         };
         let is_over = answers.iter().all(|(_, answer)| answer.is_gone && answer.files.is_empty());
-        self.write(&answers)?;
+        self.forget_what_is_over(&answers);
         let problems = || answers.iter().flat_map(|(_, answer)| answer.problems.iter());
         if answers.iter().all(|(_, answer)| answer.files.is_empty()) {
             let why = problems().next().map_or("it knows nothing", String::as_str);
@@ -302,21 +307,15 @@ impl Asking<'_> {
         Ok(Seen { is_over, ..seen })
     }
 
-    /// Writes the answers over those of the look before.
-    fn write(&mut self, answers: &[(Option<GlobalRank>, Answer)]) -> Result<()> {
+    /// Removes files of the look before that this one did not write again: they are of a moment that is over.
+    fn forget_what_is_over(&mut self, answers: &[(Option<GlobalRank>, Answer)]) {
         let recording = self.folder.recording();
-        let files: BTreeMap<&String, &Vec<u8>> =
-            answers.iter().flat_map(|(_, answer)| &answer.files).map(|it| (&it.0, &it.1)).collect();
-        for (name, bytes) in &files {
-            std::fs::write(recording.join(name), bytes)
-                .with_context(|| format!("cannot write {name}"))?;
-        }
-        for name in self.written.iter().filter(|name| !files.contains_key(name)) {
-            // It was written by this process, and is of a moment that is over.
+        let written = answers.iter().flat_map(|(_, answer)| answer.files.iter().cloned());
+        let before = std::mem::replace(&mut self.written, written.collect());
+        for name in before.difference(&self.written) {
+            // It was written by this process, and may be gone already.
             let _ = std::fs::remove_file(recording.join(name));
         }
-        self.written = files.into_keys().cloned().collect();
-        Ok(())
     }
 
     fn diagnose(&self, answers: &[(Option<GlobalRank>, Answer)]) -> Result<Seen> {
@@ -354,6 +353,12 @@ impl Asking<'_> {
         };
         Ok(terminal::text(&text)?)
     }
+}
+
+/// The report of a job that stands still, which a single look cannot know.
+fn standing(mut report: Report, since: &str) -> Report {
+    report.notes.push(format!("Between two looks at the job, {since}."));
+    report
 }
 
 /// The report of a job that makes calls: that ranks are in different ones is what they are at this moment, and no

@@ -42,6 +42,9 @@ pub(crate) fn rank_launcher() -> anyhow::Result<RankLauncher> {
     Ok(RankLauncher { program, args: vec!["rank".into()] })
 }
 
+/// No job takes so long: 11 days, in picoseconds. A rank that stays where its recording ends stays longer.
+const FOR_EVER_PS: u64 = 1_000_000_000_000_000_000;
+
 /// The end of the run, for people.
 fn describe(outcome: Option<&Outcome>) -> String {
     ended(outcome, "")
@@ -50,6 +53,9 @@ fn describe(outcome: Option<&Outcome>) -> String {
 /// The end of the run, and its time: `timed out after 2.00 s`.
 fn describe_end(end: Option<&TraceEnd>) -> String {
     let after = end.map_or(0, |end| end.time_ps);
+    if after >= FOR_EVER_PS {
+        return "stands still for ever: no wait in it has a timeout".to_owned();
+    }
     ended(end.map(|end| &end.outcome), &format!(" after {}", describe_ps(after)))
 }
 

@@ -1,6 +1,6 @@
 //! `lockstep sim`: a plan in virtual time.
 
-use super::{describe_end, describe_ps};
+use super::{FOR_EVER_PS, describe_end, describe_ps};
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_timeout};
@@ -172,9 +172,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
     Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
 }
-
-/// No job takes so long: 11 days, in picoseconds.
-const FOR_EVER_PS: u64 = 1_000_000_000_000_000_000;
 
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;
 /// `None` if it never would: it hangs.

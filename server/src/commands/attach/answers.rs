@@ -5,11 +5,13 @@ use super::http::{AskError, Place};
 use futures_util::stream::{self, StreamExt};
 use hyper::Method;
 use lockstep_core::rank::GlobalRank;
+use lockstep_formats::flight_recorder::Dump;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// So many ranks are asked at once.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 16;
 
 /// The backends whose recorders are asked for: those that PyTorch has in every build.
 const BACKENDS: [&str; 2] = ["gloo", "nccl"];
@@ -22,8 +24,8 @@ const NCCL_DUMP_REQUEST: &str =
 /// A rank's state at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// File names and contents.
-    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// The files that were written.
+    pub(super) files: Vec<String>,
     /// True if the rank's process listens no longer.
     pub(super) is_gone: bool,
     /// True if it took the connection and answered nothing.
@@ -38,29 +40,43 @@ impl Answer {
         self.is_silent |= matches!(error, AskError::Silent { .. });
         self.problems.push(error.to_string());
     }
+
+    /// Writes a file as soon as it has come: those of all ranks need not be in memory at once.
+    fn keep(&mut self, folder: &Path, name: String, bytes: &[u8]) {
+        match std::fs::write(folder.join(&name), bytes) {
+            Ok(()) => self.files.push(name),
+            Err(error) => self.problems.push(format!("{name} cannot be written: {error}")),
+        }
+    }
+}
+
+/// How ranks are asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Backends of the user's own, beside gloo and NCCL.
+    pub(super) more_backends: &'a [String],
+    /// The longest time for one answer.
+    pub(super) within: Duration,
+    /// Where the answers are written.
+    pub(super) folder: &'a Path,
 }
 
 /// The answers of ranks, asked side by side.
 pub(super) async fn of_ranks(
     workers: &BTreeMap<GlobalRank, Place>,
-    more_backends: &[String],
-    within: Duration,
+    asked: Asked<'_>,
 ) -> BTreeMap<GlobalRank, Answer> {
     let ask = |(rank, place): (&GlobalRank, &Place)| {
         let (rank, place) = (*rank, place.clone());
-        async move { (rank, of_worker(&place, &rank.to_string(), more_backends, within).await) }
+        async move { (rank, of_worker(&place, &rank.to_string(), asked).await) }
     };
-    let asked: Vec<_> = workers.iter().map(ask).collect();
-    stream::iter(asked).buffer_unordered(AT_ONCE).collect().await
+    let questions: Vec<_> = workers.iter().map(ask).collect();
+    stream::iter(questions).buffer_unordered(AT_ONCE).collect().await
 }
 
 /// The answer of one worker's debug server, in files named after `name`: the rank, where it is known.
-pub(super) async fn of_worker(
-    place: &Place,
-    name: &str,
-    more_backends: &[String],
-    within: Duration,
-) -> Answer {
+pub(super) async fn of_worker(place: &Place, name: &str, asked: Asked<'_>) -> Answer {
+    let Asked { more_backends, within, folder } = asked;
     let mut answer = Answer::default();
     let handlers = match place.ask(Method::GET, "/handler/", within).await {
         Ok(body) => serde_json::from_slice::<Vec<String>>(&body).unwrap_or_default(),
@@ -84,8 +100,7 @@ pub(super) async fn of_worker(
     }
     for (request, file) in dumps {
         match place.ask(Method::POST, &format!("/handler/{request}"), within).await {
-            // A recorder of a backend that the job does not use has none.
-            Ok(body) if contains(&body, b"entries") => answer.files.push((file, body)),
+            Ok(body) if has_calls(&file, &body) => answer.keep(folder, file, &body),
             Ok(_) => {}
             Err(error) => answer.failed(&error),
         }
@@ -97,7 +112,7 @@ pub(super) async fn of_worker(
             Ok(body) => {
                 let mut text = format!("=== Rank {name}: http://{place} ===\n").into_bytes();
                 text.extend(body);
-                answer.files.push((format!("stacks_rank_{name}.txt"), text));
+                answer.keep(folder, format!("stacks_rank_{name}.txt"), &text);
                 break;
             }
             Err(error) => answer.failed(&error),
@@ -109,7 +124,8 @@ pub(super) async fn of_worker(
 }
 
 /// The pages of the job's own server on rank 0, which asks all ranks itself; and the problems.
-pub(super) async fn of_pages(place: &Place, more_backends: &[String], within: Duration) -> Answer {
+pub(super) async fn of_pages(place: &Place, asked: Asked<'_>) -> Answer {
+    let Asked { more_backends, within, folder } = asked;
     let mut answer = Answer::default();
     let backends = BACKENDS.iter().copied().chain(more_backends.iter().map(String::as_str));
     let dumps = backends.map(|backend| {
@@ -119,13 +135,19 @@ pub(super) async fn of_pages(place: &Place, more_backends: &[String], within: Du
     for (page, file) in pages.collect::<Vec<_>>() {
         match place.ask(Method::GET, &page, within).await {
             Ok(body) if file.starts_with("stacks") || contains(&body, b"entries") => {
-                answer.files.push((file, body));
+                answer.keep(folder, file, &body);
             }
             Ok(_) => {}
             Err(error) => answer.failed(&error),
         }
     }
     answer
+}
+
+/// True of a dump with calls: a recorder of a backend that the job does not use is empty. One that cannot be read is
+/// kept, for its reader to say why.
+fn has_calls(file: &str, dump: &[u8]) -> bool {
+    Dump::read(file, dump).map_or(true, |dump| !dump.entries.is_empty())
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

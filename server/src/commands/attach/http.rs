@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Answers past this many bytes are refused: a dump of 20,000 calls with their stacks is smaller.
-const MAX_ANSWER_BYTES: usize = 256 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Somebody who can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
