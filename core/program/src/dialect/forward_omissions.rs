@@ -5,8 +5,8 @@
 //! is read for what makes that untrue: a call of `torch.distributed`, gradients that are switched off, and
 //! modules that it runs in a branch only, or not at all.
 
-use super::scan::Logical;
-use super::words::first_word;
+use crate::dialect::scan::Logical;
+use crate::dialect::words::first_word;
 
 /// Describes a class's `forward`, as far as its text tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! `del d[key]` as `_delete(d, key)`; a name that is deleted needs no end.
 
-use super::expression;
-use super::operand::closing;
-use super::scan::Logical;
+use crate::dialect::expressions::expression;
+use crate::dialect::operand::closing;
+use crate::dialect::scan::Logical;
 
 /// The statement it becomes; nothing for a target that cannot be deleted here.
 pub(super) fn statement(own: &Logical) -> Option<String> {

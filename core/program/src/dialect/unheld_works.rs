@@ -1,8 +1,8 @@
 //! `dist.isend(x, 1)` as a statement of its own, whose work nobody holds, as `_let_go(dist.isend(x, 1))`:
 //! to gloo it makes a difference whether somebody does.
 
-use super::inline::simple;
-use super::operand::{closing, wrap};
+use crate::dialect::inline::simple;
+use crate::dialect::operand::{closing, wrap};
 
 /// Calls whose works end with who holds them.
 pub(super) const CALLS: [&str; 3] = ["isend", "irecv", "batch_isend_irecv"];

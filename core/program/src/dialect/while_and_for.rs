@@ -2,39 +2,50 @@
 //! fails, and a `for` that takes one piece after the other of what is not a list (`_iter` says what that
 //! is), so that an own `__next__` is called where Python calls it.
 
-use super::objects::iterable;
-use super::rewritten::Rewritten;
-use super::scan::Logical;
-use super::{Ahead, Block, Open, POLLS, block_head, expressions, write};
+use crate::dialect::blocks::{Ahead, Block, Open, block_head};
+use crate::dialect::expressions::expressions;
+use crate::dialect::objects::iterable;
+use crate::dialect::rewritten::Rewritten;
+use crate::dialect::scan::Logical;
 use lockstep_scenarios::program::ProgramError;
 
 /// As many turns as a loop may have.
 const TURNS: &str = "for _ in range(2147483647):";
 
-/// Writes a `while`, with what its condition gives names to.
-pub(super) fn while_loop(
+/// Methods of a store that a loop may ask until it likes the answer.
+pub(super) const POLLS: [&str; 3] = [".add(", ".get(", ".check("];
+
+/// Begins a `while`; returns its condition.
+pub(super) fn begin_while(
     out: &mut Rewritten,
-    blocks: &mut Vec<Open>,
     statement: &Logical,
-    named: &[Logical],
-    ahead: Ahead<'_>,
-) -> Result<(), ProgramError> {
+) -> Result<String, ProgramError> {
     let Logical { first, indent, .. } = *statement;
-    let Ahead { inner, idle, .. } = ahead;
     let (text, mask) = expressions(statement)?;
     let Some((from, to)) = block_head(&mask, "while") else {
         return Err(ProgramError::at(first, 0, "`while` and its block stand on one line")
             .with_help("Write the block on lines of its own."));
     };
     let condition = text[from..to].replace('\n', " ");
-    let condition = condition.trim();
     out.line(&format!("{:indent$}{TURNS}", ""), first);
-    for own in named {
-        let (text, mask) = (own.text.trim_start(), own.mask.trim_start());
-        let put = |of: &str| format!("{:inner$}{of}", "");
-        let own = Logical { indent: inner, text: put(text), mask: put(mask), ..own.clone() };
-        write(out, blocks, &own, ahead)?;
-    }
+    Ok(condition.trim().to_owned())
+}
+
+/// A statement as each turn of a loop begins with it.
+pub(super) fn inside(own: &Logical, inner: usize) -> Logical {
+    let put = |of: &str| format!("{:inner$}{}", "", of.trim_start());
+    Logical { indent: inner, text: put(&own.text), mask: put(&own.mask), ..own.clone() }
+}
+
+/// Writes where a `while` is left, and opens its block.
+pub(super) fn open_while(
+    out: &mut Rewritten,
+    blocks: &mut Vec<Open>,
+    statement: &Logical,
+    condition: &str,
+    Ahead { inner, idle, .. }: Ahead<'_>,
+) {
+    let Logical { first, indent, .. } = *statement;
     // A loop that asks a store is the wait that it stands for.
     let has = |words: &[&str]| words.iter().any(|word| statement.mask.contains(word));
     if idle && has(&POLLS) {
@@ -49,7 +60,6 @@ pub(super) fn while_loop(
         false => Block::Loop,
     };
     blocks.push(Open { indent, kind });
-    Ok(())
 }
 
 /// Writes a `for` that takes one piece after the other; returns whether it is one.

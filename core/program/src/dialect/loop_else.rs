@@ -1,8 +1,8 @@
 //! `for … else` and `while … else`: each `break` of such a loop tells its process that it has left it, and
 //! the `else` asks whether one did. Lines stay where they are.
 
-use super::scan::{self, Logical};
-use super::words::first_word;
+use crate::dialect::scan::{self, Logical};
+use crate::dialect::words::first_word;
 use std::borrow::Cow;
 
 /// Rewrites the loops of a program that have an `else`.

@@ -6,10 +6,10 @@
 //! nothing else is done with it in the whole of its function. `req = …` is written as
 //! `req = _bound("req", …, True)`, and `return x` as `return _ended(x)`.
 
-use super::dropped::CALLS;
-use super::inline::{equals, simple};
-use super::operand::closing;
-use super::scan::Logical;
+use crate::dialect::inline::{equals, simple};
+use crate::dialect::operand::closing;
+use crate::dialect::scan::Logical;
+use crate::dialect::unheld_works::CALLS;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The calls on a work that do not hand it on.
@@ -81,7 +81,7 @@ fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
         }
         within.push(open.last().copied());
         let head = statement.mask.trim();
-        if super::words::first_word(head) == "def" && head.ends_with(':') {
+        if crate::dialect::words::first_word(head) == "def" && head.ends_with(':') {
             open.push(at);
         }
     }
@@ -193,7 +193,7 @@ fn only_looked_at(before: &str, behind: &str) -> bool {
     let called = before.strip_suffix('(').map(str::trim_end);
     let condition = |word: &str| {
         let rest = before.trim_end().strip_suffix(word);
-        rest.is_some_and(|rest| !rest.ends_with(self::word))
+        rest.is_some_and(|rest| !rest.ends_with(crate::dialect::held_works::word))
     };
     ASKED.iter().any(|asked| behind.starts_with(asked))
         || behind.starts_with(".append(")
@@ -208,7 +208,7 @@ impl Here<'_> {
         let Some(names) = self.names else { return };
         for (start, end) in simple(mask).into_iter().rev() {
             let part = &mask[start..end];
-            if self.function && super::words::first_word(part) == "return" {
+            if self.function && crate::dialect::words::first_word(part) == "return" {
                 let from = start + "return".len();
                 for of in [&mut *text, &mut *mask] {
                     of.insert(end, ')');

@@ -1,7 +1,7 @@
 //! `x[1:3] = y` as `_assign(x[1:3], (y))`: only a tensor's part takes what is assigned to a slice.
 
-use super::inline::{equals, simple};
-use super::operand::{before, opening};
+use crate::dialect::inline::{equals, simple};
+use crate::dialect::operand::{before, opening};
 
 /// Rewrites it in a statement and its mask, which stay of one length.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {

@@ -6,12 +6,12 @@
 //! becomes `if _catches(_try_0, lambda: (ValueError)):`, and what no handler takes is raised again behind.
 //! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
 
-use super::attempt_parts::{colon, is_one};
-use super::attempt_steps::steps;
-use super::inline::{AGAIN, body, simple};
-use super::rewritten::Rewritten;
-use super::scan::{self, Logical};
-use super::words::first_word;
+use crate::dialect::inline::{AGAIN, body, simple};
+use crate::dialect::rewritten::Rewritten;
+use crate::dialect::scan::{self, Logical};
+use crate::dialect::try_clauses::{colon, is_one};
+use crate::dialect::try_steps::steps;
+use crate::dialect::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 use std::ops::Range;
 

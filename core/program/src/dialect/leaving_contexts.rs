@@ -2,10 +2,10 @@
 //! behind an `if` on one line. Out of a `finally` in the block the contexts end behind the `finally`, but
 //! are written in front of it: that is the same unless an `__exit__` of the program's own does something.
 
-use super::attempt_parts::is_one;
-use super::inline::{body, simple};
-use super::scan::Logical;
-use super::words::first_word;
+use crate::dialect::inline::{body, simple};
+use crate::dialect::scan::Logical;
+use crate::dialect::try_clauses::is_one;
+use crate::dialect::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! Loops that wait: what they call besides asking stores does nothing.
 
-use super::scan::Logical;
+use crate::dialect::scan::Logical;
 
 /// Whether a block that stands further in than that does nothing but sleep and ask stores.
 pub(super) fn only_waits(after: &[Logical], indent: usize) -> bool {

@@ -1,7 +1,7 @@
 //! The steps that a statement of a `try` becomes: the computation, and the assignment, each only
 //! where nothing has raised before.
 
-use super::attempt_parts::{Target, assigned, is_part};
+use crate::dialect::assignment_targets::{Target, assigned, is_part};
 
 /// The statements, that stand equally far in.
 pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
