@@ -2,18 +2,15 @@
 //! of when they get another value, or end with their function.
 
 use crate::dist::arguments as take;
+use crate::dist::state::Names;
 use crate::dist::values::WorkValue;
-use crate::execute::process::{Process, process};
+use crate::process::state::{Process, process};
 use lockstep_torch::c10d::Work;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
-use std::collections::BTreeMap;
-
-/// The works that the names of one call of a function hold.
-pub(crate) type Names = BTreeMap<String, Vec<Work>>;
 
 /// Adds what the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {

@@ -1,116 +1,25 @@
-//! A process's side of the stores: its handles, what it does with them, and what it is told.
+//! Calls on stores, as a process makes them.
 
-use super::answer::{asked, change};
-use super::found::Found;
-use super::late::{Need, Needed, Stuck, Until};
-use super::log::{Answer, At, Log, Missing, Op, Place, What};
-use super::meeting::KEYS;
-use super::settle::alone;
-use crate::execute::process::{Process, Raised, refused};
+use crate::process::raised::{Raised, refused};
+use crate::process::state::Process;
+use crate::stores::answer::{asked, change};
+use crate::stores::handle::{Handle, Of};
+use crate::stores::log::{Answer, At, Missing, Op, Place, What};
+use crate::stores::meeting::KEYS;
+use crate::stores::settle::alone;
+use crate::stores::unknown_answer::Stuck;
+use crate::stores::wait_result::Found;
 use lockstep_core::plan::remark::{Lost, LostWait};
 use lockstep_core::rank::GlobalRank;
-use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store, StoreKind, join_key};
-use lockstep_torch::c10d::{Clock, DistError, ErrorKind};
-use std::collections::{BTreeMap, BTreeSet};
+use lockstep_torch::c10d::store::{Store, StoreKind};
+use lockstep_torch::c10d::{DistError, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Operations on stores of one rank.
 const MAX_OPS: usize = 100_000;
-/// Stores of one rank.
-const MAX_STORES: usize = 10_000;
+
 /// Bytes of a key and of a value.
 const MAX_BYTES: usize = 1 << 20;
-
-/// A store as a process holds it.
-#[derive(Debug)]
-pub(super) struct Base {
-    pub(super) of: Of,
-    /// The time that `get` and `wait` may wait, in milliseconds.
-    timeout_ms: AtomicU64,
-    /// Whether `init_process_group` keeps keys of its own in it.
-    pub(super) of_pytorch: AtomicBool,
-    /// `store.host`, as the program wrote it.
-    pub(super) host: Option<String>,
-}
-
-/// The owner of the store.
-#[derive(Clone, Debug)]
-pub(super) enum Of {
-    /// The process's own: a `HashStore`, by its number.
-    Process(usize),
-    /// Whoever knows the place.
-    Job(Arc<Place>),
-}
-
-/// A program's handle: a store, or a part of one.
-#[derive(Debug)]
-pub(super) enum Handle {
-    Store { class: &'static str, base: Arc<Base> },
-    Prefix { prefix: String, under: Arc<Handle> },
-}
-
-impl Handle {
-    pub(super) fn new(class: &'static str, of: Of, timeout_ms: Option<u64>) -> Handle {
-        let timeout_ms = AtomicU64::new(timeout_ms.unwrap_or(DEFAULT_STORE_TIMEOUT_MS));
-        let of_pytorch = AtomicBool::new(false);
-        Handle::Store { class, base: Arc::new(Base { of, timeout_ms, of_pytorch, host: None }) }
-    }
-
-    /// A `TCPStore`, with the host as the program wrote it.
-    pub(super) fn tcp(host: &str, place: Place, timeout_ms: Option<u64>) -> Handle {
-        let timeout_ms = AtomicU64::new(timeout_ms.unwrap_or(DEFAULT_STORE_TIMEOUT_MS));
-        let (of, host) = (Of::Job(Arc::new(place)), Some(host.to_owned()));
-        let base = Base { of, timeout_ms, of_pytorch: AtomicBool::new(false), host };
-        Handle::Store { class: "TCPStore", base: Arc::new(base) }
-    }
-
-    pub(super) fn base(&self) -> &Arc<Base> {
-        match self {
-            Handle::Store { base, .. } => base,
-            Handle::Prefix { under, .. } => under.base(),
-        }
-    }
-
-    /// The class of the store below all prefixes.
-    pub(super) fn base_class(&self) -> &'static str {
-        match self {
-            Handle::Store { class, .. } => class,
-            Handle::Prefix { under, .. } => under.base_class(),
-        }
-    }
-
-    /// The number of its prefixes.
-    pub(super) fn depth(&self) -> usize {
-        match self {
-            Handle::Store { .. } => 0,
-            Handle::Prefix { under, .. } => under.depth() + 1,
-        }
-    }
-
-    pub(super) fn class(&self) -> &'static str {
-        match self {
-            Handle::Store { class, .. } => class,
-            Handle::Prefix { .. } => "PrefixStore",
-        }
-    }
-
-    /// The key as the store itself names it.
-    pub(super) fn key(&self, key: &str) -> String {
-        match self {
-            Handle::Store { .. } => key.to_owned(),
-            Handle::Prefix { prefix, under } => under.key(&join_key(prefix, key)),
-        }
-    }
-
-    pub(super) fn timeout_ms(&self) -> u64 {
-        self.base().timeout_ms.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_timeout(&self, timeout_ms: u64) {
-        self.base().timeout_ms.store(timeout_ms, Ordering::Relaxed);
-    }
-}
 
 /// The name of a `TCPStore`'s constructor, which raises words of its own.
 pub(super) const CONSTRUCTOR: &str = "TCPStore";
@@ -143,76 +52,6 @@ pub(super) enum Asks {
     /// Never, but it gives the answer a name.
     Later,
     Now,
-}
-
-/// The stores of a process.
-#[derive(Debug, Default)]
-pub(crate) struct Side {
-    log: Log,
-    /// The values that the rank itself has put into shared stores.
-    tables: BTreeMap<Arc<Place>, Store>,
-    /// Its own stores.
-    hashes: Vec<Store>,
-    made: usize,
-    /// The places where it listens.
-    pub(super) serves: BTreeSet<Place>,
-    pub(super) need: Need,
-    /// Whether the condition of a `while` is looked at.
-    pub(super) polling: bool,
-    /// Whether it asks for one value only, by `==` or `!=`.
-    pub(super) exact: bool,
-    /// Whether that condition has waited for what it asks.
-    pub(super) waited: bool,
-    /// The result of `_get_default_store()`, if the program passed a store.
-    pub(super) given: Option<Arc<Handle>>,
-}
-
-impl Side {
-    /// The log of the rank, when it has ended; `clock` says when that was, if it was its own end.
-    pub(crate) fn end(&mut self, failure: Option<&str>, clock: Option<Clock>) -> Log {
-        let misused = failure.is_some_and(|text| text.contains(super::late::CLASS));
-        if !self.log.stops() {
-            let tells = |op: &Op| !matches!(op.what, What::Set(_) | What::Append(_));
-            let last = self.log.ops.iter().rposition(|op| op.told.is_none() && tells(op));
-            let last = last.filter(|_| misused).map(|op| Needed { op, until: None });
-            self.log.stuck = self.need.get().or(last).map(|needed| {
-                if let (Some(until), Some(op)) = (needed.until, self.log.ops.get_mut(needed.op)) {
-                    op.what = match until {
-                        Until::AtLeast(number) => What::AtLeast { number, exact: false },
-                        Until::Is(value) => What::Until(value),
-                    };
-                }
-                needed.op
-            });
-        }
-        self.log.end = clock.filter(|_| !self.log.stops());
-        std::mem::take(&mut self.log)
-    }
-
-    /// The process may go on only if it has all answers that it has asked for.
-    ///
-    /// # Errors
-    /// When it has not.
-    pub(crate) fn go_on(&self) -> anyhow::Result<()> {
-        match self.log.stops() || self.need.get().is_some() {
-            true => Err(anyhow::Error::new(Stuck)),
-            false => Ok(()),
-        }
-    }
-
-    /// A new store that only the process has.
-    pub(super) fn hash(&mut self) -> anyhow::Result<Of> {
-        self.counted()?;
-        self.hashes.push(Store::new(StoreKind::Hash));
-        Ok(Of::Process(self.hashes.len() - 1))
-    }
-
-    /// The number of stores that were made before.
-    pub(super) fn counted(&mut self) -> anyhow::Result<usize> {
-        anyhow::ensure!(self.made < MAX_STORES, "a process has at most {MAX_STORES} stores");
-        self.made += 1;
-        Ok(self.made - 1)
-    }
 }
 
 /// Makes a call.

@@ -1,7 +1,7 @@
 //! `max` and `min`: of numbers of which one is known only when the program runs, another such number.
 
 use crate::classes::operators;
-use crate::execute::undecided::UnknownValue;
+use crate::process::undecided::UnknownValue;
 use crate::python::iterators::each;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;

@@ -1,6 +1,6 @@
 //! The output of a process: a line is told when it ends.
 
-use crate::execute::process::Process;
+use crate::process::state::Process;
 
 /// Of a print, so many characters are kept.
 const MAX_CHARS: usize = 2000;

@@ -1,9 +1,10 @@
 //! Functions that go through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like,
 //! of texts, of objects with an `__iter__`, and of what is asked for one piece after the other.
 
-use super::method;
 use crate::classes::special_methods::truth;
-use crate::python::iterators::{Source, advance, each, is_lazy, iterator, made};
+use crate::python::iterator_value::{Source, made};
+use crate::python::iterators::{advance, each, is_lazy, iterator};
+use crate::python::value_methods;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -112,7 +113,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             let of = if at == 1 { "argument 1".to_owned() } else { format!("arguments 1-{at}") };
             let than = if shorter { "shorter" } else { "longer" };
             let text = format!("ValueError: zip() argument {} is {than} than {of}", at + 1);
-            return Err(starlark::Error::new_native(super::raised(text)));
+            return Err(starlark::Error::new_native(crate::process::raised::raised(text)));
         }
         let heap = eval.heap();
         let row = |nth: usize| {
@@ -132,7 +133,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let list = eval.heap().alloc(AllocList(all));
         let mut named = vec![("reverse", Value::new_bool(reverse))];
         named.extend(key.map(|key| ("key", key)));
-        method::call("sort", list, &[], &named, eval)?;
+        value_methods::call("sort", list, &[], &named, eval)?;
         Ok(list)
     }
 

@@ -1,19 +1,17 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
-use super::known_by_all::{Known, Shown};
-use super::undecided::{self, Decided, Unknown, UnknownValue};
 use crate::dialect;
 use crate::dialect::rewritten::Rewritten;
+use crate::process::known_by_all::{Known, Shown};
+use crate::process::undecided::{self, Decided, Unknown, UnknownValue};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::TensorId;
 use lockstep_scenarios::program::ProgramError;
-use lockstep_torch::c10d::{Clock, Dist, DistError, ErrorKind, Tensor};
+use lockstep_torch::c10d::{Clock, Dist, Tensor};
 use starlark::any::ProvidesStaticType;
-use starlark::errors::Frame;
 use starlark::eval::Evaluator;
 use starlark::values::FrozenValue;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 /// The arguments of `run`.
@@ -32,6 +30,9 @@ pub(crate) struct Run {
     pub(crate) slow: BTreeMap<u32, f64>,
 }
 
+/// A function that runs before each call of a program's.
+pub(crate) type BeforeCall = fn(&mut Process<'_>) -> anyhow::Result<()>;
+
 /// The state that the functions of a program work on.
 #[derive(ProvidesStaticType)]
 pub(crate) struct Process<'j> {
@@ -46,17 +47,20 @@ pub(crate) struct Process<'j> {
     pub(crate) unfinished: String,
     pub(crate) slowness: f64,
     pub(crate) contexts: Vec<crate::dist::values::Context>,
+    /// Runs before each call: makes the tensors that operators have put off, since the interpreter does
+    /// not tell an operator its process.
+    pub(crate) before_call: BeforeCall,
     /// Whether `torch.set_grad_enabled(False)` holds outside of them.
     no_grad: bool,
-    pub(crate) modules: Vec<crate::nn::ddp_passes::Wrapped>,
+    pub(crate) modules: Vec<crate::nn::state::Wrapped>,
     /// The event that each `torch.cuda.Event` stands for.
     pub(crate) events: Vec<lockstep_torch::c10d::StreamEvent>,
     /// Which PyTorch the program was written for, where it says so.
     torch: Option<(u32, u32)>,
     /// The coalescing managers that it has made.
-    pub(crate) managers: Vec<crate::dist::Manager>,
+    pub(crate) managers: Vec<crate::dist::state::Manager>,
     /// The joins that are open, innermost last.
-    pub(crate) joins: Vec<crate::nn::join::Open>,
+    pub(crate) joins: Vec<crate::nn::state::Open>,
     /// The facts that the rank hears from the others, and they from it.
     pub(crate) known: Arc<Known>,
     pub(crate) shown: Shown,
@@ -73,7 +77,7 @@ pub(crate) struct Process<'j> {
     /// Whether it has decided something by an answer that is not known yet.
     pub(crate) decided: Decided,
     /// The last question, and its line.
-    asked: Option<(Unknown, u32)>,
+    pub(crate) asked: Option<(Unknown, u32)>,
     /// Tensors that were taken for ones on the GPU, and the lines that made them.
     pub(crate) guessed: BTreeMap<TensorId, u32>,
     /// Whether the program says of a tensor or model that it is on a GPU.
@@ -93,17 +97,17 @@ pub(crate) struct Process<'j> {
     /// The assumptions that were made, each with its line: there are no files.
     pub(crate) assumed: Vec<(u32, &'static str)>,
     /// The works that only names hold, of each function that is under way.
-    pub(crate) held: Vec<crate::dist::held_works::Names>,
+    pub(crate) held: Vec<crate::dist::state::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
     pub(crate) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
     /// The settings of its loggers.
-    pub(crate) loggers: crate::python::logging::Loggers,
+    pub(crate) loggers: crate::python::loggers::Loggers,
     /// The last exception of `raise`, as the last line of its traceback.
     pub(crate) raised: Option<String>,
     /// Whether the process has ended by what nothing in it can catch.
     pub(crate) gone: bool,
     /// The models that classes of the program's have made.
-    pub(crate) own: Vec<crate::nn::user_modules::OwnModule>,
+    pub(crate) own: Vec<crate::nn::state::OwnModule>,
     /// The number of objects of the program's classes that it has made.
     pub(crate) objects: u64,
     /// The loops with an `else` that it has left by `break` last.
@@ -149,6 +153,7 @@ impl<'j> Process<'j> {
             unfinished: String::new(),
             slowness: 1.0,
             contexts: Vec::new(),
+            before_call: |_| Ok(()),
             no_grad: false,
             modules: Vec::new(),
             events: Vec::new(),
@@ -175,7 +180,7 @@ impl<'j> Process<'j> {
             assumed: Vec::new(),
             held: Vec::new(),
             constants: BTreeMap::new(),
-            loggers: crate::python::logging::Loggers::default(),
+            loggers: crate::python::loggers::Loggers::default(),
             raised: None,
             gone: false,
             own: Vec::new(),
@@ -279,30 +284,6 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// The failure in words of what is not known, where it comes of that.
-    pub(crate) fn of_unknown(&self, failure: &mut Failure) {
-        if let Some((what, line)) = self.asked
-            && failure.error.message.contains("`unknown`")
-        {
-            // What was asked last need not be what it is about.
-            let what = match what {
-                Unknown::Object { class, .. } => Unknown::Object { class, from: None },
-                what => what,
-            };
-            failure.error.message = format!("{what} (asked in line {line})");
-        }
-        // What uses a name that nothing gives a value to may begin before it.
-        let ProgramError { message, line, column, .. } = &mut failure.error;
-        let name =
-            message.strip_prefix("Variable `").and_then(|rest| rest.split_once("` not found"));
-        let own = (*line as usize).checked_sub(1).and_then(|line| self.text.get(line));
-        if let (Some((name, _)), Some(own)) = (name, own)
-            && let Some(at) = dialect::place(own, name)
-        {
-            *column = own[..at].chars().count() as u32 + 1;
-        }
-    }
-
     /// The column of the original for one of a line that it was rewritten to, both counted from 0.
     pub(crate) fn column_of(&self, line: usize, rewritten: &str, column: usize) -> usize {
         let original = self.origin.get(line).and_then(|line| self.text.get(*line as usize));
@@ -385,116 +366,6 @@ pub(crate) fn process<'x, 'e>(
     }
     process.nothing_made_up()?;
     process.stores.go_on()?;
-    crate::tensor::arithmetic::work_off(process)?;
+    (process.before_call)(process)?;
     Ok(process)
-}
-
-/// An exception that ends its rank, and not the program: torch.distributed's, or one of `raise`.
-#[derive(Debug)]
-pub(crate) struct Raised {
-    pub(crate) text: String,
-    pub(crate) help: Option<String>,
-}
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Raised {}
-
-impl From<DistError> for Raised {
-    fn from(error: DistError) -> Raised {
-        Raised { text: error.to_string(), help: error.help }
-    }
-}
-
-/// torch.distributed's refusal as the interpreter carries it. What is not PyTorch's ends no rank: the
-/// program cannot be followed.
-pub(crate) fn refused(error: DistError) -> anyhow::Error {
-    match error.kind {
-        ErrorKind::Unsupported => {
-            let help = error.help.map(|help| format!(". {help}")).unwrap_or_default();
-            anyhow::anyhow!("{}{help}", error.text)
-        }
-        _ => anyhow::Error::new(Raised::from(error)),
-    }
-}
-
-/// The early end of an execution.
-pub(crate) struct Failure {
-    /// Whether the rank raised, rather than the program being wrong.
-    pub(crate) raised: bool,
-    /// Whether it went on for longer than it may.
-    pub(crate) endless: bool,
-    /// Whether its process has left because it was done: no failure.
-    pub(crate) left: bool,
-    pub(crate) error: ProgramError,
-}
-
-/// Whether a call is one of the program's, and not of what `try` was written as.
-fn is_own((name, _): &(String, u32)) -> bool {
-    !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
-}
-
-/// The text of an error, and the exception where it was raised as one.
-fn said(error: &starlark::Error) -> (String, Option<&Raised>) {
-    match error.kind() {
-        starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
-        starlark::ErrorKind::Fail(inner) => (inner.to_string(), None),
-        kind => (kind.to_string(), None),
-    }
-}
-
-/// The last line of Python's traceback, where an error is an exception of Python's or PyTorch's.
-pub(crate) fn raised_by(error: &starlark::Error, rewritten: &Rewritten) -> Option<String> {
-    let (text, raised) = said(error);
-    if raised.is_some() || matches!(error.kind(), starlark::ErrorKind::Fail(_)) {
-        return Some(text);
-    }
-    let line = error.span().map(|span| span.resolve_span().begin.line);
-    crate::dist::exception(&text, line, rewritten)
-}
-
-/// The interpreter's error, in lines of the original.
-pub(crate) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
-    let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
-    let place = error.span().map(|span| span.resolve_span().begin);
-    let (mut kind, raised) = said(error);
-    let mut failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
-    if raised.is_none()
-        && let Some(exception) = crate::dist::exception(&kind, place.map(|at| at.line), rewritten)
-    {
-        (kind, failed) = (exception, true);
-    }
-    let frame = |frame: &Frame| {
-        let line = frame.location.as_ref().map(|span| span.resolve_span().begin.line);
-        Some((frame.name.clone(), line_of(line?)))
-    };
-    let mut told = ProgramError {
-        line: place.map_or(0, |place| line_of(place.line)),
-        column: place.map_or(0, |place| rewritten.column(place.line, place.column) as u32 + 1),
-        message: kind,
-        help: raised.and_then(|raised| raised.help.clone()),
-        stack: error.call_stack().frames.iter().filter_map(frame).filter(is_own).collect(),
-    };
-    if raised.is_none() && !failed && told.help.is_none() {
-        told.help = crate::execute::hints::hint(&told.message).map(str::to_owned);
-    }
-    let mut endless = told.message.contains("ticks has been exceeded");
-    if told.message.contains("Heap memory limit") {
-        // The interpreter looks at it now and then, and does not say where it was.
-        endless = true;
-        told.message =
-            "the lists and dicts of the program take more memory than they may, here or a \
-                        little before"
-                .to_owned();
-        told.help = Some("Fewer or smaller lists: tensors hold no values here.".to_owned());
-    }
-    let left = match error.kind() {
-        starlark::ErrorKind::Native(inner) => inner.is::<crate::python::process_exit::Left>(),
-        _ => false,
-    };
-    Failure { raised: raised.is_some() || failed, endless, left, error: told }
 }

@@ -1,7 +1,7 @@
 //! The result of a wait in a store.
 
-use super::log::{Answer, At};
-use super::seen::Unordered;
+use crate::stores::found_value::Unordered;
+use crate::stores::log::{Answer, At};
 
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]

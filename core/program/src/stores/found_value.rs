@@ -1,7 +1,7 @@
 //! The value that one operation finds under one key, as far as it does not depend on anybody's speed.
 
-use super::log::{At, Log, Op, Place, What};
-use super::order::{Order, within};
+use crate::stores::log::{At, Log, Op, Place, What};
+use crate::stores::order::{Order, within};
 use lockstep_torch::c10d::store::Store;
 use std::collections::BTreeMap;
 
@@ -245,7 +245,7 @@ impl<'l> Changes<'l> {
         }
         for change in changes {
             let Some(op) = self.op(*change) else { continue };
-            let _ = super::answer::change(&mut table, key, &op.what);
+            let _ = crate::stores::answer::change(&mut table, key, &op.what);
         }
         table.get(key).ok()?.ready()
     }

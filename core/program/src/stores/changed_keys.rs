@@ -1,8 +1,8 @@
 //! Which ranks change each key.
 
-use super::Log;
-use super::log::{At, Place, What};
-use super::times::Times;
+use crate::stores::Log;
+use crate::stores::log::{At, Place, What};
+use crate::stores::times::Times;
 use lockstep_torch::c10d::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,53 +2,32 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::bytes::{BytesValue, bytes_of};
-use super::late::LateValue;
-use super::log::{Answer, Place, What};
-use super::side::{Asks, Call, Handle, Of, Told, call};
-use super::signatures::{
+use crate::dist::arguments as take;
+use crate::dist::values::DurationValue;
+use crate::process::raised::refused;
+use crate::process::state::{Process, process};
+use crate::python::numbers;
+use crate::python::type_error::class_of;
+use crate::stores::bytes::{BytesValue, bytes_of};
+use crate::stores::call::{Asks, Call, Told, call};
+use crate::stores::handle::{Handle, Of, StoreValue};
+use crate::stores::log::{Answer, Place, What};
+use crate::stores::signatures::{
     ADD, APPEND, CHECK, COMPARE_SET, DELETE_KEY, GET, MULTI_GET, MULTI_SET, Named, SET,
     SET_TIMEOUT, WAIT, only, positions, refusal,
 };
-use crate::dist::arguments as take;
-use crate::dist::values::DurationValue;
-use crate::execute::process::{Process, process, refused};
-use allocative::Allocative;
+use crate::stores::unknown_answer::LateValue;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-};
-use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark::values::{Heap, StarlarkValue, Value, ValueLike};
+use starlark::{methods_static, starlark_module};
 use starlark_derive::starlark_value;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A store of this rank.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct StoreValue(#[allocative(skip)] pub(super) Arc<Handle>);
-starlark_simple_value!(StoreValue);
-
-impl StoreValue {
-    /// The whole name of its class, as Python shows it.
-    pub(crate) fn class(&self) -> String {
-        match self.0.class() {
-            "PrefixStore" => "torch.distributed.distributed_c10d.PrefixStore".to_owned(),
-            class => format!("torch._C._distributed_c10d.{class}"),
-        }
-    }
-}
-
-impl fmt::Display for StoreValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} object at 0xADDR>", self.class())
-    }
-}
 
 methods_static!(STORE_METHODS = store_methods);
 
@@ -96,7 +75,7 @@ fn texts_of(value: Value<'_>) -> Option<Vec<String>> {
 
 fn handle<'v>(this: Value<'v>) -> anyhow::Result<Arc<Handle>> {
     let handle = this.downcast_ref::<StoreValue>().map(|store| store.0.clone());
-    handle.ok_or_else(|| anyhow::anyhow!("{} is no store", take::class_of(this)))
+    handle.ok_or_else(|| anyhow::anyhow!("{} is no store", class_of(this)))
 }
 
 /// The column at which a call begins in its line as it was written, counted from 1.
@@ -213,7 +192,7 @@ fn store_methods(builder: &mut MethodsBuilder) {
         let wrong = || refusal(&ADD, this, &args, &named);
         let [key, amount] = positions(&args, &named)[..] else { return Err(wrong()) };
         let key = text_of(key).ok_or_else(wrong)?;
-        let amount = take::whole(amount, "amount").map_err(|_| wrong())?;
+        let amount = numbers::whole(amount, "amount").map_err(|_| wrong())?;
         ask(this, What::Add(amount), "store.add", vec![key], None, eval)
     }
 
@@ -378,6 +357,5 @@ fn loops(builder: &mut GlobalsBuilder) {
 
 /// Adds what the rewritten Python calls.
 pub(crate) fn python(builder: &mut GlobalsBuilder) {
-    super::bytes::functions(builder);
     loops(builder);
 }

@@ -4,22 +4,15 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::values::TensorValue;
-use crate::tensor::arithmetic::binary;
-use crate::tensor::element_operation::Operation;
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
-use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_simple_value;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-};
-use starlark_derive::starlark_value;
+use starlark::values::{NoSerialize, ProvidesStaticType, StarlarkPagablePanic, Value, ValueLike};
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 /// The end of every answer that is printed, by which it is known in a text that it was put into.
@@ -226,24 +219,9 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
-    /// A value computed from a tensor's is as little known.
-    fn computed<'v>(
-        &self,
-        operation: Operation,
-        other: Value<'v>,
-        heap: Heap<'v>,
-    ) -> starlark::Result<Value<'v>> {
-        let Some(number) = self.number() else { return self.refused() };
-        if let Some(tensor) = other.downcast_ref::<TensorValue>() {
-            let of = heap.alloc(self.clone());
-            return binary(operation, &tensor.0, of, heap).unwrap_or_else(|| self.refused());
-        }
-        if other.get_type() == "Output" {
-            return Ok(other);
-        }
-        let whole = !matches!(operation, Operation::Div | Operation::RightBy);
-        let number = if whole { number.with(other) } else { Number::Real };
-        Ok(heap.alloc(self.as_number(number)))
+    /// The program decides by it, which cannot fail there: the process is told.
+    pub(crate) fn decides(&self) {
+        self.decided.0.store(true, Relaxed);
     }
 
     /// The same as another number.
@@ -269,7 +247,7 @@ impl UnknownValue {
         self.number().is_some()
     }
 
-    fn refused<T>(&self) -> starlark::Result<T> {
+    pub(crate) fn refused<T>(&self) -> starlark::Result<T> {
         Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
     }
 
@@ -302,102 +280,5 @@ impl fmt::Display for UnknownValue {
                 f.write_str("<known when it runs>")
             }
         }
-    }
-}
-
-#[starlark_value(type = "unknown")]
-impl<'v> StarlarkValue<'v> for UnknownValue {
-    // Neither may fail, so the process is told, and refuses before anything else happens.
-    fn to_bool(&self) -> bool {
-        self.decided.0.store(true, Relaxed);
-        false
-    }
-
-    fn equals(&self, _other: Value<'v>) -> starlark::Result<bool> {
-        self.refused()
-    }
-
-    fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
-        self.refused()
-    }
-
-    fn length(&self) -> starlark::Result<i32> {
-        self.refused()
-    }
-
-    fn at(&self, _index: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.refused()
-    }
-
-    fn slice(
-        &self,
-        _start: Option<Value<'v>>,
-        _stop: Option<Value<'v>>,
-        _stride: Option<Value<'v>>,
-        _heap: Heap<'v>,
-    ) -> starlark::Result<Value<'v>> {
-        self.refused()
-    }
-
-    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-        self.refused()
-    }
-
-    fn is_in(&self, _other: Value<'v>) -> starlark::Result<bool> {
-        self.refused()
-    }
-
-    fn add(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(Operation::Add, rhs, heap))
-    }
-
-    fn radd(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(Operation::Add, lhs, heap))
-    }
-
-    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(Operation::Mul, rhs, heap))
-    }
-
-    fn rmul(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(Operation::Mul, lhs, heap))
-    }
-
-    fn sub(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(Operation::FromRight, other, heap)
-    }
-
-    fn div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(Operation::RightBy, other, heap)
-    }
-
-    fn floor_div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(Operation::FloorDiv, other, heap)
-    }
-
-    fn percent(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(Operation::Mod, other, heap)
-    }
-
-    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(Operation::Mul, heap.alloc(-1), heap)
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
-        _eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        self.refused()
-    }
-
-    /// An attribute of it is as little known.
-    fn get_attr(&self, _attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        Some(heap.alloc(self.clone()))
-    }
-
-    fn has_attr(&self, _attribute: &str, _heap: Heap<'v>) -> bool {
-        true
     }
 }

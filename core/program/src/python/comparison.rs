@@ -1,10 +1,9 @@
 //! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
 //! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
 
-use crate::classes::operators;
-use crate::classes::special_methods;
-use crate::execute::undecided::{self, UnknownValue};
+use crate::classes::{operators, special_methods};
 use crate::nn::output::OutputValue;
+use crate::process::undecided::{self, UnknownValue};
 use crate::python::iterators;
 use crate::tensor::value::TensorValue;
 use crate::torch::callable;

@@ -73,7 +73,7 @@ impl LateValue {
     /// Whether it equals something: it is not known yet.
     fn equal(&self, other: Value<'_>) -> starlark::Result<bool> {
         let number = other.unpack_i32().map(|number| number.to_string().into_bytes());
-        self.needed(number.or_else(|| super::bytes::bytes_of(other)).map(Until::Is));
+        self.needed(number.or_else(|| crate::stores::bytes::bytes_of(other)).map(Until::Is));
         Err(stuck())
     }
 }

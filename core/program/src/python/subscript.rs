@@ -4,9 +4,9 @@
 use crate::classes::objects::InstanceValue;
 use crate::classes::special_methods::method;
 use crate::data::subsets::SubsetValue;
-use crate::dist::arguments as take;
-use crate::execute::process::process;
+use crate::process::state::process;
 use crate::python::collections::missing;
+use crate::python::type_error::type_error;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -22,7 +22,7 @@ fn class_name<'v>(of: Value<'v>) -> Option<&'v str> {
 
 /// The error for an object without items.
 fn refused(name: &str, what: &str) -> starlark::Error {
-    starlark::Error::new_native(take::type_error(format!("'{name}' object {what}")))
+    starlark::Error::new_native(type_error(format!("'{name}' object {what}")))
 }
 
 /// `del x[key]` of an object with `__delitem__`; returns whether it is an object.

@@ -1,12 +1,11 @@
 //! Methods of texts, lists and dicts that Python has and Starlark has not.
 
-use super::format::{raised, template};
-use crate::classes::object_text;
-use crate::classes::objects;
-use crate::classes::operators;
-use crate::classes::special_methods;
-use crate::dist::arguments::{class_of, items};
+use crate::classes::{object_text, objects, operators, special_methods};
+use crate::dist::arguments::items;
+use crate::process::raised::raised;
 use crate::python::collections;
+use crate::python::format::template;
+use crate::python::type_error::class_of;
 use starlark::eval::Evaluator;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Heap, Value};
@@ -41,7 +40,8 @@ pub(super) fn call<'v>(
     }
     let list = ListRef::from_value(this).is_some();
     if matches!(name, "count" | "index")
-        && let Some(why) = args.iter().chain([&this]).find_map(|value| super::unknown(*value))
+        && let Some(why) =
+            args.iter().chain([&this]).find_map(|value| crate::python::unknown(*value))
     {
         return Err(native(anyhow::anyhow!(why)));
     }

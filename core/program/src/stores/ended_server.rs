@@ -1,7 +1,7 @@
 //! A server that has ended: a `TCPStore` lives in the process that serves it.
 
-use super::log::{Answer, At, Log, Op, Place, What};
-use super::times::Times;
+use crate::stores::log::{Answer, At, Log, Op, Place, What};
+use crate::stores::times::Times;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 
 /// The error of an operation whose store's server has ended before it begins, by the times of the

@@ -5,7 +5,7 @@
 //! Ranks are executed one after the other, so a program that needs this is executed again with
 //! what the first time has shown.
 
-use crate::dist::received_objects::{Board, Sent};
+use crate::dist::sent_objects::{Board, Sent};
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::Compiled;
 use lockstep_torch::ddp::join::JoinPasses;

@@ -1,6 +1,6 @@
 //! Python's format specification: what stands behind the colon in `{x:>8.3f}`, and behind `%`.
 
-use super::float::{not_finite, power, repr};
+use crate::python::float::{not_finite, power, repr};
 
 /// Characters that a format can ask for; enough for a table, and no more memory than a line.
 const MAX_WIDTH: usize = 1000;
