@@ -4,7 +4,7 @@
 
 use crate::dialect::inline::{body, simple};
 use crate::dialect::scan::Logical;
-use crate::dialect::try_clauses::is_one;
+use crate::dialect::try_clauses::is_clause;
 use crate::dialect::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 use std::borrow::Cow;
@@ -93,7 +93,7 @@ fn is_final(statements: &[Logical], at: usize) -> bool {
     let beside = behind.iter().take_while(|own| own.indent >= head.indent);
     for own in beside.filter(|own| own.indent == head.indent) {
         match first_word(own.mask.trim()) {
-            "finally" if is_one(&own.mask) => return true,
+            "finally" if is_clause(&own.mask) => return true,
             "except" | "else" => {}
             _ => return false,
         }

@@ -96,7 +96,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
     let bound = Bound::find(&statements);
     let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
-    let tries = statements.iter().any(|own| try_clauses::is_one(&own.mask));
+    let tries = statements.iter().any(|own| try_clauses::is_clause(&own.mask));
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
         for line in at..statement.first {
@@ -241,7 +241,7 @@ fn write(
             out.lines(&format!("{:indent$}{called}", ""), statement);
             return Ok(());
         }
-        "try" | "except" | "finally" if try_clauses::is_one(&statement.mask) => {
+        "try" | "except" | "finally" if try_clauses::is_clause(&statement.mask) => {
             out.lines(&statement.text[..statement.mask.trim_end().len()], statement);
             return Ok(());
         }

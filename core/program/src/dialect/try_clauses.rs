@@ -5,7 +5,7 @@ use crate::dialect::words::first_word;
 use std::borrow::Cow;
 
 /// Whether a statement is a part of a `try`.
-pub(super) fn is_one(mask: &str) -> bool {
+pub(super) fn is_clause(mask: &str) -> bool {
     let head = mask.trim();
     match first_word(head) {
         word @ ("try" | "finally") => head[word.len()..].trim_start().starts_with(':'),
@@ -18,7 +18,7 @@ pub(super) fn is_one(mask: &str) -> bool {
 /// any `try`.
 pub(super) fn parts(statement: &Logical, tries: bool) -> Vec<Cow<'_, Logical>> {
     let head = statement.mask.trim_start();
-    let splits = tries && (is_one(&statement.mask) || first_word(head) == "else");
+    let splits = tries && (is_clause(&statement.mask) || first_word(head) == "else");
     let colon = splits.then(|| colon(&statement.mask)).flatten();
     let behind = colon.filter(|at| !statement.mask[at + 1..].trim().is_empty());
     let Some(colon) = behind else { return vec![Cow::Borrowed(statement)] };

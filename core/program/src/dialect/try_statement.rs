@@ -9,7 +9,7 @@
 use crate::dialect::inline::{AGAIN, body, simple};
 use crate::dialect::rewritten::Rewritten;
 use crate::dialect::scan::{self, Logical};
-use crate::dialect::try_clauses::{colon, is_one};
+use crate::dialect::try_clauses::{colon, is_clause};
 use crate::dialect::try_steps::steps;
 use crate::dialect::words::first_word;
 use lockstep_scenarios::program::ProgramError;
@@ -129,11 +129,11 @@ impl<'s> Writer<'s> {
             let head = own.mask.trim();
             let inner = self.behind(at, range.end);
             match first_word(head) {
-                "try" if is_one(&own.mask) => {
+                "try" if is_clause(&own.mask) => {
                     at = self.attempt(at, range.end, around, shift)?;
                     continue;
                 }
-                "except" | "finally" if is_one(&own.mask) => {
+                "except" | "finally" if is_clause(&own.mask) => {
                     let line = self.origin.get(own.first).copied().unwrap_or(0) as usize;
                     let why = format!("there is no `try` for this `{}`", first_word(head));
                     return Err(ProgramError::at(line, own.indent, why));

@@ -22,11 +22,12 @@ mod together;
 pub(crate) mod values;
 pub(crate) mod work;
 
+pub(super) use given::Truth;
+pub(super) use together::{enter, leave, wait};
+
 use crate::dist::backend_class::BackendClass;
 use crate::dist::values::{DurationValue, GroupValue, NamedGroup, WorldValue};
-pub(super) use given::Truth;
 use starlark::environment::GlobalsBuilder;
-pub(super) use together::{enter, leave, wait};
 
 /// Adds `dist`, and what people import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// A coalescing manager of a program: what it was made with, whether a `with` is in it, and the
 /// work that it came to.
-pub(crate) struct Manager {
+pub(crate) struct CoalescingManager {
     pub(crate) group: Option<Group>,
     pub(crate) device: Option<Device>,
     pub(crate) async_ops: bool,
@@ -14,4 +14,4 @@ pub(crate) struct Manager {
 }
 
 /// The works that the names of one call of a function hold.
-pub(crate) type Names = BTreeMap<String, Vec<Work>>;
+pub(crate) type NamedWorks = BTreeMap<String, Vec<Work>>;

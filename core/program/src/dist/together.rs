@@ -7,7 +7,7 @@ use super::collectives::{from_rank, to_rank};
 use super::given::Truth;
 use crate::dist::arguments as take;
 use crate::dist::reduce_ops::ReduceOpValue;
-use crate::dist::state::Manager;
+use crate::dist::state::CoalescingManager;
 use crate::dist::values::{Context, ContextValue};
 use crate::dist::work::called;
 use crate::process::raised::refused;
@@ -65,7 +65,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         anyhow::ensure!(process.managers.len() < 1 << 20, "too many coalescing managers");
         let works = Vec::new();
-        process.managers.push(Manager { group, device, async_ops: async_ops.0, open: None, works });
+        process.managers.push(CoalescingManager {
+            group,
+            device,
+            async_ops: async_ops.0,
+            open: None,
+            works,
+        });
         Ok(ContextValue(Context::Coalescing(process.managers.len() - 1)))
     }
 

@@ -3,7 +3,7 @@
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue, members};
 use crate::nn::model_values::{ddp_of, with_module};
-use crate::nn::state::{Open, raised};
+use crate::nn::state::{OpenJoin, raised};
 use crate::process::raised::refused;
 use crate::process::state::Process;
 use crate::python::type_error::type_error;
@@ -53,7 +53,7 @@ pub(crate) fn enter(process: &mut Process<'_>, model: usize, throw: bool) -> any
     let nth = process.shown.join(members);
     let passes = process.known.passes(rank, nth);
     let me = u32::try_from(me).unwrap_or_default();
-    process.joins.push(Open { model, throw, nth, passes, me });
+    process.joins.push(OpenJoin { model, throw, nth, passes, me });
     Ok(())
 }
 

@@ -184,7 +184,7 @@ impl Wrapped {
 
 /// A `join()` that is open on a rank.
 #[derive(Clone, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenJoin {
     pub(crate) model: usize,
     pub(crate) throw: bool,
     /// Which of the rank's joins it is.

@@ -58,9 +58,9 @@ pub(crate) struct Process<'j> {
     /// Which PyTorch the program was written for, where it says so.
     torch: Option<(u32, u32)>,
     /// The coalescing managers that it has made.
-    pub(crate) managers: Vec<crate::dist::state::Manager>,
+    pub(crate) managers: Vec<crate::dist::state::CoalescingManager>,
     /// The joins that are open, innermost last.
-    pub(crate) joins: Vec<crate::nn::state::Open>,
+    pub(crate) joins: Vec<crate::nn::state::OpenJoin>,
     /// The facts that the rank hears from the others, and they from it.
     pub(crate) known: Arc<Known>,
     pub(crate) shown: Shown,
@@ -97,7 +97,7 @@ pub(crate) struct Process<'j> {
     /// The assumptions that were made, each with its line: there are no files.
     pub(crate) assumed: Vec<(u32, &'static str)>,
     /// The works that only names hold, of each function that is under way.
-    pub(crate) held: Vec<crate::dist::state::Names>,
+    pub(crate) held: Vec<crate::dist::state::NamedWorks>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
     pub(crate) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
     /// The settings of its loggers.

@@ -41,8 +41,9 @@ pub(super) use comparison::unknown;
 pub(super) use float::{float_of, repr as float_repr};
 pub(super) use format::{format, percent};
 pub(super) use powers::{power, shifted};
-use starlark::environment::GlobalsBuilder;
 pub(super) use types::{TypeValue, whole_class};
+
+use starlark::environment::GlobalsBuilder;
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {

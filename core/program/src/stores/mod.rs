@@ -33,11 +33,12 @@ mod rounds;
 mod settle;
 mod signatures;
 mod store_methods;
-#[cfg(test)]
-mod tests;
 mod times;
 pub(crate) mod unknown_answer;
 mod wait_result;
+
+#[cfg(test)]
+mod tests;
 
 pub(super) use agreed::Agreed;
 pub(super) use bytes::{BytesValue, bytes_of};
