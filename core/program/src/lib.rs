@@ -39,6 +39,7 @@ mod dialect;
 mod dist;
 mod execute;
 mod nn;
+mod process;
 mod python;
 mod stores;
 mod tensor;

@@ -5,6 +5,7 @@ use crate::classes::members::{FieldValue, OfClassValue, PropertyValue, StaticVal
 use crate::classes::method_resolution;
 use crate::classes::objects::{ClassValue, ITSELF, InstanceValue, class, found, put};
 use crate::dist::arguments as take;
+use crate::python::type_error::type_error;
 use starlark::collections::SmallMap;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -127,7 +128,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let state = own.and_then(InstanceValue::state);
         let (Some(fields), Some(state)) = (fields.filter(|all| !all.is_empty()), state) else {
             let text = "asdict() should be called on dataclass instances";
-            return Err(take::type_error(text));
+            return Err(type_error(text));
         };
         let pairs = fields.iter().filter_map(|name| {
             let value = found(&state.attributes, name)?;

@@ -3,9 +3,9 @@
 //! that were made before it, and has the key of the first that it equals. One that is changed behind its
 //! `__init__` is no key, and neither is one behind so many others that to compare it takes too long.
 
-use crate::classes::objects::{ClassValue, InstanceValue};
+use crate::classes::objects::{InstanceValue, has};
 use crate::classes::special_methods::{equal, truth};
-use crate::execute::process::process;
+use crate::process::state::process;
 use starlark::eval::Evaluator;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Value, ValueLike};
@@ -14,11 +14,6 @@ use starlark::values::{Value, ValueLike};
 const KEYED: &str = "keyed!";
 /// The most of them there may be, each of which is compared with all others.
 const MOST: usize = 300;
-
-/// Whether objects of a class are keys by what they equal.
-pub(crate) fn has(class: &ClassValue<'_>) -> bool {
-    class.find("__eq__").is_some() && class.find("__hash__").is_some()
-}
 
 /// A new object gets its key.
 ///

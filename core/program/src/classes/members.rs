@@ -3,20 +3,18 @@
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
-use crate::classes::objects::{InstanceValue, called, class};
-use crate::torch::callable::Callable;
+use crate::classes::objects::InstanceValue;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
-use starlark::eval::{Arguments, Evaluator};
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
 use starlark_derive::starlark_value;
 use std::fmt;
 
 /// A method of an object.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct MethodValue<'v> {
-    function: Value<'v>,
-    this: Value<'v>,
+pub(crate) struct MethodValue<'v> {
+    pub(crate) function: Value<'v>,
+    pub(crate) this: Value<'v>,
 }
 
 /// `super()`.
@@ -76,38 +74,6 @@ shown_as! {
     PropertyValue: "<property>",
     OfClassValue: "<classmethod>",
     FieldValue: "<field>",
-}
-
-#[starlark_value(type = "function")]
-impl<'v> StarlarkValue<'v> for MethodValue<'v> {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let name = (attribute == "__name__").then(|| crate::python::function_name(self.function));
-        name.flatten().map(|name| heap.alloc(name))
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        called(self.function, Some(self.this), args, eval)
-    }
-}
-
-#[starlark_value(type = "super")]
-impl<'v> StarlarkValue<'v> for SuperValue<'v> {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let above = class(self.class)?;
-        let next = above.behind(self.this, attribute);
-        let member = next.or_else(|| {
-            let begins =
-                attribute == "__init__" && crate::python::exceptions::native_of(above).is_some();
-            let begun = Callable::new("__init__", crate::python::exceptions::begun);
-            begins.then(|| heap.alloc(begun))
-        });
-        Some(bound(member?, self.this, heap))
-    }
 }
 
 #[starlark_value(type = "staticmethod")]

@@ -1,7 +1,7 @@
 //! The classes above a class, as Python's `__mro__` has them: worked out once, when the class is made.
 
 use crate::classes::objects::class;
-use crate::python::raised;
+use crate::process::raised::raised;
 use starlark::values::Value;
 
 /// Classes above one.

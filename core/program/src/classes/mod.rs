@@ -6,6 +6,7 @@ pub(crate) mod hashed_keys;
 pub(crate) mod members;
 pub(crate) mod method_resolution;
 pub(crate) mod missing_attribute;
+pub(crate) mod object_protocol;
 pub(crate) mod object_text;
 pub(crate) mod objects;
 pub(crate) mod operators;

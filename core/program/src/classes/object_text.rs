@@ -3,10 +3,11 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use crate::classes::object_text;
 use crate::classes::objects::{InstanceValue, found};
 use crate::dist::values::TensorValue;
 use crate::python::collections::has_makers;
-use crate::python::exceptions;
+use crate::python::exception_value::{ExceptionValue, args_of, native_of, of_program};
 use crate::python::value_text;
 use allocative::Allocative;
 use starlark::eval::Evaluator;
@@ -74,7 +75,7 @@ pub(crate) fn shown<'v>(
         Some(method) => {
             eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
         }
-        None => match exceptions::text(value, eval)? {
+        None => match text(value, eval)? {
             Some(text) => Ok(eval.heap().alloc(text)),
             None => within(value, 0, &mut { MAX_LOOKED_AT }, eval),
         },
@@ -172,7 +173,7 @@ fn of_object<'v>(
         let shown = eval.eval_function(method, &[value], &[]);
         return Ok(Some(value_text::text(shown.map_err(starlark::Error::into_anyhow)?, heap)));
     }
-    if let Some(text) = exceptions::repr(own, eval)? {
+    if let Some(text) = repr(own, eval)? {
         return Ok(Some(text));
     }
     let fields = class.fields();
@@ -186,4 +187,62 @@ fn of_object<'v>(
         texts.push(format!("{field}={}", value_text::repr(value, heap)));
     }
     Ok(Some(format!("{}({})", class.name, texts.join(", "))))
+}
+
+/// `str()` of an exception with these arguments.
+pub(crate) fn text_of<'v>(
+    class: &str,
+    args: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<String> {
+    match args {
+        [] => Ok(String::new()),
+        // A key is shown as it is written.
+        [_] if class == "KeyError" => inside(args, eval),
+        [one] => {
+            let heap = eval.heap();
+            object_text::shown(*one, eval).map(|value| value_text::text(value, heap))
+        }
+        several => Ok(format!("({})", inside(several, eval)?)),
+    }
+}
+
+/// The text between the brackets of `repr()`.
+pub(crate) fn inside<'v>(
+    args: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<String> {
+    let heap = eval.heap();
+    let shown = |arg: &Value<'v>| {
+        object_text::as_repr(*arg, eval).map(|value| value_text::repr(value, heap))
+    };
+    Ok(args.iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?.join(", "))
+}
+
+/// `str()` of an exception; nothing of what is none.
+///
+/// # Errors
+/// What the methods raise that show its arguments.
+fn text<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Option<String>> {
+    if let Some(own) = value.downcast_ref::<ExceptionValue<'v>>() {
+        return Ok(Some(own.text.clone()));
+    }
+    match of_program(value) {
+        Some((own, native)) => text_of(native, &args_of(own), eval).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// `repr()` of an exception of a class of the program's.
+///
+/// # Errors
+/// What the methods raise that show its arguments.
+pub(crate) fn repr<'v>(
+    own: &InstanceValue<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Option<String>> {
+    match own.class().filter(|class| native_of(class).is_some()) {
+        Some(class) => Ok(Some(format!("{}({})", class.name, inside(&args_of(own), eval)?))),
+        None => Ok(None),
+    }
 }

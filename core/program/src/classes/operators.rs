@@ -4,9 +4,9 @@
 
 use crate::classes::objects::{InstanceValue, is_object};
 use crate::classes::special_methods::{method, truth};
-use crate::dist::arguments as take;
-use crate::python::counted;
-use crate::tensor::value::reflected;
+use crate::python::numbers::counted;
+use crate::python::type_error::{class_of, type_error};
+use crate::tensor::operators::reflected;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -35,7 +35,7 @@ const COMPARED: [(&str, &str, &str); 4] = [
 /// Python's name for the class of a value.
 fn name_of(value: Value<'_>) -> String {
     let own = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class);
-    own.map_or_else(|| take::class_of(value).to_owned(), |class| class.name.clone())
+    own.map_or_else(|| class_of(value).to_owned(), |class| class.name.clone())
 }
 
 /// The answer of a method, where it is there and implements it.
@@ -80,7 +80,7 @@ pub(crate) fn compared<'v>(
     match of_sides((a, b), (left, right), eval)? {
         None => Ok(None),
         Some(Some(answer)) => Ok(Some(answer)),
-        Some(None) => Err(starlark::Error::new_native(take::type_error(format!(
+        Some(None) => Err(starlark::Error::new_native(type_error(format!(
             "'{operator}' not supported between instances of '{}' and '{}'",
             name_of(a),
             name_of(b)
@@ -133,7 +133,7 @@ pub(crate) fn made<'v>(
                 (operator, false) => operator.to_owned(),
                 (operator, true) => format!("{operator}="),
             };
-            Err(starlark::Error::new_native(take::type_error(format!(
+            Err(starlark::Error::new_native(type_error(format!(
                 "unsupported operand type(s) for {shown}: '{}' and '{}'",
                 name_of(a),
                 name_of(b)
@@ -179,7 +179,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
         method(a, "__neg__", &[], eval)?.ok_or_else(|| {
             let text = format!("bad operand type for unary -: '{}'", name_of(a));
-            starlark::Error::new_native(take::type_error(text))
+            starlark::Error::new_native(type_error(text))
         })
     }
 }

@@ -8,9 +8,9 @@ use crate::classes::members::bound;
 use crate::classes::objects::{ClassValue, InstanceValue, class};
 use crate::dist::arguments as take;
 use crate::dist::values::Context;
-use crate::execute::process::process;
+use crate::process::state::process;
 use crate::python::TypeValue;
-use crate::python::iterators::length;
+use crate::python::type_error::{class_of, type_error};
 use crate::torch::callable::Callable;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
@@ -79,7 +79,7 @@ pub(crate) fn enter<'v>(
                 own.name
             )));
         }
-        return Err(native(take::type_error(format!(
+        return Err(native(type_error(format!(
             "'{}' object does not support the context manager protocol{missed}",
             own.name
         ))));
@@ -140,8 +140,8 @@ fn own_truth<'v>(
     match (answer.unpack_bool(), answer.get_type()) {
         (Some(yes), _) => Ok(Some(yes)),
         (None, "int" | "float" | "string" | "list" | "tuple" | "dict" | "NoneType") => {
-            let class = take::class_of(answer);
-            Err(native(take::type_error(format!("__bool__ should return bool, returned {class}"))))
+            let class = class_of(answer);
+            Err(native(type_error(format!("__bool__ should return bool, returned {class}"))))
         }
         (None, _) => Err(native(anyhow::anyhow!(
             "what this __bool__ returns is not known while the program is recorded: nothing can be \
@@ -178,7 +178,7 @@ pub(crate) fn number<'v>(
             return Ok(Some(found));
         }
     }
-    Err(take::type_error(format!("{wrong}'{}'", own.name)))
+    Err(type_error(format!("{wrong}'{}'", own.name)))
 }
 
 /// The answer of `a == b` where one of them has a method for it; nothing elsewhere. If `__eq__`
@@ -307,4 +307,20 @@ impl<'v> StarlarkValue<'v> for NotImplementedValue {}
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     builder.set("NotImplemented", NotImplementedValue);
+}
+
+/// The length that an object of a program's class says it has.
+pub(crate) fn length<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<i32>> {
+    let own = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
+    let Some(method) = own.and_then(|class| class.find("__len__")) else { return Ok(None) };
+    let length = eval.eval_function(method, &[of], &[])?;
+    let wrong = || {
+        let class = class_of(length);
+        let text = format!("'{class}' object cannot be interpreted as an integer");
+        starlark::Error::new_native(type_error(text))
+    };
+    length.unpack_i32().map(Some).ok_or_else(wrong)
 }

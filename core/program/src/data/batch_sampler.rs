@@ -2,16 +2,15 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::data::loaders::SamplerValue;
-use crate::python::raised;
+use crate::data::datasets::SamplerValue;
+use crate::process::raised::raised;
 use allocative::Allocative;
 use starlark::environment::GlobalsBuilder;
-use starlark::starlark_module;
-use starlark::starlark_simple_value;
 use starlark::values::list::AllocList;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
+use starlark::{starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 

@@ -3,69 +3,30 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use crate::data::batch_sampler::BatchSamplerValue;
+use crate::data::datasets::{DatasetValue, Layout, MOST, SamplerValue};
 use crate::data::subsets;
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::{process, refused};
-use crate::execute::undecided::{Number, Unknown, UnknownValue};
-use crate::python::TypeValue;
-use crate::tensor::arithmetic::{Batch, batch, shipped};
-use crate::tensor::indexing::runtime_error;
+use crate::process::raised::{refused, runtime_error};
+use crate::process::state::process;
+use crate::process::undecided::{Number, Unknown};
+use crate::python::{TypeValue, numbers};
+use crate::tensor::deferred::{Batch, batch, shipped};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::Tensor;
-use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
+use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::values::dict::{AllocDict, UnpackDictEntries};
 use starlark::values::none::NoneType;
-use starlark::values::tuple::{AllocTuple, UnpackTuple};
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
-use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark::{starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
-
-/// Batches of an epoch.
-pub(crate) const MOST: u64 = 65_536;
-
-/// The layout of a batch of rows.
-#[derive(Clone, Debug, Allocative)]
-pub(crate) enum Layout {
-    /// A list of tensors.
-    Row,
-    /// One tensor.
-    Alone,
-    /// A dict of them.
-    Named(Vec<String>),
-}
-
-/// `TensorDataset(x, y)`.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct DatasetValue {
-    pub(crate) rows: u64,
-    /// Its tensors, and whether each holds random numbers.
-    #[allocative(skip)]
-    pub(crate) tensors: Vec<(Tensor, bool)>,
-    pub(crate) layout: Layout,
-}
-starlark_simple_value!(DatasetValue);
-
-/// `DistributedSampler(dataset)`: how many rows each rank gets.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct SamplerValue {
-    pub(crate) rows: u64,
-    /// The rows of the data set, and which ranks share them.
-    all: u64,
-    replicas: u64,
-    rank: u64,
-    drop_last: bool,
-    /// The index where they are shuffled; nothing where they are not.
-    #[allocative(skip)]
-    shuffled: Option<UnknownValue>,
-}
-starlark_simple_value!(SamplerValue);
 
 /// `DataLoader(dataset, batch_size = 32)`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -77,23 +38,6 @@ struct LoaderValue {
 }
 starlark_simple_value!(LoaderValue);
 
-impl SamplerValue {
-    /// All rows in their order.
-    fn whole(rows: u64) -> SamplerValue {
-        SamplerValue { rows, all: rows, replicas: 1, rank: 0, drop_last: false, shuffled: None }
-    }
-
-    /// The rows that it takes, where they come in their order: those that are missing are the first ones
-    /// again, as in torch/utils/data/distributed.py.
-    pub(crate) fn indices(&self) -> Option<Vec<u64>> {
-        let own = |nth: u64| {
-            let at = self.rank + nth * self.replicas;
-            if self.all == 0 { 0 } else { at % self.all }
-        };
-        self.shuffled.is_none().then(|| (0..self.rows).map(own).collect())
-    }
-}
-
 impl LoaderValue {
     /// The rows of each batch.
     fn batches(&self) -> u64 {
@@ -104,89 +48,9 @@ impl LoaderValue {
     }
 }
 
-impl fmt::Display for DatasetValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.utils.data.dataset.TensorDataset object at 0xADDR>")
-    }
-}
-
-impl fmt::Display for SamplerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.utils.data.distributed.DistributedSampler object at 0xADDR>")
-    }
-}
-
 impl fmt::Display for LoaderValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<torch.utils.data.dataloader.DataLoader object at 0xADDR>")
-    }
-}
-
-#[starlark_value(type = "TensorDataset")]
-impl<'v> StarlarkValue<'v> for DatasetValue {
-    fn length(&self) -> starlark::Result<i32> {
-        Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
-    }
-
-    /// A row: what is in it is not followed.
-    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let native = |error: anyhow::Error| starlark::Error::new_native(error);
-        let at = take::whole(index, "index").map_err(native)?;
-        let rows = i64::try_from(self.rows).unwrap_or(i64::MAX);
-        if !(-rows..rows).contains(&at) {
-            return Err(native(crate::python::raised("IndexError: list index out of range")));
-        }
-        let row = |(of, random): &(Tensor, bool)| {
-            let inner = of.shape().get(1..).unwrap_or_default();
-            heap.alloc(TensorValue(batch(of, inner, Batch { random: *random })))
-        };
-        let row: Vec<Value<'v>> = self.tensors.iter().map(row).collect();
-        Ok(heap.alloc(AllocTuple(row)))
-    }
-}
-
-methods_static!(SAMPLER_METHODS = sampler_methods);
-
-#[starlark_value(type = "DistributedSampler")]
-impl<'v> StarlarkValue<'v> for SamplerValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(SAMPLER_METHODS.methods())
-    }
-
-    fn length(&self) -> starlark::Result<i32> {
-        Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
-    }
-
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            "num_samples" => Some(heap.alloc(self.rows)),
-            "total_size" => Some(heap.alloc(self.rows * self.replicas)),
-            "num_replicas" => Some(heap.alloc(self.replicas)),
-            "rank" => Some(heap.alloc(self.rank)),
-            "shuffle" => Some(Value::new_bool(self.shuffled.is_some())),
-            "drop_last" => Some(Value::new_bool(self.drop_last)),
-            _ => None,
-        }
-    }
-
-    fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-        if self.rows > MOST {
-            let why = anyhow::anyhow!("a sampler of more than {MOST} rows is not gone through");
-            return Err(starlark::Error::new_native(why));
-        }
-        Ok(match (&self.shuffled, self.indices()) {
-            (None, Some(indices)) => indices.into_iter().map(|at| heap.alloc(at)).collect(),
-            (Some(unknown), _) => (0..self.rows).map(|_| heap.alloc(unknown.clone())).collect(),
-            (None, None) => Vec::new(),
-        })
-    }
-}
-
-#[starlark_module]
-fn sampler_methods(builder: &mut MethodsBuilder) {
-    fn set_epoch<'v>(this: Value<'v>, epoch: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = (this, epoch);
-        Ok(NoneType)
     }
 }
 
@@ -254,7 +118,7 @@ fn samplers(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<SamplerValue> {
         let _ = seed;
-        let replicas = match take::whole_or_none(num_replicas, "num_replicas")? {
+        let replicas = match numbers::whole_or_none(num_replicas, "num_replicas")? {
             Some(replicas) => replicas,
             None => process(eval)?.dist()?.get_world_size(None).map_err(refused)?,
         };
@@ -265,12 +129,12 @@ fn samplers(builder: &mut GlobalsBuilder) {
             true => all.saturating_sub(replicas).div_ceil(replicas),
             false => all.div_ceil(replicas),
         };
-        let rank = match take::whole_or_none(rank, "rank")? {
+        let rank = match numbers::whole_or_none(rank, "rank")? {
             Some(rank) => rank,
             None => process(eval)?.dist()?.get_rank(None).map_err(refused)?,
         };
         let Some(rank) = u64::try_from(rank).ok().filter(|rank| *rank < replicas) else {
-            return Err(crate::python::raised(format!(
+            return Err(crate::process::raised::raised(format!(
                 "ValueError: Invalid rank {rank}, rank should be in the interval [0, {}]",
                 replicas - 1
             )));
@@ -296,7 +160,7 @@ fn samplers(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<SamplerValue> {
         let _ = (replacement, generator);
         let all = rows(data_source, eval)?;
-        let some = take::whole_or_none(num_samples, "num_samples")?;
+        let some = numbers::whole_or_none(num_samples, "num_samples")?;
         let rows = some.and_then(|some| u64::try_from(some).ok()).unwrap_or(all);
         let shuffled = Some(process(eval)?.unknown(Unknown::Outside(Number::Whole)));
         Ok(SamplerValue { rows, shuffled, ..SamplerValue::whole(all) })
@@ -361,8 +225,8 @@ fn rows<'v>(dataset: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Res
     if let Some(dataset) = dataset.downcast_ref::<DatasetValue>() {
         return Ok(dataset.rows);
     }
-    let own =
-        crate::python::iterators::length(dataset, eval).map_err(starlark::Error::into_anyhow)?;
+    let own = crate::classes::special_methods::length(dataset, eval)
+        .map_err(starlark::Error::into_anyhow)?;
     let length = match own {
         Some(length) => length,
         None => dataset.length().map_err(starlark::Error::into_anyhow)?,
@@ -389,14 +253,14 @@ fn functions(builder: &mut GlobalsBuilder) {
         let given: Vec<Tensor> = tensors
             .items
             .iter()
-            .map(|of| crate::torch::construction::like(*of))
+            .map(|of| crate::tensor::value::like(*of))
             .collect::<Result<_, _>>()?;
         let sizes = |of: &Tensor| of.shape().first().copied();
         let rows = given.first().and_then(sizes);
         let alike = given.iter().all(|of| sizes(of) == rows);
         let Some(rows) = rows.filter(|_| alike) else {
             let text = "AssertionError: Size mismatch between tensors";
-            return Err(anyhow::Error::new(crate::execute::process::Raised {
+            return Err(anyhow::Error::new(crate::process::raised::Raised {
                 text: text.to_owned(),
                 help: None,
             }));
@@ -435,7 +299,7 @@ fn functions(builder: &mut GlobalsBuilder) {
                     anyhow::bail!("only a BatchSampler is a batch_sampler here");
                 };
                 if batch_size != 1 || shuffle.to_bool() || !sampler.is_none() || drop_last {
-                    return Err(crate::python::raised(
+                    return Err(crate::process::raised::raised(
                         "ValueError: batch_sampler option is mutually exclusive with batch_size, \
                          shuffle, sampler, and drop_last",
                     ));

@@ -3,16 +3,18 @@
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
-use crate::classes::special_methods::method;
-use crate::data::loaders::{DatasetValue, MOST, SamplerValue};
+use crate::classes::special_methods::{length, method};
+use crate::data::datasets::{DatasetValue, MOST, SamplerValue};
 use crate::data::user_datasets::of_program;
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::process;
-use crate::execute::undecided::{Number, Unknown};
-use crate::python::iterators::{each, length};
-use crate::python::raised;
-use crate::tensor::arithmetic::shipped;
+use crate::process::raised::raised;
+use crate::process::state::process;
+use crate::process::undecided::{Number, Unknown};
+use crate::python::iterators::each;
+use crate::python::numbers;
+use crate::python::type_error::class_of;
+use crate::tensor::deferred::shipped;
 use crate::tensor::value::tensor;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
@@ -62,7 +64,7 @@ impl<'v> StarlarkValue<'v> for SubsetValue<'v> {
 impl<'v> SubsetValue<'v> {
     fn index(&self, index: Value<'v>) -> starlark::Result<Value<'v>> {
         let native = starlark::Error::new_native;
-        let at = take::whole(index, "index").map_err(native)?;
+        let at = numbers::whole(index, "index").map_err(native)?;
         let at = if at < 0 { at + self.indices.len() as i64 } else { at };
         let found = usize::try_from(at).ok().and_then(|at| self.indices.get(at).copied());
         found.ok_or_else(|| native(raised("IndexError: list index out of range")))
@@ -124,7 +126,7 @@ fn dataset_of<'v>(
 /// The number of rows of each part: whole numbers, or fractions of the whole.
 fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
     let numbers: Vec<f64> =
-        given.iter().map(|of| take::number(*of, "lengths")).collect::<anyhow::Result<_>>()?;
+        given.iter().map(|of| numbers::number(*of, "lengths")).collect::<anyhow::Result<_>>()?;
     let sum: f64 = numbers.iter().sum();
     let wrong = "ValueError: Sum of input lengths does not equal the length of the input dataset!";
     if (sum - 1.0).abs() > 1e-9 || sum > 1.0 + 1e-9 {
@@ -158,7 +160,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let _ = generator;
         let Some(whole) = dataset_of(dataset, eval)? else {
-            anyhow::bail!("random_split() of a {} is not followed here", take::class_of(dataset));
+            anyhow::bail!("random_split() of a {} is not followed here", class_of(dataset));
         };
         let given = take::items(lengths).unwrap_or_default();
         let parts = self::lengths(whole.rows, &given)?;
@@ -185,7 +187,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let mut whole: Option<DatasetValue> = None;
         for of in all {
             let Some(own) = dataset_of(of, eval)? else {
-                anyhow::bail!("ConcatDataset of a {} is not followed here", take::class_of(of));
+                anyhow::bail!("ConcatDataset of a {} is not followed here", class_of(of));
             };
             match &mut whole {
                 Some(whole) => whole.rows += own.rows,

@@ -3,11 +3,12 @@
 //! and lists become a list, dicts a dict.
 
 use crate::classes::objects::InstanceValue;
-use crate::data::loaders::{DatasetValue, Layout};
+use crate::classes::special_methods::length;
+use crate::data::datasets::{DatasetValue, Layout};
 use crate::dist::arguments as take;
-use crate::execute::undecided::UnknownValue;
-use crate::python::iterators::length;
-use crate::tensor::arithmetic::shipped;
+use crate::process::undecided::UnknownValue;
+use crate::python::type_error::class_of;
+use crate::tensor::deferred::shipped;
 use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;
@@ -23,7 +24,7 @@ fn stacked(row: Value<'_>, rows: u64) -> anyhow::Result<(Tensor, bool)> {
     let unknown = row.downcast_ref::<UnknownValue>();
     let class = match unknown {
         Some(unknown) => unknown.class()?,
-        None => take::class_of(row),
+        None => class_of(row),
     };
     let dtype = match class {
         "bool" => Dtype::Bool,

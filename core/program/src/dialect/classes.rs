@@ -2,11 +2,11 @@
 //! with each method a function of its own in front of which no object stands, which the rewriting hands
 //! over where it ends ([`attached`]). Lines stay where they are.
 
-use super::attempt_parts::colon;
 use super::operand::closing;
 use super::properties;
 use super::scan::{self, Logical};
 use super::words::first_word;
+use crate::dialect::try_clauses::colon;
 use std::borrow::Cow;
 
 /// The text between a class and its method in the name of a function.

@@ -1,10 +1,11 @@
 //! The decorators in front of a function: `@torch.no_grad()`, and the class that a method belongs
 //! to. It is written behind the function.
 
+use super::classes;
+use super::expressions::expressions;
 use super::rewritten::Rewritten;
 use super::scan::Logical;
 use super::words::first_word;
-use super::{classes, expressions};
 use lockstep_scenarios::program::ProgramError;
 
 /// A function and what stands in front of it: `@torch.no_grad()`.

@@ -1,15 +1,18 @@
 //! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", ((rank),), ": ", (loss, ".3f"))`:
 //! what a value is cannot be mistaken for its format.
 
-use super::asks::Asks;
 use super::scan::Logical;
+use crate::dialect::asked_methods::Asks;
 use lockstep_scenarios::program::ProgramError;
+
+/// Writes an expression in Starlark's words. An f-string holds expressions, which may hold f-strings.
+pub(super) type Write = fn(&str, Asks) -> String;
 
 /// The statement without f-strings, and its mask.
 ///
 /// # Errors
 /// When a brace of an f-string is not closed.
-pub(super) fn rewrite(statement: &Logical) -> Result<(String, String), ProgramError> {
+pub(super) fn rewrite(statement: &Logical, write: Write) -> Result<(String, String), ProgramError> {
     let (source, source_mask) = (&statement.text, &statement.mask);
     let mut text = String::with_capacity(source.len());
     let mut mask = String::with_capacity(source.len());
@@ -37,7 +40,7 @@ pub(super) fn rewrite(statement: &Logical) -> Result<(String, String), ProgramEr
             _ if body.starts_with("'''") => "'''",
             _ => &body[..1],
         };
-        let (call, taken) = parts(&body[quote.len()..], quote, statement)?;
+        let (call, taken) = parts(&body[quote.len()..], quote, statement, write)?;
         text.push_str(&call);
         mask.extend(std::iter::repeat_n('\u{1}', call.len()));
         at = quote_at + quote.len() + taken;
@@ -48,7 +51,12 @@ pub(super) fn rewrite(statement: &Logical) -> Result<(String, String), ProgramEr
 }
 
 /// The call for what follows an opening quote, and how much of it that was.
-fn parts(body: &str, quote: &str, statement: &Logical) -> Result<(String, usize), ProgramError> {
+fn parts(
+    body: &str,
+    quote: &str,
+    statement: &Logical,
+    write: Write,
+) -> Result<(String, usize), ProgramError> {
     let error = |why: &str| ProgramError::at(statement.first, 0, why);
     let mut call = String::from("_fstring(");
     let mut literal = String::new();
@@ -81,7 +89,7 @@ fn parts(body: &str, quote: &str, statement: &Logical) -> Result<(String, usize)
             _ if next == '{' => {
                 flush(&mut call, &mut literal);
                 let end = closing(&rest[1..]).ok_or_else(|| error("an f-string has an open {"))?;
-                call.push_str(&value(&rest[1..1 + end], statement.asks));
+                call.push_str(&value(&rest[1..1 + end], statement.asks, write));
                 call.push_str(", ");
                 rest = &rest[end + 2..];
             }
@@ -108,7 +116,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// `x`, `x!r`, `x:.3f` or `x=` as an argument of the call.
-fn value(inner: &str, asks: Asks) -> String {
+fn value(inner: &str, asks: Asks, write: Write) -> String {
     let mut depth = 0;
     let mut end = inner.len();
     for (at, c) in inner.char_indices() {
@@ -131,30 +139,25 @@ fn value(inner: &str, asks: Asks) -> String {
     let compared = ["==", "!=", "<=", ">="].iter().any(|op| shown.ends_with(op));
     if let Some(named) = shown.strip_suffix('=').filter(|_| !compared) {
         // The text stands as it was written, blanks and all.
-        return format!("{:?}, ({}, \"!r\")", expression, rewritten(named, asks));
+        return format!("{:?}, ({}, \"!r\")", expression, write(named.trim(), asks));
     }
     match format {
-        "" => format!("(({}),)", rewritten(expression, asks)),
+        "" => format!("(({}),)", write(expression.trim(), asks)),
         format => {
             let format = format.strip_prefix(':').unwrap_or(format);
-            format!("({}, {})", rewritten(expression, asks), specification(format, asks))
+            format!("({}, {})", write(expression.trim(), asks), specification(format, asks, write))
         }
     }
 }
 
-/// The expression in Starlark's words.
-fn rewritten(expression: &str, asks: Asks) -> String {
-    super::expression(expression.trim(), asks)
-}
-
 /// A format, which may hold expressions of its own: `{x:>{width}}`.
-fn specification(format: &str, asks: Asks) -> String {
+fn specification(format: &str, asks: Asks, write: Write) -> String {
     let mut parts = Vec::new();
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('{') {
         let Some(end) = closing(after) else { break };
         parts.push(format!("{before:?}"));
-        parts.push(format!("str({})", rewritten(&after[..end], asks)));
+        parts.push(format!("str({})", write(after[..end].trim(), asks)));
         rest = &after[end + 1..];
     }
     parts.push(format!("{rest:?}"));

@@ -5,31 +5,29 @@
 
 mod annotations;
 mod arguments;
-mod asks;
-mod assigned;
-mod attempt_parts;
-mod attempt_steps;
-mod attempts;
+mod asked_methods;
+mod assignment_targets;
 mod augmented;
-mod bound;
+mod blocks;
 mod bytes;
 mod chain;
 mod classes;
 mod column;
 mod compare;
 mod decorated;
-mod deleted;
+mod del_statement;
 mod displays;
-mod dropped;
 mod environ;
-mod exits;
-mod followed;
+mod expressions;
+mod forward_omissions;
 mod fstring;
 mod globals;
+mod held_works;
 mod import;
 mod inline;
+mod leaving_contexts;
 mod load;
-mod loops;
+mod loop_else;
 mod methods;
 mod modules;
 mod objects;
@@ -42,62 +40,34 @@ mod refused;
 pub(crate) mod rewritten;
 mod scan;
 mod semicolons;
+mod slice_assignment;
 mod starred;
 mod subscript;
-
-use rewritten::Rewritten;
+mod truth;
+mod try_clauses;
+mod try_statement;
+mod try_steps;
+mod unheld_works;
+mod waiting_loops;
+mod walrus;
+mod while_and_for;
+mod words;
 
 #[cfg(test)]
 mod tests;
-mod truth;
-mod turns;
-mod waits;
-mod walrus;
-mod words;
 
 pub(super) use column::{first as place, of as column};
 
-use bound::{Bound, Here};
+use blocks::{Ahead, Block, Open, block_head, contexts_left};
 use decorated::Decorated;
+use expressions::expressions;
+use held_works::{Bound, Here};
 use lockstep_scenarios::program::ProgramError;
+use rewritten::Rewritten;
 use scan::Logical;
-use waits::only_waits;
+use waiting_loops::only_waits;
+use while_and_for::POLLS;
 use words::first_word;
-
-/// A block whose end needs a statement.
-struct Open {
-    indent: usize,
-    kind: Block,
-}
-
-impl Open {
-    /// Whether it is a loop without a condition, and a statement stands directly in it.
-    fn is_endless(&self, indent: usize) -> bool {
-        self.kind == Block::Endless { inner: indent }
-    }
-}
-
-/// Methods of a store that a loop may ask until it likes the answer.
-const POLLS: [&str; 3] = [".add(", ".get(", ".check("];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Block {
-    Loop,
-    /// `while True`, whose statements stand so far in.
-    Endless {
-        inner: usize,
-    },
-    Def,
-    /// A function in which names hold works alone, whose statements stand so far in.
-    Holding {
-        inner: usize,
-    },
-    /// `with`, of so many contexts, begun in this line.
-    With {
-        contexts: usize,
-        line: usize,
-    },
-}
 
 /// Rewrites a program.
 #[cfg(test)]
@@ -111,13 +81,13 @@ fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
 /// When it has what a program cannot have.
 pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
-    let text = loops::rewrite(text);
+    let text = loop_else::rewrite(text);
     let text = modules::rewrite(&text);
     let text = globals::rewrite(&text);
     let text = classes::rewrite(&text);
     let text = &*truth::rewrite(&text);
     let mut statements = scan::scan(text)?;
-    let asks = asks::Asks::of(text, sums);
+    let asks = asked_methods::Asks::of(text, sums);
     statements.iter_mut().for_each(|own| own.asks = asks);
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -126,7 +96,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
     let bound = Bound::find(&statements);
     let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
-    let tries = statements.iter().any(|own| attempt_parts::is_one(&own.mask));
+    let tries = statements.iter().any(|own| try_clauses::is_clause(&own.mask));
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
         for line in at..statement.first {
@@ -157,12 +127,12 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
         let leaves = head.trim_end().ends_with(": break")
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
-        for whole in attempt_parts::parts(statement, tries) {
-            let apart = exits::parts(&whole, |word| contexts_left(&blocks, word) > 0);
+        for whole in try_clauses::parts(statement, tries) {
+            let apart = leaving_contexts::parts(&whole, |word| contexts_left(&blocks, word) > 0);
             for part in apart.iter().flat_map(|apart| semicolons::parts(apart)) {
                 let word = first_word(part.mask.trim_start());
-                if exits::LEAVE.contains(&word) && contexts_left(&blocks, word) > 0 {
-                    exits::in_order(&statements, index, text)?;
+                if leaving_contexts::LEAVE.contains(&word) && contexts_left(&blocks, word) > 0 {
+                    leaving_contexts::in_order(&statements, index, text)?;
                 }
                 let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
                 write(&mut out, &mut blocks, &part, ahead)?;
@@ -183,35 +153,7 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
         out.ends(&open, physical.len().saturating_sub(1));
         out.decorates(&mut decorated, blocks.len());
     }
-    if tries { attempts::rewrite(out) } else { Ok(out) }
-}
-
-impl Rewritten {
-    /// The lines that end a block, behind the line `last`.
-    fn ends(&mut self, open: &Open, last: usize) {
-        match open.kind {
-            Block::With { contexts, line } => {
-                for _ in 0..contexts {
-                    self.line(&format!("{:1$}_exit()", "", open.indent), line);
-                }
-            }
-            Block::Holding { inner } => self.line(&format!("{:inner$}_ended()", ""), last),
-            Block::Loop | Block::Endless { .. } | Block::Def => {}
-        }
-    }
-}
-
-/// The statements that follow a statement.
-#[derive(Clone, Copy)]
-struct Ahead<'b> {
-    /// The names that hold works alone.
-    names: Here<'b>,
-    /// The indentation of the block inside.
-    inner: usize,
-    /// Whether its block does nothing but leave a loop.
-    leaves: bool,
-    /// Whether its block does nothing but wait.
-    idle: bool,
+    if tries { try_statement::rewrite(out) } else { Ok(out) }
 }
 
 /// Writes one statement.
@@ -225,7 +167,7 @@ fn write(
     let Logical { first, indent, .. } = *statement;
     if let Some((named, own)) = walrus::hoisted(statement)? {
         if first_word(own.mask.trim_start()) == "while" {
-            return turns::while_loop(out, blocks, &own, &named, ahead);
+            return write_while(out, blocks, &own, &named, ahead);
         }
         for one in &named {
             write(out, blocks, one, ahead)?;
@@ -265,7 +207,7 @@ fn write(
             blocks.push(Open { indent, kind });
             return Ok(());
         }
-        "while" => return turns::while_loop(out, blocks, statement, &[], ahead),
+        "while" => return write_while(out, blocks, statement, &[], ahead),
         // The same in a loop that is left from within.
         "if" if leaves && blocks.last().is_some_and(|open| open.is_endless(indent)) => {
             let (text, mask) = expressions(statement)?;
@@ -299,7 +241,7 @@ fn write(
             out.lines(&format!("{:indent$}{called}", ""), statement);
             return Ok(());
         }
-        "try" | "except" | "finally" if attempt_parts::is_one(&statement.mask) => {
+        "try" | "except" | "finally" if try_clauses::is_clause(&statement.mask) => {
             out.lines(&statement.text[..statement.mask.trim_end().len()], statement);
             return Ok(());
         }
@@ -307,7 +249,7 @@ fn write(
             return leaving(out, statement, contexts_left(blocks, word), names);
         }
         "for" => {
-            let written = turns::for_loop(out, statement, ahead)?;
+            let written = while_and_for::for_loop(out, statement, ahead)?;
             blocks.push(Open { indent, kind: Block::Loop });
             if written {
                 return Ok(());
@@ -319,8 +261,8 @@ fn write(
             (first..=statement.last).for_each(|line| out.line("", line));
             return Ok(());
         }
-        "del" if deleted::statement(statement).is_some() => {
-            let text = deleted::statement(statement).unwrap_or_default();
+        "del" if del_statement::statement(statement).is_some() => {
+            let text = del_statement::statement(statement).unwrap_or_default();
             out.line(&format!("{:indent$}{text}", ""), first);
             (first + 1..=statement.last).for_each(|line| out.line("", line));
             return Ok(());
@@ -334,26 +276,28 @@ fn write(
     let (mut text, mut mask) = expressions(statement)?;
     starred::rewrite(&mut text, &mut mask);
     augmented::rewrite(&mut text, &mut mask);
-    assigned::rewrite(&mut text, &mut mask);
-    dropped::rewrite(&mut text, &mut mask);
+    slice_assignment::rewrite(&mut text, &mut mask);
+    unheld_works::rewrite(&mut text, &mut mask);
     names.rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
 }
 
-/// The number of contexts of `with` blocks that a statement leaves.
-fn contexts_left(blocks: &[Open], word: &str) -> usize {
-    let mut left = 0;
-    for open in blocks.iter().rev() {
-        match open.kind {
-            Block::With { contexts, .. } => left += contexts,
-            Block::Loop | Block::Endless { .. } if word != "return" => return left,
-            Block::Def | Block::Holding { .. } => return left,
-            Block::Loop | Block::Endless { .. } => {}
-        }
+/// Writes a `while`, with what its condition gives names to.
+fn write_while(
+    out: &mut Rewritten,
+    blocks: &mut Vec<Open>,
+    statement: &Logical,
+    named: &[Logical],
+    ahead: Ahead<'_>,
+) -> Result<(), ProgramError> {
+    let condition = while_and_for::begin_while(out, statement)?;
+    for own in named {
+        write(out, blocks, &while_and_for::inside(own, ahead.inner), ahead)?;
     }
-    left
+    while_and_for::open_while(out, blocks, statement, &condition, ahead);
+    Ok(())
 }
 
 /// A statement that leaves `with` blocks: they end behind what it returns.
@@ -386,45 +330,6 @@ fn leaving(
     names.rewrite(&mut last, &mut mask);
     out.line(&last, statement.last);
     Ok(())
-}
-
-/// The statement with f-strings and comparisons in Starlark's words, and its mask.
-fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
-    let (mut text, mut mask) = fstring::rewrite(statement)?;
-    properties::rewrite(&mut text, &mut mask);
-    load::rewrite(&mut text, &mut mask);
-    annotations::rewrite(&mut text, &mut mask);
-    environ::rewrite(&mut text, &mut mask);
-    bytes::rewrite(&mut text, &mut mask);
-    displays::rewrite(&mut text, &mut mask);
-    arguments::rewrite(&mut text, &mut mask);
-    operators::rewrite(&mut text, &mut mask);
-    if statement.asks.sums() {
-        own_operators::rewrite(&mut text, &mut mask);
-    }
-    reflected::rewrite(&mut text, &mut mask);
-    methods::rewrite(&mut text, &mut mask);
-    subscript::rewrite(&mut text, &mut mask);
-    statement.asks.rewrite(&mut text, &mut mask);
-    chain::rewrite(&mut text, &mut mask);
-    compare::rewrite(&mut text, &mut mask, statement.asks.orders());
-    Ok((text, mask))
-}
-
-/// An expression inside of a text, in Starlark's words; as it is where it cannot be read.
-fn expression(text: &str, asks: asks::Asks) -> String {
-    let rewritten = match scan::scan(text).as_deref() {
-        Ok([one]) => expressions(&Logical { asks, ..one.clone() }).ok(),
-        _ => None,
-    };
-    rewritten.map_or_else(|| text.to_owned(), |(text, _)| text)
-}
-
-/// The text between the keyword and the colon that ends the line, as a range.
-fn block_head(mask: &str, word: &str) -> Option<(usize, usize)> {
-    let from = mask.find(word)? + word.len();
-    let end = mask.trim_end();
-    end.ends_with(':').then(|| (from, end.len() - 1))
 }
 
 /// `a as b, c` as its items.

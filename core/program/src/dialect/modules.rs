@@ -3,12 +3,12 @@
 //! `forward` is left out, and of the other methods those that nothing asks for by hand
 //! (`ddp.module.encode(x)`), which become functions of their own. Lines stay where they are.
 
-use super::followed::{self, Followed};
 use super::inline::equals;
 use super::operand::closing;
 use super::scan::{self, Logical};
 use super::words::first_word;
 use super::{classes, properties};
+use crate::dialect::forward_omissions::{self, Followed};
 use std::borrow::Cow;
 
 /// Rewrites the classes of a program that are models; all others stay, and are refused.
@@ -26,7 +26,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         let length = behind.iter().take_while(|own| own.indent > head.indent).count();
         let block = behind.get(..length).unwrap_or_default();
         let asked = asked(&statements, at, block);
-        let followed = followed::of_forward(block, &statements);
+        let followed = forward_omissions::of_forward(block, &statements);
         if let Some(made) = function(name, head, block, (&asked, &followed)) {
             changed = true;
             marked.extend(asked);

@@ -3,10 +3,10 @@
 //! one with `__iter__` or `__next__`. Programs that have such are written with calls in these
 //! places.
 
-use super::asks::Asks;
 use super::inline::{body, equals, simple};
 use super::operand::{before, closing, opening};
 use super::own_operators;
+use crate::dialect::asked_methods::Asks;
 
 /// By what a program shows that it has them.
 const ITEMS: [&str; 6] = [
@@ -250,7 +250,7 @@ fn augmented(text: &mut String, mask: &mut String, (start, end): (usize, usize))
 #[cfg(test)]
 mod tests {
     use super::super::scan;
-    use crate::dialect::asks::Asks;
+    use crate::dialect::asked_methods::Asks;
 
     fn written(text: &str, asks: Asks) -> String {
         let own = scan::scan(text).unwrap().remove(0);

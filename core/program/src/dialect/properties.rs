@@ -4,7 +4,7 @@
 use super::inline::{equals, simple};
 use super::operand::before;
 use super::scan::{self, Logical};
-use crate::python::items::SETTER;
+use crate::python::subscript::SETTER;
 
 /// The mark behind the name of a property where it is asked for.
 const MARK: &str = "__property__";

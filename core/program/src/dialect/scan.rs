@@ -1,6 +1,6 @@
 //! Finds the code, strings and comments of a Python text, and the lines that begin a statement.
 
-use super::asks::Asks;
+use crate::dialect::asked_methods::Asks;
 use lockstep_scenarios::program::ProgramError;
 
 /// Brackets that may be open at once. A parser and a compiler recurse into them.

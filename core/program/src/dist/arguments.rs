@@ -5,8 +5,9 @@ use crate::dist::values::{
     WorldValue,
 };
 use crate::execute::missing_imports::AbsentValue;
-use crate::execute::process::refused;
-use crate::execute::undecided::UnknownValue;
+use crate::process::raised::refused;
+use crate::python::numbers::{number, whole};
+use crate::python::type_error::{class_of, type_error};
 use crate::python::value_text::quoted;
 use crate::python::{float_of, whole_class};
 use crate::stores::BytesValue;
@@ -25,14 +26,6 @@ use starlark::values::{Heap, Value, ValueLike};
 
 /// Entries of a list that is handed to a call.
 const MAX_ITEMS: usize = 1 << 20;
-
-/// Python's name of a value's type.
-pub(crate) fn class_of(value: Value<'_>) -> &'static str {
-    match value.get_type() {
-        "string" => "str",
-        other => other,
-    }
-}
 
 /// A value of another type than was asked for.
 fn other<T>(value: Value<'_>) -> Arg<T> {
@@ -69,12 +62,7 @@ fn within(value: Value<'_>) -> String {
 pub(crate) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     let list = ListRef::from_value(value).map(|list| list.content().to_vec());
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content().to_vec()))
-        .or_else(|| crate::python::iterators::rest(value))
-}
-
-/// `TypeError` in Python's words.
-pub(crate) fn type_error(text: impl Into<String>) -> anyhow::Error {
-    refused(DistError::new(ErrorKind::TypeError, text))
+        .or_else(|| crate::python::iterator_value::rest(value))
 }
 
 /// The one argument that a call goes by, which may be given by its name.
@@ -108,38 +96,6 @@ pub(crate) fn no_operand(operator: &str, other: Value<'_>) -> anyhow::Error {
             "unsupported operand type(s) for {operator}: 'Tensor' and '{class}'"
         )),
     }
-}
-
-/// A whole number.
-pub(crate) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
-    if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
-        return Err(anyhow::anyhow!(unknown.what().to_string()));
-    }
-    let number = value.unpack_i32().map(i64::from).or_else(|| value.to_str().parse().ok());
-    let number = number.filter(|_| value.get_type() == "int");
-    number.ok_or_else(|| type_error(format!("{what} is a {}, not an int", class_of(value))))
-}
-
-/// A number, whole or not; Python's booleans are 0 and 1.
-pub(crate) fn number(value: Value<'_>, what: &str) -> anyhow::Result<f64> {
-    if let Some(yes) = value.unpack_bool() {
-        return Ok(f64::from(u8::from(yes)));
-    }
-    if let Some(float) = float_of(value) {
-        return Ok(float);
-    }
-    let number = whole(value, what)?;
-    anyhow::ensure!(
-        (number as f64) as i128 == i128::from(number),
-        "{number} is beyond 2^53: what a tensor is filled with is carried as a float here, which would \
-         round it"
-    );
-    Ok(number as f64)
-}
-
-/// A whole number, if one is given.
-pub(crate) fn whole_or_none(value: Value<'_>, what: &str) -> anyhow::Result<Option<i64>> {
-    if value.is_none() { Ok(None) } else { whole(value, what).map(Some) }
 }
 
 /// A list of whole numbers; a `range` will do.

@@ -3,7 +3,7 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::execute::process::refused;
+use crate::process::raised::refused;
 use allocative::Allocative;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 use starlark::eval::{Arguments, Evaluator};

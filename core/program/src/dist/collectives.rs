@@ -3,10 +3,12 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::given::{Truth, root};
-use super::{called, future};
 use crate::dist::arguments as take;
 use crate::dist::values::{GroupValue, ReduceOpValue, WorldValue};
-use crate::execute::process::{process, refused};
+use crate::dist::work::{called, future};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::python::type_error::{class_of, type_error};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_torch::c10d::{Arg, DistError, ErrorKind, FromRank, InGroup, Reduction, ToRank};
 use starlark::environment::GlobalsBuilder;
@@ -200,7 +202,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             // A name is looked up first.
             && group.unpack_str().is_none()
         {
-            let text = format!("'{}' object has no attribute 'barrier'", take::class_of(group));
+            let text = format!("'{}' object has no attribute 'barrier'", class_of(group));
             return Err(refused(DistError::new(ErrorKind::AttributeError, text)));
         }
         let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
@@ -321,7 +323,7 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let lists = take::entries(output_tensor_lists).ok_or_else(|| {
             let text = "Invalid function argument: output_tensor_lists should be a list";
-            take::type_error(text)
+            type_error(text)
         })?;
         let (lists, inputs) =
             (lists.into_iter().map(take::tensors).collect(), take::tensors(input_tensor_list));

@@ -8,8 +8,9 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::values::FutureValue;
-use crate::execute::process::{process, refused};
-use crate::execute::undecided::Unknown;
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::process::undecided::Unknown;
 use allocative::Allocative;
 use lockstep_core::plan::WorkQuery;
 use lockstep_torch::c10d;

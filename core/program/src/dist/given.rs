@@ -3,8 +3,8 @@
 
 use crate::classes::object_text;
 use crate::dist::arguments as take;
-use crate::execute::process::refused;
-use crate::python::value_text;
+use crate::process::raised::refused;
+use crate::python::{numbers, value_text};
 use lockstep_torch::c10d::{DistError, ErrorKind, Group};
 use starlark::eval::Evaluator;
 use starlark::typing::Ty;
@@ -63,7 +63,7 @@ fn number(rank: Value<'_>) -> Option<anyhow::Result<Option<i64>>> {
         return Some(Ok(Some(i64::from(yes))));
     }
     match rank.get_type() {
-        "NoneType" | "int" | "unknown" => Some(take::whole_or_none(rank, "a rank")),
+        "NoneType" | "int" | "unknown" => Some(numbers::whole_or_none(rank, "a rank")),
         _ => None,
     }
 }

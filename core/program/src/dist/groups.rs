@@ -5,7 +5,10 @@
 use super::given::{Truth, looked_up, not_registered, registered};
 use crate::dist::arguments as take;
 use crate::dist::values::{GroupValue, NamedGroup, WorldValue};
-use crate::execute::process::{process, refused};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::python::numbers;
+use crate::python::type_error::{class_of, type_error};
 use lockstep_torch::c10d::{Device, Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -33,15 +36,15 @@ fn group_or_none<'v>(dist: &Dist<'_>, group: Option<Group>, heap: Heap<'v>) -> V
 fn of_each<'v>(ranks: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Vec<i64>> {
     if matches!(ranks.get_type(), "set" | "dict") {
         let each = ranks.iterate(heap).map_err(starlark::Error::into_anyhow)?;
-        return each.map(|rank| take::whole(rank, "a rank")).collect();
+        return each.map(|rank| numbers::whole(rank, "a rank")).collect();
     }
     if ranks.unpack_str().is_some_and(|text| !text.is_empty()) {
         let text = "'<' not supported between instances of 'str' and 'int'";
-        return Err(take::type_error(text.to_owned()));
+        return Err(type_error(text.to_owned()));
     }
     if matches!(ranks.get_type(), "int" | "float" | "bool") {
-        let text = format!("'{}' object is not iterable", take::class_of(ranks));
-        return Err(take::type_error(text));
+        let text = format!("'{}' object is not iterable", class_of(ranks));
+        return Err(type_error(text));
     }
     take::wholes(ranks, "ranks", heap)
 }
@@ -196,7 +199,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
         let group = take::group(group).map_err(|_| {
-            let text = format!("'{}' object has no attribute 'size'", take::class_of(group));
+            let text = format!("'{}' object has no attribute 'size'", class_of(group));
             refused(DistError::new(ErrorKind::AttributeError, text))
         })?;
         process(eval)?.dist()?.get_world_size(group).map_err(refused)
@@ -214,7 +217,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] fallback_rank: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let fallback = take::whole_or_none(fallback_rank, "fallback_rank")?;
+        let fallback = numbers::whole_or_none(fallback_rank, "fallback_rank")?;
         process(eval)?.dist()?.get_node_local_rank(fallback).map_err(refused)
     }
 
@@ -252,9 +255,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let no_key = |_| DistError::new(ErrorKind::KeyError, key.clone());
         let group = match looked_up(group, no_key)? {
             Some(group) => group,
-            None => {
-                dist.world().ok_or_else(|| take::type_error("there is no default group yet"))?
-            }
+            None => dist.world().ok_or_else(|| type_error("there is no default group yet"))?,
         };
         let ranks = dist.get_process_group_ranks(group).map_err(refused)?;
         Ok(heap.alloc(AllocList(ranks.into_iter().map(|rank| rank.0))))
@@ -297,7 +298,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let _ = pg_options;
         let options = options(timeout, backend, use_local_synchronization.0, group_desc);
         let _ = group;
-        let size = take::whole_or_none(group_size, "group_size")?;
+        let size = numbers::whole_or_none(group_size, "group_size")?;
         let dist = process(eval)?.dist()?;
         let made = dist.new_subgroups(size, &options).map_err(refused)?;
         Ok(pair(dist, made, heap))

@@ -2,18 +2,15 @@
 //! of when they get another value, or end with their function.
 
 use crate::dist::arguments as take;
+use crate::dist::state::NamedWorks;
 use crate::dist::values::WorkValue;
-use crate::execute::process::{Process, process};
+use crate::process::state::{Process, process};
 use lockstep_torch::c10d::Work;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
-use std::collections::BTreeMap;
-
-/// The works that the names of one call of a function hold.
-pub(crate) type Names = BTreeMap<String, Vec<Work>>;
 
 /// Adds what the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
@@ -31,7 +28,7 @@ fn let_go(process: &mut Process<'_>, name: &str, works: Vec<Work>) -> anyhow::Re
 fn functions(builder: &mut GlobalsBuilder) {
     /// A function begins in which such names are.
     fn _begun(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        process(eval)?.held.push(Names::new());
+        process(eval)?.held.push(NamedWorks::new());
         Ok(NoneType)
     }
 
@@ -47,7 +44,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let works = all.iter().filter_map(|work| work.downcast_ref::<WorkValue>());
         let works = if alone { works.map(|work| work.0).collect() } else { Vec::new() };
         if process.held.is_empty() {
-            process.held.push(Names::new());
+            process.held.push(NamedWorks::new());
         }
         let names = process.held.last_mut();
         let before = names.and_then(|names| names.insert(name.to_owned(), works));

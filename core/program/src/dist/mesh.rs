@@ -4,7 +4,10 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{GroupValue, NamedGroup, TensorValue};
-use crate::execute::process::{process, refused};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::python::numbers;
+use crate::python::type_error::{class_of, type_error};
 use allocative::Allocative;
 use lockstep_torch::c10d::{DeviceMesh, DistError, ErrorKind, Flattened, MeshDim, Tensor};
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
@@ -90,6 +93,7 @@ impl fmt::Display for MeshValue {
 }
 
 methods_static!(MESH_METHODS = mesh_methods);
+
 methods_static!(CLASS_METHODS = class_methods);
 
 #[starlark_value(type = "DeviceMesh")]
@@ -159,7 +163,7 @@ impl<'v> StarlarkValue<'v> for MeshClass {
         let native = |error| starlark::Error::new_native(error);
         if positions.next().is_some() {
             let why = "DeviceMesh.__init__() takes 3 positional arguments but more were given";
-            return Err(native(take::type_error(why)));
+            return Err(native(type_error(why)));
         }
         for (name, value) in args.names_map()? {
             match name.as_str() {
@@ -169,14 +173,14 @@ impl<'v> StarlarkValue<'v> for MeshClass {
                 "_init_backend" => {}
                 other => {
                     let why = "DeviceMesh.__init__() got an unexpected keyword argument";
-                    return Err(native(take::type_error(format!("{why} '{other}'"))));
+                    return Err(native(type_error(format!("{why} '{other}'"))));
                 }
             }
         }
         let (Some(device_type), Some(mesh)) = (device_type, mesh) else {
             let why = "DeviceMesh.__init__() missing a required argument: it takes device_type and \
                        mesh";
-            return Err(native(take::type_error(why)));
+            return Err(native(type_error(why)));
         };
         let mut made = || -> anyhow::Result<MeshValue> {
             let device = device_type_of(device_type)?;
@@ -194,16 +198,16 @@ impl<'v> StarlarkValue<'v> for MeshClass {
 
 /// A number is no list.
 fn gone_through(value: Value<'_>) -> anyhow::Result<()> {
-    match take::class_of(value) {
+    match class_of(value) {
         class @ ("int" | "float" | "NoneType") => {
-            Err(take::type_error(format!("'{class}' object is not iterable")))
+            Err(type_error(format!("'{class}' object is not iterable")))
         }
         _ => Ok(()),
     }
 }
 
 fn device_type_of<'v>(value: Value<'v>) -> anyhow::Result<&'v str> {
-    value.unpack_str().ok_or_else(|| take::type_error("device_type is no str"))
+    value.unpack_str().ok_or_else(|| type_error("device_type is no str"))
 }
 
 fn names_of(value: Value<'_>) -> anyhow::Result<Option<Vec<String>>> {
@@ -253,7 +257,7 @@ fn laid_out<'v>(
         shape.push(u32::try_from(rows.len()).unwrap_or(u32::MAX));
     }
     let ranks = rows.into_iter().map(|rank| {
-        let rank = take::whole(rank, "a rank of mesh")?;
+        let rank = numbers::whole(rank, "a rank of mesh")?;
         u32::try_from(rank).map_err(|_| {
             let text =
                 "The new group's rank should be within the world_size set by init_process_group";
@@ -284,7 +288,7 @@ fn of_tensor(
 /// The mesh that a method is called on.
 fn mesh<'v>(this: Value<'v>) -> anyhow::Result<&'v MeshValue> {
     let value = this.downcast_ref::<MeshValue>();
-    value.ok_or_else(|| anyhow::anyhow!("{} is no mesh", take::class_of(this)))
+    value.ok_or_else(|| anyhow::anyhow!("{} is no mesh", class_of(this)))
 }
 
 fn dim_of(mesh_dim: NoneOr<Value<'_>>) -> anyhow::Result<Option<take::OwnedDim>> {
@@ -411,7 +415,7 @@ fn class_methods(builder: &mut MethodsBuilder) {
         let names: Option<Vec<&str>> =
             names.as_ref().map(|names| names.iter().map(String::as_str).collect());
         let dist = process(eval)?.dist()?;
-        let world = || dist.world().ok_or_else(|| take::type_error("there is no default group"));
+        let world = || dist.world().ok_or_else(|| type_error("there is no default group"));
         let made = match take::items(group) {
             Some(groups) => {
                 let groups: Vec<_> = groups

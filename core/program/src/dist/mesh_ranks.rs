@@ -2,7 +2,7 @@
 
 use crate::dist::mesh::MeshValue;
 use crate::tensor::indexing::of_data;
-use crate::torch::construction::On;
+use crate::tensor::made::On;
 use lockstep_torch::c10d::Device;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;

@@ -5,6 +5,7 @@ pub(crate) mod backend_class;
 mod collectives;
 pub(crate) mod future_callbacks;
 mod given;
+pub(crate) mod group_methods;
 mod groups;
 pub(crate) mod held_works;
 pub(crate) mod mesh;
@@ -14,23 +15,19 @@ mod p2p;
 pub(crate) mod pickled;
 pub(crate) mod received_objects;
 pub(crate) mod reduce_ops;
-mod signatures;
+pub(crate) mod sent_objects;
+pub(crate) mod signatures;
+pub(crate) mod state;
 mod together;
 pub(crate) mod values;
 pub(crate) mod work;
 
 pub(super) use given::Truth;
-pub(super) use signatures::exception;
-pub(super) use together::{Manager, enter, leave, wait};
+pub(super) use together::{enter, leave, wait};
 
 use crate::dist::backend_class::BackendClass;
-use crate::dist::values::{
-    DurationValue, FutureValue, GroupValue, NamedGroup, WorkValue, WorldValue,
-};
-use crate::execute::process::refused;
-use lockstep_torch::c10d::Called;
+use crate::dist::values::{DurationValue, GroupValue, NamedGroup, WorldValue};
 use starlark::environment::GlobalsBuilder;
-use starlark::values::{Heap, Value};
 
 /// Adds `dist`, and what people import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
@@ -67,18 +64,4 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         builder.set("NON_GROUP_MEMBER", GroupValue(NamedGroup::none()));
     });
     crate::nn::join::functions(builder);
-}
-
-/// The future of a call that is made as one of several, where Python has no work.
-fn future<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-    let work = called.map_err(refused)?;
-    Ok(work.map_or(Value::new_none(), |work| heap.alloc(FutureValue(work))))
-}
-
-/// A call's work as Python has it: `None` unless there is one.
-pub(super) fn called<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-    Ok(match called.map_err(refused)? {
-        Some(work) => heap.alloc(WorkValue(work)),
-        None => Value::new_none(),
-    })
 }

@@ -4,10 +4,11 @@
 
 use super::collectives::{from_rank, to_rank};
 use super::given::{Truth, root};
-use crate::dist::arguments as take;
-use crate::dist::pickled;
-use crate::dist::received_objects::{self, Heard};
-use crate::execute::process::{process, refused};
+use crate::dist::sent_objects::Heard;
+use crate::dist::{arguments as take, pickled, received_objects};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::python::type_error::{class_of, type_error};
 use lockstep_torch::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -47,9 +48,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
         if list.is_none() {
-            let class = take::class_of(object_list);
+            let class = class_of(object_list);
             let text = format!("'{class}' object does not support item assignment");
-            return Err(take::type_error(text));
+            return Err(type_error(text));
         }
         if let Some(called) = called {
             for (at, from) in called.members().iter().enumerate() {
@@ -182,9 +183,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             group: take::group(group)?,
             tag,
         };
-        let length = take::items(object_list)
-            .ok_or_else(|| take::type_error("object_list is no list"))?
-            .len();
+        let length =
+            take::items(object_list).ok_or_else(|| type_error("object_list is no list"))?.len();
         let (of, peer) = (from.group, (from.src, from.group_src));
         let process = process(eval)?;
         let source = process.dist()?.recv_object_list(length, from).map_err(refused)?;

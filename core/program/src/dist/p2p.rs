@@ -2,12 +2,14 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::called;
 use super::given::{peer as peer_of, registered};
 use crate::dist::arguments as take;
 use crate::dist::values::{P2POpValue, WorkValue};
-use crate::execute::process::{process, refused};
-use crate::execute::undecided::Unknown;
+use crate::dist::work::called;
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::process::undecided::Unknown;
+use crate::python::type_error::class_of;
 use lockstep_torch::c10d::{Arg, P2pKind, RecvFrom, SendTo, Source};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -102,10 +104,10 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<P2POpValue> {
         let kind = match op.to_repr() {
             // `"isend"` is a text.
-            name if op.unpack_str().is_some() => Arg::not(take::class_of(op), &name),
+            name if op.unpack_str().is_some() => Arg::not(class_of(op), &name),
             name if name.contains("isend") => Arg::Is(P2pKind::Isend),
             name if name.contains("irecv") => Arg::Is(P2pKind::Irecv),
-            name => Arg::not(take::class_of(op), &name),
+            name => Arg::not(class_of(op), &name),
         };
         let whose = if matches!(kind, Arg::Is(P2pKind::Irecv)) { RECEIVES } else { SENDS };
         let ([at, group_at], tag) = peer_of(([peer, group_peer], tag), whose, tensor, eval)?;

@@ -2,7 +2,7 @@
 //! module: what is defined inside of a function has none there, and Python refuses it.
 
 use crate::dist::arguments as take;
-use crate::execute::process::{Process, process};
+use crate::process::state::{Process, process};
 use lockstep_torch::c10d::{DistError, ErrorKind, Object};
 use starlark::eval::Evaluator;
 use starlark::values::Value;

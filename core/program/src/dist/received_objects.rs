@@ -5,96 +5,23 @@
 //! rank does by an object that it has not heard is none of what it does in the end, nor is how it
 //! ends there.
 
-use crate::dist::arguments::{class_of, type_error};
-use crate::execute::process::{Process, process};
-use crate::execute::undecided::Unknown;
+use crate::dist::sent_objects::{ByRank, Meeting, Objects};
+use crate::process::state::{Process, process};
+use crate::process::undecided::Unknown;
+use crate::python::type_error::{class_of, type_error};
 use crate::stores::BytesValue;
 use lockstep_core::rank::GlobalRank;
-use lockstep_torch::c10d::{Group, Object, PyObject};
+use lockstep_torch::c10d::{Group, PyObject};
 use starlark::eval::Evaluator;
 use starlark::values::dict::AllocDict;
 use starlark::values::list::AllocList;
 use starlark::values::tuple::AllocTuple;
 use starlark::values::{Heap, Value};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Objects that a rank goes on without at most: what it sends meanwhile may be what it sends in the
 /// end, which saves executions.
 const MAX_UNHEARD: usize = 256;
-
-/// Which call it is: the n-th of its kind among these ranks.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Meeting {
-    /// The group's name: another group of the same ranks is another.
-    group: Arc<str>,
-    members: Arc<[GlobalRank]>,
-    call: &'static str,
-    nth: usize,
-}
-
-/// The objects that one rank sends in a call.
-type Objects = Vec<Heard>;
-
-/// An object, which is the same as another if its pickle is: a number that is none equals nothing.
-#[derive(Clone, Debug)]
-pub(crate) struct Heard {
-    object: Arc<PyObject>,
-    pickle: Object,
-}
-
-impl Heard {
-    /// An object as others hear it.
-    pub(crate) fn of(object: PyObject) -> Heard {
-        Heard { pickle: Object::from(&object), object: Arc::new(object) }
-    }
-}
-
-impl PartialEq for Heard {
-    fn eq(&self, other: &Heard) -> bool {
-        self.pickle == other.pickle
-    }
-}
-
-impl Eq for Heard {}
-
-/// The objects that one rank has sent, in its order.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sent {
-    calls: Vec<(Meeting, Objects)>,
-    counts: BTreeMap<Kind, usize>,
-}
-
-impl Sent {
-    /// Whether it has made no object call.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-}
-
-/// Calls of one kind: their group's name, its ranks, and what is called.
-type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
-
-/// The objects that all ranks have sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Board {
-    of: BTreeMap<Meeting, Arc<ByRank>>,
-}
-
-type ByRank = BTreeMap<GlobalRank, Objects>;
-
-impl Board {
-    /// Of what each rank has sent, in rank order.
-    pub(crate) fn of<'s>(ranks: impl Iterator<Item = &'s Sent>) -> Board {
-        let mut of: BTreeMap<Meeting, ByRank> = BTreeMap::new();
-        for (rank, sent) in (0..).map(GlobalRank).zip(ranks) {
-            for (meeting, objects) in &sent.calls {
-                of.entry(meeting.clone()).or_default().insert(rank, objects.clone());
-            }
-        }
-        Board { of: of.into_iter().map(|(meeting, by)| (meeting, Arc::new(by))).collect() }
-    }
-}
 
 /// An object call that a rank has made.
 pub(crate) struct Called {
@@ -135,7 +62,7 @@ pub(crate) fn made(
     objects: Objects,
 ) -> anyhow::Result<Option<Called>> {
     let dist = process.dist()?;
-    let members = crate::nn::ddp_passes::members(dist, group)?;
+    let members = crate::dist::values::members(dist, group)?;
     let me = dist.process();
     if !members.contains(&me) {
         return Ok(None);
@@ -172,7 +99,7 @@ pub(crate) fn between(
     sends: bool,
 ) -> anyhow::Result<Option<[GlobalRank; 2]>> {
     let dist = process.dist()?;
-    let (members, me) = (crate::nn::ddp_passes::members(dist, group)?, dist.process());
+    let (members, me) = (crate::dist::values::members(dist, group)?, dist.process());
     if (global, in_group) == (None, None) || !members.contains(&me) {
         return Ok(None);
     }
@@ -281,7 +208,7 @@ fn value<'v>(
         }
         PyObject::Set(entries) => {
             let items = items(entries)?;
-            let set = crate::python::set(items, eval);
+            let set = crate::python::builtin_classes::set(items, eval);
             set.map_err(|error| anyhow::anyhow!("{error}"))?
         }
         PyObject::Other { class, .. } => {

@@ -5,7 +5,7 @@
 
 use crate::classes::missing_attribute;
 use crate::dialect::rewritten::Rewritten;
-use crate::python;
+use crate::python::error_text;
 
 /// A function, what it must be given, and what it may.
 type Signature = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -93,7 +93,7 @@ const WHOLE: &str = "batch_isend_irecv";
 
 /// The exception that Python raises where the interpreter says this of a line of the program, counted from 0.
 pub(crate) fn exception(message: &str, line: Option<usize>, program: &Rewritten) -> Option<String> {
-    python::exception(message)
+    error_text::exception(message)
         .or_else(|| missing_attribute::exception(message))
         .or_else(|| wrong_arguments(message, line, program))
 }

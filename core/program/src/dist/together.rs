@@ -3,31 +3,25 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::called;
 use super::collectives::{from_rank, to_rank};
 use super::given::Truth;
 use crate::dist::arguments as take;
-use crate::dist::values::{Context, ContextValue, ReduceOpValue};
-use crate::execute::process::{Process, process, refused};
+use crate::dist::reduce_ops::ReduceOpValue;
+use crate::dist::state::CoalescingManager;
+use crate::dist::values::{Context, ContextValue};
+use crate::dist::work::called;
+use crate::process::raised::refused;
+use crate::process::state::{Process, process};
+use crate::python::numbers;
+use crate::python::type_error::type_error;
 use lockstep_core::reduce::{Factor, ReduceOp};
-use lockstep_torch::c10d::{
-    Arg, Coalescer, Device, DistError, ErrorKind, Group, InGroup, Reduction, Work,
-};
-use starlark::environment::GlobalsBuilder;
+use lockstep_torch::c10d::{Arg, DistError, ErrorKind, InGroup, Reduction};
+use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::starlark_module;
-use starlark::values::Value;
 use starlark::values::none::NoneType;
-
-/// A coalescing manager of a program: what it was made with, whether a `with` is in it, and the
-/// work that it came to.
-pub(crate) struct Manager {
-    group: Option<Group>,
-    device: Option<Device>,
-    async_ops: bool,
-    open: Option<Coalescer>,
-    works: Vec<Work>,
-}
+use starlark::values::{StarlarkValue, Value, ValueLike};
+use starlark::{methods_static, starlark_module};
+use starlark_derive::starlark_value;
 
 /// `with _coalescing_manager(…)` begins.
 pub(crate) fn enter(process: &mut Process<'_>, at: usize) -> anyhow::Result<()> {
@@ -71,7 +65,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         anyhow::ensure!(process.managers.len() < 1 << 20, "too many coalescing managers");
         let works = Vec::new();
-        process.managers.push(Manager { group, device, async_ops: async_ops.0, open: None, works });
+        process.managers.push(CoalescingManager {
+            group,
+            device,
+            async_ops: async_ops.0,
+            open: None,
+            works,
+        });
         Ok(ContextValue(Context::Coalescing(process.managers.len() - 1)))
     }
 
@@ -82,7 +82,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
                  _make_nccl_premul_sum a number"
             );
         }
-        let factor = take::number(factor, "the factor of _make_nccl_premul_sum")?;
+        let factor = numbers::number(factor, "the factor of _make_nccl_premul_sum")?;
         let factor = Factor::new(factor)
             .ok_or_else(|| anyhow::anyhow!("the factor of PREMUL_SUM is not finite"))?;
         Ok(ReduceOpValue(ReduceOp::PremulSum(factor)))
@@ -107,7 +107,7 @@ fn before_2_2(name: &str, process: &Process<'_>) -> anyhow::Result<()> {
 /// Lists of tensors.
 fn lists(value: Value<'_>, what: &str) -> anyhow::Result<Vec<lockstep_torch::c10d::TensorListArg>> {
     let entries = take::items(value);
-    let entries = entries.ok_or_else(|| take::type_error(format!("{what} is no list")))?;
+    let entries = entries.ok_or_else(|| type_error(format!("{what} is no list")))?;
     Ok(entries.into_iter().map(take::sequence_of_tensors).collect())
 }
 
@@ -168,7 +168,7 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         let op = match take::reduce_op(op) {
             Arg::Is(op) => op,
             Arg::Not { class, .. } => {
-                return Err(take::type_error(format!("op is a {class}, not a ReduceOp")));
+                return Err(type_error(format!("op is a {class}, not a ReduceOp")));
             }
         };
         let tensors = take::sequence_of_tensors(tensor_list);
@@ -207,5 +207,26 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         let inputs = lists(input_tensor_lists, "input_tensor_lists")?;
         let outputs = take::sequence_of_tensors(output_tensor_list);
         called(process.dist()?.reduce_scatter_multigpu(outputs, inputs, options), heap)
+    }
+}
+
+methods_static!(CONTEXT_METHODS = context_methods);
+
+#[starlark_value(type = "context")]
+impl<'v> StarlarkValue<'v> for ContextValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(CONTEXT_METHODS.methods())
+    }
+}
+
+#[starlark_module]
+fn context_methods(builder: &mut MethodsBuilder) {
+    /// Of a coalescing manager: waits for its works.
+    fn wait(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        match this.downcast_ref::<ContextValue>().map(|context| &context.0) {
+            Some(Context::Coalescing(at)) => crate::dist::wait(process(eval)?, *at)?,
+            _ => anyhow::bail!("AttributeError: this context has no wait()"),
+        }
+        Ok(NoneType)
     }
 }

@@ -2,17 +2,14 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments::{self as take, class_of};
 pub(crate) use crate::dist::reduce_ops::ReduceOpValue;
-use crate::execute::process::{process, refused};
+use crate::process::raised::refused;
+use crate::python::type_error::{class_of, type_error};
 pub(crate) use crate::tensor::value::TensorValue;
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::reduce::ReduceOp;
-use lockstep_torch::c10d::{self, FromRank, InGroup, Reduction, TensorArg};
+use lockstep_torch::c10d::{self, Dist, Group};
 use starlark::environment::{Methods, MethodsBuilder};
-use starlark::eval::Evaluator;
-use starlark::values::none::NoneType;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -30,7 +27,6 @@ macro_rules! wraps {
         starlark_simple_value!($name);
     };
 }
-
 wraps! {
     /// A `ProcessGroup`, or `GroupMember.NON_GROUP_MEMBER`.
     GroupValue(NamedGroup)
@@ -40,8 +36,8 @@ wraps! {
 #[derive(Clone, Debug)]
 pub(crate) struct NamedGroup {
     pub(crate) group: c10d::Group,
-    name: Arc<str>,
-    desc: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) desc: Arc<str>,
 }
 
 impl NamedGroup {
@@ -186,72 +182,6 @@ impl fmt::Display for ContextValue {
 }
 
 methods_static!(DURATION_METHODS = duration_methods);
-methods_static!(GROUP_METHODS = group_methods);
-methods_static!(CONTEXT_METHODS = context_methods);
-
-#[starlark_value(type = "ProcessGroup")]
-impl<'v> StarlarkValue<'v> for GroupValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(GROUP_METHODS.methods())
-    }
-
-    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        let other = other.downcast_ref::<GroupValue>();
-        Ok(other.is_some_and(|other| other.0.group == self.0.group))
-    }
-
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match (attribute, self.0.group) {
-            ("group_name", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.name)),
-            ("group_desc", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.desc)),
-            _ => None,
-        }
-    }
-
-    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        let member = matches!(self.0.group, c10d::Group::Member(_));
-        member && matches!(attribute, "group_name" | "group_desc")
-    }
-}
-
-#[starlark_value(type = "ProcessGroup")]
-impl<'v> StarlarkValue<'v> for WorldValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(GROUP_METHODS.methods())
-    }
-
-    // Every default group has these; `init_process_group(group_name=…)` is ignored by PyTorch too.
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            "group_name" => Some(heap.alloc("0")),
-            "group_desc" => Some(heap.alloc("default_pg")),
-            _ => None,
-        }
-    }
-
-    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "group_name" | "group_desc")
-    }
-
-    /// By whichever of its names.
-    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        Ok(other.downcast_ref::<WorldValue>().is_some())
-    }
-}
-
-#[starlark_value(type = "Work")]
-impl<'v> StarlarkValue<'v> for WorkValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(crate::dist::work::methods())
-    }
-}
-
-#[starlark_value(type = "Future")]
-impl<'v> StarlarkValue<'v> for FutureValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(crate::dist::work::future_methods())
-    }
-}
 
 #[starlark_value(type = "dtype")]
 impl<'v> StarlarkValue<'v> for DtypeValue {
@@ -269,7 +199,7 @@ impl<'v> StarlarkValue<'v> for DurationValue {
     fn compare(&self, other: Value<'v>) -> starlark::Result<Ordering> {
         match other.downcast_ref::<DurationValue>() {
             Some(other) => Ok(self.0.cmp(&other.0)),
-            None => Err(starlark::Error::new_native(crate::dist::arguments::type_error(format!(
+            None => Err(starlark::Error::new_native(type_error(format!(
                 "'<' not supported between instances of 'datetime.timedelta' and '{}'",
                 class_of(other)
             )))),
@@ -354,85 +284,12 @@ impl<'v> StarlarkValue<'v> for P2POpValue {
     }
 }
 
-#[starlark_value(type = "context")]
-impl<'v> StarlarkValue<'v> for ContextValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(CONTEXT_METHODS.methods())
-    }
-}
-
-#[starlark_module]
-fn group_methods(builder: &mut MethodsBuilder) {
-    fn rank(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        process(eval)?.dist()?.get_rank(group(this)).map_err(refused)
-    }
-
-    /// Its backend's.
-    fn name(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<String> {
-        process(eval)?.dist()?.get_backend(group(this)).map_err(refused)
-    }
-
-    /// c10d's own, below `dist.all_reduce`: always a work.
-    fn allreduce<'v>(
-        this: Value<'v>,
-        tensors: Value<'v>,
-        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        let (heap, group) = (eval.heap(), group(this));
-        let options = Reduction { op: take::reduce_op(op), group, async_op: true };
-        let work = process(eval)?.dist()?.all_reduce(one(tensors)?, options);
-        crate::dist::called(work, heap)
-    }
-
-    fn broadcast<'v>(
-        this: Value<'v>,
-        tensors: Value<'v>,
-        root: i64,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        let (heap, group) = (eval.heap(), group(this));
-        let options = FromRank { group_src: Some(root), group, async_op: true, src: None };
-        let work = process(eval)?.dist()?.broadcast(one(tensors)?, options);
-        crate::dist::called(work, heap)
-    }
-
-    fn barrier<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-        let (heap, group) = (eval.heap(), group(this));
-        let work = process(eval)?.dist()?.barrier(InGroup { group, async_op: true });
-        crate::dist::called(work, heap)
-    }
-
-    fn size(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        process(eval)?.dist()?.get_world_size(group(this)).map_err(refused)
-    }
-}
-
-#[starlark_module]
-fn context_methods(builder: &mut MethodsBuilder) {
-    /// Of a coalescing manager: waits for its works.
-    fn wait(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        match this.downcast_ref::<ContextValue>().map(|context| &context.0) {
-            Some(Context::Coalescing(at)) => crate::dist::wait(process(eval)?, *at)?,
-            _ => anyhow::bail!("AttributeError: this context has no wait()"),
-        }
-        Ok(NoneType)
-    }
-}
-
-/// The tensor that c10d's own calls take, alone or as a list of one.
-fn one(tensors: Value<'_>) -> anyhow::Result<TensorArg> {
-    match take::items(tensors).as_deref() {
-        None => Ok(take::tensor(tensors)),
-        Some([tensor]) => Ok(take::tensor(*tensor)),
-        Some(several) => anyhow::bail!(
-            "a process group's own call takes one tensor here, not {}: several GPUs of a process are \
-             of PyTorch 1",
-            several.len()
-        ),
-    }
-}
-
-fn group(this: Value<'_>) -> Option<c10d::Group> {
-    this.downcast_ref::<GroupValue>().map(|group| group.0.group)
+/// The global ranks of a model's group, by group rank.
+pub(crate) fn members(
+    dist: &Dist<'_>,
+    group: Option<Group>,
+) -> anyhow::Result<Vec<lockstep_core::rank::GlobalRank>> {
+    let group = group.or_else(|| dist.world());
+    let group = group.ok_or_else(|| anyhow::anyhow!("there is no default group"))?;
+    dist.get_process_group_ranks(group).map_err(refused)
 }

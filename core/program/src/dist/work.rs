@@ -1,21 +1,39 @@
 //! `Work` and `Future`: what a program asks of a call that is under way.
 
-use crate::dist::arguments::class_of;
 use crate::dist::future_callbacks;
-use crate::dist::values::{FutureValue, TensorValue, WorkValue};
-use crate::execute::process::{process, refused};
-use crate::execute::undecided::Unknown;
+use crate::dist::values::{FutureValue, WorkValue};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::process::undecided::Unknown;
 use crate::python::float_of;
+use crate::python::type_error::{class_of, type_error};
+use crate::tensor::value::TensorValue;
 use lockstep_core::plan::WorkQuery;
-use lockstep_torch::c10d::{self, DistError, ErrorKind};
+use lockstep_torch::c10d::{self, Called, DistError, ErrorKind};
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
 use starlark::values::list::AllocList;
 use starlark::values::none::{NoneOr, NoneType};
-use starlark::values::{Value, ValueLike};
+use starlark::values::{Heap, StarlarkValue, Value, ValueLike};
 use starlark::{methods_static, starlark_module};
+use starlark_derive::starlark_value;
+
+#[starlark_value(type = "Future")]
+impl<'v> StarlarkValue<'v> for FutureValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(crate::dist::work::future_methods())
+    }
+}
+
+#[starlark_value(type = "Work")]
+impl<'v> StarlarkValue<'v> for WorkValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(crate::dist::work::methods())
+    }
+}
 
 methods_static!(WORK_METHODS = work_methods);
+
 methods_static!(FUTURE_METHODS = of_future);
 
 /// A work's.
@@ -42,7 +60,7 @@ fn within(timeout: Value<'_>) -> anyhow::Result<u64> {
     }
     match crate::dist::arguments::timeout(timeout) {
         Some(c10d::Arg::Is(timeout)) => Ok(timeout),
-        _ => Err(crate::dist::arguments::type_error(format!(
+        _ => Err(type_error(format!(
             "wait(): incompatible function arguments. The following argument types are \
              supported:\n    1. (self: torch._C._distributed_c10d.Work, timeout: datetime.timedelta \
              = datetime.timedelta(0)) -> bool\n\nInvoked with: \
@@ -223,4 +241,18 @@ fn of_future(builder: &mut MethodsBuilder) {
     fn done<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         ask_whether(this, WorkQuery::FutureDone, "done()", eval)
     }
+}
+
+/// The future of a call that is made as one of several, where Python has no work.
+pub(crate) fn future<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+    let work = called.map_err(refused)?;
+    Ok(work.map_or(Value::new_none(), |work| heap.alloc(FutureValue(work))))
+}
+
+/// A call's work as Python has it: `None` unless there is one.
+pub(super) fn called<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+    Ok(match called.map_err(refused)? {
+        Some(work) => heap.alloc(WorkValue(work)),
+        None => Value::new_none(),
+    })
 }

@@ -5,11 +5,13 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{DurationValue, TensorValue};
-use crate::execute::process::{Raised, Run, process};
-use crate::execute::undecided::{Number, Unknown, UnknownValue};
-use crate::python::value_text;
+use crate::process::raised::Raised;
+use crate::process::state::{Run, process};
+use crate::process::undecided::{Number, Unknown, UnknownValue};
+use crate::python::type_error::{class_of, type_error};
 use crate::python::with_statement::{entered, left};
-use crate::torch::construction;
+use crate::python::{numbers, value_text};
+use crate::tensor::made;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -26,11 +28,12 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     python(builder);
     crate::stores::python(builder);
+    crate::python::int_and_bytes::add(builder);
     crate::python::add(builder);
     crate::python::exceptions::add(builder);
     crate::python::try_statement::add(builder);
     crate::python::collections::add(builder);
-    crate::python::items::add(builder);
+    crate::python::subscript::add(builder);
     crate::python::augmented_assignment::add(builder);
     crate::tensor::products::add(builder);
     crate::python::itertools::add(builder);
@@ -76,7 +79,7 @@ fn nanoseconds<'v>(
     let mut given = false;
     for (value, unit) in [(ns, 1e-9), (us, 1e-6), (ms, 1e-3), (s, 1.0)] {
         if !value.is_none() {
-            total += take::number(value, "a duration")? * unit;
+            total += numbers::number(value, "a duration")? * unit;
             given = true;
         }
     }
@@ -146,15 +149,15 @@ fn functions(builder: &mut GlobalsBuilder) {
             let mut said = Run { line, world_size, ..Run::default() };
             said.name = name.unpack_str().map(str::to_owned);
             said.topology = topology.unpack_str().map(str::to_owned);
-            let per_node = take::whole_or_none(ranks_per_node, "ranks_per_node")?;
+            let per_node = numbers::whole_or_none(ranks_per_node, "ranks_per_node")?;
             said.ranks_per_node = per_node.map(|n| u32::try_from(n).unwrap_or(0));
             if !timeout.is_none() {
                 said.timeout_ms = Some(take::milliseconds(timeout)?);
             }
             if let Some(entries) = DictRef::from_value(slow) {
                 for (rank, factor) in entries.iter() {
-                    let rank = u32::try_from(take::whole(rank, "a rank of slow")?)?;
-                    let factor = take::number(factor, "a factor of slow")?;
+                    let rank = u32::try_from(numbers::whole(rank, "a rank of slow")?)?;
+                    let factor = numbers::number(factor, "a factor of slow")?;
                     anyhow::ensure!(
                         (0.0..=1e6).contains(&factor),
                         "slow says how many times as long a rank computes: {{3: 2.0}}"
@@ -167,7 +170,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             Ok(said)
         };
         let said = said().map_err(native)?;
-        crate::execute::process::process(eval).map_err(native)?.run = Some(said);
+        crate::process::state::process(eval).map_err(native)?.run = Some(said);
         Ok(NoneType)
     }
 
@@ -228,8 +231,8 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] name: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let on = construction::on(device, construction::On::OfGroup)?;
-        construction::make(eval, construction::sizes(numel)?, dtype, fill, on, name)
+        let on = made::on(device, made::On::OfGroup)?;
+        made::make(eval, made::sizes(numel)?, dtype, fill, on, name)
     }
 }
 
@@ -246,9 +249,9 @@ fn python(builder: &mut GlobalsBuilder) {
             match kwargs.entries.iter().find(|(known, _)| *known == name).map(|(_, value)| *value) {
                 Some(value) if !value.is_none() => match value.unpack_str() {
                     Some(text) => Ok(text.to_owned()),
-                    None => Err(crate::dist::arguments::type_error(format!(
+                    None => Err(type_error(format!(
                         "{name} must be None or a string, not {}",
-                        crate::dist::arguments::class_of(value)
+                        class_of(value)
                     ))),
                 },
                 _ => Ok(none.to_owned()),
@@ -374,7 +377,7 @@ fn python(builder: &mut GlobalsBuilder) {
 #[starlark_module]
 fn clock(builder: &mut GlobalsBuilder) {
     fn sleep<'v>(seconds: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let duration_ns = whole_nanoseconds(take::number(seconds, "seconds")?)?;
+        let duration_ns = whole_nanoseconds(numbers::number(seconds, "seconds")?)?;
         process(eval)?.dist()?.sleep("time.sleep", duration_ns);
         Ok(NoneType)
     }
@@ -400,15 +403,17 @@ fn clock(builder: &mut GlobalsBuilder) {
 #[starlark_module]
 fn durations(builder: &mut GlobalsBuilder) {
     fn minutes<'v>(n: Value<'v>) -> anyhow::Result<DurationValue> {
-        Ok(DurationValue(whole_nanoseconds(take::number(n, "minutes")? * 60.0)? / 1_000_000))
+        Ok(DurationValue(whole_nanoseconds(numbers::number(n, "minutes")? * 60.0)? / 1_000_000))
     }
 
     fn seconds<'v>(n: Value<'v>) -> anyhow::Result<DurationValue> {
-        Ok(DurationValue(whole_nanoseconds(take::number(n, "seconds")?)? / 1_000_000))
+        Ok(DurationValue(whole_nanoseconds(numbers::number(n, "seconds")?)? / 1_000_000))
     }
 
     fn milliseconds<'v>(n: Value<'v>) -> anyhow::Result<DurationValue> {
-        Ok(DurationValue(whole_nanoseconds(take::number(n, "milliseconds")? * 1e-3)? / 1_000_000))
+        Ok(DurationValue(
+            whole_nanoseconds(numbers::number(n, "milliseconds")? * 1e-3)? / 1_000_000,
+        ))
     }
 }
 
@@ -431,7 +436,7 @@ fn timedelta(builder: &mut GlobalsBuilder) {
         ];
         for (value, unit) in units {
             if !value.is_none() {
-                total += take::number(value, "a timedelta")? * unit;
+                total += numbers::number(value, "a timedelta")? * unit;
             }
         }
         Ok(DurationValue(whole_nanoseconds(total)? / 1_000_000))

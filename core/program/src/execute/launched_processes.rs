@@ -2,7 +2,7 @@
 //! n-th is rank n. Every rank executes the script, and what it starts as the n-th is what it does.
 
 use crate::dist::arguments as take;
-use crate::execute::process::{Run, process};
+use crate::process::state::{Run, process};
 use starlark::environment::{Globals, GlobalsBuilder};
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -11,7 +11,7 @@ use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{FrozenValue, Value};
 
-/// Adds what [`Process::natives`](crate::execute::process::Process::natives) finds by name.
+/// Adds what [`Process::natives`](crate::process::state::Process::natives) finds by name.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     hidden(builder);
 }

@@ -3,16 +3,16 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::execute::process::{Raised, process};
-use crate::execute::undecided::Decided;
+use crate::process::raised::Raised;
+use crate::process::state::process;
+use crate::process::undecided::Decided;
 use allocative::Allocative;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
-use starlark::starlark_module;
-use starlark::starlark_simple_value;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
+use starlark::{starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,16 +1,18 @@
 //! Executing a program, once for each of its ranks.
 
-use super::known_by_all::{Known, MAX_TIMES, Shown};
 use super::leftovers::Leftovers;
 use super::missing_imports::AbsentValue;
-use super::process::{self, Failure, Process, Run};
 use super::{job, launched_processes};
 use crate::classes::objects;
-use crate::dist::received_objects::Board;
-use crate::nn::ddp_passes;
+use crate::dist::sent_objects::Board;
+use crate::execute::failure::{Failure, failure, reword_unknown};
+use crate::process::known_by_all::{Known, MAX_TIMES, Shown};
+use crate::process::state::{Process, Run};
+use crate::python::builtin_classes;
 use crate::stores::{Agreed, Log, Look, Rounds};
-use crate::torch::construction;
-use crate::{dialect, dist, python};
+use crate::tensor::made;
+use crate::torch::globals;
+use crate::{dialect, dist};
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::{Compiled, Limits, Options, Printed, ProgramError};
 use lockstep_torch::c10d::{Job, Machine};
@@ -253,8 +255,7 @@ impl Script<'_> {
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
-            let guessed =
-                process.guesses().into_iter().map(|line| (line, construction::TAKEN_FOR_CUDA));
+            let guessed = process.guesses().into_iter().map(|line| (line, made::TAKEN_FOR_CUDA));
             assumed.extend(guessed);
             assumed.extend(process.assumed.iter().copied());
             ops += process.ops();
@@ -395,9 +396,9 @@ fn globals() -> Globals {
     ];
     let mut builder = GlobalsBuilder::extended_by(&extensions);
     job::add(&mut builder);
-    construction::add(&mut builder);
+    globals::add(&mut builder);
     dist::add(&mut builder);
-    ddp_passes::add(&mut builder);
+    globals::add_models(&mut builder);
     builder.build()
 }
 
@@ -436,14 +437,15 @@ impl Script<'_> {
     fn evaluated(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
         let dialect = Dialect { enable_f_strings: false, enable_load: false, ..Dialect::Extended };
         let origin = &self.rewritten.origin;
-        let failed = |error: &starlark::Error| process::failure(error, self.rewritten);
+        let failed = |error: &starlark::Error| failure(error, self.rewritten);
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
-        crate::tensor::arithmetic::begin();
-        crate::execute::undecided::begin();
+        crate::tensor::deferred::begin();
+        crate::process::undecided::begin();
         process.origin.clone_from(origin);
         process.program = Some(self.rewritten.clone());
-        process.classes = python::classes(self.globals);
+        process.classes = builtin_classes::classes(self.globals);
+        process.before_call = crate::tensor::arithmetic::work_off;
         process.natives = launched_processes::natives(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
             let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);
@@ -493,7 +495,7 @@ impl Script<'_> {
                 if failure.raised {
                     made_up(process)?;
                 }
-                process.of_unknown(&mut failure);
+                reword_unknown(&mut failure, process);
                 Err(failure)
             }
         }

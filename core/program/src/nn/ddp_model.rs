@@ -2,91 +2,24 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments as take;
-use crate::dist::values::{Context, ContextValue, DeviceValue};
-use crate::execute::process::Process;
+use crate::dist::values::{Context, ContextValue};
 use crate::nn::ddp_passes::{forward, unused_params};
-use crate::nn::models::ModelValue;
-use crate::nn::output::{input_of, returned};
-use crate::nn::parameters::Of;
+use crate::nn::model_values::{DdpValue, InnerValue, ModelValue, ddp_of};
+use crate::nn::output_methods::{input_of, returned};
 use crate::nn::submodules;
-use allocative::Allocative;
+use crate::process::state::Process;
 use lockstep_torch::c10d::ForwardPass;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-};
-use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark::values::{Heap, StarlarkValue, Value, ValueLike};
+use starlark::{methods_static, starlark_module};
 use starlark_derive::starlark_value;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// A wrapped one, by its number in the process.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct DdpValue(
-    pub(crate) usize,
-    /// `require_backward_grad_sync`.
-    #[allocative(skip)]
-    pub(crate) Arc<AtomicBool>,
-    /// The model that it wraps.
-    #[allocative(skip)]
-    Of,
-    /// `device_ids`, where it was given any.
-    #[allocative(skip)]
-    Option<Arc<[u32]>>,
-);
-starlark_simple_value!(DdpValue);
-
-impl DdpValue {
-    /// The model that the process has wrapped last, on those GPUs.
-    pub(crate) fn of(
-        process: &mut Process<'_>,
-        sync: Arc<AtomicBool>,
-        device_ids: Value<'_>,
-    ) -> anyhow::Result<DdpValue> {
-        let at = process.modules.len().saturating_sub(1);
-        let ids = take::items(device_ids).map(|ids| {
-            let index = |id: &Value<'_>| {
-                let device = id.downcast_ref::<DeviceValue>().map(|device| device.0.1.unwrap_or(0));
-                device.or_else(|| u32::try_from(id.unpack_i32()?).ok())
-            };
-            ids.iter().filter_map(index).collect::<Arc<[u32]>>()
-        });
-        Ok(DdpValue(at, sync, Of::numbered(at, process)?, ids))
-    }
-
-    fn device_ids<'v>(&self, heap: Heap<'v>) -> Value<'v> {
-        match &self.3 {
-            Some(ids) => heap.alloc(AllocList(ids.iter().copied())),
-            None => Value::new_none(),
-        }
-    }
-}
-
-/// The model inside of a wrapped one: `ddp.module`.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct InnerValue(pub(crate) usize, #[allocative(skip)] Of);
-starlark_simple_value!(InnerValue);
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The attribute that `no_sync()` sets, and that some set themselves.
 const SYNC: &str = "require_backward_grad_sync";
-
-impl fmt::Display for DdpValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DistributedDataParallel(…)")
-    }
-}
-
-impl fmt::Display for InnerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Model(…)")
-    }
-}
 
 methods_static!(DDP_METHODS = wrapped_methods);
 
@@ -173,12 +106,6 @@ pub(crate) fn param_bytes(model: Value<'_>, process: &Process<'_>) -> u64 {
             None => crate::nn::parameters::bytes(model),
         },
     }
-}
-
-/// The model that a method is called on.
-pub(crate) fn ddp_of(this: Value<'_>) -> anyhow::Result<usize> {
-    let value = this.downcast_ref::<DdpValue>().map(|value| value.0);
-    value.ok_or_else(|| anyhow::anyhow!("{} is no wrapped model", take::class_of(this)))
 }
 
 /// DDP's own methods, and those of any model.

@@ -3,19 +3,18 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use crate::dist::arguments as take;
-use crate::dist::values::Context;
-use crate::execute::process::{Process, Raised, process, refused};
-use crate::nn::ddp_model::DdpValue;
-use crate::nn::models::{ModelValue, zoo};
-use crate::nn::output_shape::Shape;
+use crate::dist::values::{Context, members};
+use crate::nn::model_values::{DdpValue, ModelValue, with_module};
+use crate::nn::state::{Unreduced, Wrapped, graded_of, raised};
+use crate::process::raised::{Raised, refused};
+use crate::process::state::{Process, process};
+use crate::python::numbers;
+use crate::python::type_error::{class_of, type_error};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::remark::{BACKWARD as BACKWARD_PASS, BackwardPass};
-use lockstep_core::plan::{Fill, TensorId};
-use lockstep_torch::c10d::{
-    self, Arg, Dist, ForwardPass, FromRank, Group, InGroup, Reduction, Tensor, Work,
-};
+use lockstep_torch::c10d::ForwardPass;
 use lockstep_torch::ddp::model::{Device, Model};
-use lockstep_torch::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
+use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -23,64 +22,8 @@ use starlark::values::dict::UnpackDictEntries;
 use starlark::values::{Value, ValueLike};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// A model wrapped by DDP, or used without it.
-pub(crate) struct Wrapped {
-    model: Arc<Model>,
-    shape: Arc<Shape>,
-    device: Device,
-    batch: u64,
-    ddp: Option<Ddp>,
-    group: Option<Group>,
-    /// The tensors that DDP communicates, by name, type and size.
-    tensors: BTreeMap<(String, Dtype, u64), Tensor>,
-    /// True between a forward pass and its backward pass.
-    forwarded: bool,
-    /// The parameters that the last forward pass's outputs do not depend on: they get no gradient.
-    unused: Vec<u32>,
-    /// Whether the last backward pass left gradients in it that DDP has not reduced.
-    unreduced: Option<Unreduced>,
-    /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
-    sync: bool,
-    /// The program's own switch: `require_backward_grad_sync`.
-    wanted: Arc<AtomicBool>,
-    /// Its parameters and gradients that something was done with, by number.
-    pub(crate) parameters: BTreeMap<(usize, bool), TensorId>,
-    /// Whether a backward pass has been.
-    graded: Arc<AtomicBool>,
-}
-
-/// The reason for which a backward pass left gradients that DDP has not reduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unreduced {
-    /// It ran under `no_sync()`.
-    NoSync,
-    /// It went through the model that DDP wraps.
-    Past,
-    /// An optimizer has stepped on such gradients before, and that is noted.
-    Noted,
-}
-
-/// Adds `models`, `DDP` and the optimizers.
-pub(crate) fn add(builder: &mut GlobalsBuilder) {
-    builder.namespace("models", zoo);
-    builder.namespace("torchvision", |builder| {
-        builder.namespace("models", zoo);
-        builder.namespace("datasets", crate::data::loaders::of_torchvision);
-    });
-    parallel(builder);
-    crate::nn::user_modules::add(builder);
-    builder.namespace("optim", |builder| {
-        crate::nn::optimizer::optimizers(builder);
-        builder.namespace("lr_scheduler", crate::nn::optimizer::schedulers);
-    });
-}
-
-/// DDP's refusals as exceptions.
-pub(crate) fn raised(error: &DdpError) -> anyhow::Error {
-    anyhow::Error::new(Raised { text: format!("{}: {error}", error.class()), help: None })
-}
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[starlark_module]
 pub(crate) fn parallel(builder: &mut GlobalsBuilder) {
@@ -108,8 +51,8 @@ fn wrap<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<DdpValue> {
     let Some(ModelValue(model, shape)) = module.downcast_ref::<ModelValue>().cloned() else {
-        let class = take::class_of(module);
-        return Err(take::type_error(format!(
+        let class = class_of(module);
+        return Err(type_error(format!(
             "DDP wraps a model, such as models.resnet50() or models.mlp([64, 64]), not a {class}"
         )));
     };
@@ -120,7 +63,7 @@ fn wrap<'v>(
         match *name {
             "bucket_cap_mb" if value.is_none() => {}
             "bucket_cap_mb" => {
-                let cap = take::number(*value, name)?;
+                let cap = numbers::number(*value, name)?;
                 options.bucket_cap = BucketCap::from_mb(cap)?;
             }
             "find_unused_parameters" => options.find_unused_parameters = value.to_bool(),
@@ -129,7 +72,7 @@ fn wrap<'v>(
             "gradient_as_bucket_view" => options.gradient_as_bucket_view = value.to_bool(),
             "init_sync" => options.init_sync = value.to_bool(),
             "process_group" => group = take::group(*value)?,
-            "batch" => batch = u64::try_from(take::whole(*value, name)?)?,
+            "batch" => batch = u64::try_from(numbers::whole(*value, name)?)?,
             "gpu" => {
                 let gpu = value.unpack_str().unwrap_or_default();
                 device = Device::named(gpu);
@@ -138,7 +81,7 @@ fn wrap<'v>(
             "device_ids" => device_ids = *value,
             "output_device" | "dim" => {}
             other => {
-                return Err(take::type_error(format!(
+                return Err(type_error(format!(
                     "DistributedDataParallel.__init__() got an unexpected keyword argument '{other}'"
                 )));
             }
@@ -185,16 +128,6 @@ fn wrap<'v>(
     DdpValue::of(process, wanted, device_ids)
 }
 
-/// The global ranks of a model's group, by group rank.
-pub(crate) fn members(
-    dist: &Dist<'_>,
-    group: Option<Group>,
-) -> anyhow::Result<Vec<lockstep_core::rank::GlobalRank>> {
-    let group = group.or_else(|| dist.world());
-    let group = group.ok_or_else(|| anyhow::anyhow!("there is no default group"))?;
-    dist.get_process_group_ranks(group).map_err(refused)
-}
-
 /// Whether a refusal of the constructor comes of what that call brings.
 fn found_by(error: &DdpError, purpose: Purpose) -> bool {
     match error {
@@ -203,153 +136,8 @@ fn found_by(error: &DdpError, purpose: Purpose) -> bool {
     }
 }
 
-/// Whether a model's parameters have gradients: DDP's are those of the model that it wraps.
-pub(crate) fn graded_of(modules: &[Wrapped], model: &Arc<Model>) -> Arc<AtomicBool> {
-    let same = modules.iter().find(|own| Arc::ptr_eq(&own.model, model));
-    same.map(|own| own.graded.clone()).unwrap_or_default()
-}
-
-impl Wrapped {
-    /// A model that is used without DDP.
-    pub(crate) fn plain(
-        model: Arc<Model>,
-        shape: Arc<Shape>,
-        graded: Arc<AtomicBool>,
-    ) -> anyhow::Result<Wrapped> {
-        let device = Device::named("A100").ok_or_else(|| anyhow::anyhow!("no device is known"))?;
-        Ok(Wrapped {
-            model,
-            shape,
-            device,
-            batch: 32,
-            ddp: None,
-            group: None,
-            tensors: BTreeMap::new(),
-            forwarded: false,
-            unused: Vec::new(),
-            unreduced: None,
-            sync: true,
-            wanted: Arc::new(AtomicBool::new(true)),
-            parameters: BTreeMap::new(),
-            graded,
-        })
-    }
-
-    /// Whether it is used without DDP.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.ddp.is_none()
-    }
-
-    /// Whether its parameters have gradients.
-    pub(crate) fn graded(&self) -> Arc<AtomicBool> {
-        self.graded.clone()
-    }
-
-    /// The group that it communicates in.
-    pub(crate) fn group(&self) -> Option<Group> {
-        self.group
-    }
-
-    /// The model.
-    pub(crate) fn model(&self) -> Arc<Model> {
-        self.model.clone()
-    }
-
-    /// The shape of its output for that of its input.
-    pub(crate) fn shape(&self) -> Arc<Shape> {
-        self.shape.clone()
-    }
-
-    /// The state of DDP, if it wraps the model.
-    pub(crate) fn ddp(&mut self) -> Option<&mut Ddp> {
-        self.ddp.as_mut()
-    }
-
-    /// Makes a call of DDP's, as a part of the user's call `via`.
-    pub(crate) fn issue(
-        &mut self,
-        dist: &mut Dist<'_>,
-        call: &DdpCall,
-        async_op: bool,
-        via: &'static str,
-    ) -> anyhow::Result<Option<Work>> {
-        dist.part_of(Some(via));
-        let work = self.make(dist, call, async_op);
-        dist.part_of(None);
-        work
-    }
-
-    fn make(
-        &mut self,
-        dist: &mut Dist<'_>,
-        call: &DdpCall,
-        async_op: bool,
-    ) -> anyhow::Result<Option<Work>> {
-        let group = self.group;
-        let name = match call.purpose {
-            Purpose::Bucket { bucket } => format!("bucket {bucket}"),
-            Purpose::ModuleStates => "module states".to_owned(),
-            Purpose::Buffers => "buffers".to_owned(),
-            Purpose::UsedMap => "used parameters".to_owned(),
-            _ => "ddp".to_owned(),
-        };
-        let tensor = self.tensor(dist, name.clone(), call.dtype, call.numel);
-        let work = match call.op {
-            DdpOp::AllReduce { reduce_op } => {
-                let options = Reduction { op: Arg::Is(reduce_op), group, async_op };
-                dist.all_reduce(&tensor, options)
-            }
-            DdpOp::Broadcast { root } => {
-                let group_src = Some(i64::from(root));
-                // `group_src` needs a group to count in.
-                let group = group.or_else(|| dist.world());
-                dist.broadcast(&tensor, FromRank { src: None, group_src, group, async_op })
-            }
-            DdpOp::AllGather => {
-                let size = dist.get_world_size(group).map_err(refused)?;
-                let numel = call.numel.saturating_mul(u64::try_from(size).unwrap_or(0));
-                let all = self.tensor(dist, format!("{name}, gathered"), call.dtype, numel);
-                dist.all_gather_into_tensor(&all, &tensor, InGroup { group, async_op })
-            }
-        };
-        work.map_err(refused)
-    }
-
-    /// The tensor of a call; the same in every step.
-    fn tensor(&mut self, dist: &mut Dist<'_>, name: String, dtype: Dtype, numel: u64) -> Tensor {
-        let device = match dist.get_backend_config(self.group) {
-            Ok(config) if config.contains("nccl") => c10d::Device::Cuda,
-            _ => c10d::Device::Cpu,
-        };
-        let key = (name, dtype, numel);
-        if let Some(known) = self.tensors.get(&key) {
-            return known.clone();
-        }
-        let made = dist.tensor_on(device, &key.0, dtype, numel, Fill::Zeros);
-        self.tensors.insert(key, made.clone());
-        made
-    }
-}
-
-/// The process's model of that number, taken out while it works.
-pub(crate) fn with_module<T>(
-    process: &mut Process<'_>,
-    at: usize,
-    work: impl FnOnce(&mut Process<'_>, &mut Wrapped) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    anyhow::ensure!(at < process.modules.len(), "this process has no such model");
-    let mut module = process.modules.swap_remove(at);
-    let done = work(process, &mut module);
-    // Back to its number.
-    process.modules.push(module);
-    let last = process.modules.len() - 1;
-    process.modules.swap(at, last);
-    done
-}
-
 const FORWARD: &str = "DistributedDataParallel.forward";
 const BACKWARD: &str = "DistributedDataParallel backward";
-pub(crate) const JOIN: &str = "DistributedDataParallel.join";
 
 /// The forward pass of a wrapped model, through DDP or past it.
 pub(crate) fn forward(
@@ -512,7 +300,7 @@ pub(crate) fn unused_params<'v>(
     if unused.is_none() {
         return Ok(Vec::new());
     }
-    let entries = take::items(unused).ok_or_else(|| take::type_error("unused is no list"))?;
+    let entries = take::items(unused).ok_or_else(|| type_error("unused is no list"))?;
     let process = process(eval)?;
     let model = process.modules.get(at).map(|module| module.model.clone());
     let model = model.ok_or_else(|| anyhow::anyhow!("this process has no such model"))?;
@@ -532,7 +320,7 @@ pub(crate) fn unused_params<'v>(
                     anyhow::bail!("the model has no parameter {prefix}; it has {names}{more}");
                 }
             }
-            None => found.push(u32::try_from(take::whole(entry, "a parameter")?)?),
+            None => found.push(u32::try_from(numbers::whole(entry, "a parameter")?)?),
         }
     }
     Ok(found)

@@ -1,10 +1,12 @@
 //! `with ddp.join():` and `with Join([ddp]):` — training with uneven inputs.
 
 use crate::dist::arguments as take;
-use crate::dist::values::{Context, ContextValue};
-use crate::execute::process::{Process, refused};
-use crate::nn::ddp_model::ddp_of;
-use crate::nn::ddp_passes::{JOIN, members, raised, with_module};
+use crate::dist::values::{Context, ContextValue, members};
+use crate::nn::model_values::{ddp_of, with_module};
+use crate::nn::state::{OpenJoin, raised};
+use crate::process::raised::refused;
+use crate::process::state::Process;
+use crate::python::type_error::type_error;
 use lockstep_torch::c10d::{Dist, Group};
 use lockstep_torch::ddp::join::{JoinOptions, JoinPasses};
 use lockstep_torch::ddp::{DdpCall, InJoin, Purpose};
@@ -31,7 +33,7 @@ fn generic(builder: &mut GlobalsBuilder) {
         let _ = kwargs;
         let joinables = take::items(joinables).unwrap_or_default();
         let [model] = joinables[..] else {
-            return Err(take::type_error("Join takes a list of one DDP model here"));
+            return Err(type_error("Join takes a list of one DDP model here"));
         };
         let model = ddp_of(model)?;
         Ok(ContextValue(match enable {
@@ -39,19 +41,6 @@ fn generic(builder: &mut GlobalsBuilder) {
             false => Context::Nothing,
         }))
     }
-}
-
-/// A `join()` that is open on a rank.
-#[derive(Clone, Debug)]
-pub(crate) struct Open {
-    model: usize,
-    throw: bool,
-    /// Which of the rank's joins it is.
-    nth: usize,
-    /// The passes of all members, once they are known.
-    passes: Option<Arc<JoinPasses>>,
-    /// The rank in the model's group.
-    me: u32,
 }
 
 /// The rank enters the block.
@@ -64,7 +53,7 @@ pub(crate) fn enter(process: &mut Process<'_>, model: usize, throw: bool) -> any
     let nth = process.shown.join(members);
     let passes = process.known.passes(rank, nth);
     let me = u32::try_from(me).unwrap_or_default();
-    process.joins.push(Open { model, throw, nth, passes, me });
+    process.joins.push(OpenJoin { model, throw, nth, passes, me });
     Ok(())
 }
 
@@ -125,3 +114,5 @@ pub(crate) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
         ended.map_err(|error| raised(&error))
     })
 }
+
+pub(crate) const JOIN: &str = "DistributedDataParallel.join";

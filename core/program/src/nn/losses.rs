@@ -3,8 +3,10 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::execute::process::process;
-use crate::nn::output::{OutputValue, like_of, scalar};
+use crate::nn::output::{OutputValue, like_of};
+use crate::nn::output_methods::scalar;
+use crate::process::state::process;
+use crate::python::type_error::type_error;
 use crate::tensor::elementwise;
 use crate::tensor::value::tensor;
 use allocative::Allocative;
@@ -102,7 +104,7 @@ fn loss_of<'v>(
 ) -> anyhow::Result<Value<'v>> {
     let tensors: Vec<Tensor> = given.iter().filter_map(|value| like_of(*value)).collect();
     let Some(first) = tensors.first() else {
-        return Err(take::type_error(format!(
+        return Err(type_error(format!(
             "{name}() is taken of a model's output or a tensor: loss = loss_fn(model(batch), labels)"
         )));
     };

@@ -3,18 +3,20 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::execute::process::process;
-use crate::nn::module_list::{ModuleListValue, model_of};
-use crate::nn::output::{returned, shaped};
-use crate::nn::output_shape::{Rest, Shape};
-use crate::nn::parameters::{ParametersValue, number_of};
-use crate::nn::user_modules::OWN_TENSOR;
+use crate::nn::model_values::{ModelValue, number_of};
+use crate::nn::module_arguments::Rest;
+use crate::nn::module_list::{ModuleListValue, in_a_row};
+use crate::nn::output_methods::{returned, shaped};
+use crate::nn::output_shape::Shape;
+use crate::nn::parameters::ParametersValue;
+use crate::process::state::process;
+use crate::python::numbers;
 use crate::tensor::value::tensor;
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::ddp::model::{
-    Model, known_models, linear, mlp, mlp_with_norms, module, named, sequence,
+    known_models, linear, mlp, mlp_with_norms, module, named, sequence,
 };
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
@@ -28,31 +30,6 @@ use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
-
-/// Modules in each other, of all depths.
-const MOST_LAYERS: usize = 100_000;
-
-/// A model that has not been wrapped.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct ModelValue(
-    #[allocative(skip)] pub(crate) Arc<Model>,
-    /// The shape of its output for that of its input.
-    #[allocative(skip)]
-    pub(crate) Arc<Shape>,
-);
-starlark_simple_value!(ModelValue);
-
-impl fmt::Display for ModelValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({} parameters)", self.0.name, self.0.params.len())
-    }
-}
-
-impl ModelValue {
-    fn new(model: Model, shape: Shape) -> ModelValue {
-        ModelValue(Arc::new(model), Arc::new(shape))
-    }
-}
 
 /// The models that ship, each as a function without arguments.
 pub(crate) fn zoo(builder: &mut GlobalsBuilder) {
@@ -151,7 +128,7 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         #[starlark(default = true)] bias: bool,
     ) -> anyhow::Result<ModelValue> {
         let _ = eps;
-        let shape = crate::torch::construction::sizes(normalized_shape)?;
+        let shape = crate::tensor::made::sizes(normalized_shape)?;
         let all: [(&str, &[u64]); 2] = [("weight", &shape), ("bias", &shape)];
         let params = match (elementwise_affine, bias) {
             (true, true) => &all[..],
@@ -194,25 +171,6 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Modules one behind the other, by their numbers.
-pub(crate) fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
-    let models = modules.iter().enumerate().map(|(nth, module)| {
-        let model = model_of(*module).ok_or_else(|| {
-            take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
-        })?;
-        anyhow::Ok((nth.to_string(), model))
-    });
-    let models: Vec<(String, ModelValue)> = models.collect::<Result<_, _>>()?;
-    // One that is put into itself again and again doubles.
-    let layers =
-        models.iter().fold(0, |all: usize, (_, model)| all.saturating_add(model.1.layers()));
-    anyhow::ensure!(layers <= MOST_LAYERS, "a {name} of more than {MOST_LAYERS} modules");
-    let parts: Vec<(String, &Model)> =
-        models.iter().map(|(nth, model)| (nth.clone(), &*model.0)).collect();
-    let shape = Shape::Chain(models.iter().map(|(_, model)| (*model.1).clone()).collect());
-    Ok(ModelValue::new(sequence(name, &parts), shape))
-}
-
 /// Whether a module has that by its arguments: the value behind so many others, or the keyword's.
 fn option<'v>(
     name: &str,
@@ -234,10 +192,10 @@ fn convolution<'v>(
     named: &UnpackDictEntries<&'v str, Value<'v>>,
 ) -> anyhow::Result<ModelValue> {
     let kernel = match take::items(kernel) {
-        Some(_) => crate::torch::construction::sizes(kernel)?,
-        None => crate::torch::construction::sizes(kernel)?.repeat(dims),
+        Some(_) => crate::tensor::made::sizes(kernel)?,
+        None => crate::tensor::made::sizes(kernel)?.repeat(dims),
     };
-    let groups = option("groups", 3, more, named).map(|groups| take::whole(groups, "groups"));
+    let groups = option("groups", 3, more, named).map(|groups| numbers::whole(groups, "groups"));
     let groups = u32::try_from(groups.transpose()?.unwrap_or(1)).unwrap_or(0);
     let divides = |of: u32| groups > 0 && of > 0 && of.is_multiple_of(groups);
     anyhow::ensure!(divides(input) && divides(output), "channels are divisible by groups");
@@ -273,27 +231,6 @@ fn batch_norm<'v>(
     let params = if affine { &params[..] } else { &[] };
     let buffers = if tracks { &buffers[..] } else { &[] };
     Ok(ModelValue::new(module(name, params, buffers, Dtype::Float32, 1), Shape::Same))
-}
-
-/// The model of a class, of what it keeps by name, whose `forward` returns so many values: 0 where that
-/// is not known.
-pub(crate) fn of_parts(
-    name: &str,
-    models: Vec<(String, ModelValue)>,
-    returned: usize,
-) -> ModelValue {
-    let own = |model: &ModelValue| model.0.name == OWN_TENSOR;
-    // A module's own parameters come before those of its modules.
-    let (tensors, modules): (Vec<_>, Vec<_>) = models.iter().partition(|(_, model)| own(model));
-    let parts: Vec<(String, &Model)> =
-        tensors.iter().chain(&modules).map(|(name, model)| (name.clone(), &*model.0)).collect();
-    let shapes = modules.iter().map(|(_, model)| (*model.1).clone()).collect();
-    let mut made = sequence(name, &parts);
-    let names = made.params.iter_mut().map(|own| &mut own.name);
-    for name in names.chain(made.buffers.iter_mut().map(|own| &mut own.name)) {
-        name.truncate(name.trim_end_matches('.').len());
-    }
-    ModelValue::new(made, Shape::class(shapes, returned))
 }
 
 /// Modules without parameters: `nn.ReLU()`.

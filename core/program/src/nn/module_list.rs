@@ -2,8 +2,11 @@
 
 #![allow(clippy::panic, reason = "a list is never written out")]
 
-use crate::nn::models::{ModelValue, in_a_row};
+use crate::nn::model_values::ModelValue;
+use crate::nn::output_shape::Shape;
+use crate::python::type_error::{class_of, type_error};
 use allocative::Allocative;
+use lockstep_torch::ddp::model::{Model, sequence};
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::values::none::NoneType;
@@ -77,7 +80,9 @@ impl<'v> StarlarkValue<'v> for ModuleListValue<'v> {
         });
         at.and_then(|at| parts.get(at).copied()).ok_or_else(|| {
             let text = format!("index {} is out of range", index.to_str());
-            starlark::Error::new_native(crate::python::raised(format!("IndexError: {text}")))
+            starlark::Error::new_native(crate::process::raised::raised(format!(
+                "IndexError: {text}"
+            )))
         })
     }
 }
@@ -112,3 +117,48 @@ pub(crate) fn model_of(value: Value<'_>) -> Option<ModelValue> {
     }
     value.downcast_ref::<ModelValue>().cloned()
 }
+
+/// Modules one behind the other, by their numbers.
+pub(crate) fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
+    let models = modules.iter().enumerate().map(|(nth, module)| {
+        let model = model_of(*module)
+            .ok_or_else(|| type_error(format!("{} is not a Module subclass", class_of(*module))))?;
+        anyhow::Ok((nth.to_string(), model))
+    });
+    let models: Vec<(String, ModelValue)> = models.collect::<Result<_, _>>()?;
+    // One that is put into itself again and again doubles.
+    let layers =
+        models.iter().fold(0, |all: usize, (_, model)| all.saturating_add(model.1.layers()));
+    anyhow::ensure!(layers <= MOST_LAYERS, "a {name} of more than {MOST_LAYERS} modules");
+    let parts: Vec<(String, &Model)> =
+        models.iter().map(|(nth, model)| (nth.clone(), &*model.0)).collect();
+    let shape = Shape::Chain(models.iter().map(|(_, model)| (*model.1).clone()).collect());
+    Ok(ModelValue::new(sequence(name, &parts), shape))
+}
+
+/// The model of a class, of what it keeps by name, whose `forward` returns so many values: 0 where that
+/// is not known.
+pub(crate) fn of_parts(
+    name: &str,
+    models: Vec<(String, ModelValue)>,
+    returned: usize,
+) -> ModelValue {
+    let own = |model: &ModelValue| model.0.name == OWN_TENSOR;
+    // A module's own parameters come before those of its modules.
+    let (tensors, modules): (Vec<_>, Vec<_>) = models.iter().partition(|(_, model)| own(model));
+    let parts: Vec<(String, &Model)> =
+        tensors.iter().chain(&modules).map(|(name, model)| (name.clone(), &*model.0)).collect();
+    let shapes = modules.iter().map(|(_, model)| (*model.1).clone()).collect();
+    let mut made = sequence(name, &parts);
+    let names = made.params.iter_mut().map(|own| &mut own.name);
+    for name in names.chain(made.buffers.iter_mut().map(|own| &mut own.name)) {
+        name.truncate(name.trim_end_matches('.').len());
+    }
+    ModelValue::new(made, Shape::class(shapes, returned))
+}
+
+/// The class of such a part: no module of PyTorch's.
+pub(crate) const OWN_TENSOR: &str = "(tensor)";
+
+/// Modules in each other, of all depths.
+const MOST_LAYERS: usize = 100_000;

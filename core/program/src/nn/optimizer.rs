@@ -3,11 +3,11 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::execute::process::process;
-use crate::execute::undecided::{Decided, Number, Unknown, UnknownValue};
 use crate::nn::ddp_model::param_bytes;
-use crate::nn::output::scalar;
+use crate::nn::output_methods::scalar;
 use crate::nn::parameters::device_of;
+use crate::process::state::process;
+use crate::process::undecided::{Decided, Number, Unknown, UnknownValue};
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;

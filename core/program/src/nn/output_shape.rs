@@ -1,10 +1,6 @@
 //! The shape of what a model returns, as far as its modules say it. What `forward` does besides is not
 //! executed, so that a class of modules has a shape only where one behind the other they have one.
 
-use crate::dist::arguments as take;
-use starlark::values::Value;
-use starlark::values::dict::UnpackDictEntries;
-
 /// The output shape of a module for the shape that it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -46,10 +42,10 @@ impl Shape {
 /// A window that is moved along a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    kernel: u64,
-    stride: u64,
-    padding: u64,
-    dilation: u64,
+    pub(crate) kernel: u64,
+    pub(crate) stride: u64,
+    pub(crate) padding: u64,
+    pub(crate) dilation: u64,
 }
 
 impl Window {
@@ -60,87 +56,7 @@ impl Window {
     }
 }
 
-/// A number for each dimension, of one for all or one each.
-fn each(value: Option<Value<'_>>, dims: usize, none: u64) -> Option<Vec<u64>> {
-    let Some(value) = value.filter(|value| !value.is_none()) else { return Some(vec![none; dims]) };
-    let one = |value: Value<'_>| take::whole(value, "a size").ok()?.try_into().ok();
-    match take::items(value) {
-        Some(items) => {
-            let all: Option<Vec<u64>> = items.into_iter().map(one).collect();
-            all.filter(|all| all.len() == dims)
-        }
-        None => Some(vec![one(value)?; dims]),
-    }
-}
-
-/// The arguments of a module behind its first ones, by place or name.
-pub(crate) struct Rest<'a, 'v> {
-    pub(crate) more: &'a [Value<'v>],
-    pub(crate) named: &'a [(&'v str, Value<'v>)],
-}
-
-impl<'a, 'v> Rest<'a, 'v> {
-    pub(crate) fn of(
-        more: &'a [Value<'v>],
-        named: &'a UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> Rest<'a, 'v> {
-        Rest { more, named: &named.entries }
-    }
-
-    fn get(&self, name: &str, nth: usize) -> Option<Value<'v>> {
-        let named = self.named.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-        named.or_else(|| self.more.get(nth).copied())
-    }
-}
-
 impl Shape {
-    /// `nn.Conv1d` and `nn.Conv2d`.
-    pub(crate) fn convolution(channels: [u64; 2], kernel: &[u64], rest: &Rest<'_, '_>) -> Shape {
-        let dims = kernel.len();
-        let stride = each(rest.get("stride", 0), dims, 1);
-        let padding = each(rest.get("padding", 1), dims, 0);
-        let dilation = each(rest.get("dilation", 2), dims, 1);
-        let (Some(stride), Some(padding), Some(dilation)) = (stride, padding, dilation) else {
-            return Shape::Unknown;
-        };
-        let windows = (0..dims).map(|at| Window {
-            kernel: kernel[at],
-            stride: stride[at],
-            padding: padding[at],
-            dilation: dilation[at],
-        });
-        Shape::Window(Some(channels), windows.collect())
-    }
-
-    fn pool(dims: usize, rest: &Rest<'_, '_>) -> Option<Shape> {
-        let kernel = each(Some(rest.get("kernel_size", 0)?), dims, 1)?;
-        let own = rest.get("stride", 1).filter(|stride| !stride.is_none());
-        let stride = if own.is_some() { each(own, dims, 1)? } else { kernel.clone() };
-        let padding = each(rest.get("padding", 2), dims, 0)?;
-        let ceils = rest.get("ceil_mode", 5).is_some_and(Value::to_bool);
-        let spread = rest.get("dilation", 3).is_some();
-        let window = |at: usize| {
-            let (kernel, stride, padding) = (kernel[at], stride[at], padding[at]);
-            Window { kernel, stride, padding, dilation: 1 }
-        };
-        (!ceils && !spread).then(|| Shape::Window(None, (0..dims).map(window).collect()))
-    }
-
-    /// A module of `torch.nn` without parameters.
-    pub(crate) fn bare(name: &str, rest: &Rest<'_, '_>) -> Shape {
-        let of = match name {
-            "MaxPool1d" => Shape::pool(1, rest),
-            "MaxPool2d" | "AvgPool2d" => Shape::pool(2, rest),
-            "AdaptiveAvgPool2d" | "AdaptiveMaxPool2d" => {
-                each(rest.get("output_size", 0), 2, 1).map(Shape::Last)
-            }
-            "Flatten" if rest.more.is_empty() && rest.named.is_empty() => Some(Shape::Flatten),
-            "Flatten" | "Upsample" | "Unflatten" => None,
-            _ => Some(Shape::Same),
-        };
-        of.unwrap_or(Shape::Unknown)
-    }
-
     /// Whether pictures come out of it, of which a class makes what it likes.
     fn has_windows(&self) -> bool {
         match self {

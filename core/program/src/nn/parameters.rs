@@ -5,11 +5,11 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::values::TensorValue;
-use crate::execute::process::{Process, process};
-use crate::nn::ddp_model::{DdpValue, InnerValue};
-use crate::nn::ddp_passes::{Wrapped, graded_of};
-use crate::nn::models::ModelValue;
-use crate::tensor::arithmetic::{parameter, parameter_of};
+use crate::nn::model_values::{DdpValue, ModelValue, Of, number_of};
+use crate::nn::parameter::Parameter;
+use crate::nn::state::Wrapped;
+use crate::process::state::{Process, process};
+use crate::tensor::deferred::{parameter, parameter_of};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, TensorId};
@@ -25,7 +25,7 @@ use starlark::values::{
 use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The result of `model.parameters()`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -39,27 +39,6 @@ pub(crate) struct ParametersValue {
     buffers: bool,
 }
 starlark_simple_value!(ParametersValue);
-
-/// The model of the parameters.
-#[derive(Clone, Debug)]
-pub(crate) struct Of {
-    /// The model's number in the process.
-    at: usize,
-    model: Arc<Model>,
-    device: Device,
-    graded: Arc<AtomicBool>,
-}
-
-/// One of them.
-#[derive(Clone, Debug)]
-pub(crate) struct Parameter {
-    pub(crate) at: usize,
-    pub(crate) index: usize,
-    pub(crate) grad: bool,
-    /// Whether it is a buffer, numbered behind the parameters.
-    buffer: bool,
-    graded: Arc<AtomicBool>,
-}
 
 impl fmt::Display for ParametersValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,26 +84,6 @@ pub(crate) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
     heap.alloc(TensorValue(parameter(this, of.dtype(), of.shape(), of.device())))
 }
 
-/// The number of a model in the process, which it gets where it is used without DDP.
-pub(crate) fn number_of(model: Value<'_>, process: &mut Process<'_>) -> anyhow::Result<usize> {
-    if let Some(ddp) = model.downcast_ref::<DdpValue>() {
-        return Ok(ddp.0);
-    }
-    if let Some(inner) = model.downcast_ref::<InnerValue>() {
-        return Ok(inner.0);
-    }
-    let model = model.downcast_ref::<ModelValue>();
-    let ModelValue(model, shape) = model.ok_or_else(|| anyhow::anyhow!("this is no model"))?;
-    let known = |own: &Wrapped| own.is_plain() && Arc::ptr_eq(&own.model(), model);
-    if let Some(at) = process.modules.iter().position(known) {
-        return Ok(at);
-    }
-    anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
-    let graded = graded_of(&process.modules, model);
-    process.modules.push(Wrapped::plain(model.clone(), shape.clone(), graded)?);
-    Ok(process.modules.len() - 1)
-}
-
 /// `model.parameters()` and `named_parameters()`.
 pub(crate) fn parameters(
     model_value: Value<'_>,
@@ -137,48 +96,6 @@ pub(crate) fn parameters(
     let of_ddp = model_value.downcast_ref::<DdpValue>().is_some();
     let named = named.then_some(if of_ddp { "module." } else { "" });
     Ok(ParametersValue { of, named, buffers: false })
-}
-
-impl Of {
-    /// Those of the process's model of that number.
-    pub(crate) fn numbered(at: usize, process: &mut Process<'_>) -> anyhow::Result<Of> {
-        let wrapped =
-            process.modules.get(at).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
-        let (model, graded) = (wrapped.model(), wrapped.graded());
-        let group = wrapped.group();
-        // With DDP and without it they are the same tensors.
-        let same = process.modules.iter().position(|own| Arc::ptr_eq(&own.model(), &model));
-        let at = same.unwrap_or(at);
-        let device = match process.dist()?.get_backend_config(group) {
-            Ok(config) if config.contains("nccl") => Device::Cuda,
-            _ => Device::Cpu,
-        };
-        Ok(Of { at, model, device, graded })
-    }
-
-    /// The parameter or buffer of that name.
-    pub(crate) fn tensor<'v>(&self, name: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let params = self.model.params.iter().position(|own| own.name == name);
-        let found = params.and_then(|at| {
-            let own = self.model.params.get(at)?;
-            Some((at, false, own.dtype, &own.shape[..]))
-        });
-        let (index, buffer, dtype, shape) = found.or_else(|| {
-            let at = self.model.buffers.iter().position(|own| own.name == name)?;
-            let own = self.model.buffers.get(at)?;
-            Some((self.model.params.len() + at, true, own.dtype, &own.shape[..]))
-        })?;
-        let graded = self.graded.clone();
-        let this = Parameter { at: self.at, index, grad: false, buffer, graded };
-        Some(heap.alloc(TensorValue(parameter(this, dtype, shape, self.device))))
-    }
-
-    /// Whether the names of some of them begin so.
-    pub(crate) fn has_below(&self, front: &str) -> bool {
-        let params = self.model.params.iter().map(|own| &own.name);
-        let mut all = params.chain(self.model.buffers.iter().map(|own| &own.name));
-        all.any(|name| name.starts_with(front))
-    }
 }
 
 impl ParametersValue {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::nn::parameters::Of;
+use crate::nn::model_values::Of;
 use allocative::Allocative;
 use starlark::starlark_simple_value;
 use starlark::values::{

@@ -4,18 +4,17 @@
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
-use crate::execute::process::{Process, process};
-use crate::nn::ddp_model::InnerValue;
-use crate::nn::models::{ModelValue, of_parts};
-use crate::nn::module_list::model_of;
-use crate::nn::output::shaped;
+use crate::nn::model_values::{InnerValue, ModelValue, Of, number_of};
+use crate::nn::module_list::{OWN_TENSOR, model_of, of_parts};
+use crate::nn::output_methods::shaped;
 use crate::nn::output_shape::Shape;
-use crate::nn::parameters::{Of, number_of};
+use crate::nn::state::OwnModule;
 use crate::nn::submodules;
+use crate::process::state::{Process, process};
 use crate::tensor::value::tensor;
 use allocative::Allocative;
 use lockstep_torch::c10d::Tensor;
-use lockstep_torch::ddp::model::{Model, module};
+use lockstep_torch::ddp::model::module;
 use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
@@ -26,12 +25,6 @@ use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike
 use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
-
-/// A model that a class has made, by its number in the process.
-pub(crate) struct OwnModule {
-    model: Arc<Model>,
-    class: String,
-}
 
 /// The name under which a module of the interpreter's holds the parts that the `__init__` of a
 /// model has kept. No program can name it, nor the next.
@@ -229,9 +222,6 @@ fn tensor_of_model(of: &Tensor, buffer: bool) -> ModelValue {
     };
     ModelValue(Arc::new(model), Arc::new(Shape::Same))
 }
-
-/// The class of such a part: no module of PyTorch's.
-pub(crate) const OWN_TENSOR: &str = "(tensor)";
 
 /// `torch.nn`'s parts of a class's own.
 #[starlark_module]

@@ -2,9 +2,10 @@
 //! of which is asked for once.
 
 use crate::classes::operators;
-use crate::dist::arguments as take;
-use crate::python::items::{item, set_item};
-use crate::python::{counted, power, shifted};
+use crate::python::numbers::counted;
+use crate::python::subscript::{item, set_item};
+use crate::python::type_error::class_of;
+use crate::python::{power, shifted};
 use crate::tensor::arithmetic;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -46,7 +47,7 @@ fn changed<'v>(
 }
 
 fn immutable(what: &str, of: Value<'_>) -> starlark::Error {
-    let class = take::class_of(of);
+    let class = class_of(of);
     starlark::Error::new_native(anyhow::anyhow!(
         "Cannot mutate an immutable value: a {class} in {what}"
     ))

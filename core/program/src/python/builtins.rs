@@ -1,18 +1,21 @@
 //! Functions that Python has and Starlark has not, or answers otherwise.
 
 use super::float::{float_of, read};
-use super::format::{conversions, format as formatted, percent, raised};
-use super::method;
-use super::powers::is_value;
-use super::types::{self, TypeValue, names};
+use super::format::{conversions, format as formatted, percent};
+use super::types::TypeValue;
 use crate::classes::operators;
-use crate::dist::arguments::{class_of, number, type_error};
 use crate::dist::values::WorkValue;
-use crate::execute::process::process;
-use crate::execute::undecided::{self, Number, UnknownValue};
+use crate::process::raised::raised;
+use crate::process::state::process;
+use crate::process::undecided::{Number, UnknownValue};
+use crate::python::builtin_classes::set;
 use crate::python::iterators::each;
-use crate::python::value_text;
-use crate::tensor::arithmetic;
+use crate::python::numbers::{counted, is_value, real};
+use crate::python::subclasses::{self, names};
+use crate::python::type_error::class_of;
+use crate::python::value_methods;
+use crate::python::value_text::{self, function_name};
+use crate::tensor::deferred;
 use crate::tensor::indexing::SLICE;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -23,64 +26,9 @@ use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, TupleRef, UnpackTuple};
 use starlark::values::{Heap, Value, ValueLike};
 
-/// True counts one.
-pub(crate) fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
-    value.unpack_bool().map_or(value, |yes| heap.alloc(i32::from(yes)))
-}
-
-/// A number as a float.
-pub(super) fn real(value: Value<'_>) -> anyhow::Result<f64> {
-    match value.unpack_bool() {
-        Some(yes) => Ok(f64::from(u8::from(yes))),
-        None => {
-            let class = class_of(value);
-            anyhow::ensure!(class != "Tensor", undecided::VALUES);
-            let refuses = value.downcast_ref::<UnknownValue>().is_some();
-            let known = refuses || matches!(value.get_type(), "int" | "float");
-            if !known {
-                return Err(type_error(format!("must be real number, not {class}")));
-            }
-            match value.get_type() {
-                // Past 64 bits as well.
-                "int" => Ok(value.to_str().parse()?),
-                _ => number(value, "a number"),
-            }
-        }
-    }
-}
-
 /// Halves to the even neighbour, as Python rounds.
 fn to_even(number: f64) -> f64 {
     libm::rint(number)
-}
-
-/// A set: whole numbers in their order, as Python has them while they are small.
-pub(crate) fn set<'v>(
-    mut items: Vec<Value<'v>>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> starlark::Result<Value<'v>> {
-    if items.iter().all(|item| item.unpack_i32().is_some()) {
-        items.sort_by_key(|item| item.unpack_i32());
-    }
-    let classes = &process(eval).map_err(starlark::Error::new_native)?.classes;
-    let make = classes.iter().find(|(name, _)| *name == "set").map(|(_, set)| *set);
-    let make =
-        make.ok_or_else(|| starlark::Error::new_other(anyhow::anyhow!("there is no set")))?;
-    let list = eval.heap().alloc(items);
-    eval.eval_function(make.to_value(), &[list], &[])
-}
-
-/// The name of a function where it is defined: `<lambda>` of one without a name, and of a method
-/// its name in its class.
-pub(crate) fn function_name(of: Value<'_>) -> Option<String> {
-    let shown = of.to_repr();
-    let name = shown.rsplit('.').next().unwrap_or(&shown);
-    let name = name.rsplit("__method__").next().unwrap_or(name);
-    let word = |c: char| c.is_alphanumeric() || c == '_';
-    match name {
-        "lambda" => Some("<lambda>".to_owned()),
-        _ => (!name.is_empty() && name.chars().all(word)).then(|| name.to_owned()),
-    }
 }
 
 #[starlark_module]
@@ -222,7 +170,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn issubclass<'v>(class: Value<'v>, of: Value<'v>) -> anyhow::Result<bool> {
-        types::is_below(class, of)
+        subclasses::is_below(class, of)
     }
 
     /// The number 1 or 0 for a truth value, and any other value as it is.
@@ -363,7 +311,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] right: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        crate::tensor::value::reflected(operator, left, right, heap)
+        crate::tensor::operators::reflected(operator, left, right, heap)
     }
 
     /// `x[1:3] = y`.
@@ -378,7 +326,7 @@ fn functions(builder: &mut GlobalsBuilder) {
                 class_of(part)
             );
         };
-        arithmetic::assign(into, value)?;
+        deferred::assign(into, value)?;
         process(eval)?;
         Ok(NoneType)
     }
@@ -400,7 +348,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        method::call(name, this, &args.items, &named.entries, eval)
+        value_methods::call(name, this, &args.items, &named.entries, eval)
     }
 }
 

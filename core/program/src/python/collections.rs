@@ -4,10 +4,11 @@
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
-use crate::classes::objects::{ClassValue, InstanceValue, found};
+use crate::classes::objects::{ClassValue, FIELDS, InstanceValue, fields_of};
 use crate::dist::arguments as take;
+use crate::process::raised::raised;
 use crate::python::iterators::each;
-use crate::python::raised;
+use crate::python::numbers;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
@@ -248,7 +249,7 @@ impl<'v> DequeValue<'v> {
     }
 
     fn place(&self, index: Value<'v>) -> starlark::Result<usize> {
-        let at = take::whole(index, "index").map_err(starlark::Error::new_native)?;
+        let at = numbers::whole(index, "index").map_err(starlark::Error::new_native)?;
         let length = self.len();
         let at = if at < 0 { at + length as i64 } else { at };
         usize::try_from(at).ok().filter(|at| *at < length).ok_or_else(|| {
@@ -414,7 +415,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let native = starlark::Error::new_native;
-        let maxlen = take::whole_or_none(maxlen, "maxlen").map_err(native)?;
+        let maxlen = numbers::whole_or_none(maxlen, "maxlen").map_err(native)?;
         let maxlen = maxlen.map(usize::try_from).transpose();
         let maxlen =
             maxlen.map_err(|_| native(raised("ValueError: maxlen must be non-negative")))?;
@@ -428,18 +429,6 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// The name of what a class of named tuples has, and no other.
-const FIELDS: &str = "_fields";
-
-/// The fields of a named tuple, in their order; nothing of what is none.
-pub(crate) fn fields_of<'v>(of: &InstanceValue<'v>) -> Option<Vec<Value<'v>>> {
-    let class = of.class()?;
-    class.find(FIELDS)?;
-    let state = of.state()?;
-    let values = class.fields().into_iter().map(|name| found(&state.attributes, &name));
-    values.collect()
-}
-
 /// The field of a named tuple at a place; nothing of what is none.
 ///
 /// # Errors
@@ -448,7 +437,7 @@ pub(crate) fn field<'v>(of: Value<'v>, index: Value<'v>) -> starlark::Result<Opt
     let fields = of.downcast_ref::<InstanceValue<'v>>().and_then(fields_of);
     let Some(fields) = fields else { return Ok(None) };
     let native = starlark::Error::new_native;
-    let at = take::whole(index, "index").map_err(native)?;
+    let at = numbers::whole(index, "index").map_err(native)?;
     let at = if at < 0 { at + fields.len() as i64 } else { at };
     let found = usize::try_from(at).ok().and_then(|at| fields.get(at).copied());
     found.map(Some).ok_or_else(|| native(raised("IndexError: tuple index out of range")))

@@ -1,7 +1,8 @@
 //! `os.environ` and `os.getenv`: a rank's variables as torchrun sets them.
 
-use crate::dist::arguments as take;
-use crate::execute::process::{Raised, process};
+use crate::process::raised::Raised;
+use crate::process::state::process;
+use crate::python::type_error::{class_of, type_error};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -114,7 +115,7 @@ fn deleting(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] key: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        if crate::python::items::deleted(of, key, eval)? {
+        if crate::python::subscript::deleted(of, key, eval)? {
             return Ok(NoneType);
         }
         if matches!(of.get_type(), "list" | "dict") {
@@ -124,9 +125,9 @@ fn deleting(builder: &mut GlobalsBuilder) {
         }
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
         let Some(name) = key.unpack_str().filter(|_| of.get_type() == "namespace") else {
-            let class = take::class_of(of);
+            let class = class_of(of);
             let text = format!("'{class}' object doesn't support item deletion");
-            return Err(native(take::type_error(text)));
+            return Err(native(type_error(text)));
         };
         if variable(name, eval).map_err(native)?.is_none() {
             let text = format!("KeyError: '{name}'");
@@ -151,8 +152,8 @@ fn getenv(builder: &mut GlobalsBuilder) {
 
 fn set(name: &str, value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<()> {
     let Some(text) = value.unpack_str() else {
-        let class = take::class_of(value);
-        return Err(take::type_error(format!("str expected, not {class}")));
+        let class = class_of(value);
+        return Err(type_error(format!("str expected, not {class}")));
     };
     let process = process(eval)?;
     anyhow::ensure!(process.environ.len() < MAX_SET, "too many variables are set");

@@ -1,20 +1,16 @@
 //! Texts made from values: `format(x, ".3f")`, `"{} {:>4}".format(a, b)`, `"%d %.3f" % (a, b)`.
 
 use super::float::float_of;
-use super::spec::{Formatted, Spec, number};
-use crate::dist::arguments::{class_of, items};
-use crate::execute::process::Raised;
-use crate::execute::undecided::{self, UnknownValue};
+use crate::dist::arguments::items;
+use crate::process::raised::raised;
+use crate::process::undecided::{self, UnknownValue};
+use crate::python::format_spec::{Formatted, Spec, number};
+use crate::python::type_error::class_of;
 use crate::python::value_text;
 use crate::tensor::value::tensor;
 use starlark::values::dict::DictRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, Value, ValueLike};
-
-/// An exception in Python's words.
-pub(crate) fn raised(text: impl Into<String>) -> anyhow::Error {
-    anyhow::Error::new(Raised { text: text.into(), help: None })
-}
 
 /// The form of a value for a format.
 fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {

@@ -4,120 +4,23 @@
 #![allow(clippy::panic, reason = "an iterator is never written out")]
 
 use crate::classes::objects::{ClassValue, InstanceValue};
-use crate::classes::special_methods::method;
-use crate::dist::arguments as take;
-use crate::execute::process::{Raised, process, raised_by};
-use allocative::Allocative;
-use starlark::any::ProvidesStaticType;
+use crate::classes::special_methods::{length, method};
+use crate::process::raised::Raised;
+use crate::process::state::process;
+use crate::python::iterator_value::{IteratorValue, Source, made};
+use crate::python::traceback::raised_by;
+use crate::python::type_error::{self, type_error};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::list::AllocList;
 use starlark::values::tuple::AllocTuple;
-use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
-use starlark_derive::starlark_value;
-use std::cell::Cell;
-use std::fmt;
+use starlark::values::{Heap, Value, ValueLike};
 
 /// Pieces that are taken into one list at most.
 const MOST: usize = 1_000_000;
 /// An `__iter__` that returns an object with an `__iter__`, and so on; iterators over each other.
 const MAX_DEPTH: usize = 32;
-
-/// The source of an iterator's pieces.
-#[derive(Debug, Trace, Allocative)]
-pub(crate) enum Source<'v> {
-    /// One after the other.
-    Items(Vec<Value<'v>>),
-    /// And from the first again.
-    Cycle(Vec<Value<'v>>),
-    /// A number, and always so much more.
-    Count(Value<'v>, Value<'v>),
-    Repeat(Value<'v>),
-    /// An object's `__next__`.
-    Own(Value<'v>),
-    /// An object's `__getitem__`, from 0 on.
-    Indexed(Value<'v>),
-    /// Another one's, with their numbers.
-    Numbered(Value<'v>, i32),
-    /// Others', side by side.
-    Beside(Vec<Value<'v>>),
-    /// Another one's from a place on to before a place, each so manieth.
-    Slice {
-        of: Value<'v>,
-        from: usize,
-        to: Option<usize>,
-        step: usize,
-    },
-}
-
-/// The result of `iter(values)`.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct IteratorValue<'v> {
-    source: Source<'v>,
-    /// The number of pieces that are taken.
-    #[trace(unsafe_ignore)]
-    #[allocative(skip)]
-    at: Cell<usize>,
-}
-
-impl fmt::Display for IteratorValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<iterator object at 0xADDR>")
-    }
-}
-
-#[starlark_value(type = "iterator")]
-impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
-    /// The rest of it.
-    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-        let Source::Items(items) = &self.source else {
-            let why =
-                "this is gone through by a `for` of its own, or by list(), and nothing else here";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        };
-        let rest = items.get(self.at.get()..).unwrap_or_default().to_vec();
-        self.at.set(items.len());
-        Ok(rest)
-    }
-
-    /// The length that an assignment to several names asks for; `len()` is a `TypeError`.
-    fn length(&self) -> starlark::Result<i32> {
-        let Source::Items(items) = &self.source else {
-            let why = "what is asked for piece by piece is not taken apart here; take list() of it";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        };
-        Ok(i32::try_from(items.len().saturating_sub(self.at.get())).unwrap_or(i32::MAX))
-    }
-
-    /// Taken up to there.
-    fn is_in(&self, other: Value<'v>) -> starlark::Result<bool> {
-        let Source::Items(items) = &self.source else {
-            let why =
-                "`in` of what is asked for piece by piece is not followed here; take list() of it";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        };
-        for (at, item) in items.iter().enumerate().skip(self.at.get()) {
-            self.at.set(at + 1);
-            if item.equals(other)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// The rest of an iterator whose pieces are all there; they stay in it.
-pub(crate) fn rest<'v>(of: Value<'v>) -> Option<Vec<Value<'v>>> {
-    let own = of.downcast_ref::<IteratorValue<'v>>()?;
-    let Source::Items(items) = &own.source else { return None };
-    Some(items.get(own.at.get()..).unwrap_or_default().to_vec())
-}
-
-/// An iterator over that.
-pub(crate) fn made<'v>(source: Source<'v>, heap: Heap<'v>) -> Value<'v> {
-    heap.alloc_complex_no_freeze(IteratorValue { source, at: Cell::new(0) })
-}
 
 fn class_of<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
@@ -210,10 +113,10 @@ fn advanced<'v>(
             // Of what else is gone through, such as `model.parameters()`, the first piece.
             None => return Ok(of.iterate(heap)?.next()),
         };
-        let text = format!("'{}' object is not an iterator", take::class_of(of));
+        let text = format!("'{}' object is not an iterator", type_error::class_of(of));
         return match found {
             Some(found) => Ok(Some(found)),
-            None => Err(starlark::Error::new_native(take::type_error(text))),
+            None => Err(starlark::Error::new_native(type_error(text))),
         };
     };
     let at = own.at.get();
@@ -322,22 +225,6 @@ fn through<'v>(of: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     }
 }
 
-/// The length that an object of a program's class says it has.
-pub(crate) fn length<'v>(
-    of: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> starlark::Result<Option<i32>> {
-    let own = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
-    let Some(method) = own.and_then(|class| class.find("__len__")) else { return Ok(None) };
-    let length = eval.eval_function(method, &[of], &[])?;
-    let wrong = || {
-        let class = take::class_of(length);
-        let text = format!("'{class}' object cannot be interpreted as an integer");
-        starlark::Error::new_native(take::type_error(text))
-    };
-    length.unpack_i32().map(Some).ok_or_else(wrong)
-}
-
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     fn len<'v>(
@@ -348,7 +235,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             Some(length) => Ok(length),
             None if of.downcast_ref::<IteratorValue<'v>>().is_some() => {
                 let text = "object of type 'iterator' has no len()";
-                Err(starlark::Error::new_native(take::type_error(text)))
+                Err(starlark::Error::new_native(type_error(text)))
             }
             None => of.length(),
         }

@@ -1,8 +1,9 @@
 //! Python's `itertools`: what ends as lists, and what does not as iterators.
 
-use crate::dist::arguments as take;
-use crate::python::iterators::{Source, each, is_lazy, iterator, made};
-use crate::python::raised;
+use crate::process::raised::raised;
+use crate::python::iterator_value::{Source, made};
+use crate::python::iterators::{each, is_lazy, iterator};
+use crate::python::numbers;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -46,9 +47,10 @@ fn listed<'v>(
 ) -> starlark::Result<Value<'v>> {
     let native = starlark::Error::new_native;
     let items: Vec<Value<'v>> = of.iterate(heap)?.collect();
-    let size = take::whole_or_none(size, "r").map_err(native)?.map_or(Ok(items.len()), |size| {
-        usize::try_from(size).map_err(|_| native(raised("ValueError: r must be non-negative")))
-    })?;
+    let size =
+        numbers::whole_or_none(size, "r").map_err(native)?.map_or(Ok(items.len()), |size| {
+            usize::try_from(size).map_err(|_| native(raised("ValueError: r must be non-negative")))
+        })?;
     let places = choices(items.len(), size.min(items.len() + 1), takes);
     let places = places.ok_or_else(|| native(anyhow::anyhow!("more than {MOST} choices")))?;
     let chosen = places.into_iter().map(|places| {
@@ -150,7 +152,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] times: Value<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        let times = take::whole_or_none(times, "times")?;
+        let times = numbers::whole_or_none(times, "times")?;
         let Some(times) = times else { return Ok(made(Source::Repeat(object), heap)) };
         let times = usize::try_from(times).unwrap_or(0);
         anyhow::ensure!(times <= MOST, "more than {MOST} entries");
@@ -205,7 +207,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let bound = |of: Option<&Value<'v>>, least: i64, text: &str| {
             let Some(of) = of.filter(|of| !of.is_none()) else { return Ok(None) };
-            let whole = match take::whole(*of, "islice()") {
+            let whole = match numbers::whole(*of, "islice()") {
                 Err(error) if of.get_type() == "unknown" => {
                     return Err(starlark::Error::new_native(error));
                 }

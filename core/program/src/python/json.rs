@@ -1,7 +1,8 @@
 //! Python's `json`: `dumps` and `loads`, with which programs put settings into stores.
 
-use crate::dist::arguments::{class_of, items, type_error};
-use crate::execute::process::Raised;
+use crate::dist::arguments::items;
+use crate::process::raised::Raised;
+use crate::python::type_error::{class_of, type_error};
 use crate::python::{float_of, float_repr};
 use crate::stores::bytes_of;
 use serde::Deserializer;

@@ -3,9 +3,9 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::classes::object_text;
-use crate::execute::process::process;
-use crate::python::percent;
-use crate::python::value_text;
+use crate::process::state::process;
+use crate::python::loggers::WARNING;
+use crate::python::{percent, value_text};
 use crate::torch::callable;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
@@ -17,7 +17,6 @@ use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{Heap, NoSerialize, StarlarkPagablePanic, StarlarkValue, Value, ValueLike};
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The functions that log a message, of the module as of a logger.
@@ -27,35 +26,6 @@ const LOGS: [&str; 8] =
 /// The levels that a program names.
 const LEVELS: [(&str, i32); 5] =
     [("DEBUG", 10), ("INFO", 20), ("WARNING", 30), ("ERROR", 40), ("CRITICAL", 50)];
-
-/// The settings of a process's loggers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Loggers {
-    /// By name, the root's being empty: from which level on a message is one.
-    levels: BTreeMap<String, i32>,
-    /// Those with handlers of their own.
-    handled: BTreeSet<String>,
-}
-
-/// The least level of a shown message where nothing says otherwise.
-const WARNING: i32 = 30;
-
-impl Loggers {
-    /// A logger and those above it: `a.b`, `a`, the root.
-    fn above(name: &str) -> impl Iterator<Item = &str> {
-        let parts = name.match_indices('.').map(|(at, _)| &name[..at]);
-        let mut all: Vec<&str> = [""].into_iter().chain(parts).chain([name]).collect();
-        all.reverse();
-        all.into_iter()
-    }
-
-    /// Whether a message of that level is told. Without any handler Python tells warnings.
-    fn tells(&self, name: &str, level: i32) -> bool {
-        let own = Loggers::above(name).find_map(|of| self.levels.get(of).filter(|own| **own > 0));
-        let handled = Loggers::above(name).any(|of| self.handled.contains(of));
-        level >= own.copied().unwrap_or(WARNING) && (handled || level >= WARNING)
-    }
-}
 
 /// The level of a name, or the level itself.
 fn level_of(value: Value<'_>) -> Option<i32> {
@@ -143,6 +113,7 @@ impl fmt::Display for HandlerValue {
 }
 
 methods_static!(LOGGER_METHODS = logger_methods);
+
 methods_static!(HANDLER_METHODS = handler_methods);
 
 #[starlark_value(type = "Logger")]

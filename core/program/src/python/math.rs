@@ -1,8 +1,8 @@
 //! Python's `math`, and what of `random` and `sys` a program can have.
 
-use super::builtins::real;
-use super::format::raised;
-use crate::execute::undecided::{Number, UnknownValue};
+use crate::process::raised::raised;
+use crate::process::undecided::{Number, UnknownValue};
+use crate::python::numbers::real;
 use starlark::environment::GlobalsBuilder;
 use starlark::starlark_module;
 use starlark::values::dict::AllocDict;

@@ -1,126 +1,56 @@
 //! Python's own functions, texts and methods, where Starlark has none or answers otherwise.
 
 pub(crate) mod augmented_assignment;
+pub(crate) mod builtin_classes;
 mod builtins;
 pub(crate) mod collections;
+mod comparison;
 pub(crate) mod environ;
+pub(crate) mod error_text;
+pub(crate) mod exception_classes;
+pub(crate) mod exception_value;
 pub(crate) mod exceptions;
-mod extremes;
 mod float;
 mod format;
-pub(crate) mod items;
+mod format_spec;
+pub(crate) mod int_and_bytes;
+pub(crate) mod iterator_value;
 pub(crate) mod iterators;
 pub(crate) mod itertools;
 pub(crate) mod json;
+pub(crate) mod loggers;
 pub(crate) mod logging;
 mod math;
-mod method;
+mod min_max;
+pub(crate) mod numbers;
 mod powers;
 pub(crate) mod process_exit;
-mod same;
-mod spec;
+mod sequence_functions;
 pub(crate) mod standard_library;
-mod through;
+pub(crate) mod subclasses;
+pub(crate) mod subscript;
+pub(crate) mod traceback;
 pub(crate) mod try_statement;
+pub(crate) mod type_error;
 mod types;
+mod value_methods;
 pub(crate) mod value_text;
 pub(crate) mod with_statement;
 
-pub(super) use builtins::{counted, function_name, set};
+pub(super) use comparison::unknown;
 pub(super) use float::{float_of, repr as float_repr};
-pub(super) use format::{format, percent, raised};
+pub(super) use format::{format, percent};
 pub(super) use powers::{power, shifted};
-pub(super) use same::unknown;
 pub(super) use types::{TypeValue, whole_class};
 
-use starlark::environment::{Globals, GlobalsBuilder};
-use starlark::values::FrozenValue;
+use starlark::environment::GlobalsBuilder;
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builtins::add(builder);
-    same::add(builder);
-    extremes::add(builder);
+    comparison::add(builder);
+    min_max::add(builder);
     math::add(builder);
     powers::add(builder);
-    through::add(builder);
-}
-
-/// Types that a program names.
-pub(super) const CLASSES: [&str; 8] =
-    ["int", "float", "str", "bool", "list", "dict", "tuple", "set"];
-
-/// They themselves.
-pub(super) fn classes(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
-    let all = globals.iter();
-    let named = all.filter_map(|(name, value)| {
-        let class = CLASSES.iter().find(|class| **class == name)?;
-        Some((*class, value))
-    });
-    named.collect()
-}
-
-/// The exception that Python raises where the interpreter says this: its rank ends, and the others
-/// go on.
-pub(super) fn exception(message: &str) -> Option<String> {
-    if let Some(key) = between(message, "Key `", "` was not found") {
-        let text = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
-        let shown = text.map_or_else(|| key.to_owned(), crate::python::value_text::quoted);
-        return Some(format!("KeyError: {shown}"));
-    }
-    if between(message, "Index `", "` is out of bound").is_some() {
-        return Some("IndexError: list index out of range".to_owned());
-    }
-    if between(message, "Element '", "]'").is_some_and(|rest| rest.contains("not found in list")) {
-        return Some("ValueError: list.remove(x): x not in list".to_owned());
-    }
-    if let Some(counts) = message.strip_prefix("Unpacked ")
-        && let Some((got, expected)) = counts.split_once(" values but expected ")
-        && let (Ok(got), Ok(expected)) = (got.parse::<u32>(), expected.parse::<u32>())
-    {
-        return Some(match got > expected {
-            true => format!("ValueError: too many values to unpack (expected {expected})"),
-            false => {
-                format!("ValueError: not enough values to unpack (expected {expected}, got {got})")
-            }
-        });
-    }
-    if let Some(name) = between(message, "Object of type `NoneType` has no attribute `", "`") {
-        return Some(format!("AttributeError: 'NoneType' object has no attribute '{name}'"));
-    }
-    if message.starts_with("float division by zero") {
-        let float = message.contains('.');
-        let what = if float { "float division by zero" } else { "division by zero" };
-        return Some(format!("ZeroDivisionError: {what}"));
-    }
-    if message.starts_with("Floor division by zero") || message.starts_with("Modulo by zero") {
-        return Some("ZeroDivisionError: integer division or modulo by zero".to_owned());
-    }
-    operands(message)
-}
-
-/// The exception that Python raises for an operator between values that it does not take.
-fn operands(message: &str) -> Option<String> {
-    let (operator, types) =
-        between(message, "Operation `", "`")?.split_once("` not supported for types `")?;
-    let (left, right) = types.split_once("` and `")?;
-    let plain = ["int", "float", "string", "list", "tuple", "dict", "NoneType"];
-    if ![left, right].iter().all(|name| plain.contains(name)) {
-        return None;
-    }
-    let name = |of: &str| if of == "string" { "str".to_owned() } else { of.to_owned() };
-    let (own, other) = (name(left), name(right));
-    let sequence = ["str", "list", "tuple"].contains(&own.as_str());
-    let text = match operator {
-        "+" if sequence => format!("can only concatenate {own} (not \"{other}\") to {own}"),
-        "+" | "-" | "/" | "//" => {
-            format!("unsupported operand type(s) for {operator}: '{own}' and '{other}'")
-        }
-        _ => return None,
-    };
-    Some(format!("TypeError: {text}"))
-}
-
-fn between<'m>(message: &'m str, before: &str, after: &str) -> Option<&'m str> {
-    message.strip_prefix(before)?.strip_suffix(after)
+    sequence_functions::add(builder);
 }

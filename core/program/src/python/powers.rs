@@ -1,14 +1,13 @@
 //! `pow`, `**` and `<<`: of whole numbers exact, and bounded.
 
-use super::builtins::{counted, real};
-use super::format::raised;
 use crate::classes::operators;
-use crate::execute::undecided::UnknownValue;
+use crate::process::raised::raised;
+use crate::python::numbers::{counted, is_value, real};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
-use starlark::values::{Heap, Value, ValueLike};
+use starlark::values::{Heap, Value};
 
 /// A text or a power that is refused: longer than a program needs.
 const MAX_BITS: u64 = 1 << 16;
@@ -25,11 +24,6 @@ fn whole_power<'v>(base: Value<'v>, exponent: u32, heap: Heap<'v>) -> starlark::
     Ok(power)
 }
 
-/// Whether it is a number that a tensor holds, and is not known.
-pub(super) fn is_value(value: Value<'_>) -> bool {
-    value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value)
-}
-
 /// `base ** exponent`.
 pub(crate) fn power<'v>(
     base: Value<'v>,
@@ -38,7 +32,7 @@ pub(crate) fn power<'v>(
 ) -> starlark::Result<Value<'v>> {
     let native = |error: anyhow::Error| starlark::Error::new_native(error);
     if [base, exponent].iter().any(|of| of.get_type() == "Tensor") {
-        return crate::tensor::value::power(base, exponent, heap);
+        return crate::tensor::operators::power(base, exponent, heap);
     }
     if matches!(base.get_type(), "Output") || is_value(base) {
         return Ok(base);

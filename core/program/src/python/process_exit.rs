@@ -2,30 +2,16 @@
 //! stands. Without a code or with 0 it has done what it had to; with another one, or a text, it has died
 //! of it.
 
-use crate::execute::process::{Raised, process};
-use crate::execute::undecided::{Unknown, UnknownValue};
-use crate::python::exceptions;
-use crate::python::try_statement;
-use crate::python::value_text;
+use crate::process::raised::{Left, Raised};
+use crate::process::state::process;
+use crate::process::undecided::{Unknown, UnknownValue};
+use crate::python::{exceptions, try_statement, value_text};
 use lockstep_core::plan::{Deadly, SignalKind};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
-use std::fmt;
-
-/// A process that has done what it had to.
-#[derive(Debug)]
-pub(crate) struct Left;
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the process has ended")
-    }
-}
-
-impl std::error::Error for Left {}
 
 /// `SystemExit`, which a program may catch. A process that is done leaves without it.
 fn leave<'v>(code: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {

@@ -4,9 +4,9 @@
 #![allow(clippy::panic, reason = "these values are never written out")]
 
 use crate::classes::objects;
-use crate::dist::arguments as take;
-use crate::execute::process::{Process, process};
-use crate::execute::undecided::{Number, Unknown, UnknownValue};
+use crate::process::state::{Process, process};
+use crate::process::undecided::{Number, Unknown, UnknownValue};
+use crate::python::type_error::class_of;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
@@ -161,7 +161,7 @@ impl<'v> StarlarkValue<'v> for ParserValue<'v> {
 
 fn parser<'v>(this: Value<'v>) -> anyhow::Result<&'v ParserValue<'v>> {
     let own = this.downcast_ref::<ParserValue<'v>>();
-    own.ok_or_else(|| anyhow::anyhow!("{} is no parser", take::class_of(this)))
+    own.ok_or_else(|| anyhow::anyhow!("{} is no parser", class_of(this)))
 }
 
 /// The arguments of a program that is started without any.

@@ -8,10 +8,11 @@
 use crate::classes::special_methods;
 use crate::dist::arguments as take;
 use crate::dist::values::Context;
-use crate::execute::process::{self, Process, Raised, process};
+use crate::process::raised::{Left, Raised, raised};
+use crate::process::state::{Process, process};
 use crate::python::exceptions;
-use crate::python::process_exit::Left;
-use crate::python::raised;
+use crate::python::traceback::raised_by;
+use crate::python::type_error::class_of;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
@@ -154,7 +155,7 @@ fn catchable<'v>(
     };
     let told = match left {
         true => Some(LEFT.to_owned()),
-        false => process::raised_by(&error, &program),
+        false => raised_by(&error, &program),
     };
     let Some(told) = told.filter(|told| !told.contains("`unknown`")) else { return Err(error) };
     let same = process.raised.as_deref() == Some(told.as_str());
@@ -267,10 +268,9 @@ fn fits<'v>(value: Value<'v>, shape: Value<'v>) -> starlark::Result<()> {
     let wrong = |text: String| Err(starlark::Error::new_native(raised(text)));
     let Some(parts) = take::items(value) else {
         return match value.get_type() {
-            "int" | "float" | "bool" | "NoneType" | "function" => wrong(format!(
-                "TypeError: cannot unpack non-iterable {} object",
-                take::class_of(value)
-            )),
+            "int" | "float" | "bool" | "NoneType" | "function" => {
+                wrong(format!("TypeError: cannot unpack non-iterable {} object", class_of(value)))
+            }
             _ => Ok(()),
         };
     };

@@ -1,7 +1,9 @@
 //! Values as Python prints them: Starlark quotes the texts in a list otherwise, and its floats have
 //! six digits.
 
-use crate::python::{CLASSES, float_of, float_repr};
+use crate::python::builtin_classes::CLASSES;
+use crate::python::float::float_of;
+use crate::python::float_repr;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
@@ -33,7 +35,8 @@ fn within<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> Option<String> 
     }
     if value.get_type() == "function" {
         let name = value.to_repr();
-        let class = CLASSES.contains(&name.as_str()) || crate::python::exceptions::is_class(&name);
+        let class =
+            CLASSES.contains(&name.as_str()) || crate::python::exception_classes::is_class(&name);
         return class.then(|| format!("<class '{name}'>"));
     }
     if let Some(list) = ListRef::from_value(value) {
@@ -88,4 +91,17 @@ pub(crate) fn quoted(text: &str) -> String {
     }
     out.push(quote);
     out
+}
+
+/// The name of a function where it is defined: `<lambda>` of one without a name, and of a method
+/// its name in its class.
+pub(crate) fn function_name(of: Value<'_>) -> Option<String> {
+    let shown = of.to_repr();
+    let name = shown.rsplit('.').next().unwrap_or(&shown);
+    let name = name.rsplit("__method__").next().unwrap_or(name);
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    match name {
+        "lambda" => Some("<lambda>".to_owned()),
+        _ => (!name.is_empty() && name.chars().all(word)).then(|| name.to_owned()),
+    }
 }

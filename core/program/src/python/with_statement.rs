@@ -4,11 +4,11 @@
 
 use crate::classes::special_methods;
 use crate::dist;
-use crate::dist::arguments as take;
 use crate::dist::mesh::MeshValue;
 use crate::dist::values::{Context, ContextValue};
-use crate::execute::process::{Process, process};
 use crate::nn::join;
+use crate::process::state::{Process, process};
+use crate::python::type_error::{class_of, type_error};
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
@@ -44,10 +44,10 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
     let nothing = context.downcast_ref::<MeshValue>().is_some() || handed.is_some();
     let mesh = nothing.then_some(&ContextValue(Context::Nothing));
     let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
-        let class = take::class_of(context);
+        let class = class_of(context);
         // What else Python may enter is not all known here.
         anyhow::ensure!(PLAIN.contains(&class), "`with` of a {class} is not followed");
-        return Err(take::type_error(format!(
+        return Err(type_error(format!(
             "'{class}' object does not support the context manager protocol"
         )));
     };

@@ -3,7 +3,7 @@
 use super::Log;
 use super::choice::Chosen;
 use super::log::{Answer, At, Place, What};
-use super::touched::Touched;
+use crate::stores::changed_keys::Touched;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 use std::sync::Arc;

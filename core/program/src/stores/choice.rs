@@ -3,11 +3,11 @@
 //! programs say, then by their number; and it is told. So is what a key holds where those times lie
 //! apart.
 
-use super::found::Found;
 use super::log::{At, Log, Op, What};
 use super::order::{Order, within};
-use super::seen::Changes;
 use super::times::Times;
+use crate::stores::found_value::Changes;
+use crate::stores::wait_result::Found;
 use lockstep_torch::c10d::Clock;
 use std::collections::BTreeMap;
 

@@ -4,12 +4,15 @@
 
 use super::log::{Answer, Missing, Place, What};
 use super::settle::CLIENTS;
-use super::side::{Asks, CONSTRUCTOR, Call, Handle, Of, Told, call, meet};
 use super::signatures::{Named, invoked_with};
-use super::value::{StoreValue, column};
-use crate::dist::arguments as take;
 use crate::dist::values::DurationValue;
-use crate::execute::process::{Raised, process, refused};
+use crate::process::raised::{Raised, refused};
+use crate::process::state::process;
+use crate::python::numbers;
+use crate::python::type_error::type_error;
+use crate::stores::call::{Asks, CONSTRUCTOR, Call, Told, call, meet};
+use crate::stores::handle::{Handle, Of, StoreValue};
+use crate::stores::store_methods::column;
 use lockstep_torch::c10d::{Dist, DistError, ErrorKind};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -24,7 +27,7 @@ fn duration(value: Value<'_>) -> anyhow::Result<Option<u64>> {
     match value.downcast_ref::<DurationValue>() {
         Some(duration) => Ok(Some(duration.0)),
         None if value.is_none() => Ok(None),
-        None => Err(take::type_error(
+        None => Err(type_error(
             "__init__(): incompatible constructor arguments. The following argument types are \
              supported:",
         )),
@@ -71,7 +74,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<StoreValue> {
         let _ = (master_listen_fd, use_libuv);
-        let world_size = take::whole_or_none(world_size, "world_size")?;
+        let world_size = numbers::whole_or_none(world_size, "world_size")?;
         let timeout_ms = duration(timeout)?;
         let column = column(eval);
         let process = process(eval)?;
@@ -167,7 +170,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         }
         let given = prefix.unpack_str().zip(store.downcast_ref::<StoreValue>());
         let Some((prefix, store)) = given else {
-            return Err(take::type_error(format!(
+            return Err(type_error(format!(
                 "__init__(): incompatible constructor arguments. The following argument types are \
                  supported:\n    1. torch._C._distributed_c10d.PrefixStore(prefix: str, store: \
                  torch._C._distributed_c10d.Store)\n\n{}",

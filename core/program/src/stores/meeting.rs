@@ -4,8 +4,8 @@
 //! their ranks (`connectFullMesh`): it waits for an address, then for the other end. Who looks into
 //! another store finds no address, and keeps those waiting that come to it.
 
-use super::found::Found;
 use super::log::{Answer, At, Log, Missing, Op, Place, What};
+use crate::stores::wait_result::Found;
 use lockstep_core::plan::remark::Lost;
 use std::collections::BTreeMap;
 

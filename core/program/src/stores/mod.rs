@@ -6,7 +6,7 @@
 //! answer stops there, and is executed again when the others have gone as far as they could
 //! ([`rounds`]). What comes before what is known from each rank's own order, from barriers of all
 //! ranks, and from waits that were answered ([`order`]); an answer is given where everything that
-//! the order leaves open leads to the same one ([`seen`], [`settle`]), and refused where it does
+//! the order leaves open leads to the same one ([`found_value`], [`settle`]), and refused where it does
 //! not. A rank that waits for what another one sets gets a message from it in the plan.
 //!
 //! Where ranks draw numbers from a counter, or compete for a key, every order can happen: one is
@@ -16,31 +16,34 @@
 
 mod agreed;
 mod answer;
-mod bytes;
+pub(crate) mod bytes;
+pub(crate) mod bytes_methods;
+pub(crate) mod call;
+mod changed_keys;
 mod choice;
 mod constructors;
-mod found;
-mod gone;
-mod late;
+mod ended_server;
+mod found_value;
+pub(crate) mod handle;
 mod log;
 mod meeting;
 mod order;
+mod process_stores;
 mod rounds;
-mod seen;
 mod settle;
-mod side;
 mod signatures;
+mod store_methods;
+mod times;
+pub(crate) mod unknown_answer;
+mod wait_result;
 
 #[cfg(test)]
 mod tests;
-mod times;
-mod touched;
-mod value;
 
 pub(super) use agreed::Agreed;
 pub(super) use bytes::{BytesValue, bytes_of};
 pub(super) use constructors::{functions, given, of_c10d};
 pub(super) use log::Log;
+pub(super) use process_stores::Side;
 pub(super) use rounds::{Look, Rounds};
-pub(super) use side::Side;
-pub(super) use value::{StoreValue, python};
+pub(super) use store_methods::python;

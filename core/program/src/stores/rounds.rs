@@ -3,12 +3,12 @@
 
 use super::agreed::{Agreed, Given, Signal};
 use super::choice::{Chosen, choose, keep};
-use super::found::Found;
 use super::log::{Answer, At, Log, Missing, Op, Place, What};
-use super::seen::Unordered;
 use super::settle::settle;
 use super::times::Times;
-use super::touched::touched;
+use crate::stores::changed_keys::touched;
+use crate::stores::found_value::Unordered;
+use crate::stores::wait_result::Found;
 use lockstep_core::plan::remark::Lost;
 use lockstep_core::rank::GlobalRank;
 use lockstep_scenarios::program::ProgramError;

@@ -2,14 +2,14 @@
 //! first, and the waits of its rank.
 
 use super::answer::{asked, change};
-use super::found::Found;
-use super::gone::gone;
 use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::meeting::meetings;
 use super::order::Order;
-use super::seen::{Changes, Seen, There, Unordered};
 use super::times::{Times, in_time};
-use super::touched::{Touched, touched};
+use crate::stores::changed_keys::{Touched, touched};
+use crate::stores::ended_server::gone;
+use crate::stores::found_value::{Changes, Seen, There, Unordered};
+use crate::stores::wait_result::Found;
 use lockstep_core::plan::remark::{Lost, LostWait};
 use lockstep_core::rank::GlobalRank;
 use lockstep_torch::c10d::Clock;

@@ -2,6 +2,7 @@
 //! they are told apart by their place, and have no names.
 
 use crate::dist::arguments as take;
+use crate::python::type_error::type_error;
 use starlark::values::Value;
 use starlark::values::dict::UnpackDictEntries;
 use starlark::values::tuple::UnpackTuple;
@@ -58,7 +59,7 @@ pub(super) fn refusal<'v>(
             format!("    {nth}. (self: torch._C._distributed_c10d.Store, {takes}) -> {returns}\n")
         })
         .collect();
-    take::type_error(format!(
+    type_error(format!(
         "{name}(): incompatible function arguments. The following argument types are supported:\n\
          {forms}\n{}",
         invoked_with(std::iter::once(this).chain(args.items.iter().copied()), named)

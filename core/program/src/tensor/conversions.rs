@@ -3,13 +3,15 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{DtypeValue, TensorValue};
-use crate::execute::process::{process, refused};
-use crate::execute::undecided::UnknownValue;
-use crate::tensor::arithmetic;
-use crate::tensor::indexing;
+use crate::process::raised::{self, refused};
+use crate::process::state::process;
+use crate::process::undecided::UnknownValue;
+use crate::python::numbers;
+use crate::tensor::converted::make_as;
+use crate::tensor::made::{Filled, On, filled_tensor};
 use crate::tensor::promotion::broadcast;
 use crate::tensor::value::tensor;
-use crate::torch::construction::{Filled, On, filled_tensor, make_as};
+use crate::tensor::{arithmetic, deferred, fresh, indexing};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{Device, DistError, ErrorKind};
@@ -171,16 +173,16 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         if let Ok(from) = tensor(value) {
             // Of one without dimensions.
             let process = process(eval)?;
-            return match arithmetic::uniform(process, from)? {
+            return match fresh::uniform(process, from)? {
                 Some(value) => refilled(this, Filled::Number(value), eval),
-                None => arithmetic::spread(process, from, tensor(this)?).map(|()| this),
+                None => fresh::spread(process, from, tensor(this)?).map(|()| this),
             };
         }
         if value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value) {
             process(eval)?.dist()?.not_followed(tensor(this)?);
             return Ok(this);
         }
-        let value = take::number(value, "a tensor's value")?;
+        let value = numbers::number(value, "a tensor's value")?;
         refilled(this, Filled::Number(value), eval)
     }
 
@@ -241,12 +243,12 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         }
         if from.numel() != into.numel() {
             let process = process(eval)?;
-            return match arithmetic::uniform(process, from)? {
+            return match fresh::uniform(process, from)? {
                 Some(value) => refilled(this, Filled::Number(value), eval),
-                None => arithmetic::spread(process, from, into).map(|()| this),
+                None => fresh::spread(process, from, into).map(|()| this),
             };
         }
-        arithmetic::spread(process(eval)?, from, into).map(|()| this)
+        fresh::spread(process(eval)?, from, into).map(|()| this)
     }
 
     fn is_contiguous<'v>(this: Value<'v>) -> anyhow::Result<bool> {
@@ -319,11 +321,11 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         let rows = tensor.shape().get(dim).copied().unwrap_or(0);
         let (start, length) = (u64::from(start), u64::from(length));
         if start + length > rows {
-            return Err(indexing::runtime_error(format!(
+            return Err(raised::runtime_error(format!(
                 "start ({start}) + length ({length}) exceeds dimension size ({rows})."
             )));
         }
-        Ok(TensorValue(arithmetic::part(tensor, dim, start, length)))
+        Ok(TensorValue(deferred::part(tensor, dim, start, length)))
     }
 
     fn unbind<'v>(

@@ -1,17 +1,17 @@
 //! Operations on tensors element by element, comparisons, and numbers and lists of a tensor's
 //! elements: where every element is known and PyTorch's answer follows from them to the last bit.
 
-use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::{Process, process};
-use crate::execute::undecided::{Number, Unknown, UnknownValue};
 use crate::nn::output::OutputValue;
-use crate::tensor::arithmetic::fresh;
+use crate::process::raised::runtime_error;
+use crate::process::state::{Process, process};
+use crate::process::undecided::{Number, Unknown, UnknownValue};
+use crate::python::numbers;
 use crate::tensor::element_operation::rounded;
-use crate::tensor::indexing::runtime_error;
+use crate::tensor::fresh::fresh;
 use crate::tensor::known_elements::{held, made_of};
+use crate::tensor::made::{Filled, WRITTEN_DOWN};
 use crate::tensor::value::tensor;
-use crate::torch::construction::{Filled, WRITTEN_DOWN};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::Tensor;
@@ -117,7 +117,7 @@ pub(crate) fn pairwise<'v>(
         if other.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value) {
             return each(of, dtype, eval, |_| None);
         }
-        let number = take::number(other, "what a tensor is compared with")?;
+        let number = numbers::number(other, "what a tensor is compared with")?;
         let own = tensor(of).map(Tensor::dtype).unwrap_or(Dtype::Float64);
         let number = if own.is_float() { rounded(own, number).unwrap_or(number) } else { number };
         return each(of, dtype, eval, |value| with(value, number));
@@ -291,7 +291,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let of = |bound: Value<'v>, none| match bound.is_none() {
             true => Ok(none),
-            false => take::number(bound, "a bound of clamp"),
+            false => numbers::number(bound, "a bound of clamp"),
         };
         let (low, high) = (of(min, f64::NEG_INFINITY)?, of(max, f64::INFINITY)?);
         let whole = tensor(this).is_ok_and(|of| !of.dtype().is_float());
@@ -307,7 +307,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         exponent: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        crate::tensor::value::power(this, exponent, heap)
+        crate::tensor::operators::power(this, exponent, heap)
     }
 
     fn add<'v>(this: Value<'v>, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
@@ -392,7 +392,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let of = |given: Value<'v>, none: f64| match given.is_none() {
             true => Ok(none),
-            false => take::number(given, "a tolerance"),
+            false => numbers::number(given, "a tolerance"),
         };
         let (rtol, atol) = (of(rtol, 1e-5)?, of(atol, 1e-8)?);
         alike(this, other, eval, |a, b| {

@@ -2,9 +2,12 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::process;
-use crate::tensor::indexing::runtime_error;
-use crate::torch::construction::{On, WRITTEN_DOWN, like, on, written_down};
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
+use crate::python::numbers;
+use crate::python::type_error::{class_of, type_error};
+use crate::tensor::made::{On, WRITTEN_DOWN, on, written_down};
+use crate::tensor::value::like;
 use lockstep_core::dtype::Dtype;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
@@ -81,12 +84,12 @@ fn of_tensor<'v>(
     };
     let first = first.ok_or_else(|| {
         let text = format!("{name}() missing 1 required positional arguments: \"input\"");
-        starlark::Error::new_native(take::type_error(text))
+        starlark::Error::new_native(type_error(text))
     })?;
     if !matches!(first.get_type(), "Tensor" | "Output") {
-        let class = take::class_of(first);
+        let class = class_of(first);
         let text = format!("{name}(): argument 'input' (position 1) must be Tensor, not {class}");
-        return Err(starlark::Error::new_native(take::type_error(text)));
+        return Err(starlark::Error::new_native(type_error(text)));
     }
     let rest: Vec<Value<'v>> = positions.collect();
     let named: Vec<(&str, Value<'v>)> = named
@@ -153,7 +156,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let columns = take::whole_or_none(m, "m")?.unwrap_or(i64::from(n));
+        let columns = numbers::whole_or_none(m, "m")?.unwrap_or(i64::from(n));
         let (Ok(n), Ok(m)) = (u64::try_from(n), u64::try_from(columns)) else {
             return Err(runtime_error(format!("n must be greater or equal to 0, got {n}")));
         };

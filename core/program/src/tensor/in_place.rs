@@ -1,11 +1,11 @@
 //! `x += y` and its like, as steps of the plan where a run alone knows the elements.
 
-use crate::execute::process::Process;
-use crate::tensor::arithmetic::{FOLLOWED, constant, fresh, spread, value_of};
+use crate::process::state::Process;
 use crate::tensor::element_operation::Operation;
+use crate::tensor::fresh::{FOLLOWED, constant, fresh, spread, value_of};
 use crate::tensor::known_elements;
+use crate::tensor::made::Filled;
 use crate::tensor::operand::Operand;
-use crate::torch::construction::Filled;
 use lockstep_core::plan::Fill;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_torch::c10d::Tensor;

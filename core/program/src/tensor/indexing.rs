@@ -6,13 +6,14 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::refused;
-use crate::execute::undecided::{Number, UnknownValue};
-use crate::python::float_of;
-use crate::tensor::arithmetic::{every, part};
+use crate::process::raised::{refused, runtime_error};
+use crate::process::undecided::{Number, UnknownValue};
+use crate::python::type_error::type_error;
+use crate::python::{float_of, numbers};
+use crate::tensor::deferred::{every, part};
+use crate::tensor::made::{Filled, On, WRITTEN_DOWN, filled_tensor, sizes, written_down};
 use crate::tensor::transposed::in_a_row;
 use crate::tensor::value::tensor;
-use crate::torch::construction::{Filled, On, WRITTEN_DOWN, filled_tensor, sizes, written_down};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Real};
 use lockstep_torch::c10d::{Device, DistError, ErrorKind, Tensor};
@@ -44,7 +45,7 @@ fn bound(value: Value<'_>, none: i64, rows: i64) -> anyhow::Result<i64> {
     if value.is_none() {
         return Ok(none);
     }
-    let at = take::whole(value, "an index of a tensor")?;
+    let at = numbers::whole(value, "an index of a tensor")?;
     Ok(if at < 0 { at + rows } else { at }.clamp(0, rows))
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn stepped(of: &Tensor, dim: usize, step: Value<'_>) -> anyhow::Resul
     if step.is_none() || step.unpack_i32() == Some(1) {
         return Ok(of.clone());
     }
-    let step = take::whole(step, "a step of a slice")?;
+    let step = numbers::whole(step, "a step of a slice")?;
     let Some(step) = u64::try_from(step).ok().filter(|step| *step > 0) else {
         let text = match step {
             0 => "slice step cannot be zero",
@@ -119,7 +120,7 @@ pub(crate) fn at(of: &Tensor, index: Value<'_>) -> anyhow::Result<Tensor> {
             found = stepped(&sliced(&found, dim, start, stop)?, dim, step)?;
             dim += 1;
         } else {
-            found = taken(&found, dim, take::whole(item, "an index of a tensor")?)?;
+            found = taken(&found, dim, numbers::whole(item, "an index of a tensor")?)?;
         }
     }
     Ok(found)
@@ -160,10 +161,6 @@ pub(crate) fn split_rows<'v>(
     Ok(heap.alloc(AllocTuple(parts)))
 }
 
-pub(crate) fn runtime_error(text: impl Into<String>) -> anyhow::Error {
-    refused(DistError::new(ErrorKind::RuntimeError, text))
-}
-
 /// `tensor.split(size, dim)` and `torch.split(tensor, [1, 2], dim)`.
 pub(crate) fn split<'v>(
     this: Value<'v>,
@@ -178,7 +175,7 @@ pub(crate) fn split<'v>(
         return split_rows(whole, &rows, dim, heap);
     }
     let all = whole.shape().get(dim).copied().unwrap_or(0);
-    let each = take::whole(size, "split_size")?;
+    let each = numbers::whole(size, "split_size")?;
     let each = u64::try_from(each).map_err(|_| {
         runtime_error(format!(
             "split expects split_size be non-negative, but got split_size={each}"
@@ -284,7 +281,7 @@ impl Data {
             }
             (None, None) => {
                 self.whole = true;
-                take::whole(value, "a tensor's value")? as f64
+                numbers::whole(value, "a tensor's value")? as f64
             }
         };
         if self.count <= WRITTEN_DOWN {
@@ -305,7 +302,7 @@ pub(crate) fn of_data<'v>(
         let from = from.clone();
         let to = (from.device(), from.device_index());
         let dtype = take::dtype(dtype, from.dtype())?;
-        return crate::torch::construction::make_as(eval, &from, to, dtype);
+        return crate::tensor::converted::make_as(eval, &from, to, dtype);
     }
     let mut data = Data::default();
     data.take(value, 0, eval)?;
@@ -325,7 +322,7 @@ pub(crate) fn of_data<'v>(
     }
     let made = written_down(eval, &data.shape, dtype, &data.values, on)?;
     if data.count > WRITTEN_DOWN {
-        crate::execute::process::process(eval)?.dist()?.not_followed(&made.0);
+        crate::process::state::process(eval)?.dist()?.not_followed(&made.0);
     }
     Ok(made)
 }
@@ -352,12 +349,14 @@ pub(crate) fn arange<'v>(
     dtype: Value<'v>,
     on: On,
 ) -> anyhow::Result<TensorValue> {
-    let number = |value: &Value<'v>| take::number(*value, "a bound of arange");
+    let number = |value: &Value<'v>| numbers::number(*value, "a bound of arange");
     let (start, end, step) = match bounds {
         [end] => (0.0, number(end)?, 1.0),
         [start, end] => (number(start)?, number(end)?, 1.0),
         [start, end, step] => (number(start)?, number(end)?, number(step)?),
-        _ => return Err(take::type_error("arange() takes an end, or a start, an end and a step")),
+        _ => {
+            return Err(type_error("arange() takes an end, or a start, an end and a step"));
+        }
     };
     if step == 0.0 {
         return Err(runtime_error("step must be nonzero"));

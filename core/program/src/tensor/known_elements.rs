@@ -3,10 +3,10 @@
 //! result, and written down in the plan.
 
 use crate::dist::values::TensorValue;
-use crate::execute::process::Process;
+use crate::process::state::Process;
 use crate::tensor::element_operation::Operation;
+use crate::tensor::made::{On, WRITTEN_DOWN, written_by};
 use crate::tensor::operand::Operand;
-use crate::torch::construction::{On, WRITTEN_DOWN, written_by};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::number;
 use lockstep_torch::c10d::Tensor;

@@ -3,13 +3,19 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod conversions;
+pub(crate) mod converted;
+pub(crate) mod deferred;
 pub(crate) mod element_operation;
 pub(crate) mod elementwise;
+pub(crate) mod fresh;
 pub(crate) mod functions;
 pub(crate) mod in_place;
 pub(crate) mod indexing;
 pub(crate) mod known_elements;
+pub(crate) mod made;
+pub(crate) mod methods;
 pub(crate) mod operand;
+pub(crate) mod operators;
 pub(crate) mod products;
 pub(crate) mod promotion;
 pub(crate) mod reductions;
@@ -18,4 +24,5 @@ pub(crate) mod size;
 pub(crate) mod tensor_text;
 pub(crate) mod transposed;
 pub(crate) mod triangles;
+pub(crate) mod unknown_operators;
 pub(crate) mod value;

@@ -1,9 +1,8 @@
 //! The other operand of a tensor's operation: another one, a number, or a number that only a run
 //! tells; and the type and shape that come of it.
 
-use crate::dist::arguments as take;
-use crate::execute::undecided::UnknownValue;
-use crate::python::float_of;
+use crate::process::undecided::UnknownValue;
+use crate::python::{float_of, numbers};
 use crate::tensor::element_operation::Operation;
 use crate::tensor::promotion::{broadcast, category, promote};
 use crate::tensor::value::tensor;
@@ -30,7 +29,7 @@ pub(crate) fn number(value: Value<'_>) -> Option<(Operand, Dtype)> {
     if let Some(float) = float_of(value) {
         return Some((Operand::Number(float), Dtype::Float32));
     }
-    Some((Operand::Number(take::whole(value, "a number").ok()? as f64), Dtype::Int64))
+    Some((Operand::Number(numbers::whole(value, "a number").ok()? as f64), Dtype::Int64))
 }
 
 /// The other operand, the type of the result, and its shape; `None` if it is no operand.

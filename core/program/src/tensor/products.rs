@@ -1,11 +1,11 @@
 //! Products of matrices: `a @ b`, `torch.matmul` and its like, as shapes, and with values where every
 //! element is known and the order of its sum makes no difference.
 
-use crate::execute::process::process;
 use crate::nn::output::OutputValue;
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
 use crate::tensor::element_operation::exact_sum;
 use crate::tensor::elementwise::{known, like_it, made};
-use crate::tensor::indexing::runtime_error;
 use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;

@@ -1,6 +1,6 @@
 //! The type and shape that PyTorch computes in where operands differ (`torch.result_type`, broadcasting).
 
-use crate::execute::process::refused;
+use crate::process::raised::refused;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 

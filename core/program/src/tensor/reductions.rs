@@ -2,10 +2,12 @@
 //! follows from them to the last bit, and else a shape.
 
 use crate::dist::arguments as take;
-use crate::execute::process::process;
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
+use crate::python::numbers;
 use crate::tensor::element_operation::exact_sum;
 use crate::tensor::elementwise::{known, made, pairwise};
-use crate::tensor::indexing::{dimension, runtime_error};
+use crate::tensor::indexing::dimension;
 use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
 use starlark::environment::MethodsBuilder;
@@ -97,7 +99,7 @@ fn dims_of(dim: Value<'_>, dims: usize) -> anyhow::Result<Vec<usize>> {
         None => vec![dim],
     };
     // A tensor without dimensions has one, as far as that goes.
-    let of = |dim: Value<'_>| dimension(take::whole(dim, "dim")?, dims.max(1));
+    let of = |dim: Value<'_>| dimension(numbers::whole(dim, "dim")?, dims.max(1));
     let mut found: Vec<usize> = entries.into_iter().map(of).collect::<anyhow::Result<_>>()?;
     found.sort_unstable();
     found.retain(|dim| *dim < dims);

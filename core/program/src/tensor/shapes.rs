@@ -4,12 +4,14 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
-use crate::execute::process::process;
-use crate::tensor::arithmetic::fresh;
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
+use crate::python::numbers;
 use crate::tensor::elementwise::known;
-use crate::tensor::indexing::{dimension, runtime_error};
+use crate::tensor::fresh::fresh;
+use crate::tensor::indexing::dimension;
+use crate::tensor::made::{Filled, WRITTEN_DOWN};
 use crate::tensor::value::tensor;
-use crate::torch::construction::{Filled, WRITTEN_DOWN};
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::Tensor;
 use starlark::environment::MethodsBuilder;
@@ -24,7 +26,7 @@ pub(crate) fn numbers(args: &[Value<'_>]) -> anyhow::Result<Vec<i64>> {
         [one] => take::items(*one).unwrap_or_else(|| vec![*one]),
         many => many.to_vec(),
     };
-    entries.into_iter().map(|entry| take::whole(entry, "a dimension")).collect()
+    entries.into_iter().map(|entry| numbers::whole(entry, "a dimension")).collect()
 }
 
 /// The dimensions in that order.
@@ -131,11 +133,11 @@ fn expanded(
         return Ok(TensorValue(of.clone()));
     }
     let process = process(eval)?;
-    let held = crate::tensor::arithmetic::uniform(process, of)?;
+    let held = crate::tensor::fresh::uniform(process, of)?;
     let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, of, &shape, filled)?;
     if held.is_none() {
-        crate::tensor::arithmetic::spread(process, of, &made)?;
+        crate::tensor::fresh::spread(process, of, &made)?;
     }
     Ok(TensorValue(made.in_parts()))
 }
@@ -220,7 +222,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
             .map(|(at, n)| own(at).unwrap_or(1).saturating_mul(*n as u64))
             .collect();
         let process = process(eval)?;
-        let held = crate::tensor::arithmetic::uniform(process, of)?;
+        let held = crate::tensor::fresh::uniform(process, of)?;
         let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
         let made = fresh(process, of, &shape, filled)?;
         crate::tensor::transposed::in_a_row(of)?;

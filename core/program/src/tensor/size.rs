@@ -2,8 +2,8 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments::whole;
-use crate::execute::process::refused;
+use crate::process::raised::refused;
+use crate::python::numbers::whole;
 use allocative::Allocative;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 use starlark::collections::StarlarkHasher;

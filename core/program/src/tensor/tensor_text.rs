@@ -2,7 +2,7 @@
 //! more than it shows whole.
 
 use crate::dist::values::TensorValue;
-use crate::execute::process::process;
+use crate::process::state::process;
 use crate::tensor::elementwise::known;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::{Device, Tensor};
@@ -159,7 +159,7 @@ pub(crate) fn shown<'v>(
         return Ok(None);
     }
     let process = process(eval)?;
-    if !process.is_rank() || crate::tensor::arithmetic::parameter_of(of).is_some() {
+    if !process.is_rank() || crate::tensor::deferred::parameter_of(of).is_some() {
         return Ok(None);
     }
     Ok(known(process, of)?.map(|values| text(of, &values)))

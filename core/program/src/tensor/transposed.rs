@@ -2,8 +2,8 @@
 //! calls ask of some of them.
 
 use crate::dist::values::TensorValue;
-use crate::execute::process::process;
-use crate::torch::construction::{Filled, On, filled_tensor};
+use crate::process::state::process;
+use crate::tensor::made::{Filled, On, filled_tensor};
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{Dist, Tensor};
 use starlark::eval::Evaluator;
@@ -26,9 +26,7 @@ pub(crate) fn contiguous(
         if let Some(values) = crate::tensor::known_elements::held(process, from)? {
             let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
             let (shape, dtype) = (from.shape(), from.dtype());
-            return crate::torch::construction::written_by(
-                process, name, shape, dtype, &values, on,
-            );
+            return crate::tensor::made::written_by(process, name, shape, dtype, &values, on);
         }
     }
     // Where every element is alike, their order does not matter.

@@ -1,8 +1,8 @@
 //! `tril` and `triu`: the part of each matrix below or above a diagonal.
 
-use crate::execute::process::process;
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
 use crate::tensor::elementwise::{known, made};
-use crate::tensor::indexing::runtime_error;
 use crate::tensor::value::tensor;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;

@@ -5,8 +5,8 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue};
-use crate::execute::process::process;
-use crate::execute::undecided::{Number, Unknown, UnknownValue};
+use crate::process::state::process;
+use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments as take;
+use crate::python::type_error::{class_of, type_error};
 use allocative::Allocative;
 use starlark::starlark_simple_value;
 use starlark::values::dict::DictRef;
@@ -68,8 +68,8 @@ pub(crate) fn loaded(state: Value<'_>) -> anyhow::Result<NoneType> {
     if known || DictRef::from_value(state).is_some() {
         return Ok(NoneType);
     }
-    Err(take::type_error(format!(
+    Err(type_error(format!(
         "Expected state_dict to be dict-like, got <class '{}'>.",
-        take::class_of(state)
+        class_of(state)
     )))
 }

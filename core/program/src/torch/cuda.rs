@@ -2,8 +2,8 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::DeviceValue;
-use crate::execute::process::process;
-use crate::execute::undecided::{Number, Unknown};
+use crate::process::state::process;
+use crate::process::undecided::{Number, Unknown};
 use crate::torch::callable;
 use lockstep_torch::c10d::Device;
 use starlark::environment::GlobalsBuilder;

@@ -3,11 +3,15 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{DtypeValue, TensorValue};
-use crate::execute::process::process;
-use crate::tensor::indexing::{self, dimension, runtime_error};
+use crate::process::raised::runtime_error;
+use crate::process::state::process;
+use crate::python::numbers;
+use crate::python::type_error::{class_of, type_error};
+use crate::tensor::indexing::{self, dimension};
+use crate::tensor::made::{Filled, On, filled_tensor, make_like, sizes};
 use crate::tensor::promotion::promote;
+use crate::tensor::value::like;
 use crate::torch::checkpoint::CheckpointValue;
-use crate::torch::construction::{Filled, On, filled_tensor, like, make_like, sizes};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d;
@@ -21,9 +25,9 @@ use starlark::values::{Heap, Value, ValueLike};
 /// The tensors of a list, of which there is at least one.
 fn parts(tensors: Value<'_>, call: &str) -> anyhow::Result<Vec<c10d::Tensor>> {
     let entries = take::items(tensors).ok_or_else(|| {
-        let class = take::class_of(tensors);
+        let class = class_of(tensors);
         let text = format!("{call}(): argument 'tensors' (position 1) must be tuple of Tensors");
-        take::type_error(format!("{text}, not {class}"))
+        type_error(format!("{text}, not {class}"))
     })?;
     if entries.is_empty() {
         return Err(runtime_error(match call {
@@ -79,11 +83,11 @@ fn joined(
         if part.is_transposed() || part.dtype() != dtype {
             let on = (part.device(), part.device_index());
             let whole = crate::tensor::transposed::contiguous(eval, part)?;
-            from = crate::torch::construction::make_as(eval, &whole.0, on, dtype)?.0;
+            from = crate::tensor::converted::make_as(eval, &whole.0, on, dtype)?.0;
         }
         let from = from.view(from.numel());
         let run = from.numel().checked_div(times).unwrap_or(0);
-        let dist = crate::execute::process::process(eval)?.dist()?;
+        let dist = crate::process::state::process(eval)?.dist()?;
         for nth in 0..times {
             let piece = from.narrow(nth * run, run);
             dist.copy_tensor(&piece, &flat.narrow(nth * row + at, run));
@@ -168,7 +172,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         let steps = u64::try_from(steps);
         let steps = steps.map_err(|_| runtime_error("number of steps must be non-negative"))?;
         let dtype = take::dtype(dtype, Dtype::Float32)?;
-        let on = crate::torch::construction::on(device, On::Torch)?;
+        let on = crate::tensor::made::on(device, On::Torch)?;
         filled_tensor(eval, &[steps], dtype, Filled::As(Fill::Unknown), on, None)
     }
 
@@ -273,7 +277,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let fill = take::number(fill_value, "fill_value")?;
+        let fill = numbers::number(fill_value, "fill_value")?;
         make_like(eval, &like(input)?, Filled::Number(fill), dtype, device)
     }
 
@@ -311,7 +315,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
             Some(dtype) => dtype.0,
             None => Dtype::Int64,
         };
-        let on = crate::torch::construction::on(device, On::Torch)?;
+        let on = crate::tensor::made::on(device, On::Torch)?;
         filled_tensor(eval, &sizes, dtype, Filled::As(Fill::Seeded { seed: 0 }), on, None)
     }
 }

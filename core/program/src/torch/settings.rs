@@ -5,7 +5,7 @@
 
 use crate::dist::Truth;
 use crate::dist::values::{Context, ContextValue};
-use crate::execute::process::process;
+use crate::process::state::process;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::Evaluator;

@@ -2,9 +2,10 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue};
-use crate::execute::process::{process, refused};
+use crate::process::raised::refused;
+use crate::process::state::process;
+use crate::python::type_error::{class_of, type_error};
 use allocative::Allocative;
 use lockstep_torch::c10d::{Stream, StreamEvent};
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
@@ -40,6 +41,7 @@ impl fmt::Display for EventValue {
 }
 
 methods_static!(STREAM_METHODS = stream_methods);
+
 methods_static!(EVENT_METHODS = event_methods);
 
 #[starlark_value(type = "Stream")]
@@ -62,12 +64,12 @@ fn stream_of(value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Resu
         return Ok(process(eval)?.dist()?.current_stream());
     }
     let stream = value.downcast_ref::<StreamValue>().map(|value| value.0);
-    stream.ok_or_else(|| take::type_error(format!("{} is no Stream", take::class_of(value))))
+    stream.ok_or_else(|| type_error(format!("{} is no Stream", class_of(value))))
 }
 
 fn event_of(value: Value<'_>) -> anyhow::Result<usize> {
     let event = value.downcast_ref::<EventValue>().map(|value| value.0);
-    event.ok_or_else(|| take::type_error(format!("{} is no Event", take::class_of(value))))
+    event.ok_or_else(|| type_error(format!("{} is no Event", class_of(value))))
 }
 
 /// A new event, with what it stands for.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-mod attempts;
+mod try_statement;
 
 use super::rewrite;
 use proptest::prelude::*;
