@@ -13,9 +13,10 @@ pub(crate) use cluster::{ClusterOptions, cluster_of};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
-pub(crate) use recorded::Replayable;
+pub(crate) use recorded::{JUDGING, Replayable};
 pub(crate) use said::Said;
 
+use crate::progress::Progress;
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
@@ -66,8 +67,8 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
-    pub(crate) fn plan(&self) -> Result<Plan> {
-        let (plan, said) = self.plan_and_said()?;
+    pub(crate) fn plan(&self, progress: &Progress) -> Result<Plan> {
+        let (plan, said) = self.plan_and_said(progress)?;
         said.tell(None);
         Ok(plan)
     }
@@ -76,7 +77,7 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
-    pub(crate) fn plan_and_said(&self) -> Result<(Plan, Said)> {
+    pub(crate) fn plan_and_said(&self, progress: &Progress) -> Result<(Plan, Said)> {
         let path = Path::new(&self.what);
         self.options.check()?;
         if let Some(schedule) = &self.schedule {
@@ -93,7 +94,7 @@ impl PlanArguments {
             return Ok((self.options.named(&self.what)?, Said::default()));
         }
         if path.is_dir() {
-            return self.recorded(path);
+            return self.recorded(path, progress);
         }
         let from_stdin = self.what == "-";
         if !from_stdin && let Some(plan) = self.json_plan(path)? {
@@ -109,7 +110,7 @@ impl PlanArguments {
             let (head, _) = files::head(&mut file, HEAD_BYTES)
                 .with_context(|| format!("cannot read {}", self.what))?;
             if recorded::is_recording(path, &head) {
-                return self.recorded(path);
+                return self.recorded(path, progress);
             }
             if length > MAX_PLAN_BYTES {
                 bail!(self.too_large());
@@ -120,10 +121,10 @@ impl PlanArguments {
             bail!(self.too_large());
         }
         if !from_stdin && recorded::is_recording(path, &bytes) {
-            return self.recorded(path);
+            return self.recorded(path, progress);
         }
         if is_program(path, &bytes) {
-            return self.program(&bytes);
+            return self.program(&bytes, progress);
         }
         self.options.only_for_names(&self.what)?;
         if let Some(collective) = collective_of_msccl(&bytes) {
@@ -136,7 +137,7 @@ impl PlanArguments {
         let plan = match self.read(&bytes) {
             Ok(plan) => plan,
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
-            Err(error) => match self.recorded(path) {
+            Err(error) => match self.recorded(path, progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
                 _ => return Err(error.context(format!("cannot use {}", self.what))),
             },
@@ -149,13 +150,13 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When it is a recording that cannot be read.
-    pub(crate) fn recorded_trace(&self) -> Result<Option<Trace>> {
+    pub(crate) fn recorded_trace(&self, progress: &Progress) -> Result<Option<Trace>> {
         let path = Path::new(&self.what);
         match kind_of(path)? {
             _ if self.options.repaired => Ok(None),
-            PathKind::Recording => recorded::trace_of(path).map(Some),
+            PathKind::Recording => recorded::trace_of(path, progress).map(Some),
             // JSON of another kind is refused as a plan.
-            PathKind::SomeJson => Ok(recorded::trace_of(path).ok()),
+            PathKind::SomeJson => Ok(recorded::trace_of(path, progress).ok()),
             PathKind::Other => Ok(None),
         }
     }
@@ -192,10 +193,10 @@ impl PlanArguments {
     }
 
     /// The plan of a recorded job; what it assumes goes to standard error.
-    fn recorded(&self, path: &Path) -> Result<(Plan, Said)> {
+    fn recorded(&self, path: &Path, progress: &Progress) -> Result<(Plan, Said)> {
         let options = PlanOptions { repaired: false, ..self.options.clone() };
         options.only_for_names(&self.what)?;
-        let (plan, said) = recorded::plan_of(path, self.options.repaired)?;
+        let (plan, said) = recorded::plan_of(path, self.options.repaired, progress)?;
         for line in said {
             terminal::note(&format!("lockstep: {line}"));
         }
@@ -203,7 +204,7 @@ impl PlanArguments {
     }
 
     /// The plan of a program, and the output of its ranks.
-    fn program(&self, bytes: &[u8]) -> Result<(Plan, Said)> {
+    fn program(&self, bytes: &[u8], progress: &Progress) -> Result<(Plan, Said)> {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;
         self.options.only_for_a_program(&self.what)?;
@@ -217,6 +218,7 @@ impl PlanArguments {
             Some(name) if self.what != "-" => name.to_string_lossy().into_owned(),
             _ => "program.py".to_owned(),
         };
+        let _stage = progress.stage("executing the program");
         let compiled = program_child::plan_of(&name, text, &options)?;
         let Compiled { plan, printed, raised, assumed, .. } = compiled;
         Ok((plan, Said { name, printed, raised, assumed, all: self.options.all_output }))

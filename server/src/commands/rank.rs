@@ -4,6 +4,7 @@
 use super::run::{Conclusion, Results, TransportChoice, conclude};
 use super::{rank_launcher, signals};
 use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions, Said};
+use crate::progress::Progress;
 use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_gpu_exec::RunOptions;
@@ -142,5 +143,5 @@ fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(P
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    PlanArguments { what, options, schedule: None }.plan_and_said()
+    PlanArguments { what, options, schedule: None }.plan_and_said(&Progress::without_signals())
 }

@@ -1,17 +1,21 @@
 //! A recording as a plan: dumps, logs and traces of a job, replayed.
 
 use crate::files;
+use crate::progress::Progress;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Trace};
 use lockstep_formats::archive;
 use lockstep_formats::chakra::looks_like_et;
-use lockstep_replay::{RecordingEnd, Recovered, Repair, recover, repair};
+use lockstep_replay::{RecordingEnd, Recovered, Repair, RepairError, recover, repair_watched};
 use std::path::{Path, PathBuf};
 
 /// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
+
+/// The name of the stage that joins a job's files and says what is wrong with it.
+pub(crate) const JUDGING: &str = "judging the recording";
 
 /// A recording, what is wrong with it, and the plan that its calls make.
 pub(crate) struct Replayable {
@@ -23,9 +27,11 @@ impl Replayable {
     /// Reads the files of one job, folders or archives of them, or one trace.
     ///
     /// # Errors
-    /// When they cannot be read, or make no plan.
-    pub(crate) fn read(paths: &[PathBuf]) -> Result<Replayable> {
-        let read = Replayable::read_only(paths)?;
+    /// When they cannot be read or make no plan, or reading was stopped: a part of a job makes another plan.
+    pub(crate) fn read(paths: &[PathBuf], progress: &Progress) -> Result<Replayable> {
+        let read = Replayable::read_only(paths, progress)?;
+        let _stage = progress.stage("making a plan of the calls");
+        progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
         let log = match &read.held {
             Held::Trace(trace) => CallLog::of(trace),
             Held::Merged(merged) => merged.log.clone(),
@@ -47,22 +53,24 @@ impl Replayable {
         Ok(Replayable { read, recovered })
     }
 
-    /// Reads the files of one job without making a plan of them.
+    /// Reads the files of one job without making a plan of them; some of them, if that is stopped.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) fn read_only(paths: &[PathBuf]) -> Result<Read> {
+    pub(crate) fn read_only(paths: &[PathBuf], progress: &Progress) -> Result<Read> {
         let mut recording = Recording::default();
-        recording.add_files(files::below(paths)?)?;
+        recording.add_files(files::below(paths)?, progress)?;
+        let _stage = progress.stage(JUDGING);
         recording.read()
     }
 
     /// The repair of the first finding.
     ///
     /// # Errors
-    /// When there is none, in a sentence.
-    pub(crate) fn repair(&self) -> Result<Repair> {
-        Ok(repair(&self.recovered, &self.read.report, 0)?)
+    /// When there is none, in a sentence, or trying it was stopped.
+    pub(crate) fn repair(&self, progress: &Progress) -> Result<Repair, RepairError> {
+        let mut stage = progress.stage("trying the repair");
+        repair_watched(&self.recovered, &self.read.report, 0, &mut stage)
     }
 }
 
@@ -78,24 +86,28 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// When they cannot be read, or hold no calls.
-pub(super) fn trace_of(path: &Path) -> Result<Trace> {
-    let mut recording = Recording::default();
-    recording.add_files(files::below(&[path.to_owned()])?)?;
-    recording.read()?.held.into_trace()
+pub(super) fn trace_of(path: &Path, progress: &Progress) -> Result<Trace> {
+    let read = Replayable::read_only(&[path.to_owned()], progress)?;
+    progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
+    read.held.into_trace()
 }
 
 /// The plan of a recording, or its repaired one, and what is to be said of it.
 ///
 /// # Errors
 /// Those of [`Replayable::read`] and [`Replayable::repair`].
-pub(super) fn plan_of(path: &Path, repaired: bool) -> Result<(Plan, Vec<String>)> {
-    let replayable = Replayable::read(&[path.to_owned()])?;
+pub(super) fn plan_of(
+    path: &Path,
+    repaired: bool,
+    progress: &Progress,
+) -> Result<(Plan, Vec<String>)> {
+    let replayable = Replayable::read(&[path.to_owned()], progress)?;
     let assumed = replayable.recovered.assumed.iter().map(|it| format!("assumed: {it}"));
     let mut said: Vec<String> = assumed.collect();
     if !repaired {
         return Ok((replayable.recovered.plan, said));
     }
-    let repair = replayable.repair()?;
+    let repair = replayable.repair(progress)?;
     said.push(format!("repaired: {}", repair.tried.change.words()));
     Ok((repair.plan, said))
 }
