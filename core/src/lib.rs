@@ -14,4 +14,5 @@ pub mod reduce;
 pub mod schedule;
 pub mod stop;
 pub mod trace;
+pub mod watch;
 pub mod words;

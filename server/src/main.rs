@@ -15,6 +15,7 @@ mod late_faults;
 mod output_file;
 mod plan_source;
 mod program_child;
+mod progress;
 mod rank_files;
 mod recording;
 mod router;
@@ -27,6 +28,7 @@ mod topology_file;
 mod trace_file;
 mod written_report;
 
+use crate::progress::watched;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -36,7 +38,8 @@ use std::process::ExitCode;
     version,
     about = "A visual debugger and simulator for distributed training",
     after_help = "Without a command, lockstep serves the page.\n\
-                  Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure, 3 inconclusive.",
+                  Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure, 3 inconclusive, \
+                  130 stopped by Ctrl-C.",
     args_conflicts_with_subcommands = true
 )]
 struct Lockstep {
@@ -130,23 +133,25 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Some(Command::CompileProgram) => program_child::answer(),
         Some(Command::Serve(arguments)) => commands::serve::run(arguments),
-        Some(Command::Sim(arguments)) => commands::sim::run(arguments),
-        Some(Command::Calibrate(arguments)) => commands::calibrate::run(arguments),
-        Some(Command::Explore(arguments)) => commands::explore::run(arguments),
+        Some(Command::Sim(arguments)) => watched(|it| commands::sim::run(arguments, it)),
+        Some(Command::Calibrate(arguments)) => {
+            watched(|it| commands::calibrate::run(arguments, it))
+        }
+        Some(Command::Explore(arguments)) => watched(|it| commands::explore::run(arguments, it)),
         Some(Command::Rank(arguments)) => commands::rank::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),
-        Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
+        Some(Command::Diagnose(arguments)) => watched(|it| commands::diagnose::run(arguments, it)),
         Some(Command::Record(arguments)) => commands::record::run(arguments),
         Some(Command::Watch(arguments)) => commands::watch::run(arguments),
         Some(Command::Attach(arguments)) => commands::attach::run(arguments),
-        Some(Command::Repair(arguments)) => commands::repair::run(arguments),
-        Some(Command::Analyze(arguments)) => commands::analyze::run(arguments),
-        Some(Command::Whatif(arguments)) => commands::whatif::run(arguments),
+        Some(Command::Repair(arguments)) => watched(|it| commands::repair::run(arguments, it)),
+        Some(Command::Analyze(arguments)) => watched(|it| commands::analyze::run(arguments, it)),
+        Some(Command::Whatif(arguments)) => watched(|it| commands::whatif::run(arguments, it)),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
-        Some(Command::Export(arguments)) => commands::export::run(arguments),
-        Some(Command::Plan(arguments)) => commands::plan::run(arguments),
+        Some(Command::Export(arguments)) => watched(|it| commands::export::run(arguments, it)),
+        Some(Command::Plan(arguments)) => watched(|it| commands::plan::run(arguments, it)),
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
-        Some(Command::Time(arguments)) => commands::time::run(&arguments),
+        Some(Command::Time(arguments)) => watched(|it| commands::time::run(&arguments, it)),
         Some(Command::Cluster(arguments)) => commands::cluster::run(arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Explain(arguments)) => commands::explain::run(&arguments),

@@ -13,9 +13,10 @@ pub(crate) use cluster::{ClusterOptions, cluster_of};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
-pub(crate) use recorded::{Replay, Replayable};
+pub(crate) use recorded::{JUDGING, Replay, Replayable};
 pub(crate) use said::Said;
 
+use crate::progress::Progress;
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
@@ -86,8 +87,8 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
-    pub(crate) fn plan(&self) -> Result<Plan> {
-        let found = self.find()?;
+    pub(crate) fn plan(&self, progress: &Progress) -> Result<Plan> {
+        let found = self.find(progress)?;
         found.said.tell(None);
         Ok(found.plan)
     }
@@ -109,7 +110,7 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
-    pub(crate) fn find(&self) -> Result<Found> {
+    pub(crate) fn find(&self, progress: &Progress) -> Result<Found> {
         let path = Path::new(&self.what);
         self.options.check()?;
         if let Some(schedule) = &self.schedule {
@@ -120,7 +121,7 @@ impl PlanArguments {
             return Ok(Found::only(self.options.on_nodes(plan)));
         }
         if !self.more.is_empty() {
-            return self.recorded();
+            return self.recorded(progress);
         }
         if self.what != "-" && !path.exists() {
             if let Some(why) = self.options.backend_unasked(&self.what) {
@@ -129,7 +130,7 @@ impl PlanArguments {
             return Ok(Found::only(self.options.named(&self.what)?));
         }
         if path.is_dir() {
-            return self.recorded();
+            return self.recorded(progress);
         }
         let from_stdin = self.what == "-";
         if !from_stdin && let Some(plan) = self.json_plan(path)? {
@@ -145,7 +146,7 @@ impl PlanArguments {
             let (head, _) = files::head(&mut file, HEAD_BYTES)
                 .with_context(|| format!("cannot read {}", self.what))?;
             if recorded::is_recording(path, &head) {
-                return self.recorded();
+                return self.recorded(progress);
             }
             if length > MAX_PLAN_BYTES {
                 bail!(self.too_large());
@@ -156,10 +157,10 @@ impl PlanArguments {
             bail!(self.too_large());
         }
         if !from_stdin && recorded::is_recording(path, &bytes) {
-            return self.recorded();
+            return self.recorded(progress);
         }
         if is_program(path, &bytes) {
-            return self.program(&bytes);
+            return self.program(&bytes, progress);
         }
         self.options.only_for_names(&self.what)?;
         if let Some(collective) = collective_of_msccl(&bytes) {
@@ -172,7 +173,7 @@ impl PlanArguments {
         let plan = match self.read(&bytes) {
             Ok(plan) => plan,
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
-            Err(error) => match self.recorded() {
+            Err(error) => match self.recorded(progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
                 // What is text and no JSON is rather a log than a damaged plan.
                 Err(as_log) if self.what != "-" && is_prose(&bytes) => return Err(as_log),
@@ -187,13 +188,13 @@ impl PlanArguments {
     ///
     /// # Errors
     /// When it is a recording that cannot be read.
-    pub(crate) fn recorded_trace(&self) -> Result<Option<Trace>> {
+    pub(crate) fn recorded_trace(&self, progress: &Progress) -> Result<Option<Trace>> {
         match kind_of(Path::new(&self.what))? {
             _ if self.options.repaired => Ok(None),
-            PathKind::Recording => recorded::trace_of(&self.paths()).map(Some),
-            _ if !self.more.is_empty() => recorded::trace_of(&self.paths()).map(Some),
+            PathKind::Recording => recorded::trace_of(&self.paths(), progress).map(Some),
+            _ if !self.more.is_empty() => recorded::trace_of(&self.paths(), progress).map(Some),
             // JSON of another kind is refused as a plan.
-            PathKind::SomeJson => Ok(recorded::trace_of(&self.paths()).ok()),
+            PathKind::SomeJson => Ok(recorded::trace_of(&self.paths(), progress).ok()),
             PathKind::Other => Ok(None),
         }
     }
@@ -230,15 +231,15 @@ impl PlanArguments {
     }
 
     /// The plan of a recorded job; what it assumes goes to standard error.
-    fn recorded(&self) -> Result<Found> {
+    fn recorded(&self, progress: &Progress) -> Result<Found> {
         let options = PlanOptions { repaired: false, ..self.options.clone() };
         options.only_for_names(&self.what)?;
-        let replayable = Replayable::read(&self.paths())?;
+        let replayable = Replayable::read(&self.paths(), progress)?;
         for assumption in &replayable.recovered.assumed {
             terminal::note(&format!("lockstep: assumed: {assumption}"));
         }
         if self.options.repaired {
-            let Repair { tried, plan } = replayable.repair()?;
+            let Repair { tried, plan } = replayable.repair(progress)?;
             terminal::note(&format!("lockstep: repaired: {}", tried.change.words()));
             if !tried.verified {
                 terminal::note(&format!("lockstep: this repair is unproved: {}", tried.why));
@@ -250,7 +251,7 @@ impl PlanArguments {
     }
 
     /// The plan of a program, and the output of its ranks.
-    fn program(&self, bytes: &[u8]) -> Result<Found> {
+    fn program(&self, bytes: &[u8], progress: &Progress) -> Result<Found> {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;
         self.options.only_for_a_program(&self.what)?;
@@ -264,6 +265,7 @@ impl PlanArguments {
             Some(name) if self.what != "-" => name.to_string_lossy().into_owned(),
             _ => "program.py".to_owned(),
         };
+        let _stage = progress.stage("executing the program");
         let compiled = program_child::plan_of(&name, text, &options)?;
         let Compiled { plan, printed, raised, assumed, .. } = compiled;
         let said = Said { name, printed, raised, assumed, all: self.options.all_output };

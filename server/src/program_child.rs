@@ -91,6 +91,7 @@ fn without_answer(status: ExitStatus, heap_bytes: usize) -> String {
              its values too deep"
             );
         }
+        Some(2) => return "stopped by Ctrl-C before it became a plan".to_owned(),
         Some(9) => "was killed (signal 9, SIGKILL)".to_owned(),
         Some(15) => "was told to end (signal 15, SIGTERM)".to_owned(),
         Some(11) => "crashed (signal 11, SIGSEGV)".to_owned(),

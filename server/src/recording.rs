@@ -2,8 +2,10 @@
 //! command line gives it paths, the service gives it uploads.
 
 use crate::files;
+use crate::progress::{Progress, Stage};
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
+use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace};
 use lockstep_formats::archive::{self, Limits};
 use lockstep_formats::flight_recorder::MAX_DUMP_BYTES;
@@ -12,6 +14,7 @@ use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use rayon::iter::{
     IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
 };
+use std::fs;
 use std::path::PathBuf;
 
 /// Files that are gathered one after the other, so that only one need be in memory as bytes.
@@ -19,9 +22,22 @@ use std::path::PathBuf;
 pub(crate) struct Recording {
     trace: Option<(String, Box<Trace>)>,
     sources: Sources,
+    /// Files that were read.
+    files: usize,
+    /// Files that were not, since reading was stopped.
+    unread: usize,
 }
 
-/// The contents of a file; an archive holds several.
+/// The contents of a path, as far as it was read.
+#[derive(Default)]
+struct Contents {
+    /// An archive holds several.
+    found: Vec<Found>,
+    /// Files that were not read, since reading was stopped.
+    unread: usize,
+}
+
+/// The contents of a file.
 enum Found {
     Trace(String, Box<Trace>),
     Piece(Piece),
@@ -37,6 +53,8 @@ pub(crate) struct Read {
     pub(crate) held: Held,
     /// The findings in it; the files that were left out are its notes.
     pub(crate) report: Report,
+    /// How much was read if reading was stopped, in a sentence. The report says it too.
+    pub(crate) unread: Option<String>,
 }
 
 /// The calls of a job, in the form in which they came.
@@ -67,25 +85,36 @@ impl Held {
 }
 
 impl Recording {
-    /// Takes files, as many at a time as there are cores.
+    /// Takes files, as many at a time as there are cores. If the progress is stopped, the others are left unread.
     ///
     /// # Errors
     /// Those of [`Recording::add`].
-    pub(crate) fn add_files(&mut self, paths: Vec<PathBuf>) -> Result<()> {
+    pub(crate) fn add_files(&mut self, paths: Vec<PathBuf>, progress: &Progress) -> Result<()> {
         let shown: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
         let names = names_of(&shown);
         let alone = paths.len() == 1;
-        let read = |(path, name): (&PathBuf, String)| match files::read(path, files::MAX_FILE_BYTES)
-        {
-            Ok(bytes) => found(&name, &bytes, alone),
-            Err(error) => Ok(vec![Found::Piece(Piece::unreadable(&name, format!("{error:#}")))]),
+        let sizes = paths.iter().map(|path| fs::metadata(path).map_or(0, |it| it.len()));
+        let doing = format!("reading {}", counted(paths.len() as u64, "file"));
+        let stage = progress.reading(doing, sizes.sum());
+        let read = |(path, name): (&PathBuf, String)| {
+            if stage.is_stopped() {
+                return Ok(Contents { unread: 1, ..Contents::default() });
+            }
+            match files::read(path, files::MAX_FILE_BYTES) {
+                Ok(bytes) => {
+                    let found = found(&name, &bytes, alone, Some(&stage));
+                    stage.add(bytes.len() as u64);
+                    found
+                }
+                Err(error) => {
+                    let piece = Piece::unreadable(&name, format!("{error:#}"));
+                    Ok(Contents { found: vec![Found::Piece(piece)], unread: 0 })
+                }
+            }
         };
-        let read: Vec<Result<Vec<Found>>> =
+        let read: Vec<Result<Contents>> =
             paths.par_iter().zip(names.into_par_iter()).map(read).collect();
-        for found in read {
-            found?.into_iter().try_for_each(|found| self.take(found))?;
-        }
-        Ok(())
+        read.into_iter().try_for_each(|contents| self.take_all(contents?))
     }
 
     /// Takes a file, which is all that there is, or one of several.
@@ -94,7 +123,13 @@ impl Recording {
     /// When it is a Lockstep trace that cannot be read, or a second one. A recording that cannot be
     /// read is noted and left out.
     pub(crate) fn add(&mut self, name: &str, bytes: &[u8], alone: bool) -> Result<()> {
-        found(name, bytes, alone)?.into_iter().try_for_each(|found| self.take(found))
+        self.take_all(found(name, bytes, alone, None)?)
+    }
+
+    fn take_all(&mut self, contents: Contents) -> Result<()> {
+        self.files += contents.found.len();
+        self.unread += contents.unread;
+        contents.found.into_iter().try_for_each(|found| self.take(found))
     }
 
     fn take(&mut self, found: Found) -> Result<()> {
@@ -115,10 +150,24 @@ impl Recording {
     /// # Errors
     /// When there was nothing that could be read, or files that do not belong together.
     pub(crate) fn read(self) -> Result<Read> {
+        let all = counted((self.files + self.unread) as u64, "file");
+        if self.files == 0 && self.unread > 0 {
+            bail!("stopped by Ctrl-C before any of {all} was read");
+        }
+        let unread = (self.unread > 0).then(|| {
+            format!(
+                "Reading was stopped by Ctrl-C after {} of {all}; what is said here is about those.",
+                self.files
+            )
+        });
+        let judged = |report: Report| match &unread {
+            Some(unread) => report.of_a_part(unread.clone()),
+            None => report,
+        };
         let Some((name, trace)) = self.trace else {
             let gathered = diagnose_files(self.sources)?;
             let held = gathered.calls.map_or(Held::Log, |merged| Held::Merged(Box::new(merged)));
-            return Ok(Read { held, report: gathered.report });
+            return Ok(Read { held, report: judged(gathered.report), unread });
         };
         if self.sources.holds_recordings() {
             bail!(
@@ -128,22 +177,25 @@ impl Recording {
         }
         let mut report = diagnose_whole_trace(&trace);
         report.notes.extend(self.sources.problems());
-        Ok(Read { held: Held::Trace(trace), report })
+        Ok(Read { held: Held::Trace(trace), report: judged(report), unread })
     }
 }
 
-fn found(name: &str, bytes: &[u8], alone: bool) -> Result<Vec<Found>> {
+fn found(name: &str, bytes: &[u8], alone: bool, stage: Option<&Stage>) -> Result<Contents> {
     if !archive::is_archive(bytes) {
-        return Ok(vec![in_file(name, bytes)?]);
+        return Ok(Contents { found: vec![in_file(name, bytes)?], unread: 0 });
     }
-    let mut found = Vec::new();
+    let (mut found, mut unread) = (Vec::new(), 0);
     let called = |path: &str| if alone { path.to_owned() } else { name_in(name, path) };
-    let mut take = |path: &str, bytes: &[u8]| found.push(in_file(&called(path), bytes));
+    let mut take = |path: &str, bytes: &[u8]| match stage.is_some_and(Stage::is_stopped) {
+        true => unread += 1,
+        false => found.push(in_file(&called(path), bytes)),
+    };
     let unpacked = archive::for_each_file(name, bytes, LIMITS, &mut take);
     let mut found = found.into_iter().collect::<Result<Vec<Found>>>()?;
     let damage = unpacked.err().map(|error| Piece::useless(name, error.to_string()));
     found.extend(damage.map(Found::Piece));
-    Ok(found)
+    Ok(Contents { found, unread })
 }
 
 fn in_file(name: &str, bytes: &[u8]) -> Result<Found> {
@@ -160,4 +212,33 @@ pub(crate) fn is_lockstep_trace(bytes: &[u8]) -> bool {
     let claims = |text: &str| text.starts_with('{') && text.contains("\"lockstep.trace/");
     bytes.starts_with(&TRACE_MAGIC[..7])
         || std::str::from_utf8(bytes).is_ok_and(|text| claims(text.trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_diagnosis::Verdict;
+
+    #[test]
+    fn what_was_read_before_ctrl_c_is_judged_as_a_part() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/data/flight-recorder/t215_skip_allreduce_diff_size"
+        );
+        let dumps = |ranks: std::ops::Range<u32>| {
+            ranks.map(|rank| PathBuf::from(format!("{folder}/rank_{rank}"))).collect::<Vec<_>>()
+        };
+        let (progress, stopped) = (Progress::without_signals(), Progress::without_signals());
+        stopped.stop();
+        let mut recording = Recording::default();
+        recording.add_files(dumps(0..3), &progress).unwrap();
+        recording.add_files(dumps(3..4), &stopped).unwrap();
+        let read = recording.read().unwrap();
+        assert!(read.unread.is_some_and(|unread| unread.contains("after 3 of 4 files")));
+        assert_eq!(read.report.verdict, Verdict::Findings);
+        assert!(read.report.notes[0].contains("3 of 4 files"), "{}", read.report.to_text());
+        let mut nothing = Recording::default();
+        nothing.add_files(dumps(0..4), &stopped).unwrap();
+        assert!(nothing.read().unwrap_err().to_string().contains("before any of 4 files"));
+    }
 }

@@ -63,6 +63,17 @@ pub(crate) enum StartError {
     Trace(#[from] io::Error),
 }
 
+/// The reason that a run's trace does not go on.
+#[derive(Debug, thiserror::Error)]
+enum TraceFileError {
+    #[error(
+        "its trace passed the limit of {MAX_TRACE_BYTES} bytes; run it with record_messages off"
+    )]
+    TooLong,
+    #[error("its trace could not be written: {0}")]
+    Write(std::io::Error),
+}
+
 /// The progress of a run's trace file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
@@ -270,7 +281,10 @@ impl Keeper {
         }
         let ended = handle.join();
         let end = match refused {
-            Some(why) => TraceEnd { time_ps: ended.time_ps, outcome: Outcome::Failed { why } },
+            Some(why) => TraceEnd {
+                time_ps: ended.time_ps,
+                outcome: Outcome::Failed { why: why.to_string() },
+            },
             None => ended,
         };
         // Past the limit there is still room for the end.
@@ -296,23 +310,20 @@ impl Keeper {
         self.shared.live().remove(&self.id);
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), TraceFileError> {
         let length = self.progress.borrow().bytes + bytes.len() as u64;
         if length > MAX_TRACE_BYTES {
-            return Err(format!(
-                "its trace passed the limit of {MAX_TRACE_BYTES} bytes; run it with \
-                 record_messages off"
-            ));
+            return Err(TraceFileError::TooLong);
         }
         self.write(bytes)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), TraceFileError> {
         if let Err(error) = self.file.write_all(bytes) {
             // Half a frame would make what follows unreadable.
             let whole = self.progress.borrow().bytes;
             let _ = self.file.set_len(whole).and_then(|()| self.file.seek(SeekFrom::Start(whole)));
-            return Err(format!("its trace could not be written: {error}"));
+            return Err(TraceFileError::Write(error));
         }
         self.progress.send_modify(|progress| progress.bytes += bytes.len() as u64);
         Ok(())

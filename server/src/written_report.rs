@@ -20,16 +20,21 @@ enum Form {
     Html,
 }
 
-impl FromStr for ReportFile {
-    type Err = String;
+/// A name that does not say in which form the report is to be written.
+#[derive(Debug, thiserror::Error)]
+#[error("name a file that ends in .md (Markdown) or .html (a page)")]
+pub(crate) struct NoReportFile;
 
-    fn from_str(path: &str) -> Result<ReportFile, String> {
+impl FromStr for ReportFile {
+    type Err = NoReportFile;
+
+    fn from_str(path: &str) -> Result<ReportFile, NoReportFile> {
         let path = PathBuf::from(path);
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let form = match ending.to_ascii_lowercase().as_str() {
             "md" | "markdown" => Form::Markdown,
             "html" | "htm" => Form::Html,
-            _ => return Err("name a file that ends in .md (Markdown) or .html (a page)".to_owned()),
+            _ => return Err(NoReportFile),
         };
         Ok(ReportFile { path, form })
     }

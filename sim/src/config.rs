@@ -3,6 +3,7 @@
 use crate::choice::Order;
 use crate::topology::Topology;
 use lockstep_core::plan::{CallTimes, PlanError};
+use lockstep_core::trace::Trace;
 use std::sync::Arc;
 
 /// The configuration of a simulation.
@@ -44,7 +45,7 @@ impl Default for SimConfig {
 }
 
 /// The reason that a plan cannot be simulated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SimError {
     /// The plan itself.
     #[error(transparent)]
@@ -58,6 +59,10 @@ pub enum SimError {
         /// The limit that was set.
         limit: usize,
     },
+    /// Its watch ended the simulation. The trace goes as far as it came, and ends in
+    /// [`Outcome::Cancelled`](lockstep_core::trace::Outcome::Cancelled).
+    #[error("the simulation was stopped before its end")]
+    Stopped(Box<Trace>),
     /// A moment past the end was asked for.
     #[error("there is no moment {moment}; the last one is {last}")]
     NoSuchMoment {

@@ -21,14 +21,31 @@ use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Plan, STOPPED, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
+use lockstep_core::watch::{Reached, Unwatched, Watch};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// Between two reports to a watch so many entries of the queue are handled, about a millisecond's work; more where
+/// there are more ranks, since a report counts the operations of all of them.
+const HANDLED_BETWEEN_REPORTS: u64 = 4096;
 
 /// Simulates a plan to its end.
 ///
 /// # Errors
 /// When the plan cannot be run, or records more than [`SimConfig::max_events`].
 pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
+    simulate_watched(plan, config, &mut Unwatched)
+}
+
+/// Simulates a plan to its end, or until its watch ends it.
+///
+/// # Errors
+/// As [`simulate`], and [`SimError::Stopped`] with the trace so far.
+pub fn simulate_watched(
+    plan: &Plan,
+    config: &SimConfig,
+    watch: &mut dyn Watch,
+) -> Result<Trace, SimError> {
     plan.check()?;
     let plan = Arc::new(plan.clone());
     let mut engine = Engine::new(Arc::clone(&plan), config);
@@ -36,15 +53,27 @@ pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
         engine.take_calls_whole(config);
     }
     let mut recorder = Recorder::new(config);
+    let between_reports = HANDLED_BETWEEN_REPORTS.max(plan.world_size.into());
+    let mut next_report = between_reports;
     while engine.advance(&mut recorder) {
         if engine.network.is_ambiguous() {
             // Again, message by message, which always has an answer.
             engine = Engine::new(Arc::clone(&plan), config);
             recorder = Recorder::new(config);
+            next_report = between_reports;
             continue;
         }
         if recorder.events.len() > config.max_events {
             return Err(SimError::TooManyEvents { limit: config.max_events });
+        }
+        if engine.handled >= next_report {
+            next_report = engine.handled + between_reports;
+            if watch.reached(engine.reached()).is_break() && engine.outcome.is_none() {
+                let end = TraceEnd { time_ps: engine.now, outcome: Outcome::Cancelled };
+                let header = engine.header(config);
+                let trace = Trace { header, events: recorder.events, end: Some(end) };
+                return Err(SimError::Stopped(Box::new(trace)));
+            }
         }
     }
     Ok(Trace { header: engine.header(config), events: recorder.events, end: engine.end() })
@@ -93,6 +122,7 @@ impl Engine {
             plan,
             now: 0,
             queue,
+            handled: 0,
             woken: VecDeque::new(),
             ranks,
             channels,
@@ -146,6 +176,18 @@ impl Engine {
         }
     }
 
+    /// The operations that ranks have come past, of all that the plan has.
+    fn reached(&self) -> Reached {
+        let operations = |program: &u32| {
+            self.plan.programs.get(*program as usize).map_or(0, |program| program.ops.len() as u64)
+        };
+        Reached {
+            done: self.ranks.iter().map(|rank| u64::from(rank.pc)).sum(),
+            total: self.plan.program_of.iter().map(operations).sum(),
+            what: "operations simulated",
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }
@@ -188,6 +230,7 @@ impl Engine {
     fn handle_due(&mut self, time: u64, recorder: &mut Recorder) {
         while !self.standing && self.queue.next_time() == Some(time) {
             if let Some((_, due)) = self.queue.pop() {
+                self.handled += 1;
                 self.handle(due, recorder);
                 self.work_off(recorder);
             }

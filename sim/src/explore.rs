@@ -16,6 +16,7 @@ use super::record::Recorder;
 use super::state::Engine;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
+use lockstep_core::watch::{Reached, Unwatched, Watch};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub enum Verdict {
     },
     /// In every order, the plan completes.
     Completes,
-    /// Nothing was found, but the search was not over.
+    /// Nothing was found, but the search was not over: it came to its bounds, or was stopped.
     Unknown,
 }
 
@@ -85,6 +86,10 @@ impl Common {
     pub fn words(self) -> String {
         let Common { runs, failed } = self;
         match failed {
+            _ if runs == 0 => {
+                "The search was stopped before random runs told how common such orders are."
+                    .to_owned()
+            }
             _ if failed == runs => {
                 format!("Not one of {runs} runs in which choices were drawn at random completed.")
             }
@@ -104,12 +109,19 @@ const RUNS: u32 = 100;
 const MOMENTS: u64 = 20_000_000;
 
 /// A failing order that a search has found. The search then draws random runs to see how common such orders are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Found {
     order: Order,
     outcome: Outcome,
     common: Common,
     moments: u64,
+}
+
+impl Found {
+    fn verdict(self) -> Verdict {
+        let Found { order, outcome, common, .. } = self;
+        Verdict::Fails { order, outcome, common }
+    }
 }
 
 /// A search that is on its way.
@@ -158,6 +170,22 @@ impl Explorer {
         self.states
     }
 
+    /// The states entered so far; of an order that fails, the random runs that tell how common it is.
+    fn reached(&self) -> Reached {
+        match &self.found {
+            Some(found) => Reached {
+                done: found.common.runs.into(),
+                total: RUNS.into(),
+                what: "random runs followed, to see how common the order is that was found",
+            },
+            None => Reached {
+                done: self.states as u64,
+                total: self.bounds.states as u64,
+                what: "states entered",
+            },
+        }
+    }
+
     /// Enters up to so many states more; what was found, once it is over.
     pub fn run(&mut self, states: usize) -> Option<Explored> {
         for _ in 0..states {
@@ -177,7 +205,18 @@ impl Explorer {
             }
         }
         let verdict = self.verdict.clone()?;
-        Some(Explored { bounds: self.bounds, states: self.states, ended: self.ended, verdict })
+        Some(self.explored(verdict))
+    }
+
+    /// The result if the search went no further.
+    pub fn so_far(&self) -> Explored {
+        let found = self.found.clone().map(Found::verdict);
+        let verdict = self.verdict.clone().or(found);
+        self.explored(verdict.unwrap_or(Verdict::Unknown))
+    }
+
+    fn explored(&self, verdict: Verdict) -> Explored {
+        Explored { bounds: self.bounds, states: self.states, ended: self.ended, verdict }
     }
 
     /// Follows a run to where something is to be chosen, or to its end.
@@ -249,8 +288,7 @@ impl Explorer {
         // Where nothing was chosen every run goes like this one.
         let over = turn & u64::from(u32::MAX) == 0 || found.order.choices.is_empty();
         if over || found.common.runs == RUNS || found.moments >= MOMENTS {
-            let Found { order, outcome, common, .. } = found;
-            self.verdict = Some(Verdict::Fails { order, outcome, common });
+            self.verdict = Some(found.verdict());
         } else {
             self.found = Some(found);
         }
@@ -269,10 +307,26 @@ impl Explorer {
 /// # Errors
 /// When the plan is not one.
 pub fn explore(plan: &Plan, config: &SimConfig, bounds: Bounds) -> Result<Explored, SimError> {
+    explore_watched(plan, config, bounds, &mut Unwatched)
+}
+
+/// Searches to the end, to the bounds, or until its watch ends the search: then the result is what was found so far.
+///
+/// # Errors
+/// When the plan is not one.
+pub fn explore_watched(
+    plan: &Plan,
+    config: &SimConfig,
+    bounds: Bounds,
+    watch: &mut dyn Watch,
+) -> Result<Explored, SimError> {
     let mut explorer = Explorer::new(plan, config, bounds)?;
     loop {
-        if let Some(explored) = explorer.run(1024) {
+        if let Some(explored) = explorer.run(1) {
             return Ok(explored);
+        }
+        if watch.reached(explorer.reached()).is_break() {
+            return Ok(explorer.so_far());
         }
     }
 }

@@ -121,6 +121,8 @@ pub(crate) struct Engine {
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) now: u64,
     pub(crate) queue: EventQueue<Due>,
+    /// Entries of the queue that were handled: a measure of the work, for whoever watches it.
+    pub(crate) handled: u64,
     pub(crate) woken: VecDeque<Woken>,
     pub(crate) network: Network,
     pub(crate) ranks: Vec<Rank>,

@@ -13,6 +13,7 @@ mod recordings;
 mod replay;
 mod runs;
 mod schedules;
+mod stopped;
 mod time;
 
 use lockstep_tests::Output;

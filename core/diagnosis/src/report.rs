@@ -247,6 +247,27 @@ impl Report {
         }
     }
 
+    /// The report of a recording of which only a part was read, as `unread` says in a sentence. The files that were not
+    /// read may be those of ranks of which nothing was recorded, so no rank is missing; no finding is certain, and
+    /// without findings the verdict is inconclusive.
+    #[must_use]
+    pub fn of_a_part(mut self, unread: String) -> Report {
+        self.findings.retain(|finding| finding.kind != Kind::RankMissing);
+        for finding in self.findings.iter_mut().filter(|it| it.certainty == Certainty::Certain) {
+            finding.certainty = Certainty::Likely;
+        }
+        match self.findings.is_empty() {
+            true => {
+                if self.verdict == Verdict::Findings {
+                    self.verdict = Verdict::Inconclusive;
+                }
+                self.unseen.push(unread);
+            }
+            false => self.notes.insert(0, unread),
+        }
+        self.judged()
+    }
+
     /// The same report with the verdict that its findings and [`Report::unseen`] lead to. What is
     /// unusable stays so until it has a finding.
     #[must_use]

@@ -3,7 +3,7 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Call, Plan, PlanError, TensorId};
+use super::{Action, Call, OpProblem, Plan, PlanError, TensorId, TensorProblem};
 use crate::collective::Collective;
 use crate::collective::Splits;
 use crate::dtype::Dtype;
@@ -24,16 +24,16 @@ impl Plan {
     pub fn check(&self) -> Result<(), PlanError> {
         self.check_world()?;
         for tensor in &self.tensors {
-            let bad = |why: String| PlanError::BadTensor { name: tensor.name.clone(), why };
+            let bad = |why| PlanError::BadTensor { name: tensor.name.clone(), why };
             if !Dtype::COMPUTABLE.contains(&tensor.dtype) {
-                return Err(bad(format!("dtype {} cannot be computed with yet", tensor.dtype)));
+                return Err(bad(TensorProblem::Dtype(tensor.dtype)));
             }
             if tensor.data.0.len() as u64 > tensor.bytes() {
                 let (data, bytes) = (tensor.data.0.len(), tensor.bytes());
-                return Err(bad(format!("its data has {data} bytes, but it has only {bytes}")));
+                return Err(bad(TensorProblem::Data { data, bytes }));
             }
             if tensor.numel > MAX_NUMEL {
-                return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
+                return Err(bad(TensorProblem::TooLarge(tensor.numel)));
             }
         }
         let mut checked: Vec<Option<OfEachRank>> = vec![None; self.programs.len()];
@@ -103,29 +103,21 @@ impl Plan {
         let mut left = OfEachRank::default();
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
-                Action::Wait { timeout_ms: Some(0), .. } => {
-                    Err("its timeout_ms is 0; give 1 or more, or null to wait as long as the group's timeout \
-                         lets it (which is what PyTorch's wait(timedelta(0)) does)"
-                        .into())
-                }
+                Action::Wait { timeout_ms: Some(0), .. } => Err(OpProblem::NoTime),
                 Action::Wait { op, .. } | Action::Query { op, .. } => {
                     match ops[..index].get(*op as usize) {
                         Some(waited) if waited.action.is_async() => Ok(()),
-                        Some(_) => Err(format!("operation {op} is not asynchronous")),
-                        None => Err(format!("there is no earlier operation {op} to wait for")),
+                        Some(_) => Err(OpProblem::NotAsynchronous(*op)),
+                        None => Err(OpProblem::NoOperation(*op)),
                     }
                 }
-                Action::Coalesced { calls, .. } if calls.is_empty() => {
-                    Err("it holds no call; give it at least one".into())
-                }
+                Action::Coalesced { calls, .. } if calls.is_empty() => Err(OpProblem::NoCall),
                 Action::Copy { .. } => self.check_copy(&op.action),
                 _ => Ok(()),
             };
             let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
-            let checked = checked.and_then(|()| match source {
-                Some(source) => Err(format!("the plan has no source {source}")),
-                None => Ok(()),
-            });
+            let checked =
+                checked.and_then(|()| source.map_or(Ok(()), |it| Err(OpProblem::NoSource(it))));
             checked.map_err(|why| self.bad_op(rank, program, index, why))?;
             // Not `any`: every call of the operation is to be remembered.
             let new = op.action.calls().iter().map(call_key).filter(|key| !seen.contains(key));
@@ -147,33 +139,32 @@ impl Plan {
         Ok(left)
     }
 
-    fn check_copy(&self, action: &Action) -> Result<(), String> {
+    fn check_copy(&self, action: &Action) -> Result<(), OpProblem> {
         let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
         else {
             return Ok(());
         };
         let mut dtypes = Vec::new();
         for (id, offset) in [(*from, *from_offset), (*into, *into_offset)] {
-            let tensor = self.tensor(id).ok_or_else(|| no_tensor(id))?;
+            let tensor = self.tensor(id).ok_or(OpProblem::NoTensor(id))?;
             if offset.checked_add(*count).is_none_or(|end| end > tensor.numel) {
-                return Err(format!(
-                    "{count} elements from {offset} on are not in {:?}, which has {}",
-                    tensor.name, tensor.numel
-                ));
+                let (count, numel) = (*count, tensor.numel);
+                let tensor = tensor.name.clone();
+                return Err(OpProblem::Outside { count, offset, tensor, numel });
             }
             dtypes.push(tensor.dtype);
         }
         match (&dtypes[..], reduce) {
-            ([a, b], _) if a != b => Err(format!("it copies {a} into {b}")),
+            ([a, b], _) if a != b => Err(OpProblem::CopyDtypes(*a, *b)),
             ([dtype, _], Some(op)) if !op.supports(*dtype) => {
-                Err(format!("ReduceOp.{op} does not work on {dtype}"))
+                Err(OpProblem::Reduction { op: *op, dtype: *dtype })
             }
             _ => Ok(()),
         }
     }
 
     /// Checks a call for one rank: membership, peers and sizes depend on who makes it.
-    fn check_call(&self, rank: GlobalRank, call: &Call) -> Result<(), String> {
+    fn check_call(&self, rank: GlobalRank, call: &Call) -> Result<(), OpProblem> {
         match call {
             Call::Collective { group, .. } => {
                 self.member_group(rank, *group)?;
@@ -181,86 +172,80 @@ impl Plan {
             }
             Call::Send { group, peer, tensor, .. } => {
                 self.check_peer(rank, *group, Some(peer.0))?;
-                self.tensor(*tensor).map(|_| ()).ok_or_else(|| no_tensor(*tensor))
+                self.tensor(*tensor).map(|_| ()).ok_or(OpProblem::NoTensor(*tensor))
             }
             Call::Recv { group, peer, tensor, .. } => {
                 self.check_peer(rank, *group, peer.map(|peer| peer.0))?;
-                self.tensor(*tensor).map(|_| ()).ok_or_else(|| no_tensor(*tensor))
+                self.tensor(*tensor).map(|_| ()).ok_or(OpProblem::NoTensor(*tensor))
             }
         }
     }
 
-    fn bad_op(&self, rank: GlobalRank, program: usize, op: usize, why: String) -> PlanError {
+    fn bad_op(&self, rank: GlobalRank, program: usize, op: usize, why: OpProblem) -> PlanError {
         let found = &self.programs[program].ops[op];
         PlanError::BadOp {
             rank,
             op,
             name: found.action.name().to_owned(),
             line: found.at.map(|at| self.describe_line(at)),
-            why,
+            why: Box::new(why),
         }
     }
 
-    fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, String> {
-        let group = self.group(id).ok_or_else(|| format!("the plan has no group {}", id.0))?;
+    fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, OpProblem> {
+        let group = self.group(id).ok_or(OpProblem::NoGroup(id))?;
         match group.group_rank(rank) {
             Some(_) => Ok(group),
-            None => Err(format!("rank {rank} is not a member of group {:?}", group.label())),
+            None => Err(OpProblem::NotAMember { rank, group: group.label().to_owned() }),
         }
     }
 
-    fn check_collective(&self, call: &Call) -> Result<(), String> {
+    fn check_collective(&self, call: &Call) -> Result<(), OpProblem> {
         let Call::Collective { group, collective, count, splits, .. } = call else {
             return Ok(());
         };
         let schedule = match self.schedule(call) {
-            Some(schedule) => schedule.map_err(|error| error.to_string())?,
+            Some(schedule) => schedule?,
             None => return Ok(()),
         };
         if collective.is_barrier() && *count != 0 {
-            return Err("a barrier carries no elements; set count to 0".into());
+            return Err(OpProblem::BarrierCount);
         }
         if let Call::Collective { schedule: Some(_), algorithm, channels, segments, .. } = call
             && (algorithm.is_some() || channels.is_some() || segments.is_some())
         {
-            return Err("its schedule is a file's, which says everything: leave out algorithm, \
-                        channels and segments"
-                .into());
+            return Err(OpProblem::FileSaysAll);
         }
         let granularity = u64::from(schedule.granularity());
         if !count.is_multiple_of(granularity) {
-            return Err(format!(
-                "{count} elements are no multiple of {granularity}: {schedule} moves chunks that \
-                 all have to be of one size"
-            ));
+            let (count, schedule) = (*count, schedule.to_string());
+            return Err(OpProblem::Granularity { count, granularity, schedule });
         }
         let Some(splits) = splits else { return Ok(()) };
         let size = self.group(*group).map_or(0, ProcessGroup::size) as usize;
         if *collective != Collective::AllToAll {
-            return Err(format!("{collective} has no splits; only all_to_all has"));
+            return Err(OpProblem::NoSplits(*collective));
         }
         if *count != 0 {
-            return Err("its splits say how many elements; set count to 0".into());
+            return Err(OpProblem::SplitsAndCount);
         }
         for (which, split) in [("input", &splits.input), ("output", &splits.output)] {
             if split.len() != size {
                 let found = split.len();
-                return Err(format!("{found} {which} splits for a group of {size} ranks"));
+                return Err(OpProblem::SplitsOfRanks { found, which, size });
             }
         }
         if (schedule.channels(), schedule.segments()) != (1, 1) {
-            return Err("uneven splits are carried out in one channel and one segment".into());
+            return Err(OpProblem::SplitsInParts);
         }
         match schedule.algorithm() {
             Some(Algorithm::Direct | Algorithm::Pairwise) => Ok(()),
-            Some(other) => {
-                Err(format!("{other} cannot carry out uneven splits; direct and pairwise can"))
-            }
-            None => Err("a schedule from a file cannot carry out uneven splits".into()),
+            Some(other) => Err(OpProblem::SplitsBy(other)),
+            None => Err(OpProblem::SplitsByFile),
         }
     }
 
-    fn check_tensors(&self, rank: GlobalRank, call: &Call) -> Result<(), String> {
+    fn check_tensors(&self, rank: GlobalRank, call: &Call) -> Result<(), OpProblem> {
         let Call::Collective { group, collective, count, input, output, splits, .. } = call else {
             return Ok(());
         };
@@ -283,31 +268,26 @@ impl Plan {
         {
             let (id, elements) = match (tensor, elements) {
                 (Some(id), Some(elements)) => (id, elements),
-                (None, Some(_)) => return Err(format!("it needs an {which} tensor")),
+                (None, Some(_)) => return Err(OpProblem::Lacks(which)),
                 // A program shared with the root names the root's tensors too: they are not used.
                 (_, None) => continue,
             };
-            let tensor = self.tensor(id).ok_or_else(|| no_tensor(id))?;
+            let tensor = self.tensor(id).ok_or(OpProblem::NoTensor(id))?;
             if tensor.numel != elements && splits.is_some() {
-                return Err(format!(
-                    "its {which} {:?} has {} elements, but its splits add up to {elements}",
-                    tensor.name, tensor.numel
-                ));
+                let (numel, tensor) = (tensor.numel, tensor.name.clone());
+                return Err(OpProblem::SplitsOfTensor { which, tensor, numel, total: elements });
             }
             if tensor.numel != elements {
-                return Err(format!(
-                    "its {which} {:?} has {} elements, but {count} a rank in a group of {size} \
-                     need {elements}",
-                    tensor.name, tensor.numel
-                ));
+                let (count, numel, tensor) = (*count, tensor.numel, tensor.name.clone());
+                return Err(OpProblem::Numel { which, tensor, numel, count, size, elements });
             }
             if let Some(op) = collective.reduce_op().filter(|op| !op.supports(tensor.dtype)) {
-                return Err(format!("ReduceOp.{op} does not work on {}", tensor.dtype));
+                return Err(OpProblem::Reduction { op, dtype: tensor.dtype });
             }
             dtypes.push(tensor.dtype);
         }
         match dtypes[..] {
-            [a, b] if a != b => Err(format!("its input is {a} but its output is {b}")),
+            [a, b] if a != b => Err(OpProblem::Dtypes(a, b)),
             _ => Ok(()),
         }
     }
@@ -317,16 +297,16 @@ impl Plan {
         rank: GlobalRank,
         group: GroupId,
         peer: Option<u32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), OpProblem> {
         let group = self.member_group(rank, group)?;
         let Some(peer) = peer else {
             return Ok(());
         };
         if peer >= group.size() {
-            return Err(format!("peer {peer} is outside the group of {} ranks", group.size()));
+            return Err(OpProblem::NoPeer { peer, size: group.size() });
         }
         if group.ranks()[peer as usize] == rank {
-            return Err("a rank cannot send to or receive from itself".into());
+            return Err(OpProblem::Itself);
         }
         Ok(())
     }
@@ -377,10 +357,6 @@ fn call_key(call: &Call) -> CallKey<'_> {
         Call::Recv { peer, .. } => (None, peer.map(|peer| peer.0)),
     };
     (call.group(), collective, call.tensors(), peer)
-}
-
-fn no_tensor(id: TensorId) -> String {
-    format!("the plan has no tensor {}", id.0)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub use call::Signature;
 pub use call_times::{CallTimes, TimedCall, TimedTransfer, TransferTime};
 pub use collective_lab::{CollectiveLab, patience_ms};
 pub use data::TensorData;
-pub use error::PlanError;
+pub use error::{OpProblem, PlanError, TensorProblem};
 pub use fault::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal};
 pub use real::Real;
 pub use signal::{Deadly, SignalKind};

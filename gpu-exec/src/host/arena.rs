@@ -3,6 +3,7 @@
 //!
 //! Peers never ask where: what they may read or write comes with a message.
 
+use crate::host::rank::failure::RankFailure;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -33,9 +34,10 @@ impl Memory {
     ///
     /// # Errors
     /// When they are not all inside: a plan that was checked has none such.
-    pub(crate) fn part(self, start: u64, end: u64) -> Result<Memory, String> {
+    pub(crate) fn part(self, start: u64, end: u64) -> Result<Memory, RankFailure> {
         if start > end || end > self.bytes as u64 {
-            return Err(format!("bytes {start} to {end} of a memory of {}", self.bytes));
+            let bytes = self.bytes as u64;
+            return Err(RankFailure::Outside { start, end, bytes });
         }
         Ok(Memory { offset: self.offset + start as usize, bytes: (end - start) as usize })
     }
@@ -141,7 +143,7 @@ mod tests {
         let memory = Memory { offset: 100, bytes: 4 };
         assert!(memory.part(2, 5).is_err());
         assert!(memory.part(3, 2).is_err());
-        assert_eq!(memory.part(4, 4), Ok(Memory { offset: 104, bytes: 0 }));
+        assert_eq!(memory.part(4, 4).unwrap(), Memory { offset: 104, bytes: 0 });
         let [first, last] = [memory.part(0, 2), memory.part(2, 4)].map(Result::unwrap);
         assert!(first.overlaps(memory) && memory.overlaps(last) && !first.overlaps(last));
     }

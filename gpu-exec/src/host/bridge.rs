@@ -13,6 +13,7 @@
 use super::control::{PeerAddress, TcpSetup, frame};
 use super::greeters::{Greeters, Stranger};
 use super::wiring::{ChannelKey, RankWiring, bell_offset};
+use crate::host::rank::failure::{RankFailure, cannot};
 use crate::shm::{Channel, Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -89,8 +90,8 @@ impl Bridge {
         wiring: &RankWiring,
         peers: &[PeerAddress],
         timeout: Duration,
-    ) -> Result<Arc<Segment>, String> {
-        let failed = |error: io::Error| format!("cannot connect to the other ranks: {error}");
+    ) -> Result<Arc<Segment>, RankFailure> {
+        let failed = cannot::<io::Error>("cannot connect to the other ranks");
         let me = |key: &ChannelKey| plan.group(key.group).and_then(|g| g.group_rank(rank));
         let global = |key: &ChannelKey, member: GroupRank| {
             plan.group(key.group).and_then(|group| group.global_rank(member))
@@ -103,7 +104,7 @@ impl Bridge {
             .map(|channel| (channel.key, channel.offset))
             .collect();
         let (token, wanted) = (self.setup.token, incoming.clone());
-        let listener = self.listener.try_clone().map_err(failed)?;
+        let listener = self.listener.try_clone().map_err(&failed)?;
         let accepting = thread::spawn(move || accept(&listener, token, wanted, timeout));
         let mut ends: BTreeMap<usize, Vec<Connected>> = BTreeMap::new();
         // The bell that a rank rings for a peer: one of its group, or that of point-to-point calls.
@@ -119,22 +120,30 @@ impl Bridge {
             if me(&key) != Some(key.from) {
                 continue;
             }
-            let peer = global(&key, key.to).ok_or("a channel to nobody")?;
-            let address = peers.get(peer.index()).ok_or("a peer without an address")?;
+            let peer = global(&key, key.to).ok_or(RankFailure::Unchecked("a channel to nobody"))?;
+            let address = peers
+                .get(peer.index())
+                .ok_or(RankFailure::Unchecked("a peer without an address"))?;
             let address = SocketAddr::new(address.ip.unwrap_or(self.rank_zero), address.port);
             let stream = TcpStream::connect_timeout(&address, timeout);
-            let mut stream = stream
-                .map_err(|error| format!("cannot reach rank {peer} at {address}: {error}"))?;
-            stream.set_nodelay(true).map_err(failed)?;
+            let mut stream =
+                stream.map_err(|cause| RankFailure::Unreachable { peer, address, cause })?;
+            stream.set_nodelay(true).map_err(&failed)?;
             let introduction = Introduction { token, channel: key };
-            stream.write_all(&frame(&introduction)).map_err(failed)?;
-            let bell = bell_of(&key, key.to).ok_or("a channel without a bell")?;
+            stream.write_all(&frame(&introduction)).map_err(&failed)?;
+            let bell =
+                bell_of(&key, key.to).ok_or(RankFailure::Unchecked("a channel without a bell"))?;
             ends.entry(bell).or_default().push(Connected { key, offset: channel.offset, stream });
         }
-        let accepted = accepting.join().map_err(|_| "a thread panicked".to_owned())??;
+        let accepted =
+            accepting.join().map_err(|_| RankFailure::Unchecked("a thread that panicked"))??;
         for (key, stream) in accepted {
-            let offset = incoming.get(&key).copied().ok_or("a channel that is none")?;
-            let bell = bell_of(&key, key.from).ok_or("a channel without a bell")?;
+            let offset = incoming
+                .get(&key)
+                .copied()
+                .ok_or(RankFailure::Unchecked("a channel that is none"))?;
+            let bell = bell_of(&key, key.from)
+                .ok_or(RankFailure::Unchecked("a channel without a bell"))?;
             ends.entry(bell).or_default().push(Connected { key, offset, stream });
         }
         // Behind everything else, where messages land.
@@ -147,8 +156,8 @@ impl Bridge {
             landings.insert(*key, (start, bytes));
             total = start.saturating_add(bytes);
         }
-        let memory = Segment::create(total).map_err(failed)?;
-        let segment = Segment::map(memory, total).map_err(failed)?;
+        let memory = Segment::create(total).map_err(&failed)?;
+        let segment = Segment::map(memory, total).map_err(&failed)?;
         for (bell, connections) in ends {
             let mut end = FarEnd {
                 bell: Doorbell::at(segment.clone(), bell),
@@ -157,12 +166,14 @@ impl Bridge {
             };
             for Connected { key, offset, stream } in connections {
                 let wire = Channel::at(segment.clone(), offset, wiring.bounce_bytes);
-                let own = me(&key).and_then(|me| bell_of(&key, me)).ok_or("no bell of its own")?;
+                let own = me(&key)
+                    .and_then(|me| bell_of(&key, me))
+                    .ok_or(RankFailure::Unchecked("no bell of its own"))?;
                 let own = Doorbell::at(segment.clone(), own);
                 match landings.get(&key) {
                     None => {
                         let taken = Arc::new(AtomicBool::new(false));
-                        let answers = stream.try_clone().map_err(failed)?;
+                        let answers = stream.try_clone().map_err(&failed)?;
                         let (flag, bell) = (taken.clone(), end.bell.clone());
                         thread::spawn(move || hear_answers(answers, &flag, &bell));
                         let from = wire.receiver();
@@ -170,7 +181,7 @@ impl Bridge {
                     }
                     Some(&landing) => {
                         let to = Arc::new(Mutex::new(In { to: wire.sender(), landed: None }));
-                        let messages = stream.try_clone().map_err(failed)?;
+                        let messages = stream.try_clone().map_err(&failed)?;
                         let (posting, segment) = (to.clone(), segment.clone());
                         thread::spawn(move || {
                             // Its end is the end of the peer, which the coordinator sees too.
@@ -192,7 +203,7 @@ fn accept(
     token: [u8; 32],
     wanted: BTreeMap<ChannelKey, usize>,
     timeout: Duration,
-) -> Result<BTreeMap<ChannelKey, TcpStream>, String> {
+) -> Result<BTreeMap<ChannelKey, TcpStream>, RankFailure> {
     let started = Instant::now();
     let mut connected = BTreeMap::new();
     let greeters = Greeters::new();
@@ -205,7 +216,7 @@ fn accept(
         }
         if started.elapsed() > timeout {
             let missing = wanted.len() - connected.len();
-            return Err(format!("{missing} connections of other ranks did not come in time"));
+            return Err(RankFailure::NotConnected { missing, within: timeout });
         }
         thread::sleep(LOOK);
     }

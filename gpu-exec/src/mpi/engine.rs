@@ -8,6 +8,7 @@ use super::call::{Arrived, Buffer, Communicator, MpiError, Pending};
 use super::lower::{How, Lowered};
 use super::tensors::Tensors;
 use crate::host::rank::clerk::Clerk;
+use crate::host::rank::failure::RankFailure;
 use crate::host::rank::note::{Message, Note};
 use crate::host::rank::works::Works;
 use lockstep_core::group::GroupId;
@@ -66,7 +67,7 @@ struct Told {
     posted: VecDeque<Posted>,
     ending: Option<Ending>,
     /// The reason that a call failed, for the program's thread.
-    failure: Option<String>,
+    failure: Option<RankFailure>,
 }
 
 impl Inbox {
@@ -87,17 +88,17 @@ impl Inbox {
     }
 
     /// Says that a call has failed.
-    fn fail(&self, why: String) {
+    fn fail(&self, why: RankFailure) {
         self.told().failure.get_or_insert(why);
         self.changed.notify_all();
     }
 
     /// Waits until a call has failed, and returns why; `None` once the thread has stopped.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<RankFailure> {
         let mut told = self.told();
         loop {
-            if let Some(why) = &told.failure {
-                return Some(why.clone());
+            if let Some(why) = told.failure.take() {
+                return Some(why);
             }
             if told.ending.is_some() {
                 return None;
@@ -122,9 +123,6 @@ pub(super) struct Engine {
     lines: BTreeMap<GroupId, Line>,
     transfers: Vec<(Posted, Pending)>,
 }
-
-/// A call that ended in none of the ways that a plan has.
-struct Failed(String);
 
 impl Engine {
     pub(super) fn new(communicators: BTreeMap<GroupId, Communicator>) -> Engine {
@@ -151,7 +149,7 @@ impl Engine {
             let turn = posted.into_iter().try_for_each(|posted| self.take(posted));
             match turn.and_then(|()| self.advance()) {
                 Ok(any) => moved |= any,
-                Err(Failed(why)) => inbox.fail(why),
+                Err(why) => inbox.fail(why),
             }
             fruitless = if moved { 0 } else { fruitless.saturating_add(1) };
             if fruitless > 0 && fruitless <= EAGER {
@@ -173,7 +171,7 @@ impl Engine {
         }
     }
 
-    fn take(&mut self, posted: Posted) -> Result<(), Failed> {
+    fn take(&mut self, posted: Posted) -> Result<(), RankFailure> {
         let group = posted.lowered.group;
         if let How::Send { .. } | How::Receive { .. } = posted.lowered.how {
             if let Some(pending) = self.begin(&posted)? {
@@ -186,7 +184,7 @@ impl Engine {
     }
 
     /// Starts the group's next collective if none is under way.
-    fn next_of(&mut self, group: GroupId) -> Result<(), Failed> {
+    fn next_of(&mut self, group: GroupId) -> Result<(), RankFailure> {
         let Some(line) = self.lines.get_mut(&group) else { return Ok(()) };
         if line.current.is_some() || line.blocked {
             return Ok(());
@@ -203,19 +201,19 @@ impl Engine {
     }
 
     /// Starts a call; `None` if it is one that never completes.
-    fn begin(&self, posted: &Posted) -> Result<Option<Pending>, Failed> {
+    fn begin(&self, posted: &Posted) -> Result<Option<Pending>, RankFailure> {
         let Posted { work, lowered, rank, .. } = posted;
         rank.clerk.note(Note::Started { work: *work });
         if posted.held_back {
             return Ok(None);
         }
         let communicator = self.communicators.get(&lowered.group);
-        let communicator = communicator.ok_or(Failed("a group without a communicator".into()))?;
+        let communicator =
+            communicator.ok_or(RankFailure::Unchecked("a group without a communicator"))?;
         let send = match lowered.send {
             None => Buffer::default(),
             Some(part) => {
-                let read = rank.tensors.read(part.tensor, 0..part.bytes);
-                let mut bytes = read.map_err(Failed)?;
+                let mut bytes = rank.tensors.read(part.tensor, 0..part.bytes)?;
                 if let Some((dtype, factor)) = lowered.scale {
                     premultiply(dtype, factor, &mut bytes);
                 }
@@ -224,11 +222,11 @@ impl Engine {
         };
         let receive = Buffer::zeros(lowered.receive.map_or(0, |part| part.bytes));
         let begun = communicator.begin(&lowered.how, lowered.element, send, receive);
-        begun.map(Some).map_err(|error| Failed(error.to_string()))
+        Ok(Some(begun?))
     }
 
     /// Asks everything that is under way once; true if anything was done.
-    fn advance(&mut self) -> Result<bool, Failed> {
+    fn advance(&mut self) -> Result<bool, RankFailure> {
         let mut any = false;
         let groups: Vec<GroupId> = self.lines.keys().copied().collect();
         for group in groups {
@@ -269,24 +267,24 @@ enum Tested {
     Never,
 }
 
-fn tested(pending: &mut Pending) -> Result<Tested, Failed> {
+fn tested(pending: &mut Pending) -> Result<Tested, RankFailure> {
     match pending.test() {
         Ok(None) => Ok(Tested::UnderWay),
         Ok(Some(arrived)) => Ok(Tested::Done(arrived)),
         Err(MpiError::Truncated { .. }) => Ok(Tested::Never),
-        Err(error) => Err(Failed(error.to_string())),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Puts a call's result where it goes, and says that it has completed.
-fn finish(posted: &Posted, arrived: &Arrived) -> Result<(), Failed> {
+fn finish(posted: &Posted, arrived: &Arrived) -> Result<(), RankFailure> {
     let Posted { work, lowered, rank, .. } = posted;
     if let Some(part) = lowered.receive {
         let mut bytes = arrived.receive.to_bytes();
         if let Some((dtype, by)) = lowered.divide {
             divide(dtype, &mut bytes, by);
         }
-        rank.tensors.write(part.tensor, 0, &bytes).map_err(Failed)?;
+        rank.tensors.write(part.tensor, 0, &bytes)?;
     }
     let message = |peer: i32, bytes: usize| {
         let peer = global(rank, lowered.group, peer)?;

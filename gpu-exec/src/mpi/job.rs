@@ -236,7 +236,7 @@ impl Job {
         }
         let address = match here(self.rank.index()) == here(0) {
             true => Ipv4Addr::LOCALHOST.into(),
-            false => resolved(&host).map_err(|why| did_not_join(self.rank, why))?,
+            false => resolved(self.rank, &host)?,
         };
         let line = accept(self.rank, &plan, address, &bytes, timeout)?;
         let mut engine = Engine::new(self.communicators(&plan));
@@ -346,16 +346,20 @@ fn machine() -> String {
     name.trim_end_matches('\0').to_owned()
 }
 
-fn resolved(host: &str) -> Result<IpAddr, String> {
+/// The address of rank 0's machine, for another rank.
+fn resolved(rank: GlobalRank, host: &str) -> Result<IpAddr, RunError> {
     let found = (host, 0).to_socket_addrs();
     let found = found.map(|found| found.min_by_key(|address| !address.is_ipv4()));
     match found {
         Ok(Some(address)) => Ok(address.ip()),
-        Ok(None) => Err(format!("rank 0's machine, {host}, has no address")),
-        Err(error) => Err(format!(
-            "rank 0's machine, {host}, cannot be looked up ({error}); give its name or address, \
-             such as -x MASTER_ADDR=node0 (mpirun) or --export=ALL,MASTER_ADDR=node0 (srun)"
-        )),
+        Ok(None) => Err(did_not_join(rank, format!("rank 0's machine, {host}, has no address"))),
+        Err(error) => {
+            let why = format!(
+                "rank 0's machine, {host}, cannot be looked up ({error}); give its name or address, \
+                 such as -x MASTER_ADDR=node0 (mpirun) or --export=ALL,MASTER_ADDR=node0 (srun)"
+            );
+            Err(did_not_join(rank, why))
+        }
     }
 }
 

@@ -30,5 +30,6 @@ mod lower;
 mod program;
 mod tensors;
 
+pub(crate) use call::MpiError;
 pub use job::Job;
 pub use lower::Unsupported;

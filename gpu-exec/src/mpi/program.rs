@@ -6,6 +6,7 @@ use super::lower::lower;
 use super::tensors::Tensors;
 use crate::host::control::{Report, frame};
 use crate::host::rank::clerk::{Clerk, Job};
+use crate::host::rank::failure::{RankFailure, cannot};
 use crate::host::rank::gate::Gate;
 use crate::host::rank::made::{Carried, Made};
 use crate::host::rank::operations::{self, CarryOut, Context};
@@ -26,7 +27,7 @@ pub(super) fn carry_out(
     start: &Start<'_>,
     library: String,
     inbox: &Arc<Inbox>,
-) -> Result<(), String> {
+) -> Result<(), RankFailure> {
     let setup = start.setup;
     let tensors = Tensors::of(&plan, setup.rank);
     let held_back = disagreements(&plan, setup.rank);
@@ -35,7 +36,7 @@ pub(super) fn carry_out(
     if setup.rank.0 == 0 {
         let _ = socket.write_all(&frame(&Report::Device(library)));
     }
-    let reports = socket.try_clone().map_err(|error| format!("cannot report: {error}"))?;
+    let reports = socket.try_clone().map_err(cannot("cannot report"))?;
     let start_ns = start.join()?;
     let timeout = |ms: u64| setup.timeout_ns.unwrap_or(ms.saturating_mul(1_000_000));
     let timeouts_ns: Vec<u64> =
@@ -64,13 +65,13 @@ pub(super) fn carry_out(
             let _ = failed.send(Err(why));
         }
     });
-    watching.map_err(|error| format!("cannot start a thread: {error}"))?;
+    watching.map_err(cannot("cannot start a thread"))?;
     let of = setup.rank;
     let running = std::thread::Builder::new().name("program".to_owned()).spawn(move || {
         let _ = end.send(program.run(of, &gate));
     });
-    running.map_err(|error| format!("cannot start a thread: {error}"))?;
-    ended.recv().unwrap_or_else(|_| Err("the program's thread is gone".to_owned()))?;
+    running.map_err(cannot("cannot start a thread"))?;
+    ended.recv().unwrap_or(Err(RankFailure::Unchecked("a program's thread that is gone")))?;
     clerk.finish();
     start.leave()
 }
@@ -86,7 +87,7 @@ struct Program {
 }
 
 impl Program {
-    fn run(self, of: GlobalRank, gate: &Gate) -> Result<(), String> {
+    fn run(self, of: GlobalRank, gate: &Gate) -> Result<(), RankFailure> {
         let (rank, timeouts_ns) = (self.rank.clone(), self.timeouts_ns.clone());
         let Rank { plan, works, clerk, .. } = &*rank;
         let timeouts_ns = &timeouts_ns;
@@ -96,13 +97,18 @@ impl Program {
 
 impl CarryOut for Program {
     /// Such a plan is refused before its ranks begin.
-    fn signal(&mut self, _: Context<'_>, _: SignalKind) -> Result<(), String> {
-        Err("MPI's ranks are sent no signals".to_owned())
+    fn signal(&mut self, _: Context<'_>, _: SignalKind) -> Result<(), RankFailure> {
+        Err(RankFailure::Unchecked("a signal to a rank of MPI"))
     }
 
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String> {
+    fn call(
+        &mut self,
+        context: Context<'_>,
+        call: &Call,
+        made: Made,
+    ) -> Result<Carried, RankFailure> {
         let Context { plan, rank, .. } = context;
-        let lowered = lower(plan, rank, made.op, call).map_err(|error| error.to_string())?;
+        let lowered = lower(plan, rank, made.op, call)?;
         made.scheduled(context.clerk);
         let held_back = !call.is_p2p() && self.held_back.contains(&(call.group(), made.seq));
         let rank = self.rank.clone();
@@ -110,7 +116,7 @@ impl CarryOut for Program {
         Ok(Carried::Made)
     }
 
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure> {
         self.rank.tensors.copy(context.plan, action)
     }
 

@@ -1,5 +1,6 @@
 //! A rank's tensors, in its own memory: read when a call starts, written when it has completed.
 
+use crate::host::rank::failure::RankFailure;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Action, Plan, TensorId};
@@ -27,28 +28,34 @@ impl Tensors {
         Tensors { of: filled.collect() }
     }
 
-    fn whole(&self, id: TensorId) -> Result<MutexGuard<'_, Vec<u8>>, String> {
-        let tensor = self.of.get(&id).ok_or("a tensor that was not made")?;
+    fn whole(&self, id: TensorId) -> Result<MutexGuard<'_, Vec<u8>>, RankFailure> {
+        let tensor =
+            self.of.get(&id).ok_or(RankFailure::Unchecked("a tensor that was not made"))?;
         Ok(tensor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Some of a tensor's bytes.
-    pub(super) fn read(&self, id: TensorId, bytes: Range<usize>) -> Result<Vec<u8>, String> {
+    pub(super) fn read(&self, id: TensorId, bytes: Range<usize>) -> Result<Vec<u8>, RankFailure> {
         let whole = self.whole(id)?;
-        let part = whole.get(bytes).ok_or("bytes outside of a tensor")?;
+        let part = whole.get(bytes).ok_or(RankFailure::Unchecked("bytes outside of a tensor"))?;
         Ok(part.to_vec())
     }
 
     /// Replaces bytes of a tensor from `start` on.
-    pub(super) fn write(&self, id: TensorId, start: usize, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn write(
+        &self,
+        id: TensorId,
+        start: usize,
+        bytes: &[u8],
+    ) -> Result<(), RankFailure> {
         let mut whole = self.whole(id)?;
         let part = start.checked_add(bytes.len()).and_then(|end| whole.get_mut(start..end));
-        part.ok_or("bytes outside of a tensor")?.copy_from_slice(bytes);
+        part.ok_or(RankFailure::Unchecked("bytes outside of a tensor"))?.copy_from_slice(bytes);
         Ok(())
     }
 
     /// A step among the rank's own tensors.
-    pub(super) fn copy(&self, plan: &Plan, action: &Action) -> Result<(), String> {
+    pub(super) fn copy(&self, plan: &Plan, action: &Action) -> Result<(), RankFailure> {
         let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
         else {
             return Ok(());

@@ -19,6 +19,8 @@ mod probe;
 mod rank;
 mod table;
 
+pub(crate) use error::DeviceError;
+pub(crate) use lower::Unsupported;
 pub use options::{Collectives, NcclOptions, Sharing};
 pub(crate) use options::{DeviceSetup, describe_devices};
 pub use probe::{LibraryProbe, NcclProbe, probe, refusal};

@@ -1,13 +1,14 @@
 //! `lockstep analyze`: where the time of a job went, and the critical path across its ranks.
 
 use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, Replayable};
+use crate::progress::Progress;
 use crate::recording::Held;
 use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Trace;
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_sim::{SimConfig, SimError, simulate_watched};
 use std::process::ExitCode;
 
 /// Say where the time of a job went: computing, exposed communication, waiting for late ranks, the critical path
@@ -24,9 +25,11 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let activity = activity(&arguments)?;
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
+    let activity = activity(&arguments, progress)?;
+    let stage = progress.stage("analysing");
     let analysis = Analysis::of(&activity);
+    drop(stage);
     if analysis.ranks.iter().all(|rank| rank.total == lockstep_analysis::Share::default()) {
         bail!("nothing that takes time was recorded: there is nothing to analyse");
     }
@@ -48,10 +51,11 @@ pub(super) fn tell_of_cut(trace: &Trace) {
 }
 
 /// Reads the activity of a recording, or simulates the plan.
-fn activity(arguments: &Arguments) -> Result<Activity> {
+fn activity(arguments: &Arguments, progress: &Progress) -> Result<Activity> {
     if arguments.plan.is_recorded()? {
-        let read = Replayable::read_only(&arguments.plan.paths())?;
-        for note in &read.report.notes {
+        let read = Replayable::read_only(&arguments.plan.paths(), progress)?;
+        let notes = read.report.notes.iter().filter(|note| Some(*note) != read.unread.as_ref());
+        for note in read.unread.iter().chain(notes) {
             terminal::note(&format!("lockstep: {note}"));
         }
         return match &read.held {
@@ -63,11 +67,23 @@ fn activity(arguments: &Arguments) -> Result<Activity> {
             Held::Log => bail!("a log alone tells of no times: add the job's dumps or profiles"),
         };
     }
-    let Found { plan, said, .. } = arguments.plan.find()?;
+    let Found { plan, said, .. } = arguments.plan.find(progress)?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan: Plan = arguments.faults.simulated(plan)?;
     let config = SimConfig { record_messages: false, ..arguments.links.config(&plan)? };
-    let trace = simulate(&plan, &config)?;
+    let mut stage = progress.stage("simulating");
+    let simulated = simulate_watched(&plan, &config, &mut stage);
+    drop(stage);
+    let trace = match simulated {
+        Err(SimError::Stopped(so_far)) => {
+            let end = super::describe_end(so_far.end.as_ref());
+            terminal::note(&format!(
+                "lockstep: stopped by Ctrl-C; this simulation {end}, and the analysis is of that"
+            ));
+            *so_far
+        }
+        simulated => simulated?,
+    };
     said.tell(Some(&trace));
     Ok(Activity::of_trace(&trace))
 }

@@ -18,6 +18,7 @@ use http::{AskError, Place};
 use hyper::Method;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{RankState, Trace};
+use lockstep_core::watch::Unwatched;
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Kind, Report, Verdict, diagnose_job};
 use lockstep_replay::with_tried_repairs;
@@ -339,7 +340,7 @@ impl Asking<'_> {
         }
         let gathered = diagnose_job(job);
         let Some(merged) = gathered.calls else { return Ok(none(gathered.report)) };
-        let report = with_tried_repairs(gathered.report, &merged.log);
+        let report = with_tried_repairs(gathered.report, &merged.log, &mut Unwatched);
         let (look, trace) = (Look::at(&merged.log), Some(merged.trace()));
         Ok(Seen { report, trace, look, is_over: false })
     }

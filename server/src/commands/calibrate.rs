@@ -7,11 +7,13 @@ use super::nccl::NcclArguments;
 use super::rank_launcher;
 use super::run::BackendChoice;
 use crate::output_file::{FileKind, Overwrite};
+use crate::progress::Progress;
 use crate::terminal;
 use crate::topology_file::{Calibration, TopologyFile};
 use anyhow::{Result, bail};
 use lockstep_core::group::BackendName;
 use lockstep_core::trace::{Origin, Outcome};
+use lockstep_core::watch::{Reached, Watch};
 use lockstep_gpu_exec::{Backend, RunOptions, run_to_trace};
 use lockstep_sim::Topology;
 use lockstep_sim::calibrate::{Measured, Model, Point, Probe, fit};
@@ -113,7 +115,7 @@ struct Line {
     off: f64,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if !arguments.from.from.is_empty() {
         let (output, overwrite) = (arguments.output.as_deref(), arguments.overwrite);
         let text = arguments.from.text(output, overwrite, arguments.json)?;
@@ -157,16 +159,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let points = points.flat_map(|probe| all.iter().map(move |&bytes| Point { probe, bytes }));
     let points: Vec<Point> = points.collect();
     let began = ProcessorTime::now();
-    let (mut took, mut device) = (BTreeMap::<Point, Vec<u64>>::new(), String::new());
-    for round in 1..=rounds {
-        terminal::note(&format!("lockstep: measuring, round {round} of {rounds}"));
-        // One size after the other and again from the start: what else the machine does hits all.
-        for &point in &points {
-            let (call_ps, on) = measure(point, &*backend, world_size)?;
-            took.entry(point).or_default().push(call_ps);
-            device = on;
-        }
-    }
+    let (measured, device) = measure_all(&points, &*backend, (world_size, rounds), progress)?;
     let ended = began.zip(ProcessorTime::now());
     let elsewhere = ended.map(|(began, now)| now.elsewhere_since(began));
     if let Some(part) = elsewhere.filter(|part| *part > QUIET) {
@@ -176,12 +169,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             part * 100.0
         ));
     }
-    let measured = took.into_iter().filter_map(|(point, took)| {
-        let call_ps = took.into_iter().min()?;
-        Some(Measured { point, call_ps })
-    });
     let (unseen, fitted): (Vec<Measured>, Vec<Measured>) =
-        measured.partition(|measured| held_back.contains(&measured.point.bytes));
+        measured.into_iter().partition(|measured| held_back.contains(&measured.point.bytes));
     let topology = fit(model, name, world_size, &fitted)?;
     let beside = |(measured, fitted): (Measured, bool)| {
         let simulated_ps = measured.point.simulated_ps(topology, name, world_size)?;
@@ -216,6 +205,37 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The least that each point's calls took in so many rounds, and what they ran on. If Ctrl-C ends the
+/// rounds, the first has to be over.
+fn measure_all(
+    points: &[Point],
+    backend: &dyn Backend,
+    (world_size, rounds): (u32, u32),
+    progress: &Progress,
+) -> Result<(Vec<Measured>, String)> {
+    let (mut least, mut device) = (BTreeMap::<Point, u64>::new(), String::new());
+    let mut stage = progress.stage("measuring");
+    let (total, what) = (u64::from(rounds) * points.len() as u64, "sizes measured");
+    // One size after the other and again from the start: what else the machine does hits all.
+    let all_rounds = (0..rounds).flat_map(|_| points.iter().copied());
+    for (point, done) in all_rounds.zip(0..) {
+        if stage.reached(Reached { done, total, what }).is_break() {
+            drop(stage);
+            let so_far = format!("{done} of {total} sizes were measured");
+            if least.len() < points.len() {
+                progress.check(&so_far)?;
+            }
+            terminal::note(&format!("lockstep: stopped by Ctrl-C; {so_far}"));
+            break;
+        }
+        let (call_ps, on) = measure(point, backend, world_size)?;
+        least.entry(point).and_modify(|least| *least = call_ps.min(*least)).or_insert(call_ps);
+        device = on;
+    }
+    let measured = least.into_iter().map(|(point, call_ps)| Measured { point, call_ps });
+    Ok((measured.collect(), device))
 }
 
 /// The median time of a point's calls, in picoseconds, and what it ran on.

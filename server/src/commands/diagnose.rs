@@ -2,6 +2,8 @@
 
 use crate::exit_rule::ExitRule;
 use crate::output_file::Overwrite;
+use crate::plan_source::JUDGING;
+use crate::progress::Progress;
 use crate::recording::{Held, Recording};
 use crate::written_report::ReportFile;
 use crate::{files, terminal};
@@ -30,12 +32,12 @@ pub(crate) struct Arguments {
     exit: ExitRule,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if let Some(file) = &arguments.report {
         let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
         file.check(arguments.overwrite, &inputs)?;
     }
-    let report = match diagnose(&arguments.paths) {
+    let report = match diagnose(&arguments.paths, progress) {
         Ok(report) => report,
         // Scripts get the same document whether or not there was anything to judge.
         Err(error) if arguments.json => Report::unusable(0, format!("{error:#}")),
@@ -52,9 +54,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(arguments.exit.code(report.verdict)))
 }
 
-fn diagnose(paths: &[PathBuf]) -> Result<Report> {
+fn diagnose(paths: &[PathBuf], progress: &Progress) -> Result<Report> {
     let mut recording = Recording::default();
-    recording.add_files(files::below(paths)?)?;
+    recording.add_files(files::below(paths)?, progress)?;
     // Below a job's dumps lie other forms of them; below its log lie the logs of its ranks.
     let passed_over = files::passed_over(paths).into_iter().map(|folder| {
         let folder = folder.display();
@@ -64,7 +66,10 @@ fn diagnose(paths: &[PathBuf]) -> Result<Report> {
         )
     });
     let passed_over: Vec<String> = passed_over.collect();
-    let mut read = match recording.read() {
+    let judging = progress.stage(JUDGING);
+    let read = recording.read();
+    drop(judging);
+    let mut read = match read {
         Err(error) if !passed_over.is_empty() => bail!("{error:#}. {}", passed_over.join(". ")),
         read => read?,
     };
@@ -72,9 +77,10 @@ fn diagnose(paths: &[PathBuf]) -> Result<Report> {
         read.report.notes.extend(passed_over);
     }
     let report = read.report;
+    let trying = || progress.stage("trying the repairs");
     Ok(match read.held {
-        Held::Merged(merged) => with_tried_repairs(report, &merged.log),
-        Held::Trace(trace) => with_tried_repairs(report, &CallLog::of(&trace)),
+        Held::Merged(merged) => with_tried_repairs(report, &merged.log, &mut trying()),
+        Held::Trace(trace) => with_tried_repairs(report, &CallLog::of(&trace), &mut trying()),
         Held::Log => report,
     })
 }

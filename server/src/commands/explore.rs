@@ -4,6 +4,7 @@ use super::describe;
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{LinkOptions, PlanArguments};
+use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
@@ -11,7 +12,9 @@ use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, diagnose_trace};
 use lockstep_sim::explore::Verdict;
-use lockstep_sim::{Bounds, Devices, Explored, Order, SimConfig, explore, simulate};
+use lockstep_sim::{
+    Bounds, Devices, Explored, Order, SimConfig, explore_watched, simulate, simulate_watched,
+};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,17 +60,20 @@ enum DevicesArgument {
 struct Printed<'a> {
     schema: &'static str,
     searches: &'a [Explored],
+    /// True if Ctrl-C ended the search: then this is what was found so far.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     findings: Option<&'a Report>,
     /// Parts of the program that were not followed.
     unseen: &'a [String],
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let plan = arguments.plan.plan()?;
+    let plan = arguments.plan.plan(progress)?;
     let config = arguments.links.config(&plan)?;
     let devices = match arguments.devices {
         Some(DevicesArgument::SideBySide) => vec![Devices::SideBySide],
@@ -77,10 +83,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut searches = Vec::new();
     for devices in devices {
         let bounds = Bounds { devices, states: arguments.states, seed: arguments.search_seed };
-        let explored = explore(&plan, &config, bounds)?;
+        let mut stage = progress.stage("trying orders");
+        let explored = explore_watched(&plan, &config, bounds, &mut stage)?;
         let fails = matches!(explored.verdict, Verdict::Fails { .. });
         searches.push(explored);
-        if fails {
+        if fails || progress.is_stopped() {
             break;
         }
     }
@@ -97,9 +104,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             }
             Some(diagnose_trace(&trace))
         }
+        // What is to end now ends without it.
+        None if progress.is_stopped() => None,
         // An order that completes may still have silent mistakes, such as tags that NCCL ignores.
         None => {
-            Some(diagnose_trace(&simulate(&plan, &config)?)).filter(|it| !it.findings.is_empty())
+            let mut stage = progress.stage("simulating");
+            let trace = simulate_watched(&plan, &config, &mut stage)?;
+            Some(diagnose_trace(&trace)).filter(|it| !it.findings.is_empty())
         }
     };
     let unfollowed = lockstep_diagnosis::not_followed(&plan);
@@ -107,11 +118,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         true => {
             let schema = "lockstep.explore/1";
             let (findings, unseen) = (report.as_ref(), &unfollowed);
-            let printed = Printed { schema, searches: &searches, findings, unseen };
+            let stopped = progress.is_stopped();
+            let printed = Printed { schema, searches: &searches, stopped, findings, unseen };
             serde_json::to_string_pretty(&printed)? + "\n"
         }
         false => {
             let mut text = as_text(&plan, &searches, report.as_ref());
+            if progress.is_stopped() {
+                text.push_str(
+                    "The search was stopped by Ctrl-C; that is what it found until then.\n",
+                );
+            }
             for unseen in unfollowed.iter().filter(|_| report.is_none()) {
                 text.push_str(&format!("Inconclusive: {unseen}\n"));
             }

@@ -2,6 +2,7 @@
 
 use crate::output_file::{FileKind, Overwrite, write_whole};
 use crate::plan_source::{LinkOptions, PlanArguments};
+use crate::progress::Progress;
 use crate::rank_files::RankFiles;
 use crate::recording::is_lockstep_trace;
 use crate::{files, terminal};
@@ -15,7 +16,7 @@ use lockstep_formats::goal;
 use lockstep_formats::kineto::KinetoWriter;
 use lockstep_formats::msccl;
 use lockstep_formats::perfetto;
-use lockstep_sim::{SimConfig, SimError, simulate};
+use lockstep_sim::{SimConfig, SimError, simulate_watched};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -64,19 +65,19 @@ struct Form {
     chakra: bool,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if let (true, Some(folder)) = (arguments.form.flight_recorder, &arguments.output) {
-        return dumps(&arguments, folder);
+        return dumps(&arguments, folder, progress);
     }
     if arguments.form.perfetto {
-        return perfetto_trace(&arguments);
+        return perfetto_trace(&arguments, progress);
     }
     if let (Form { kineto: true, .. } | Form { chakra: true, .. }, Some(folder)) =
         (&arguments.form, &arguments.output)
     {
-        return files_of_ranks(&arguments, folder);
+        return files_of_ranks(&arguments, folder, progress);
     }
-    let plan = arguments.plan.plan()?;
+    let plan = arguments.plan.plan(progress)?;
     let Some(path) = &arguments.output else {
         let mut text = Vec::new();
         write(&plan, &arguments.form, &mut text)?;
@@ -90,12 +91,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// Writes the dumps of every rank: `nccl_trace_rank_N`, and `json/rank_N.json`.
-fn dumps(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
+fn dumps(arguments: &Arguments, folder: &Path, progress: &Progress) -> Result<ExitCode> {
     let trace = match recorded(&arguments.plan.what)? {
         Some(trace) => trace,
         None => {
             let config = SimConfig { record_messages: false, ..SimConfig::default() };
-            simulate(&arguments.plan.plan()?, &config)?
+            let plan = arguments.plan.plan(progress)?;
+            simulate_watched(&plan, &config, &mut progress.stage("simulating"))?
         }
     };
     super::dumps::check(folder, |_| true)?;
@@ -112,22 +114,22 @@ fn dumps(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
 }
 
 /// Writes a trace for Perfetto.
-fn perfetto_trace(arguments: &Arguments) -> Result<ExitCode> {
+fn perfetto_trace(arguments: &Arguments, progress: &Progress) -> Result<ExitCode> {
     let Some(path) = &arguments.output else {
         let mut bytes = Vec::new();
-        perfetto::write(&trace(arguments)?, &mut bytes)?;
+        perfetto::write(&trace(arguments, progress)?, &mut bytes)?;
         terminal::print(&bytes)?;
         return Ok(ExitCode::SUCCESS);
     };
     arguments.overwrite.check(path, FileKind::Perfetto, &arguments.plan.paths())?;
-    let trace = trace(arguments)?;
+    let trace = trace(arguments, progress)?;
     write_whole(path, |mut out| Ok(perfetto::write(&trace, &mut out)?))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes a profile or an execution trace for each rank.
-fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
-    let trace = trace(arguments)?;
+fn files_of_ranks(arguments: &Arguments, folder: &Path, progress: &Progress) -> Result<ExitCode> {
+    let trace = trace(arguments, progress)?;
     let inputs = arguments.plan.paths();
     let rules = (arguments.overwrite, &inputs[..]);
     if arguments.form.kineto {
@@ -157,18 +159,20 @@ fn files_of_ranks(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
 }
 
 /// The trace to be written: a recording as it is, else a simulation of the plan.
-fn trace(arguments: &Arguments) -> Result<Trace> {
-    if let Some(recorded) = arguments.plan.recorded_trace()? {
+fn trace(arguments: &Arguments, progress: &Progress) -> Result<Trace> {
+    if let Some(recorded) = arguments.plan.recorded_trace(progress)? {
         super::analyze::tell_of_cut(&recorded);
         return Ok(recorded);
     }
-    let plan = arguments.plan.plan()?;
+    let plan = arguments.plan.plan(progress)?;
     let config = arguments.links.config(&plan)?;
-    match simulate(&plan, &config) {
+    let simulated =
+        |config: &SimConfig| simulate_watched(&plan, config, &mut progress.stage("simulating"));
+    match simulated(&config) {
         Err(SimError::TooManyEvents { .. }) => {
             terminal::note("lockstep: the simulation has too many messages to write each of them");
             let config = SimConfig { record_messages: false, ..config };
-            Ok(simulate(&plan, &config)?)
+            Ok(simulated(&config)?)
         }
         simulated => Ok(simulated?),
     }

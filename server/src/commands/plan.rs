@@ -2,6 +2,7 @@
 
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{PlanArguments, PlanOptions};
+use crate::progress::Progress;
 use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_replay::python_program;
@@ -39,7 +40,7 @@ pub(crate) struct Arguments {
     overwrite: Overwrite,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if arguments.list {
         terminal::print(list().as_bytes())?;
         return Ok(ExitCode::SUCCESS);
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
     let Arguments { more, options, schedule, .. } = arguments;
     let named = PlanArguments { what, more, options, schedule };
-    let plan = named.plan()?;
+    let plan = named.plan(progress)?;
     let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
     let bytes = match arguments.binary {
         true if arguments.output.as_ref().is_some_and(is_python) => {

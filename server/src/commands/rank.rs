@@ -4,6 +4,7 @@
 use super::run::{Conclusion, Results, TransportChoice, conclude};
 use super::{rank_launcher, signals};
 use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions, Said};
+use crate::progress::Progress;
 use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_gpu_exec::RunOptions;
@@ -142,6 +143,7 @@ fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(P
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    let found = PlanArguments { what, more: Vec::new(), options, schedule: None }.find()?;
+    let found = PlanArguments { what, more: Vec::new(), options, schedule: None }
+        .find(&Progress::without_signals())?;
     Ok((found.plan, found.said))
 }

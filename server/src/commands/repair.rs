@@ -2,10 +2,11 @@
 
 use crate::output_file::{FileKind, Overwrite, write_plan};
 use crate::plan_source::Replayable;
+use crate::progress::Progress;
 use crate::terminal;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use lockstep_diagnosis::TriedRepair;
-use lockstep_replay::Assumption;
+use lockstep_replay::{Assumption, RepairError};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,13 +38,21 @@ struct Printed<'a> {
     assumed: &'a [Assumption],
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     let inputs: Vec<&Path> = arguments.paths.iter().map(PathBuf::as_path).collect();
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Plan, &inputs)?;
     }
-    let replayable = Replayable::read(&inputs)?;
-    let repair = replayable.repair()?;
+    let replayable = Replayable::read(&inputs, progress)?;
+    let repair = match replayable.repair(progress) {
+        Err(RepairError::Stopped { change }) => {
+            bail!(
+                "stopped by Ctrl-C before the change was simulated to its end: {}",
+                change.words()
+            )
+        }
+        repair => repair?,
+    };
     if let Some(path) = &arguments.output {
         write_plan(path, &repair.plan)?;
     }

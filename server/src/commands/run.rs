@@ -4,6 +4,7 @@ use super::{describe_end, dumps, rank_launcher, signals};
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, Found, PlanArguments, Said};
+use crate::progress::Progress;
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
 use lockstep_core::group::BackendName;
@@ -219,7 +220,7 @@ struct Ran<'a> {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
     arguments.results.check(&arguments.plan.what)?;
-    let Found { plan, said, .. } = arguments.plan.find()?;
+    let Found { plan, said, .. } = arguments.plan.find(&Progress::without_signals())?;
     arguments.nccl.check_for(name)?;
     let sharing = strategy(arguments.sharing, name)?;
     let backend = arguments.nccl.backend(name, rank_launcher()?)?;

@@ -4,13 +4,14 @@ use super::{FOR_EVER_PS, describe_end, describe_ps};
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_timeout};
+use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
-use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate};
+use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate_watched};
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -124,11 +125,11 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
     text
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let Found { plan, said, replay } = arguments.plan.find()?;
+    let Found { plan, said, replay } = arguments.plan.find(progress)?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
     // Without messages the plan bounds the events: an operation has a few.
@@ -138,7 +139,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
         ..arguments.links.config(&plan)?
     };
-    let simulated = simulate(&plan, &config);
+    let mut stage = progress.stage("simulating");
+    let simulated = match simulate_watched(&plan, &config, &mut stage) {
+        Err(SimError::Stopped(so_far)) => Ok(*so_far),
+        simulated => simulated,
+    };
+    drop(stage);
     said.tell(simulated.as_ref().ok());
     let trace = simulated.map_err(|error| match error {
         SimError::TooManyEvents { limit } => anyhow!(
@@ -148,7 +154,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         error => error.into(),
     })?;
     let slow = match trace.end.as_ref().map(|end| &end.outcome) {
-        Some(Outcome::TimedOut) => without_timeouts(&plan, &config),
+        Some(Outcome::TimedOut) => without_timeouts(&plan, &config, progress),
         _ => None,
     };
     if let Some(path) = &arguments.output {
@@ -175,9 +181,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;
 /// `None` if it never would: it hangs.
-fn without_timeouts(plan: &Plan, config: &SimConfig) -> Option<u64> {
+fn without_timeouts(plan: &Plan, config: &SimConfig, progress: &Progress) -> Option<u64> {
     let config = SimConfig { record_messages: false, ..config.clone() };
-    let end = simulate(&with_timeout(plan.clone(), LONG_MS), &config).ok()?.end?;
+    let plan = with_timeout(plan.clone(), LONG_MS);
+    let mut stage = progress.stage("simulating without timeouts");
+    let end = simulate_watched(&plan, &config, &mut stage).ok()?.end?;
     // A rank that stays where its recording ends never goes on.
     (end.outcome == Outcome::Completed && end.time_ps < FOR_EVER_PS).then_some(end.time_ps)
 }

@@ -2,6 +2,7 @@
 //! beside the measured times of a table, or of a folder of tables.
 
 use crate::plan_source::cluster_of;
+use crate::progress::Progress;
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_clusters::choice::{Alternative, alternatives};
@@ -9,6 +10,7 @@ use lockstep_clusters::compare::{Class, Compared, Errors, Site, mean_error, medi
 use lockstep_clusters::given::Point;
 use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, us_text};
 use lockstep_clusters::{Calibration, Catalog, Cluster, Collective, Prediction, Settings, Table};
+use lockstep_core::watch::{Reached, Watch};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -58,11 +60,11 @@ const MOST_BYTES: u64 = 16 << 20;
 /// The schema of the JSON.
 const SCHEMA: &str = "lockstep.time/1";
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &Arguments, progress: &Progress) -> Result<ExitCode> {
     let mut catalog = Catalog::shipped()?;
     let text = match (&arguments.table, arguments.collective) {
         _ if arguments.list => list(&catalog, arguments.json)?,
-        (Some(path), _) if path.is_dir() => folder(&catalog, path, arguments)?,
+        (Some(path), _) if path.is_dir() => folder(&catalog, path, arguments, progress)?,
         (Some(path), _) => one_table(&catalog, path, arguments)?,
         (None, Some(collective)) => asked(&mut catalog, collective, arguments)?,
         (None, None) => bail!("say which collective: lockstep time all_reduce"),
@@ -157,20 +159,31 @@ fn one_table(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<St
 }
 
 /// One line a table, and the medians.
-fn folder(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<String> {
+fn folder(
+    catalog: &Catalog,
+    path: &Path,
+    arguments: &Arguments,
+    progress: &Progress,
+) -> Result<String> {
     let (mut lines, mut refused) = (Vec::new(), Vec::new());
-    for file in files::below(&[path.to_owned()])? {
-        if file.extension().is_none_or(|it| it != "csv") || file.ends_with("index.csv") {
-            continue;
+    let mut tables = files::below(&[path.to_owned()])?;
+    tables.retain(|it| it.extension().is_some_and(|it| it == "csv") && !it.ends_with("index.csv"));
+    let mut stage = progress.stage("comparing");
+    for (file, done) in tables.iter().zip(0..) {
+        let reached = Reached { done, total: tables.len() as u64, what: "tables" };
+        if stage.reached(reached).is_break() {
+            refused.push(format!("the other {} tables: stopped by Ctrl-C", reached.total - done));
+            break;
         }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let line = load(catalog, &file)
+        let line = load(catalog, file)
             .and_then(|(table, site)| Ok((name.clone(), Errors::of_table(&site, &table)?, site)));
         match line {
             Ok(line) => lines.push(line),
             Err(error) => refused.push(format!("{name}: {error:#}")),
         }
     }
+    drop(stage);
     if lines.is_empty() {
         let why = refused.first().map(|first| format!(" ({first})")).unwrap_or_default();
         bail!("{} holds no table that can be read{why}", path.display());

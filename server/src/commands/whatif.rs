@@ -4,6 +4,7 @@ use super::analyze::tell_of_cut;
 use super::describe_ps;
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{ClusterOptions, PlanArguments, PlanOptions, Replayable};
+use crate::progress::Progress;
 use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
@@ -14,9 +15,10 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{
-    Elsewhere, Fitted, Side, Variation, fit_links, what_if, with_measured_computations,
+    Elsewhere, Fitted, Side, Variation, VariationError, fit_links_watched, what_if_watched,
+    with_measured_computations,
 };
-use lockstep_sim::Topology;
+use lockstep_sim::{SimError, Topology};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -262,7 +264,7 @@ struct Recorded {
     error: f64,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
     if let Some(path) = &arguments.output {
         let inputs = [Path::new(&arguments.what)].into_iter();
         let inputs: Vec<&Path> =
@@ -270,7 +272,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         arguments.overwrite.check(path, FileKind::Trace, &inputs)?;
     }
     let variations = arguments.changes.variations()?;
-    let mut base = base(&arguments)?;
+    let mut base = base(&arguments, progress)?;
     let named = arguments.elsewhere.cluster.as_deref();
     if named.is_none() {
         // Options of a cluster without one are refused.
@@ -304,7 +306,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     let elsewhere: Option<&Elsewhere<'_>> = if named.is_some() { Some(&elsewhere) } else { None };
     if let Some(sweep) = sweep {
-        let points = swept_points(sweep, &base, &variations, elsewhere)?;
+        let points = swept_points(sweep, &base, &variations, elsewhere, progress)?;
         let text = match arguments.json {
             true => {
                 let (schema, key) = ("lockstep.whatif-sweep/1", &sweep.key);
@@ -315,7 +317,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         terminal::text(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (before, after, assumed) = what_if(&base.plan, base.topology, &variations, elsewhere)?;
+    let mut stage = progress.stage("simulating before and after");
+    let (before, after, assumed) =
+        what_if_watched(&base.plan, base.topology, &variations, elsewhere, &mut stage)?;
+    drop(stage);
     base.assumed.extend(assumed);
     if let Some(path) = &arguments.output {
         trace_file::write(path, &after.trace)?;
@@ -356,20 +361,35 @@ struct PrintedSweep<'a> {
     points: &'a [Point<'a>],
 }
 
-/// The job with every value of a sweep, beside the other changes.
+/// The job with every value of a sweep, beside the other changes; with those that were simulated, if that was stopped.
 fn swept_points<'a>(
     sweep: &'a Sweep,
     base: &Base,
     variations: &[Variation],
     elsewhere: Option<&Elsewhere<'_>>,
+    progress: &Progress,
 ) -> Result<Vec<Point<'a>>> {
-    let point = |value: &'a String| {
+    let mut points = Vec::new();
+    for (value, number) in sweep.values.iter().zip(1..) {
         let mut all = variations.to_vec();
         all.push(sweep.variation(value)?);
-        let (_, after, _) = what_if(&base.plan, base.topology, &all, elsewhere)?;
-        Ok(Point { value, analysis: after.analysis })
-    };
-    sweep.values.iter().map(point).collect()
+        let doing = format!("value {number} of {}", sweep.values.len());
+        let mut stage = progress.stage(doing);
+        match what_if_watched(&base.plan, base.topology, &all, elsewhere, &mut stage) {
+            Ok((_, after, _)) => points.push(Point { value, analysis: after.analysis }),
+            Err(VariationError::Sim(SimError::Stopped(_))) if !points.is_empty() => {
+                drop(stage);
+                terminal::note(&format!(
+                    "lockstep: stopped by Ctrl-C; {} of {} values were simulated",
+                    points.len(),
+                    sweep.values.len()
+                ));
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(points)
 }
 
 /// A row for each value, with a bar for its time.
@@ -402,7 +422,7 @@ fn sweep_as_text(sweep: &Sweep, points: &[Point<'_>], base: &Base) -> String {
 }
 
 /// The job as it is: a recording's plan on links that were fitted from it, or a plan on its own.
-fn base(arguments: &Arguments) -> Result<Base> {
+fn base(arguments: &Arguments, progress: &Progress) -> Result<Base> {
     let given = arguments.measured_topology.as_deref().map(TopologyFile::read).transpose()?;
     let given = given.map(|file| file.topology);
     let options = PlanOptions {
@@ -414,12 +434,12 @@ fn base(arguments: &Arguments) -> Result<Base> {
     let (what, more) = (arguments.what.clone(), arguments.more.clone());
     let plan_arguments = PlanArguments { what, more, options, schedule: None };
     if !plan_arguments.is_recorded()? {
-        let plan = plan_arguments.plan()?;
+        let plan = plan_arguments.plan(progress)?;
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
         let (fitted, recorded, assumed) = (None, None, Vec::new());
         return Ok(Base { plan, topology, fitted, recorded, assumed });
     }
-    let replayable = Replayable::read(&plan_arguments.paths())?;
+    let replayable = Replayable::read(&plan_arguments.paths(), progress)?;
     let activity = match &replayable.read.held {
         Held::Trace(trace) => {
             tell_of_cut(trace);
@@ -437,7 +457,11 @@ fn base(arguments: &Arguments) -> Result<Base> {
     let assumed = replayable.recovered.assumed.iter().map(ToString::to_string).collect();
     let mut recovered = replayable.recovered;
     recovered.plan = plan_arguments.options.on_nodes(recovered.plan);
-    let fitted = if given.is_none() { fit_links(&recovered, &activity) } else { None };
+    let fitted = match given {
+        Some(_) => None,
+        None => fit_links_watched(&recovered, &activity, &mut progress.stage("fitting the links")),
+    };
+    progress.check("nothing was simulated")?;
     let usual = Topology::of_ranks_per_node(recovered.plan.ranks_per_node);
     let topology = given.or(fitted.map(|fitted| fitted.topology)).unwrap_or(usual);
     let plan = match &replayable.read.held {

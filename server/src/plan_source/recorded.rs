@@ -1,6 +1,7 @@
 //! A recording as a plan: dumps, logs and traces of a job, replayed.
 
 use crate::files;
+use crate::progress::Progress;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
@@ -9,12 +10,16 @@ use lockstep_diagnosis::Report;
 use lockstep_formats::archive;
 use lockstep_formats::chakra::looks_like_et;
 use lockstep_replay::{
-    RecordedCalls, RecordingEnd, Recovered, Repair, recover, repair, replayed_report,
+    RecordedCalls, RecordingEnd, Recovered, Repair, RepairError, recover, repair_watched,
+    replayed_report,
 };
 use std::path::Path;
 
 /// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
+
+/// The name of the stage that joins a job's files and says what is wrong with it.
+pub(crate) const JUDGING: &str = "judging the recording";
 
 /// A recording, what is wrong with it, and the plan that its calls make.
 pub(crate) struct Replayable {
@@ -56,9 +61,11 @@ impl Replayable {
     /// Reads the files of one job, folders or archives of them, or one trace.
     ///
     /// # Errors
-    /// When they cannot be read, or make no plan.
-    pub(crate) fn read(paths: &[&Path]) -> Result<Replayable> {
-        let read = Replayable::read_only(paths)?;
+    /// When they cannot be read or make no plan, or reading was stopped: a part of a job makes another plan.
+    pub(crate) fn read(paths: &[&Path], progress: &Progress) -> Result<Replayable> {
+        let read = Replayable::read_only(paths, progress)?;
+        let _stage = progress.stage("making a plan of the calls");
+        progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
         let log = match &read.held {
             Held::Trace(trace) => CallLog::of(trace),
             Held::Merged(merged) => merged.log.clone(),
@@ -81,13 +88,14 @@ impl Replayable {
         Ok(Replayable { read, recovered })
     }
 
-    /// Reads the files of one job without making a plan of them.
+    /// Reads the files of one job without making a plan of them; some of them, if that is stopped.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) fn read_only(paths: &[&Path]) -> Result<Read> {
+    pub(crate) fn read_only(paths: &[&Path], progress: &Progress) -> Result<Read> {
         let mut recording = Recording::default();
-        recording.add_files(files::below(paths)?)?;
+        recording.add_files(files::below(paths)?, progress)?;
+        let _stage = progress.stage(JUDGING);
         recording.read()
     }
 
@@ -106,9 +114,10 @@ impl Replayable {
     /// The repair of the first finding.
     ///
     /// # Errors
-    /// When there is none, in a sentence.
-    pub(crate) fn repair(&self) -> Result<Repair> {
-        Ok(repair(&self.recovered, &self.read.report, 0)?)
+    /// When there is none, in a sentence, or trying it was stopped.
+    pub(crate) fn repair(&self, progress: &Progress) -> Result<Repair, RepairError> {
+        let mut stage = progress.stage("trying the repair");
+        repair_watched(&self.recovered, &self.read.report, 0, &mut stage)
     }
 }
 
@@ -124,6 +133,8 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// When they cannot be read, or hold no calls.
-pub(super) fn trace_of(paths: &[&Path]) -> Result<Trace> {
-    Replayable::read_only(paths)?.held.into_trace()
+pub(super) fn trace_of(paths: &[&Path], progress: &Progress) -> Result<Trace> {
+    let read = Replayable::read_only(paths, progress)?;
+    progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
+    read.held.into_trace()
 }

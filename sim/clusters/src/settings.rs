@@ -1,7 +1,7 @@
 //! NCCL's environment variables that change its choice: read as NCCL reads them.
 
 use crate::algorithm::{Algorithm, Protocol};
-use crate::collective::Collective;
+use crate::collective::{Collective, UnknownCollective};
 use lockstep_core::words::nearest;
 
 /// The settings of NCCL from the environment.
@@ -37,8 +37,30 @@ pub enum SettingError {
         name: String,
         /// Its value.
         value: String,
-        /// The problem with it, in words.
-        why: String,
+        /// The problem with it.
+        why: ValueProblem,
+    },
+}
+
+/// The reason that NCCL does not take a variable's value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueProblem {
+    /// A number is wanted.
+    #[error("expected a whole number")]
+    NotANumber,
+    /// An entry behind the first that is for every collective.
+    #[error("every entry but the first names a collective")]
+    NoCollective,
+    /// A collective that is not known.
+    #[error(transparent)]
+    UnknownCollective(#[from] UnknownCollective),
+    /// A name of no algorithm or protocol.
+    #[error("no {name:?}; known are {}", known.join(", "))]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
     },
 }
 
@@ -67,15 +89,13 @@ struct Entry {
 }
 
 impl List {
-    fn parse(text: &str, known: &[&str]) -> Result<Self, String> {
+    fn parse(text: &str, known: &[&str]) -> Result<Self, ValueProblem> {
         let mut entries = Vec::new();
         for part in text.split(';').filter(|part| !part.trim().is_empty()) {
             let (collective, names) = match part.split_once(':') {
-                Some((collective, names)) => {
-                    (Some(collective.parse::<Collective>().map_err(|e| e.to_string())?), names)
-                }
+                Some((collective, names)) => (Some(collective.parse::<Collective>()?), names),
                 None if entries.is_empty() => (None, part),
-                None => return Err("every entry but the first names a collective".into()),
+                None => return Err(ValueProblem::NoCollective),
             };
             let (except, names) = match names.trim().strip_prefix('^') {
                 Some(names) => (true, names),
@@ -85,7 +105,8 @@ impl List {
                 names.split(',').map(|name| name.trim().to_lowercase()).collect();
             for name in &names {
                 if !known.iter().any(|known| known.to_lowercase() == *name) {
-                    return Err(format!("no {name:?}; known are {}", known.join(", ")));
+                    let known = known.iter().map(|known| (*known).to_owned()).collect();
+                    return Err(ValueProblem::UnknownName { name: name.clone(), known });
                 }
             }
             entries.push(Entry { collective, except, names });
@@ -117,13 +138,9 @@ impl Settings {
     /// # Errors
     /// If the variable is not modelled or its value is not one that NCCL takes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        let wrong = |why: String| SettingError::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            why,
-        };
-        let number =
-            || value.trim().parse::<u32>().map_err(|_| wrong("expected a whole number".into()));
+        let wrong =
+            |why| SettingError::Value { name: name.to_owned(), value: value.to_owned(), why };
+        let number = || value.trim().parse::<u32>().map_err(|_| wrong(ValueProblem::NotANumber));
         match name {
             "NCCL_ALGO" => {
                 let known = Algorithm::TUNED.map(Algorithm::name);

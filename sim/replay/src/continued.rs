@@ -5,8 +5,9 @@ use crate::rank_programs::{holding, named, set_program, share_programs};
 use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome as End, RankState};
+use lockstep_core::watch::Watch;
 use lockstep_diagnosis::{Finding, diagnose, who_waits};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_sim::{SimConfig, SimError, simulate_watched};
 
 /// So many times the recordings of ranks are continued by calls that others wait for.
 const CONTINUED: usize = 64;
@@ -19,14 +20,17 @@ pub(crate) enum Outcome {
     EndsIn(Box<Finding>),
     /// It neither completes nor has a finding; the sentence says why.
     Cannot(String),
+    /// Its watch ended the simulation.
+    Stopped,
 }
 
 /// Simulates a changed plan, and adds calls to it as long as that helps; `assumed` gets their names.
-pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>) -> Outcome {
+pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>, watch: &mut dyn Watch) -> Outcome {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
     for _ in 0..CONTINUED {
-        let trace = match simulate(plan, &config) {
+        let trace = match simulate_watched(plan, &config, watch) {
             Ok(trace) => trace,
+            Err(SimError::Stopped(_)) => return Outcome::Stopped,
             Err(error) => {
                 return Outcome::Cannot(format!("The changed plan cannot be simulated: {error}."));
             }

@@ -9,6 +9,7 @@ use crate::recover::Recovered;
 use lockstep_analysis::{Activity, transfers};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::watch::{Reached, Unwatched, Watch};
 use lockstep_sim::{Cost, Link, Path, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 const KINDS: usize = 48;
 
 /// So often the paths are found anew.
-const ROUNDS: usize = 5;
+const ROUNDS: u64 = 5;
 
 /// Weight of a parameter that no call depends on: nearly nothing, so that it keeps its usual value.
 const HELD: f64 = 1e-6;
@@ -44,6 +45,15 @@ struct Kind {
 /// The links with which the calls of a recovered plan take as long as they did by `activity`, of the same recording;
 /// `None` if no call tells of them.
 pub fn fit_links(recovered: &Recovered, activity: &Activity) -> Option<Fitted> {
+    fit_links_watched(recovered, activity, &mut Unwatched)
+}
+
+/// The same, watched: if the watch ends the fit, the best links so far.
+pub fn fit_links_watched(
+    recovered: &Recovered,
+    activity: &Activity,
+    watch: &mut dyn Watch,
+) -> Option<Fitted> {
     let kinds = kinds(recovered, activity);
     if kinds.is_empty() {
         return None;
@@ -52,12 +62,18 @@ pub fn fit_links(recovered: &Recovered, activity: &Activity) -> Option<Fitted> {
     let usual = parameters(&start);
     let mut best: Option<Fitted> = None;
     let mut topology = start;
-    for _ in 0..ROUNDS {
-        let paths: Option<Vec<(Path, u64)>> = kinds
-            .iter()
-            .map(|kind| Cost::of(&kind.plan, topology).ok().map(|cost| (cost.path, cost.time_ps)))
-            .collect();
-        let paths = paths?;
+    let of_kinds = kinds.len() as u64;
+    for round in 0..ROUNDS {
+        let mut paths: Vec<(Path, u64)> = Vec::with_capacity(kinds.len());
+        for kind in &kinds {
+            let cost = Cost::of(&kind.plan, topology).ok()?;
+            paths.push((cost.path, cost.time_ps));
+            let done = round * of_kinds + paths.len() as u64;
+            let (total, what) = (ROUNDS * of_kinds, "calls simulated, to fit the links");
+            if watch.reached(Reached { done, total, what }).is_break() {
+                return best;
+            }
+        }
         let calls: usize = kinds.iter().map(|kind| kind.count).sum();
         let errors = kinds.iter().zip(&paths).map(|(kind, (_, time_ps))| {
             (*time_ps as f64 / kind.median_ps - 1.0).abs() * kind.count as f64

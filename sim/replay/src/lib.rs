@@ -23,11 +23,11 @@ mod what_if;
 mod window;
 
 pub use assumption::Assumption;
-pub use fit::{Fitted, fit_links};
+pub use fit::{Fitted, fit_links, fit_links_watched};
 pub use measured::with_measured_computations;
 pub use proved_report::{MOST_CALLS, with_tried_repairs};
 pub use python::{PythonError, python_program};
 pub use recover::{RecordedCalls, RecordingEnd, RecoverError, Recovered, recover};
-pub use repair::{Repair, RepairError, repair};
+pub use repair::{Repair, RepairError, repair, repair_watched};
 pub use replayed_report::replayed_report;
-pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if};
+pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if, what_if_watched};

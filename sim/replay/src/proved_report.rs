@@ -1,11 +1,12 @@
 //! A report whose repairs were tried: what completes speaks for a finding, what does not against it.
 
 use crate::recover::{RecordingEnd, Recovered, recover};
-use crate::repair::repair;
+use crate::repair::{Repair, RepairError, repair_watched};
 use crate::replayed_report::replayed_report;
 use lockstep_core::trace::CallLog;
+use lockstep_core::watch::Watch;
 use lockstep_diagnosis::{Certainty, Finding, Report};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_sim::{SimConfig, SimError, simulate_watched};
 
 /// So many calls a recording may have for its repairs to be tried beside its diagnosis, in about a second.
 pub const MOST_CALLS: usize = 100_000;
@@ -17,8 +18,9 @@ const TRIED: usize = 4;
 ///
 /// A finding whose repair does not complete is no longer certain, if its replay ends in the same finding without
 /// the repair. Of findings that are equally certain, one whose repair completes stands first. The report of a
-/// recording of more than [`MOST_CALLS`] calls only gets a note.
-pub fn with_tried_repairs(mut report: Report, log: &CallLog) -> Report {
+/// recording of more than [`MOST_CALLS`] calls only gets a note. If the watch ends the trials,
+/// those that have completed count, and a note says so.
+pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Watch) -> Report {
     let Ok(recovered) = recoverable(&report, log) else { return report };
     let Some(recovered) = recovered else {
         report.notes.push(
@@ -28,20 +30,42 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog) -> Report {
         return report;
     };
     let count = report.findings.len().min(TRIED);
-    let tried: Vec<_> = (0..count).map(|at| repair(&recovered, &report, at).ok()).collect();
-    let mut replayed = None;
-    for (at, tried) in tried.into_iter().enumerate() {
-        let Some((mut tried, finding)) = tried.map(|it| it.tried).zip(report.findings.get_mut(at))
-        else {
+    let (mut tried, mut stopped) = (Vec::<(usize, Repair)>::new(), false);
+    for at in 0..count {
+        match repair_watched(&recovered, &report, at, watch) {
+            Ok(repair) => tried.push((at, repair)),
+            Err(RepairError::Stopped { .. }) => {
+                stopped = true;
+                break;
+            }
+            Err(_) => {}
+        }
+    }
+    let again = match stopped || tried.is_empty() {
+        true => None,
+        false => replayed_finding(&recovered, log, watch).unwrap_or_else(|Stopped| {
+            stopped = true;
+            None
+        }),
+    };
+    for (at, Repair { mut tried, .. }) in tried {
+        // What does not complete is compared with the replay, and that was not simulated.
+        if stopped && !tried.verified {
             continue;
-        };
-        let again = replayed.get_or_insert_with(|| replayed_finding(&recovered, log));
+        }
+        let Some(finding) = report.findings.get_mut(at) else { continue };
         let is_same = again.as_ref().is_some_and(|again| is_of(again, finding));
         if !tried.verified && is_same && finding.certainty == Certainty::Certain {
             finding.certainty = Certainty::Likely;
             tried.why.push_str(" So the finding is likely, and not certain.");
         }
         finding.repair = Some(tried);
+    }
+    if stopped {
+        report.notes.push(
+            "Not all repairs were tried in the simulator, since that was stopped: lockstep repair tries the first."
+                .to_owned(),
+        );
     }
     first_what_completes(&mut report.findings);
     report
@@ -60,11 +84,22 @@ fn recoverable(report: &Report, log: &CallLog) -> Result<Option<Recovered>, ()> 
     recover("replay", log, RecordingEnd::of(report)).map(Some).map_err(|_| ())
 }
 
-/// The finding that the job ends in when it is replayed as it was recorded.
-fn replayed_finding(recovered: &Recovered, log: &CallLog) -> Option<Finding> {
+/// Its watch ended the simulation.
+struct Stopped;
+
+/// The finding that the job ends in when it is replayed as it was recorded, if it can be.
+fn replayed_finding(
+    recovered: &Recovered,
+    log: &CallLog,
+    watch: &mut dyn Watch,
+) -> Result<Option<Finding>, Stopped> {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
-    let trace = simulate(&recovered.plan, &config).ok()?;
-    replayed_report(&recovered.calls, log, &trace).findings.into_iter().next()
+    let trace = match simulate_watched(&recovered.plan, &config, watch) {
+        Ok(trace) => trace,
+        Err(SimError::Stopped(_)) => return Err(Stopped),
+        Err(_) => return Ok(None),
+    };
+    Ok(replayed_report(&recovered.calls, log, &trace).findings.into_iter().next())
 }
 
 fn is_of(one: &Finding, other: &Finding) -> bool {

@@ -11,6 +11,7 @@ use crate::recover::{Recovered, is_stay};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::watch::{Unwatched, Watch};
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Change, Finding, Kind, Report, TriedRepair};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
@@ -47,6 +48,12 @@ pub enum RepairError {
         /// The blamed ranks.
         ranks: Vec<GlobalRank>,
     },
+    /// Its watch ended the trial: whether the job completes with the change is not known.
+    #[error("The changed job was not simulated to its end: it was stopped.")]
+    Stopped {
+        /// The change that was being tried.
+        change: Box<Change>,
+    },
     /// The changed plan is none.
     #[error("The changed plan cannot be run: {0}")]
     Plan(#[from] PlanError),
@@ -58,6 +65,19 @@ pub enum RepairError {
 /// # Errors
 /// When it has none that could be tried.
 pub fn repair(recovered: &Recovered, report: &Report, at: usize) -> Result<Repair, RepairError> {
+    repair_watched(recovered, report, at, &mut Unwatched)
+}
+
+/// The same, watched while the changed job is simulated.
+///
+/// # Errors
+/// As [`repair`], and [`RepairError::Stopped`].
+pub fn repair_watched(
+    recovered: &Recovered,
+    report: &Report,
+    at: usize,
+    watch: &mut dyn Watch,
+) -> Result<Repair, RepairError> {
     let finding = report.findings.get(at).ok_or(RepairError::NoFinding)?;
     let mut plan = recovered.plan.clone();
     let mut change = change_for(&mut plan, recovered, finding)?;
@@ -65,7 +85,8 @@ pub fn repair(recovered: &Recovered, report: &Report, at: usize) -> Result<Repai
     let mut others: Vec<(usize, &Finding)> = others.collect();
     let mut with: Vec<usize> = Vec::new();
     loop {
-        let (verified, mut why, next) = match tried(&mut plan, &mut change.assumed) {
+        let (verified, mut why, next) = match tried(&mut plan, &mut change.assumed, watch) {
+            Outcome::Stopped => return Err(RepairError::Stopped { change: Box::new(change) }),
             Outcome::Completes => (true, completes(&with), None),
             Outcome::Cannot(why) => (false, why, None),
             Outcome::EndsIn(found) => {

@@ -7,8 +7,9 @@ use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{Outcome, Trace};
+use lockstep_core::watch::{Unwatched, Watch};
 use lockstep_core::words::rank_list;
-use lockstep_sim::{Link, SimConfig, SimError, Topology, simulate};
+use lockstep_sim::{Link, SimConfig, SimError, Topology, simulate_watched};
 use serde::{Deserialize, Serialize};
 
 /// Something that is otherwise.
@@ -106,9 +107,9 @@ pub struct Compared {
 }
 
 impl Compared {
-    fn of(plan: &Plan, config: SimConfig) -> Result<Compared, SimError> {
+    fn of(plan: &Plan, config: SimConfig, watch: &mut dyn Watch) -> Result<Compared, SimError> {
         let config = SimConfig { record_messages: false, ..config };
-        let trace = simulate(plan, &config)?;
+        let trace = simulate_watched(plan, &config, watch)?;
         let analysis = Analysis::of(&Activity::of_trace(&trace));
         Ok(Compared { trace, analysis })
     }
@@ -132,15 +133,29 @@ pub fn what_if(
     variations: &[Variation],
     elsewhere: Option<&Elsewhere<'_>>,
 ) -> Result<(Compared, Compared, Vec<String>), VariationError> {
+    what_if_watched(plan, topology, variations, elsewhere, &mut Unwatched)
+}
+
+/// The same, watched while the job is simulated before and after the changes.
+///
+/// # Errors
+/// As [`what_if`]; [`SimError::Stopped`] of the simulation that the watch ended.
+pub fn what_if_watched(
+    plan: &Plan,
+    topology: Topology,
+    variations: &[Variation],
+    elsewhere: Option<&Elsewhere<'_>>,
+    watch: &mut dyn Watch,
+) -> Result<(Compared, Compared, Vec<String>), VariationError> {
     let mut changed = plan.clone();
     let mut links = topology;
     let mut assumed = Vec::new();
     for variation in variations {
-        variation.apply(&mut changed, &mut links, &mut assumed)?;
+        variation.apply(&mut changed, &mut links, &mut assumed, watch)?;
     }
     changed.check().map_err(SimError::from)?;
     let on = |topology| SimConfig { topology, ..SimConfig::default() };
-    let before = Compared::of(plan, on(topology))?;
+    let before = Compared::of(plan, on(topology), watch)?;
     if !before.completes() {
         return Err(VariationError::Hangs);
     }
@@ -148,7 +163,7 @@ pub fn what_if(
         Some(elsewhere) => elsewhere(&changed).map_err(VariationError::Elsewhere)?,
         None => on(links),
     };
-    let after = Compared::of(&changed, machine)?;
+    let after = Compared::of(&changed, machine, watch)?;
     if !after.completes() {
         return Err(VariationError::HangsChanged);
     }
@@ -190,6 +205,7 @@ impl Variation {
         plan: &mut Plan,
         links: &mut Topology,
         assumed: &mut Vec<String>,
+        watch: &mut dyn Watch,
     ) -> Result<(), VariationError> {
         match self {
             Variation::WithoutStraggler(rank) => without_straggler(plan, *rank)?,
@@ -213,7 +229,7 @@ impl Variation {
             Variation::BucketBytes(bytes) => {
                 let config =
                     SimConfig { topology: *links, record_messages: false, ..SimConfig::default() };
-                let activity = Activity::of_trace(&simulate(plan, &config)?);
+                let activity = Activity::of_trace(&simulate_watched(plan, &config, watch)?);
                 if !rebucket(plan, &activity, *bytes) {
                     return Err(VariationError::NoBuckets);
                 }

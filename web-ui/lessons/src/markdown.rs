@@ -49,7 +49,10 @@ pub(crate) fn sections(file: &str, text: &str, first: usize) -> Result<Vec<Secti
     for (event, place) in Parser::new(text).into_offset_iter() {
         let line = first + text[..place.start].matches('\n').count();
         let read = reader.read(event, line);
-        read.map_err(|message| LessonError { file: file.to_owned(), line, message })?;
+        read.map_err(|unread| {
+            let message = unread.to_string();
+            LessonError { file: file.to_owned(), line, message }
+        })?;
     }
     let mut sections = reader.sections;
     // Most texts begin with a heading.
@@ -57,6 +60,17 @@ pub(crate) fn sections(file: &str, text: &str, first: usize) -> Result<Vec<Secti
         sections.remove(0);
     }
     Ok(sections)
+}
+
+/// Markdown that a lesson has no place for.
+#[derive(Debug, thiserror::Error)]
+enum NotInLessons {
+    #[error("headings have two hashes: ## Title")]
+    Heading,
+    #[error("a list has no lists inside")]
+    NestedList,
+    #[error("a lesson has no place for this: {0}")]
+    Unknown(String),
 }
 
 #[derive(Default)]
@@ -73,7 +87,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, event: Event<'_>, line: usize) -> Result<(), String> {
+    fn read(&mut self, event: Event<'_>, line: usize) -> Result<(), NotInLessons> {
         match event {
             Event::Start(tag) => self.start(tag, line),
             Event::End(tag) => {
@@ -85,11 +99,20 @@ impl Reader {
                     code.push_str(&text);
                     Ok(())
                 }
-                None => self.put(Inline::Text(text.into_string())),
+                None => {
+                    self.put(Inline::Text(text.into_string()));
+                    Ok(())
+                }
             },
-            Event::Code(text) => self.put(Inline::Code(text.into_string())),
-            Event::SoftBreak => self.put(Inline::Text(" ".to_owned())),
-            other => Err(format!("a lesson has no place for this: {other:?}")),
+            Event::Code(text) => {
+                self.put(Inline::Code(text.into_string()));
+                Ok(())
+            }
+            Event::SoftBreak => {
+                self.put(Inline::Text(" ".to_owned()));
+                Ok(())
+            }
+            other => Err(NotInLessons::Unknown(format!("{other:?}"))),
         }
     }
 
@@ -97,7 +120,7 @@ impl Reader {
         self.sections.last_mut()
     }
 
-    fn start(&mut self, tag: Tag<'_>, line: usize) -> Result<(), String> {
+    fn start(&mut self, tag: Tag<'_>, line: usize) -> Result<(), NotInLessons> {
         match tag {
             Tag::Paragraph | Tag::Item => {}
             Tag::Strong => self.strong = true,
@@ -105,16 +128,16 @@ impl Reader {
                 self.heading = true;
                 self.sections.push(Section { line, ..Section::default() });
             }
-            Tag::Heading { .. } => return Err("headings have two hashes: ## Title".to_owned()),
+            Tag::Heading { .. } => return Err(NotInLessons::Heading),
             Tag::List(_) if self.items.is_some() => {
-                return Err("a list has no lists inside".to_owned());
+                return Err(NotInLessons::NestedList);
             }
             Tag::List(_) => self.items = Some(Vec::new()),
             Tag::CodeBlock(CodeBlockKind::Fenced(name)) => {
                 self.fenced = Some((name.into_string(), String::new()));
             }
             Tag::Link { dest_url, .. } => self.link = Some(dest_url.into_string()),
-            other => return Err(format!("a lesson has no place for this: {other:?}")),
+            other => return Err(NotInLessons::Unknown(format!("{other:?}"))),
         }
         Ok(())
     }
@@ -163,7 +186,7 @@ impl Reader {
         }
     }
 
-    fn put(&mut self, piece: Inline) -> Result<(), String> {
+    fn put(&mut self, piece: Inline) {
         let piece = match (&self.link, piece) {
             (Some(to), Inline::Text(says) | Inline::Code(says)) => match to.strip_prefix(FACT) {
                 Some(claim) => {
@@ -184,7 +207,6 @@ impl Reader {
             (Some(Inline::Strong(before)), Inline::Strong(text)) => before.push_str(&text),
             (_, piece) => self.line.push(piece),
         }
-        Ok(())
     }
 }
 

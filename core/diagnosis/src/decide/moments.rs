@@ -49,12 +49,15 @@ pub(crate) fn waited_long(job: &Job<'_>, claim: &Claim) -> bool {
 
 /// The same of a real run that did not end by itself, of which it is known that each rank would have come
 /// in its time: the plan says so. What ended with a rank's death is explained by it; and a run that somebody
-/// cancels, or that is ended from outside ([`run_end`](crate::run_end) tells why), accuses nobody.
+/// cancels, or that is ended from outside ([`run_end`](crate::run_end) tells why), accuses nobody. Nor does a
+/// simulation that was stopped, however long its ranks have waited: virtual time says nothing of how soon others come.
 pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
     let log = job.log;
-    if log.recorded || log.simulated {
+    let stopped = log.simulated && log.outcome == Outcome::Cancelled;
+    if log.recorded || log.simulated && !stopped {
         return;
     }
+    let long_ps = if stopped { u64::MAX } else { LONG_PS };
     let cut = match &log.outcome {
         Outcome::Unknown => "the run went on behind what is seen of it, or was ended from outside",
         Outcome::Cancelled | Outcome::Failed { .. } | Outcome::RankDied { .. } => "",
@@ -67,12 +70,12 @@ pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
     let unsure = |claim: &Claim| {
         let waiting = waiting(job, claim)?;
         let comes = claim.culprits.is_empty() || !claim.culprits.iter().all(never_comes);
-        waited_ps(job, claim, &waiting).filter(|waited_ps| comes && *waited_ps < LONG_PS)
+        waited_ps(job, claim, &waiting).filter(|waited_ps| comes && *waited_ps < long_ps)
     };
     if matches!(log.outcome, Outcome::Cancelled | Outcome::Failed { .. }) {
         claims.retain(|claim| {
             let in_it = claim.kind == Kind::CallNeverCompleted
-                && waited_ps(job, claim, &[]).is_some_and(|waited_ps| waited_ps < LONG_PS);
+                && waited_ps(job, claim, &[]).is_some_and(|waited_ps| waited_ps < long_ps);
             !in_it && unsure(claim).is_none()
         });
         return;

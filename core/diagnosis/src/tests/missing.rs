@@ -33,6 +33,23 @@ fn a_circle_of_described_groups_stays_one() {
     }
 }
 
+/// Reading was stopped: the ranks whose dumps were left unread are not missing, and nothing is healthy or certain.
+#[test]
+fn of_a_part_of_a_recording_no_rank_is_missing_and_nothing_certain() {
+    let unread = "Reading was stopped after 3 of 4 files.";
+    let of_a_part = |case, rank| without(case, rank).of_a_part(unread.to_owned());
+    let skipped = of_a_part("t215_skip_allreduce_diff_size", 3);
+    assert_eq!(skipped.verdict, crate::Verdict::Findings, "{}", skipped.to_text());
+    assert!(skipped.findings.iter().all(|it| it.certainty != Certainty::Certain));
+    assert!(skipped.findings.iter().all(|it| it.kind != Kind::RankMissing));
+    assert_eq!(skipped.notes[0], unread);
+    let healthy = of_a_part("t215_healthy", 3);
+    assert_eq!(healthy.verdict, crate::Verdict::Inconclusive, "{}", healthy.to_text());
+    assert!(healthy.unseen.iter().any(|it| it == unread), "{}", healthy.to_text());
+    let all = report(&files(&cases().join("t215_healthy"))).of_a_part(unread.to_owned());
+    assert_eq!(all.verdict, crate::Verdict::Inconclusive, "{}", all.to_text());
+}
+
 /// Nothing in the dumps names the last rank of a job on gloo.
 #[test]
 fn a_rank_that_nothing_names_may_still_be_missing() {

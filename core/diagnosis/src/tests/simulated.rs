@@ -406,6 +406,10 @@ fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
              (train.py:8), rank 3 in forward (train.py:6)."
             .to_owned()])
     );
+    let mut simulation = run(&stuck);
+    simulation.end = Some(TraceEnd { time_ps: 40_000_000_000_000, outcome: Outcome::Cancelled });
+    let stopped = diagnose_trace(&simulation);
+    assert_eq!((found(&stopped), stopped.verdict), (vec![], crate::Verdict::Inconclusive));
     let late = diagnose_trace(&at(Some(Outcome::Cancelled), None, 40_000_000_000_000));
     one(&late, Kind::RankNeverJoined, 3);
     let failed = || Some(Outcome::Failed { why: "rank 0 stood still".to_owned() });

@@ -6,6 +6,43 @@ use crate::problem::{FileProblem, ProblemKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::RankNameError;
 
+/// The reason that an entry of a dump cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// The entry itself is something else.
+    #[error("it is {found}, not a dict")]
+    NotADict {
+        /// The value, as it is shown.
+        found: String,
+    },
+    /// A field holds something else.
+    #[error("{field}: is {found}, not a {expected}")]
+    Is {
+        /// The field.
+        field: &'static str,
+        /// The value, as it is shown.
+        found: String,
+        /// Such as "number".
+        expected: &'static str,
+    },
+    /// A list in a field has an element that does not belong there.
+    #[error("{field}: holds {found}, not a {expected}")]
+    Holds {
+        /// The field.
+        field: &'static str,
+        /// The element, as it is shown.
+        found: String,
+        /// Such as "list".
+        expected: &'static str,
+    },
+    /// A field without which an entry is none.
+    #[error("it has no {0}")]
+    Lacks(&'static str),
+    /// More than a dump can hold, from values that the file writes once and uses often.
+    #[error("the file repeats itself beyond what a dump does")]
+    Repeats,
+}
+
 /// The problem with a dump, or with a set of them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightRecorderError {
@@ -77,8 +114,8 @@ pub enum FlightRecorderError {
         file: String,
         /// The entry's place in the file, from 0.
         entry: usize,
-        /// The problem, in words.
-        why: String,
+        /// The problem.
+        why: EntryError,
     },
     /// Two files are named after the same rank.
     #[error("{file} and {other} are both named after rank {rank}; keep the one of the hang")]

@@ -3,7 +3,7 @@
 use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
 use super::entry::{Entry, Site};
-use super::error::FlightRecorderError;
+use super::error::{EntryError, FlightRecorderError};
 use super::from_pickle::tensors;
 use super::names::{call_name, rank_list};
 use lockstep_core::dtype::Dtype;
@@ -173,7 +173,7 @@ impl Number {
 }
 
 impl JsonEntry {
-    fn read(self, sites: &mut Sites) -> Result<Entry, String> {
+    fn read(self, sites: &mut Sites) -> Result<Entry, EntryError> {
         let number = |number: Option<Number>| number.and_then(Number::read);
         let dtypes = |names: Vec<String>| {
             names.iter().map(|name| Dtype::from_torch_name(name)).collect::<Vec<_>>()
@@ -190,7 +190,7 @@ impl JsonEntry {
             state: self.state.as_deref().unwrap_or_default(),
             retired: self.retired,
         };
-        let profiling_name = self.profiling_name.ok_or("it has no profiling_name")?;
+        let profiling_name = self.profiling_name.ok_or(EntryError::Lacks("profiling_name"))?;
         let site = Site {
             p2p: self.is_p2p || call_name(&profiling_name).p2p,
             profiling_name: profiling_name.into(),

@@ -7,7 +7,7 @@
 use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
 use super::entry::{Entry, Site};
-use super::error::FlightRecorderError;
+use super::error::{EntryError, FlightRecorderError};
 use super::names::{call_name, rank_list};
 use crate::pickle::{Pickle, Value};
 use lockstep_core::dtype::Dtype;
@@ -115,6 +115,23 @@ const GROUP: usize = 1;
 const DESC: usize = 2;
 const DTYPE: usize = 3;
 
+/// The fields that the texts of the slots are in.
+const SLOT_FIELDS: [&str; SLOTS] =
+    ["profiling_name", "process_group", "process_group", "input_dtypes"];
+
+const FRAMES: &str = "frames";
+const STATUS: &str = "pg_status";
+
+/// A field is something else than expected.
+fn not(field: &'static str, found: Value<'_>, expected: &'static str) -> EntryError {
+    EntryError::Is { field, found: found.to_string(), expected }
+}
+
+/// An element of a field's list is something else than expected.
+fn holds(field: &'static str, found: Value<'_>, expected: &'static str) -> EntryError {
+    EntryError::Holds { field, found: found.to_string(), expected }
+}
+
 struct Reader<'p, 'a> {
     file: &'p str,
     pickle: &'p Pickle<'a>,
@@ -174,10 +191,10 @@ impl<'p, 'a> Reader<'p, 'a> {
         field
     }
 
-    fn entry(&mut self, value: Value<'a>) -> Result<Entry, String> {
+    fn entry(&mut self, value: Value<'a>) -> Result<Entry, EntryError> {
         let pickle = self.pickle;
         let Some(items) = pickle.dict(value) else {
-            return Err(format!("it is {value}, not a dict"));
+            return Err(EntryError::NotADict { found: value.to_string() });
         };
         self.spend(items.len())?;
         let mut values = [Value::None; FIELDS.len()];
@@ -208,14 +225,13 @@ impl<'p, 'a> Reader<'p, 'a> {
             is_p2p,
             frames,
         ] = values;
-        let within = |field: &'static str| move |why: String| format!("{field}: {why}");
         let yes = |value| matches!(value, Value::Bool(true) | Value::Int(1));
-        let number = |value, field| self.number(value).map_err(within(field));
+        let number = |value, field| self.number(field, value);
         let created_us = number(created_us, "time_created_us")?.map(|us| us.saturating_mul(1000));
         let collective_seq = number(collective_seq_id, "collective_seq_id")?;
         let state = match state {
             Value::None => "",
-            state => pickle.str(state).ok_or_else(|| format!("state: is {state}, not a string"))?,
+            state => pickle.str(state).ok_or_else(|| not("state", state, "string"))?,
         };
         let numbers = Numbers {
             record_id: number(record_id, "record_id")?,
@@ -230,31 +246,28 @@ impl<'p, 'a> Reader<'p, 'a> {
         let pg_id = number(pg_id, "pg_id")?.unwrap_or(0);
         let timeout_ms = number(timeout_ms, "timeout_ms")?.filter(|ms| *ms > 0);
         if profiling_name == Value::None {
-            return Err("it has no profiling_name".to_owned());
+            return Err(EntryError::Lacks("profiling_name"));
         }
         self.key.clear();
         self.key.extend([pg_id, timeout_ms.unwrap_or(0), u64::from(yes(is_p2p))]);
-        let name = self.text(NAME, profiling_name).map_err(within("profiling_name"))?;
+        let name = self.text(NAME, profiling_name)?;
         self.key.push(u64::from(name));
         let group = match pickle.seq(process_group) {
-            Some([name, desc]) => {
-                let name = self.text(GROUP, *name).map_err(within("process_group"))?;
-                Some((name, self.text(DESC, *desc).map_err(within("process_group"))?))
-            }
+            Some([name, desc]) => Some((self.text(GROUP, *name)?, self.text(DESC, *desc)?)),
             _ => None,
         };
         let (group_name, desc) = group.unwrap_or((u32::MAX, u32::MAX));
         self.key.extend([u64::from(group_name), u64::from(desc)]);
-        let stack = self.stack(frames).map_err(within("frames"))?;
+        let stack = self.stack(frames)?;
         self.key.push(u64::from(stack));
-        self.sizes(input_sizes).map_err(within("input_sizes"))?;
-        self.sizes(output_sizes).map_err(within("output_sizes"))?;
-        self.dtypes(input_dtypes).map_err(within("input_dtypes"))?;
-        self.dtypes(output_dtypes).map_err(within("output_dtypes"))?;
+        self.sizes("input_sizes", input_sizes)?;
+        self.sizes("output_sizes", output_sizes)?;
+        self.dtypes("input_dtypes", input_dtypes)?;
+        self.dtypes("output_dtypes", output_dtypes)?;
         let site = match self.sites.get(&self.key) {
             Some(site) => *site,
             None => {
-                let site = self.site().ok_or("its sizes are damaged")?;
+                let site = self.site().ok_or(EntryError::Lacks("sizes that are whole"))?;
                 let number = self.site_list.len() as u32;
                 self.site_list.push(site);
                 self.sites.insert(self.key.clone(), number);
@@ -297,7 +310,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// A number that is not negative; `None` for None and for -1, which stands for never.
-    fn number(&self, value: Value<'a>) -> Result<Option<u64>, String> {
+    fn number(&self, field: &'static str, value: Value<'a>) -> Result<Option<u64>, EntryError> {
         match value {
             Value::None => Ok(None),
             Value::Int(number) => Ok(u64::try_from(number).ok()),
@@ -305,13 +318,13 @@ impl<'p, 'a> Reader<'p, 'a> {
             Value::Float(number) => Ok((number >= 0.0).then_some(number as u64)),
             other => match self.pickle.str(other).map(str::parse) {
                 Some(Ok(number)) => Ok(Some(number)),
-                _ => Err(format!("is {other}, not a number")),
+                _ => Err(not(field, other, "number")),
             },
         }
     }
 
     /// The number of a text among `names`.
-    fn text(&mut self, slot: usize, value: Value<'a>) -> Result<u32, String> {
+    fn text(&mut self, slot: usize, value: Value<'a>) -> Result<u32, EntryError> {
         if let Some((recent, number)) = self.recent.get(slot)
             && *recent == value
             && value != Value::None
@@ -319,7 +332,9 @@ impl<'p, 'a> Reader<'p, 'a> {
             return Ok(*number);
         }
         let pickle = self.pickle;
-        let text = pickle.str(value).ok_or_else(|| format!("is {value}, not a string"))?;
+        let text = pickle.str(value).ok_or_else(|| {
+            not(SLOT_FIELDS.get(slot).copied().unwrap_or_default(), value, "string")
+        })?;
         let number = match self.texts.get(text) {
             Some(number) => *number,
             None => {
@@ -336,17 +351,17 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// Adds sizes to the key.
-    fn sizes(&mut self, value: Value<'a>) -> Result<(), String> {
+    fn sizes(&mut self, field: &'static str, value: Value<'a>) -> Result<(), EntryError> {
         let pickle = self.pickle;
-        let tensors = list(pickle, value)?;
+        let tensors = list(pickle, field, value)?;
         self.spend(tensors.len())?;
         self.key.push(tensors.len() as u64);
         for tensor in tensors {
-            let dims = pickle.seq(*tensor).ok_or_else(|| format!("holds {tensor}, not a list"))?;
+            let dims = pickle.seq(*tensor).ok_or_else(|| holds(field, *tensor, "list"))?;
             self.spend(dims.len())?;
             self.key.push(dims.len() as u64);
             for dim in dims {
-                let dim = self.number(*dim)?.unwrap_or(0);
+                let dim = self.number(field, *dim)?.unwrap_or(0);
                 self.key.push(dim);
             }
         }
@@ -354,8 +369,8 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// Adds element types to the key.
-    fn dtypes(&mut self, value: Value<'a>) -> Result<(), String> {
-        let names = list(self.pickle, value)?;
+    fn dtypes(&mut self, field: &'static str, value: Value<'a>) -> Result<(), EntryError> {
+        let names = list(self.pickle, field, value)?;
         self.spend(names.len())?;
         self.key.push(names.len() as u64);
         for name in names {
@@ -366,9 +381,9 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// The number of a stack among `stack_list`.
-    fn stack(&mut self, value: Value<'a>) -> Result<u32, String> {
+    fn stack(&mut self, value: Value<'a>) -> Result<u32, EntryError> {
         let pickle = self.pickle;
-        let frames = list(pickle, value)?;
+        let frames = list(pickle, FRAMES, value)?;
         self.spend(frames.len())?;
         self.frame_ids.clear();
         let ids = frames.iter().map(|frame| pickle.dict_number(*frame).unwrap_or(u32::MAX));
@@ -388,15 +403,15 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(number)
     }
 
-    fn frame(&self, value: Value<'a>) -> Result<Frame, String> {
-        let items = self.pickle.dict(value).ok_or_else(|| format!("holds {value}, not a dict"))?;
+    fn frame(&self, value: Value<'a>) -> Result<Frame, EntryError> {
+        let items = self.pickle.dict(value).ok_or_else(|| holds(FRAMES, value, "dict"))?;
         let mut frame = Frame { function: String::new(), file: String::new(), line: 0 };
         for [key, value] in items {
             match self.pickle.str(*key) {
                 Some("name") => frame.function = self.pickle.str(*value).unwrap_or("?").to_owned(),
                 Some("filename") => frame.file = self.pickle.str(*value).unwrap_or("?").to_owned(),
                 Some("line") => {
-                    let line = self.number(*value)?.unwrap_or(0);
+                    let line = self.number(FRAMES, *value)?.unwrap_or(0);
                     frame.line = u32::try_from(line).unwrap_or(u32::MAX);
                 }
                 _ => {}
@@ -437,11 +452,11 @@ impl<'p, 'a> Reader<'p, 'a> {
         let pickle = self.pickle;
         let mut found = BTreeMap::new();
         for [key, value] in pickle.dict(value).unwrap_or_default() {
-            let Ok(Some(pg_id)) = self.number(*key) else { continue };
+            let Ok(Some(pg_id)) = self.number(STATUS, *key) else { continue };
             let mut status = GroupStatus::default();
             for [key, value] in pickle.dict(*value).unwrap_or_default() {
                 // -1 stands for never.
-                let seq = self.number(*value).unwrap_or(None);
+                let seq = self.number(STATUS, *value).unwrap_or(None);
                 match pickle.str(*key) {
                     Some("last_enqueued_collective") => status.last_enqueued = seq,
                     Some("last_completed_collective") => status.last_completed = seq,
@@ -471,18 +486,22 @@ impl<'p, 'a> Reader<'p, 'a> {
         ranks.unwrap_or_default()
     }
 
-    fn spend(&mut self, cost: usize) -> Result<(), String> {
+    fn spend(&mut self, cost: usize) -> Result<(), EntryError> {
         let rest = self.budget.checked_sub(cost.saturating_add(1));
-        self.budget = rest.ok_or("the file repeats itself beyond what a dump does")?;
+        self.budget = rest.ok_or(EntryError::Repeats)?;
         Ok(())
     }
 }
 
 /// The elements of a list; what is not there has none.
-fn list<'p, 'a>(pickle: &'p Pickle<'a>, value: Value<'a>) -> Result<&'p [Value<'a>], String> {
+fn list<'p, 'a>(
+    pickle: &'p Pickle<'a>,
+    field: &'static str,
+    value: Value<'a>,
+) -> Result<&'p [Value<'a>], EntryError> {
     match value {
         Value::None => Ok(&[]),
-        value => pickle.seq(value).ok_or_else(|| format!("is {value}, not a list")),
+        value => pickle.seq(value).ok_or_else(|| not(field, value, "list")),
     }
 }
 

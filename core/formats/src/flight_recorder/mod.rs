@@ -30,7 +30,7 @@ mod write;
 
 pub use dump::{Dump, Form, GroupConfig, GroupStatus, MAX_DUMP_BYTES};
 pub use entry::{Entry, Site};
-pub use error::FlightRecorderError;
+pub use error::{EntryError, FlightRecorderError};
 pub use files::{Recording, read_files, recording_of};
 pub use merge::{merge, trace_of};
 pub use names::needs_all;

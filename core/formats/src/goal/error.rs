@@ -18,7 +18,7 @@ pub enum GoalError {
         /// The line, counted from 1.
         line: usize,
         /// The problem there.
-        why: String,
+        why: LineError,
     },
     /// Operations that wait for each other.
     #[error("rank {rank}: the operation of line {line} waits for itself, through what it requires")]
@@ -31,6 +31,71 @@ pub enum GoalError {
     /// The file's contents are no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+}
+
+/// The reason that a line is no GOAL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// A character of no word.
+    #[error("the character {0:?} means nothing here")]
+    Character(char),
+    /// A word of no option or operation.
+    #[error("{0} means nothing here")]
+    Word(String),
+    /// A number that is none, or too small or large.
+    #[error("{word} is no {what} from {from} to {to}")]
+    Number {
+        /// The word, or its beginning.
+        word: String,
+        /// The thing that is counted.
+        what: &'static str,
+        /// The least.
+        from: u64,
+        /// The most.
+        to: u64,
+    },
+    /// An option without its value.
+    #[error("{0} needs a number behind it")]
+    NoNumber(String),
+    /// More than is read.
+    #[error("more than {limit} operations and dependencies")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+    /// A second `num_ranks`.
+    #[error("num_ranks is there twice")]
+    RanksTwice,
+    /// A rank before `num_ranks`.
+    #[error("num_ranks has to come before the first rank")]
+    RankFirst,
+    /// A second block of a rank.
+    #[error("rank {0} is there twice")]
+    RankTwice(u32),
+    /// A second operation with a label.
+    #[error("the label {0} is there twice in this rank")]
+    LabelTwice(String),
+    /// A dependency on what is not there.
+    #[error("no operation of this rank above is labelled {0}")]
+    NoLabel(String),
+    /// Something else outside a rank's block.
+    #[error("expected num_ranks N, or rank R {{ and its operations")]
+    NoBlock,
+    /// Something else inside a rank's block.
+    #[error("expected send Nb to R, recv Nb from R, calc N, or label requires label")]
+    NoOperation,
+    /// `tag -1`.
+    #[error("tag -1 matches any tag, which torch.distributed cannot: give the tag that is meant")]
+    AnyTag,
+    /// A rank that sends to itself, or receives from itself.
+    #[error("rank {0} exchanges a message with itself")]
+    Itself(u32),
+    /// A block that does not end.
+    #[error("the file ends inside rank {0}: a }} is missing")]
+    OpenBlock(u32),
+    /// A text of something else.
+    #[error("there is no num_ranks: this is no GOAL")]
+    NoRanks,
 }
 
 /// The reason that a plan is no GOAL file.

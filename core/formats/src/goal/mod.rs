@@ -12,7 +12,7 @@ mod plan;
 mod text;
 mod write;
 
-pub use error::{GoalError, GoalWriteError};
+pub use error::{GoalError, GoalWriteError, LineError};
 pub use plan::{Goal, read};
 pub use write::{GoalWriter, write};
 

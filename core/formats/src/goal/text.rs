@@ -1,7 +1,7 @@
 //! The text of a GOAL file as operations, by the grammar of LogGOPSim's `txt2bin.re`.
 
-use super::GoalError;
 use super::graph::{Kind, Operation, Waits};
+use super::{GoalError, LineError};
 use std::collections::BTreeMap;
 
 /// The most ranks of a file: a short text could claim any number.
@@ -16,31 +16,31 @@ pub(super) fn parse(text: &str) -> Result<Vec<Vec<Operation>>, GoalError> {
     let mut held = 0;
     let mut comment = false;
     for (line, text) in (1..).zip(text.lines()) {
-        let bad = |why: String| GoalError::Line { line, why };
+        let bad = |why| GoalError::Line { line, why };
         let text = without_comments(text, &mut comment);
         let words = words(&text).map_err(bad)?;
         let Some((first, rest)) = words.split_first() else { continue };
         held += 1;
         if held > MAX_OPERATIONS {
-            return Err(bad(format!("more than {MAX_OPERATIONS} operations and dependencies")));
+            return Err(bad(LineError::TooMany { limit: MAX_OPERATIONS }));
         }
         match (&mut block, *first, rest) {
             (None, "num_ranks", [number]) => {
                 let count = self::number(number, "number of ranks", 1, u64::from(MAX_RANKS))
                     .map_err(bad)?;
                 if !ranks.is_empty() {
-                    return Err(bad("num_ranks is there twice".to_owned()));
+                    return Err(bad(LineError::RanksTwice));
                 }
                 ranks.resize_with(count as usize, || None);
             }
             (None, "rank", [number, "{"]) => {
                 if ranks.is_empty() {
-                    return Err(bad("num_ranks has to come before the first rank".to_owned()));
+                    return Err(bad(LineError::RankFirst));
                 }
                 let last = ranks.len() as u64 - 1;
                 let rank = self::number(number, "rank", 0, last).map_err(bad)? as u32;
                 if ranks[rank as usize].is_some() {
-                    return Err(bad(format!("rank {rank} is there twice")));
+                    return Err(bad(LineError::RankTwice(rank)));
                 }
                 block = Some(Block::of(rank));
             }
@@ -51,19 +51,14 @@ pub(super) fn parse(text: &str) -> Result<Vec<Vec<Operation>>, GoalError> {
             }
             (Some(open), _, _) => open.line(&words, line, ranks.len() as u32).map_err(bad)?,
             (None, _, _) => {
-                return Err(bad("expected num_ranks N, or rank R { and its operations".to_owned()));
+                return Err(bad(LineError::NoBlock));
             }
         }
     }
     let line = text.lines().count().max(1);
     match (block, ranks.is_empty()) {
-        (Some(block), _) => Err(GoalError::Line {
-            line,
-            why: format!("the file ends inside rank {}: a }} is missing", block.rank),
-        }),
-        (None, true) => {
-            Err(GoalError::Line { line, why: "there is no num_ranks: this is no GOAL".to_owned() })
-        }
+        (Some(block), _) => Err(GoalError::Line { line, why: LineError::OpenBlock(block.rank) }),
+        (None, true) => Err(GoalError::Line { line, why: LineError::NoRanks }),
         (None, false) => Ok(ranks.into_iter().map(Option::unwrap_or_default).collect()),
     }
 }
@@ -101,7 +96,7 @@ fn without_comments<'a>(line: &'a str, inside: &mut bool) -> std::borrow::Cow<'a
 }
 
 /// The words of a line: `l1: send 8b to 1` has `l1`, `:`, `send`, `8`, `b`, `to` and `1`.
-fn words(line: &str) -> Result<Vec<&str>, String> {
+fn words(line: &str) -> Result<Vec<&str>, LineError> {
     let mut words = Vec::new();
     let mut rest = line.trim();
     while let Some(first) = rest.chars().next() {
@@ -111,7 +106,7 @@ fn words(line: &str) -> Result<Vec<&str>, String> {
             '-' => 1 + rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1),
             '0'..='9' => rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()),
             c if c.is_ascii_alphabetic() => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
-            other => return Err(format!("the character {other:?} means nothing here")),
+            other => return Err(LineError::Character(other)),
         };
         words.push(&rest[..length]);
         rest = rest[length..].trim_start();
@@ -119,9 +114,14 @@ fn words(line: &str) -> Result<Vec<&str>, String> {
     Ok(words)
 }
 
-fn number(word: &str, what: &str, from: u64, to: u64) -> Result<u64, String> {
+fn number(word: &str, what: &'static str, from: u64, to: u64) -> Result<u64, LineError> {
     let number = word.parse::<u64>().ok().filter(|number| (from..=to).contains(number));
-    number.ok_or_else(|| format!("{word:.40} is no {what} from {from} to {to}"))
+    number.ok_or_else(|| LineError::Number { word: shown(word), what, from, to })
+}
+
+/// The beginning of a word.
+fn shown(word: &str) -> String {
+    word.chars().take(40).collect()
 }
 
 /// One rank's block, while it is read.
@@ -136,7 +136,7 @@ impl Block {
         Block { rank, operations: Vec::new(), labels: BTreeMap::new() }
     }
 
-    fn line(&mut self, words: &[&str], line: usize, ranks: u32) -> Result<(), String> {
+    fn line(&mut self, words: &[&str], line: usize, ranks: u32) -> Result<(), LineError> {
         match words {
             [waiting, kind @ ("requires" | "irequires"), awaited] => {
                 let (waiting, awaited) = (self.labelled(waiting)?, self.labelled(awaited)?);
@@ -151,7 +151,7 @@ impl Block {
             [label, ":", operation @ ..] => {
                 let index = self.operations.len() as u32;
                 if self.labels.insert((*label).to_owned(), index).is_some() {
-                    return Err(format!("the label {label:.40} is there twice in this rank"));
+                    return Err(LineError::LabelTwice(shown(label)));
                 }
                 self.operation(operation, line, ranks)
             }
@@ -159,12 +159,12 @@ impl Block {
         }
     }
 
-    fn labelled(&self, label: &str) -> Result<u32, String> {
+    fn labelled(&self, label: &str) -> Result<u32, LineError> {
         let known = self.labels.get(label).copied();
-        known.ok_or_else(|| format!("no operation of this rank above is labelled {label:.40}"))
+        known.ok_or_else(|| LineError::NoLabel(shown(label)))
     }
 
-    fn operation(&mut self, words: &[&str], line: usize, ranks: u32) -> Result<(), String> {
+    fn operation(&mut self, words: &[&str], line: usize, ranks: u32) -> Result<(), LineError> {
         let peer = |word: &str| number(word, "peer", 0, u64::from(ranks) - 1).map(|p| p as u32);
         let bytes = |word: &str| number(word, "size in bytes", 0, 1 << 40);
         let (kind, options) = match words {
@@ -179,10 +179,7 @@ impl Block {
                 (Kind::Receive { bytes: bytes(size)?, from, tag: 0 }, options)
             }
             _ => {
-                return Err(
-                    "expected send Nb to R, recv Nb from R, calc N, or label requires label"
-                        .to_owned(),
-                );
+                return Err(LineError::NoOperation);
             }
         };
         let mut operation = Operation { kind, waits: Waits::default(), line };
@@ -190,7 +187,7 @@ impl Block {
         if let Kind::Send { to, .. } | Kind::Receive { from: Some(to), .. } = operation.kind
             && to == self.rank
         {
-            return Err(format!("rank {to} exchanges a message with itself"));
+            return Err(LineError::Itself(to));
         }
         self.operations.push(operation);
         Ok(())
@@ -199,30 +196,29 @@ impl Block {
 
 impl Operation {
     /// `tag N`, `cpu N` and `nic N`. Our ranks have one of each of the latter.
-    fn options(&mut self, words: &[&str]) -> Result<(), String> {
+    fn options(&mut self, words: &[&str]) -> Result<(), LineError> {
         let mut words = words;
         while let [name, value, rest @ ..] = words {
             match (*name, &mut self.kind) {
                 ("tag", Kind::Send { tag, .. } | Kind::Receive { tag, .. }) => {
                     if *value == "-1" {
-                        return Err(
-                            "tag -1 matches any tag, which torch.distributed cannot: give \
-                                    the tag that is meant"
-                                .to_owned(),
-                        );
+                        return Err(LineError::AnyTag);
                     }
                     *tag = number(value, "tag", 0, u64::from(u32::MAX))? as u32;
                 }
-                ("cpu" | "nic", _) => {
-                    number(value, name, 0, 255)?;
+                ("cpu", _) => {
+                    number(value, "cpu", 0, 255)?;
                 }
-                _ => return Err(format!("{name:.40} means nothing here")),
+                ("nic", _) => {
+                    number(value, "nic", 0, 255)?;
+                }
+                _ => return Err(LineError::Word(shown(name))),
             }
             words = rest;
         }
         match words {
             [] => Ok(()),
-            [left, ..] => Err(format!("{left:.40} needs a number behind it")),
+            [left, ..] => Err(LineError::NoNumber(shown(left))),
         }
     }
 }

@@ -116,7 +116,7 @@ impl Levels {
             }
         }
         // Unreachable for what `order` let through; an error all the same.
-        Err(MscclError::Line { line: 1, why: "the steps cannot be put into an order".to_owned() })
+        Err(MscclError::NoOrder)
     }
 
     /// Loosens what makes a circle; false when there is nothing left to loosen.

@@ -101,10 +101,7 @@ impl Memory {
                 memory.taken += input_parts;
             }
             (Collective::Gather { .. } | Collective::Scatter { .. }, true) => {
-                return Err(MscclError::Line {
-                    line: 1,
-                    why: format!("an in-place {collective} is not read: make it outofplace=\"1\""),
-                });
+                return Err(MscclError::InPlace(collective));
             }
             (_, _) if writes(program, Letter::Input) => {
                 (memory.input, memory.before) = (copied, before(tensor, copied));

@@ -28,7 +28,7 @@ mod stated;
 mod write;
 mod xml;
 
-pub use error::{At, MscclError};
+pub use error::{At, LineError, MscclError};
 pub use write::{WriteError, write};
 
 use crate::goal;
@@ -54,11 +54,7 @@ pub fn read(text: &str) -> Result<Table, MscclError> {
         return Err(MscclError::TooLong { bytes: text.len() });
     }
     if goal::looks_like_goal(text.as_bytes()) {
-        let why = "this is GOAL, not MSCCL's XML: it says what every rank sends, receives and \
-                   computes, and promises nothing that could be proved. `lockstep sim FILE` \
-                   simulates it"
-            .to_owned();
-        return Err(MscclError::Line { line: 1, why });
+        return Err(MscclError::Goal);
     }
     let program = xml::parse(text)?;
     let memory = memory::Memory::of(&program)?;

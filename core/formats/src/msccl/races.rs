@@ -25,10 +25,7 @@ impl Order {
         let blocks: usize = program.gpus.iter().map(|gpu| gpu.blocks.len()).sum();
         let crossing = waits.iter().filter(|waits| !waits.is_empty()).count();
         if (blocks + crossing) as u64 * blocks as u64 > MAX_CLOCKS {
-            return Err(MscclError::Line {
-                line: 1,
-                why: format!("{crossing} waits of {blocks} thread blocks are too many to check"),
-            });
+            return Err(MscclError::TooManyWaits { waits: crossing, blocks });
         }
         let mut awaited = vec![0u32; self.nodes.len()];
         for from in waits.iter().flatten() {

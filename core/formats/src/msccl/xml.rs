@@ -3,7 +3,7 @@
 //! What comes from strangers stays small: no document type, no entities but the five of XML,
 //! nothing below `step`, and numbers in their ranges before anything is sized by them.
 
-use super::error::MscclError;
+use super::error::{LineError, MscclError};
 use super::names::names;
 use super::program::{Block, Gpu, Memory, Op, Place, Program, Stated, Step};
 use lockstep_core::schedule::MAX_TABLE_RANKS;
@@ -34,19 +34,19 @@ pub(super) fn parse(text: &str) -> Result<Program, MscclError> {
         };
         let event = reader.read_event().map_err(|error| MscclError::Line {
             line: line(reader.error_position()),
-            why: format!("this is not XML: {error}"),
+            why: LineError::NotXml(error.to_string()),
         })?;
         let done = match event {
             Event::Start(element) => parser.open(&element),
             Event::End(_) => parser.close(),
             Event::Eof if parser.depth > 0 => {
-                Err(format!("the file ends inside <{}>", ELEMENTS[parser.depth - 1]))
+                Err(LineError::OpenElement(ELEMENTS[parser.depth - 1]))
             }
             Event::Eof => break,
             Event::Text(text) if text.trim().is_empty() => Ok(()),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => Ok(()),
-            Event::DocType(_) => Err("a document type is not read: remove it".to_owned()),
-            _ => Err("there is text between the elements".to_owned()),
+            Event::DocType(_) => Err(LineError::DocumentType),
+            _ => Err(LineError::Text),
         };
         done.map_err(|why| MscclError::Line { line: line(start), why })?;
     }
@@ -85,14 +85,15 @@ struct OpenGpu {
 const ELEMENTS: [&str; 4] = ["algo", "gpu", "tb", "step"];
 
 impl Parser {
-    fn open(&mut self, element: &BytesStart<'_>) -> Result<(), String> {
+    fn open(&mut self, element: &BytesStart<'_>) -> Result<(), LineError> {
         let name = element.name();
         match ELEMENTS.get(self.depth) {
             Some(expected) if name.as_ref() == *expected => {}
             Some(expected) => {
-                return Err(format!("<{}> where <{expected}> should be", shown(name.as_ref())));
+                let found = shown(name.as_ref());
+                return Err(LineError::Element { found, expected });
             }
-            None => return Err(format!("<{}> inside a <step>", shown(name.as_ref()))),
+            None => return Err(LineError::BelowStep(shown(name.as_ref()))),
         }
         let attributes = Attributes::of(element)?;
         match self.depth {
@@ -105,14 +106,14 @@ impl Parser {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), String> {
+    fn close(&mut self) -> Result<(), LineError> {
         self.depth = self.depth.saturating_sub(1);
         Ok(())
     }
 
-    fn open_algo(&mut self, attributes: &Attributes) -> Result<(), String> {
+    fn open_algo(&mut self, attributes: &Attributes) -> Result<(), LineError> {
         if self.head.is_some() {
-            return Err("a second <algo>: a file holds one program".to_owned());
+            return Err(LineError::SecondProgram);
         }
         let gpus = attributes.number("ngpus", 1, i64::from(MAX_TABLE_RANKS))? as u32;
         let root = match attributes.text("root") {
@@ -122,7 +123,7 @@ impl Parser {
         let in_place = attributes.number("inplace", 0, 1)? == 1;
         let out_of_place = attributes.number("outofplace", 0, 1)? == 1;
         if !in_place && !out_of_place {
-            return Err("inplace and outofplace are both 0: the program is for no call".to_owned());
+            return Err(LineError::NoPlace);
         }
         self.head = Some(Head {
             name: attributes.required("name")?.to_owned(),
@@ -135,27 +136,27 @@ impl Parser {
         Ok(())
     }
 
-    fn open_gpu(&mut self, attributes: &Attributes) -> Result<(), String> {
+    fn open_gpu(&mut self, attributes: &Attributes) -> Result<(), LineError> {
         let id = attributes.number("id", 0, self.gpus.len() as i64 - 1)? as usize;
         let scratch = attributes.number("s_chunks", 0, MAX_CHUNK)? as u32;
         // Their sizes follow from the collective; here they only have to be numbers.
         attributes.number("i_chunks", 0, MAX_CHUNK)?;
         attributes.number("o_chunks", 0, MAX_CHUNK)?;
         if self.gpus[id].is_some() {
-            return Err(format!("gpu {id} is there twice"));
+            return Err(LineError::Twice(format!("gpu {id}")));
         }
         self.gpu = id;
         self.gpus[id] = Some(OpenGpu { scratch, blocks: BTreeMap::new() });
         Ok(())
     }
 
-    fn open_block(&mut self, attributes: &Attributes) -> Result<(), String> {
+    fn open_block(&mut self, attributes: &Attributes) -> Result<(), LineError> {
         let id = attributes.number("id", 0, MAX_BLOCKS - 1)? as usize;
         let last = self.gpus.len() as i64 - 1;
-        let peer = |name| -> Result<Option<u32>, String> {
-            let peer = attributes.number(name, -1, last)?;
+        let peer = |attribute| -> Result<Option<u32>, LineError> {
+            let peer = attributes.number(attribute, -1, last)?;
             if peer == self.gpu as i64 {
-                return Err(format!("{name}=\"{peer}\" is the thread block's own gpu"));
+                return Err(LineError::OwnGpu { attribute, peer });
             }
             Ok(u32::try_from(peer).ok())
         };
@@ -166,44 +167,44 @@ impl Parser {
             steps: Vec::new(),
         };
         let Some(gpu) = self.gpus[self.gpu].as_mut() else {
-            return Err("a thread block outside a gpu".to_owned());
+            return Err(LineError::Outside("a thread block", "a gpu"));
         };
         if gpu.blocks.insert(id, block).is_some() {
-            return Err(format!("tb {id} of gpu {} is there twice", self.gpu));
+            return Err(LineError::Twice(format!("tb {id} of gpu {}", self.gpu)));
         }
         self.tb = id;
         Ok(())
     }
 
-    fn step(&mut self, attributes: &Attributes) -> Result<(), String> {
+    fn step(&mut self, attributes: &Attributes) -> Result<(), LineError> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            return Err(format!("more than {MAX_STEPS} steps"));
+            return Err(LineError::TooMany { limit: MAX_STEPS, what: "steps" });
         }
         let gpu = self.gpus[self.gpu].as_mut();
         let Some(block) = gpu.and_then(|gpu| gpu.blocks.get_mut(&self.tb)) else {
-            return Err("a step outside a thread block".to_owned());
+            return Err(LineError::Outside("a step", "a thread block"));
         };
         let number = attributes.number("s", 0, MAX_STEPS as i64)? as usize;
         if number != block.steps.len() {
             let expected = block.steps.len();
-            return Err(format!("step s=\"{number}\" where s=\"{expected}\" should be"));
+            return Err(LineError::StepNumber { found: number, expected });
         }
         let kind = attributes.required("type")?;
         let op = Op::ALL.into_iter().find(|op| op.name() == kind).ok_or_else(|| {
-            let kinds: Vec<_> = Op::ALL.iter().map(|op| op.name()).collect();
-            format!("type=\"{}\" is no step; it is one of {}", shown(kind), kinds.join(", "))
+            let known = Op::ALL.iter().map(|op| op.name()).collect();
+            LineError::StepType { found: shown(kind), known }
         })?;
         let block_number = attributes.number("depid", -1, MAX_BLOCKS - 1)?;
         let step_number = attributes.number("deps", -1, MAX_STEPS as i64)?;
         let after = match (u32::try_from(block_number), u32::try_from(step_number)) {
             (Ok(tb), Ok(step)) => Some((tb, step)),
             (Err(_), _) => None,
-            (Ok(tb), Err(_)) => return Err(format!("depid=\"{tb}\" without a step in deps")),
+            (Ok(tb), Err(_)) => return Err(LineError::NoDependency(tb)),
         };
         let count = attributes.number("cnt", 0, MAX_CHUNK)? as u32;
         if count == 0 && op != Op::Nop {
-            return Err(format!("cnt=\"0\": a step of type {kind} moves at least one chunk"));
+            return Err(LineError::NoChunks(op.name()));
         }
         block.steps.push(Step {
             op,
@@ -224,36 +225,29 @@ impl Parser {
     }
 
     /// The program that was read, once the text has ended.
-    fn program(self) -> Result<Program, String> {
+    fn program(self) -> Result<Program, LineError> {
         let Some(head) = self.head else {
-            return Err("there is no <algo>: this is no MSCCL program".to_owned());
+            return Err(LineError::NoProgram);
         };
         let size = self.gpus.len() as u32;
         let collectives = names(head.root);
         let known = collectives.iter().find(|(name, _)| *name == head.collective);
         let Some((_, collective)) = known else {
-            let names: Vec<_> = collectives.iter().map(|(name, _)| *name).collect();
-            return Err(format!(
-                "coll=\"{}\" promises nothing that could be proved; it is one of {}",
-                shown(&head.collective),
-                names.join(", ")
-            ));
+            let known = collectives.iter().map(|(name, _)| *name).collect();
+            return Err(LineError::Collective { found: shown(&head.collective), known });
         };
         // `nchunksperloop` counts the larger of the two tensors.
         let parts = if collective.in_place() { 1 } else { size };
         if head.chunks % parts != 0 {
-            return Err(format!(
-                "nchunksperloop=\"{}\" is no multiple of ngpus=\"{size}\", but {} has a part for \
-                 every gpu",
-                head.chunks, head.collective
-            ));
+            let (chunks, gpus, collective) = (head.chunks, size, head.collective);
+            return Err(LineError::Chunks { chunks, gpus, collective });
         }
         let mut gpus = Vec::with_capacity(self.gpus.len());
         for (id, gpu) in self.gpus.into_iter().enumerate() {
-            let gpu = gpu.ok_or_else(|| format!("gpu {id} of ngpus=\"{size}\" is missing"))?;
+            let gpu = gpu.ok_or(LineError::NoGpu { gpu: id, gpus: size })?;
             let missing = gpu.blocks.keys().zip(0..).find(|(tb, place)| *tb != place);
             if let Some((_, tb)) = missing {
-                return Err(format!("tb {tb} of gpu {id} is missing: blocks count from 0"));
+                return Err(LineError::NoBlock { tb, gpu: id });
             }
             gpus.push(Gpu { scratch: gpu.scratch, blocks: gpu.blocks.into_values().collect() });
         }
@@ -266,18 +260,25 @@ impl Parser {
 struct Attributes(Vec<(String, String)>);
 
 impl Attributes {
-    fn of(element: &BytesStart<'_>) -> Result<Attributes, String> {
+    fn of(element: &BytesStart<'_>) -> Result<Attributes, LineError> {
         let mut read: Vec<(String, String)> = Vec::new();
         for attribute in element.attributes().with_checks(false) {
-            let attribute = attribute.map_err(|error| format!("a bad attribute: {error}"))?;
+            let attribute = attribute.map_err(|error| {
+                let (name, why) = ("a bad attribute".to_owned(), error.to_string());
+                LineError::Attribute { name, why }
+            })?;
             let name = attribute.key.as_ref().to_owned();
             let value = attribute.normalized_value(XmlVersion::Explicit1_0);
-            let value = value.map_err(|error| format!("{}: {error}", shown(&name)))?.into_owned();
+            let value = value.map_err(|error| {
+                let (name, why) = (shown(&name), error.to_string());
+                LineError::Attribute { name, why }
+            })?;
+            let value = value.into_owned();
             if read.iter().any(|(known, _)| *known == name) {
-                return Err(format!("{} is there twice", shown(&name)));
+                return Err(LineError::Twice(shown(&name)));
             }
             if read.len() == MAX_ATTRIBUTES {
-                return Err(format!("more than {MAX_ATTRIBUTES} attributes"));
+                return Err(LineError::TooMany { limit: MAX_ATTRIBUTES, what: "attributes" });
             }
             read.push((name, value));
         }
@@ -288,23 +289,21 @@ impl Attributes {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    fn required(&self, name: &str) -> Result<&str, String> {
-        self.text(name).ok_or_else(|| format!("the attribute {name} is missing"))
+    fn required(&self, name: &'static str) -> Result<&str, LineError> {
+        self.text(name).ok_or(LineError::Lacks(name))
     }
 
-    fn number(&self, name: &str, from: i64, to: i64) -> Result<i64, String> {
+    fn number(&self, name: &'static str, from: i64, to: i64) -> Result<i64, LineError> {
         let text = self.required(name)?;
         let number = text.trim().parse::<i64>().ok().filter(|n| (from..=to).contains(n));
-        number.ok_or_else(|| {
-            format!("{name}=\"{}\" is no whole number from {from} to {to}", shown(text))
-        })
+        number.ok_or_else(|| LineError::Number { name, found: shown(text), from, to })
     }
 
-    fn place(&self, memory: &str, offset: &str) -> Result<Place, String> {
+    fn place(&self, memory: &'static str, offset: &'static str) -> Result<Place, LineError> {
         let letter = self.required(memory)?;
         let named = Memory::ALL.into_iter().find(|known| known.letter() == letter);
         let named =
-            named.ok_or_else(|| format!("{memory}=\"{}\" is none of i, o and s", shown(letter)))?;
+            named.ok_or_else(|| LineError::Memory { name: memory, found: shown(letter) })?;
         Ok(Place { memory: named, offset: self.number(offset, -1, MAX_CHUNK)? })
     }
 }

@@ -2,6 +2,7 @@
 //! plan, and how far their clocks are apart.
 
 use crate::clock;
+use crate::error::RunError;
 use crate::host::control::frame;
 use crate::host::greeters::Stranger;
 use lockstep_core::rank::GlobalRank;
@@ -151,14 +152,27 @@ const PINGS: u32 = 8;
 /// Time that a rank's machine may leave data unacknowledged, in milliseconds.
 const LOST_AFTER_MS: u32 = 30_000;
 
-/// Says who this is and compares the clocks; `Err` inside is rank 0's refusal.
-pub(super) fn introduce(host: &mut Stranger, hello: &Hello) -> io::Result<Result<i64, String>> {
-    host.stream.write_all(&frame(hello))?;
-    match host.hear()? {
+/// Says who this is and compares the clocks.
+///
+/// # Errors
+/// When rank 0 is out of reach, or refuses.
+pub(super) fn introduce(host: &mut Stranger, hello: &Hello) -> Result<i64, RunError> {
+    let lost = RunError::system::<io::Error>("reach rank 0");
+    host.stream.write_all(&frame(hello)).map_err(&lost)?;
+    match host.hear().map_err(&lost)? {
         Greeting::Welcome => {}
-        Greeting::Refused { why } => return Ok(Err(why)),
-        Greeting::Clock(_) => return Err(io::ErrorKind::InvalidData.into()),
+        Greeting::Refused { why } => {
+            return Err(RunError::DidNotJoin { rank: hello.rank, why });
+        }
+        Greeting::Clock(_) => return Err(lost(io::ErrorKind::InvalidData.into())),
     }
+    // Processes of one machine share the clock: what is measured there is only noise.
+    let offset_ns = clock_offset_ns(host).map_err(lost)?;
+    Ok(if hello.same_machine { 0 } else { offset_ns })
+}
+
+/// How far this machine's clock is ahead of rank 0's, by the fastest of some questions.
+fn clock_offset_ns(host: &mut Stranger) -> io::Result<i64> {
     let mut best = (u64::MAX, 0i64);
     for _ in 0..PINGS {
         let asked = clock::now_ns();
@@ -170,8 +184,7 @@ pub(super) fn introduce(host: &mut Stranger, hello: &Hello) -> io::Result<Result
         let middle = asked.saturating_add(took / 2);
         best = best.min((took, middle.wrapping_sub(theirs) as i64));
     }
-    // Processes of one machine share the clock: what is measured there is only noise.
-    Ok(Ok(if hello.same_machine { 0 } else { best.1 }))
+    Ok(best.1)
 }
 
 /// The secret of a run, and what a memory file is recognised by.

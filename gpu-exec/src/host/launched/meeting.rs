@@ -318,7 +318,7 @@ pub(crate) fn accept(
     let lost = |cause| RunError::System { doing: "reach rank 0", cause };
     let stream = TcpStream::connect_timeout(&rank_zero, timeout).map_err(lost)?;
     let mut host = Stranger::new(stream).map_err(lost)?;
-    let offset_ns = introduce(&mut host, &hello).map_err(lost)?.map_err(no_meeting)?;
+    let offset_ns = introduce(&mut host, &hello)?;
     let said = host.stream.write_all(&frame(&Asking::Offset(offset_ns)));
     said.and_then(|()| settle(host)).map(line_of).map_err(lost)
 }

@@ -17,7 +17,7 @@ mod rendezvous;
 pub use environment::{Launch, LaunchError};
 pub use farewell::Farewell;
 pub(super) use farewell::stay;
-pub use rendezvous::Rendezvous;
+pub use rendezvous::{Rendezvous, RendezvousError};
 
 use super::carrier::Carrier;
 use super::launcher::RankLauncher;

@@ -40,15 +40,27 @@ pub enum Rendezvous {
     File(PathBuf),
 }
 
-impl FromStr for Rendezvous {
-    type Err = String;
+/// The reason that a text is no rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RendezvousError {
+    /// None of the three forms.
+    #[error("a rendezvous is env://, tcp://HOST:PORT or file:///PATH")]
+    Form,
+    /// Not the path of a file, from the root on.
+    #[error(
+        "a rendezvous is env://, tcp://HOST:PORT or file:///PATH, with the whole path of a file"
+    )]
+    Path,
+}
 
-    fn from_str(text: &str) -> Result<Rendezvous, String> {
-        let what = "a rendezvous is env://, tcp://HOST:PORT or file:///PATH";
+impl FromStr for Rendezvous {
+    type Err = RendezvousError;
+
+    fn from_str(text: &str) -> Result<Rendezvous, RendezvousError> {
         if let Some(path) = text.strip_prefix("file://") {
             return match path.starts_with('/') && !path.ends_with('/') {
                 true => Ok(Rendezvous::File(path.into())),
-                false => Err(format!("{what}, with the whole path of a file")),
+                false => Err(RendezvousError::Path),
             };
         }
         if let Some(address) = text.strip_prefix("tcp://") {
@@ -56,12 +68,12 @@ impl FromStr for Rendezvous {
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 (!host.is_empty()).then_some((host.to_owned(), port.parse().ok()?))
             });
-            let (host, port) = parts.ok_or_else(|| what.to_owned())?;
+            let (host, port) = parts.ok_or(RendezvousError::Form)?;
             return Ok(Rendezvous::Tcp { host, port });
         }
         match text {
             "env://" => Ok(Rendezvous::Environment),
-            _ => Err(what.to_owned()),
+            _ => Err(RendezvousError::Form),
         }
     }
 }
@@ -297,7 +309,7 @@ mod tests {
         assert_eq!(read("file:///mnt/nfs/shared"), Ok(Rendezvous::File("/mnt/nfs/shared".into())));
         for wrong in ["", "tcp://", "tcp://node0", "tcp://:1", "file://", "file://here", "file:///"]
         {
-            assert!(read(wrong).unwrap_err().contains("tcp://HOST:PORT"), "{wrong}");
+            assert!(read(wrong).unwrap_err().to_string().contains("tcp://HOST:PORT"), "{wrong}");
         }
     }
 

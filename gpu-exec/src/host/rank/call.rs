@@ -3,6 +3,7 @@
 
 use super::act::{Act, Place};
 use super::combine::Reduction;
+use super::failure::RankFailure;
 use super::in_place::InPlace;
 use crate::host::arena::{Arena, Memory};
 use lockstep_core::dtype::Dtype;
@@ -58,11 +59,15 @@ impl CollectiveCall {
         rank: GlobalRank,
         call: &Call,
         arena: &Arena,
-    ) -> Result<Option<CollectiveCall>, String> {
+    ) -> Result<Option<CollectiveCall>, RankFailure> {
         let Call::Collective { group, input, output, splits, .. } = call else { return Ok(None) };
         let unchecked = "a collective that its rank cannot call";
-        let Signature { schedule, dtype, count } = plan.signature(rank, call).ok_or(unchecked)?;
-        let me = plan.group(*group).and_then(|group| group.group_rank(rank)).ok_or(unchecked)?;
+        let Signature { schedule, dtype, count } =
+            plan.signature(rank, call).ok_or(RankFailure::Unchecked(unchecked))?;
+        let me = plan
+            .group(*group)
+            .and_then(|group| group.group_rank(rank))
+            .ok_or(RankFailure::Unchecked(unchecked))?;
         let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
         let table = schedule.table().map(|table| table.digest());
         let how = (schedule.collective(), schedule.algorithm(), lanes, table);
@@ -133,7 +138,7 @@ struct Places<'a> {
 
 impl Places<'_> {
     /// The memory of a slice of the schedule.
-    fn place(&self, slice: schedule::Slice) -> Result<Memory, String> {
+    fn place(&self, slice: schedule::Slice) -> Result<Memory, RankFailure> {
         let range = self.layout.range(self.me, slice);
         if range.is_empty() {
             return Ok(Memory::EMPTY);
@@ -143,13 +148,14 @@ impl Places<'_> {
             Buffer::Output => self.output,
             Buffer::Scratch => self.scratch,
         };
-        let memory = memory.ok_or("a buffer that the call does not pass")?;
+        let memory =
+            memory.ok_or(RankFailure::Unchecked("a buffer that the call does not pass"))?;
         memory
             .part(range.start.saturating_mul(self.element), range.end.saturating_mul(self.element))
     }
 
-    fn act(&self, action: schedule::Action) -> Result<Act, String> {
-        let named = |named| Ok::<_, String>(Place { named, memory: self.place(named)? });
+    fn act(&self, action: schedule::Action) -> Result<Act, RankFailure> {
+        let named = |named| Ok::<_, RankFailure>(Place { named, memory: self.place(named)? });
         Ok(match action {
             schedule::Action::Copy { from, into } => {
                 Act::Copy { from: self.place(from)?, into: self.place(into)? }
@@ -173,13 +179,13 @@ impl Places<'_> {
         })
     }
 
-    fn steps(&self) -> Result<Vec<Vec<Act>>, String> {
+    fn steps(&self) -> Result<Vec<Vec<Act>>, RankFailure> {
         let schedule = self.layout.schedule();
         let mut actions = Vec::new();
         let mut steps = Vec::with_capacity(schedule.steps() as usize);
         for step in 0..schedule.steps() {
             schedule.actions(self.me, step, &mut actions);
-            let acts: Result<Vec<Act>, String> =
+            let acts: Result<Vec<Act>, RankFailure> =
                 actions.iter().map(|action| self.act(*action)).collect();
             steps.push(acts?);
         }

@@ -5,7 +5,7 @@
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
 use super::desk::{Desk, MANY, touched};
-use super::failure::cannot;
+use super::failure::{RankFailure, cannot};
 use super::made::{Began, Ended, Made};
 use super::note::{Message, Note};
 use super::recorder::{Recorder, Recording};
@@ -83,7 +83,7 @@ impl Clerk {
         job: Job,
         recording: Recording,
         socket: Arc<Mutex<UnixStream>>,
-    ) -> Result<Arc<Clerk>, String> {
+    ) -> Result<Arc<Clerk>, RankFailure> {
         let wall_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since_start_ns = clock::now_ns().saturating_sub(job.start_ns);
         let recorder = Recorder::new(job.plan.clone(), job.rank, recording.calls);

@@ -5,6 +5,7 @@ use super::act::{Act, Place};
 use super::call::CollectiveCall;
 use super::clerk::Clerk;
 use super::combine::{Blocks, Operand, Reduction};
+use super::failure::RankFailure;
 use super::in_place::{Exchange, InPlace};
 use super::note::Message;
 use super::transfer::{How, Incoming, Left, Moved, Outgoing, arrived};
@@ -180,7 +181,7 @@ impl GroupLink {
         seq: u64,
         clerk: &Clerk,
         mut aside: Aside<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RankFailure> {
         let current = Current { call, work, seq, clerk };
         if let Some(scale) = call.premultiply {
             let (dtype, factor, into) = (scale.dtype, scale.factor, scale.into.offset);
@@ -204,7 +205,11 @@ impl GroupLink {
         Ok(())
     }
 
-    fn step_by_step(&mut self, current: Current<'_>, aside: &mut Aside<'_>) -> Result<(), String> {
+    fn step_by_step(
+        &mut self,
+        current: Current<'_>,
+        aside: &mut Aside<'_>,
+    ) -> Result<(), RankFailure> {
         for (step, acts) in (0..).zip(&current.call.steps) {
             // A step may overwrite what an earlier one sent, once it was read.
             if !self.lent.is_empty() {
@@ -222,7 +227,7 @@ impl GroupLink {
     }
 
     /// Does what concerns the rank alone, and prepares messages.
-    fn begin(&mut self, current: Current<'_>, step: u32, act: &Act) -> Result<(), String> {
+    fn begin(&mut self, current: Current<'_>, step: u32, act: &Act) -> Result<(), RankFailure> {
         let reduction = current.call.reduction;
         match *act {
             Act::Copy { from, into } => {
@@ -250,8 +255,11 @@ impl GroupLink {
     }
 
     /// Prepares a message.
-    fn fly(&mut self, what: Exchange, way: Way) -> Result<(), String> {
-        let member = self.peers.get_mut(what.peer).ok_or("a peer outside the group")?;
+    fn fly(&mut self, what: Exchange, way: Way) -> Result<(), RankFailure> {
+        let member = self
+            .peers
+            .get_mut(what.peer)
+            .ok_or(RankFailure::Unchecked("a peer outside the group"))?;
         let last = &mut member.last[usize::from(!matches!(way, Way::Out(_)))];
         let after = last.replace(self.flights.len());
         self.flights.push(Flight { what, way, after, through: false });
@@ -321,7 +329,7 @@ impl GroupLink {
         plan: &InPlace,
         how: Reduction,
         aside: &mut Aside<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RankFailure> {
         for lend in &plan.lends {
             let way = if lend.comes_back { How::Lent } else { How::ByLength };
             self.fly(lend.message, Way::Out(way))?;

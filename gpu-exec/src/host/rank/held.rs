@@ -1,8 +1,9 @@
 //! The setup of a rank, and the memory and sockets that it holds.
 
+use super::Alone;
 use super::clerk::Clerk;
+use super::failure::{RankFailure, cannot};
 use super::gate::Gate;
-use super::{Alone, cannot};
 use crate::host::control::{self, PeerAddress, Report};
 use crate::host::launched;
 use rustix::fd::OwnedFd;
@@ -110,11 +111,15 @@ impl Held {
     }
 
     /// Says that this rank is ready and waits for the others. Returns time 0 of the run.
-    pub(super) fn join(&self, mut socket: &UnixStream, timeout: Duration) -> Result<u64, String> {
+    pub(super) fn join(
+        &self,
+        mut socket: &UnixStream,
+        timeout: Duration,
+    ) -> Result<u64, RankFailure> {
         std::io::Write::write_all(&mut socket, &control::frame(&Report::Joined))
             .map_err(cannot("cannot join"))?;
         let begun = self.wait(timeout, |told| told.start_ns);
-        begun.ok_or_else(|| format!("the other ranks did not join within {timeout:?}"))
+        begun.ok_or(RankFailure::Late { what: "join", within: timeout })
     }
 
     /// Stays, with nothing more to say, until rank 0's process has ended: its launcher ends that with
@@ -126,7 +131,7 @@ impl Held {
 
     /// Waits until everybody is done. How long the others may take is rank 0's to say: it ends the
     /// run at its limit, and the line with it.
-    pub(super) fn leave(&self) -> Result<(), String> {
+    pub(super) fn leave(&self) -> Result<(), RankFailure> {
         while self.wait(Duration::from_secs(60), |told| told.leave.then_some(())).is_none() {}
         Ok(())
     }

@@ -30,7 +30,7 @@ use super::control::{self, Greeting, Order, Report, Setup};
 use super::sharing;
 use crate::clock;
 use crate::shm::{Segment, home};
-use failure::cannot;
+use failure::{RankFailure, cannot};
 use held::{Held, open_memory};
 use lockstep_core::plan::Plan;
 use peers::Peers;
@@ -61,7 +61,7 @@ pub fn rank_main() -> ExitCode {
         }
     };
     end_on_panic();
-    reported(&socket, run(&socket))
+    reported(&socket, &run(&socket))
 }
 
 /// A rank that others started and that has come to rank 0's process: what it does from its orders
@@ -75,14 +75,14 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
         Some((setup, plan)) => work(&line, setup, &plan, None, held.clone()),
         None => {
             alone.clear();
-            Err("rank 0 ended before the run began; if it could, it has said why".to_owned())
+            Err(RankFailure::RankZeroGone)
         }
     });
     if let Err(why) = &done {
-        alone.say(why);
+        alone.say(&why.to_string());
     }
     let failed = done.is_err();
-    let code = reported(&line, done);
+    let code = reported(&line, &done);
     if failed {
         held.stay(&line);
     }
@@ -96,16 +96,16 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
 pub(crate) fn serve_carried(
     line: UnixStream,
     exit: impl Fn() + Send + Sync + 'static,
-    run: impl FnOnce(Arc<Plan>, &Start<'_>) -> Result<(), String>,
-) -> Result<(), String> {
+    run: impl FnOnce(Arc<Plan>, &Start<'_>) -> Result<(), RankFailure>,
+) -> Result<(), RankFailure> {
     end_on_panic();
     let closing = Arc::new(OnceLock::new());
     let held = Held { launched: true, exit: Some(Box::new(exit)), ..Held::default() };
     let held = Arc::new(held);
     let done = orders(&line).and_then(|orders| {
-        let (setup, plan) = orders.ok_or("rank 0 is gone")?;
+        let (setup, plan) = orders.ok_or(RankFailure::RankZeroGone)?;
         listen(&line, &setup, closing.clone(), held.clone())?;
-        let plan = Plan::from_bytes(&plan).map_err(cannot("the plan"))?;
+        let plan = Plan::from_bytes(&plan)?;
         let start = Start { setup: &setup, socket: &line, closing: &closing, held: &held };
         run(Arc::new(plan), &start)
     });
@@ -113,7 +113,7 @@ pub(crate) fn serve_carried(
         // What it did until then is what its end is understood by.
         held.clerks.get().into_iter().flatten().for_each(|clerk| clerk.send_notes());
     }
-    let _ = reported(&line, done.clone());
+    let _ = reported(&line, &done);
     // The rank's end is its line's.
     let _ = line.shutdown(std::net::Shutdown::Both);
     done
@@ -129,10 +129,11 @@ fn end_on_panic() {
 }
 
 /// The exit code of a rank, after it has said why it failed.
-fn reported(mut socket: &UnixStream, done: Result<(), String>) -> ExitCode {
+fn reported(mut socket: &UnixStream, done: &Result<(), RankFailure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
+            let why = why.to_string();
             let report = control::frame(&Report::Failed { why, time_ns: clock::now_ns() });
             // If nobody listens any more, the exit status is all there is to say.
             let _ = std::io::Write::write_all(&mut socket, &report);
@@ -141,19 +142,19 @@ fn reported(mut socket: &UnixStream, done: Result<(), String>) -> ExitCode {
     }
 }
 
-fn control_socket() -> Result<UnixStream, String> {
+fn control_socket() -> Result<UnixStream, RankFailure> {
     use std::os::fd::AsFd;
     let descriptor = std::io::stdin().as_fd().try_clone_to_owned();
-    let descriptor = descriptor.map_err(|error| format!("no standard input: {error}"))?;
+    let descriptor = descriptor.map_err(cannot("no standard input"))?;
     let is_socket = rustix::fs::fstat(&descriptor)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket());
     if !is_socket {
-        return Err("standard input is not the socket of a coordinator".to_owned());
+        return Err(RankFailure::NoCoordinator);
     }
     Ok(UnixStream::from(descriptor))
 }
 
-fn run(socket: &UnixStream) -> Result<(), String> {
+fn run(socket: &UnixStream) -> Result<(), RankFailure> {
     // If the coordinator's process is killed, the kernel kills this one. The socket's end covers
     // the moment before this line, and a coordinator that goes without being killed.
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -169,7 +170,7 @@ fn run(socket: &UnixStream) -> Result<(), String> {
 }
 
 /// The setup of the rank's run, with the plan in its binary form; `None` when it is to run nothing.
-fn orders(mut socket: &UnixStream) -> Result<Option<(Setup, Vec<u8>)>, String> {
+fn orders(mut socket: &UnixStream) -> Result<Option<(Setup, Vec<u8>)>, RankFailure> {
     let setup = match control::read_frame(&mut socket).map_err(cannot("no orders"))? {
         Some(Order::Setup(setup)) => *setup,
         Some(_) | None => return Ok(None),
@@ -185,10 +186,10 @@ fn work(
     plan: &[u8],
     memory: Option<OwnedFd>,
     held: Arc<Held>,
-) -> Result<(), String> {
+) -> Result<(), RankFailure> {
     let closing = Arc::new(OnceLock::new());
     listen(socket, &setup, closing.clone(), held.clone())?;
-    let plan = Plan::from_bytes(plan).map_err(cannot("the plan"))?;
+    let plan = Plan::from_bytes(plan)?;
     if let Some(device) = &setup.device {
         let start = Start { setup: &setup, socket, closing: &closing, held: &held };
         return crate::nccl::run_rank(device, Arc::new(plan), &start);
@@ -206,7 +207,7 @@ fn work(
             let opened = if setup.launched { open_memory(path) } else { sharing::open(path) };
             opened.map_err(cannot("cannot open the shared memory"))?
         }
-        (None, None) => return Err("no shared memory was handed over".to_owned()),
+        (None, None) => return Err(RankFailure::Unchecked("no shared memory was handed over")),
     };
     let segment = Segment::map(memory, bytes).map_err(cannot("cannot map the shared memory"))?;
     run_program(socket, &setup, plan, segment, &closing, &held)
@@ -220,7 +221,7 @@ fn run_program(
     segment: Arc<Segment>,
     closing: &Closing,
     held: &Arc<Held>,
-) -> Result<(), String> {
+) -> Result<(), RankFailure> {
     let program = program::Program::prepare(plan, setup, segment)?;
     let start_ns = match setup.launched {
         false => join(setup)?,
@@ -235,7 +236,7 @@ fn run_program(
     held.watch_rank_zero(Duration::from_nanos(longest_ns))?;
     if let Err(why) = program.run(&started, &held.gate) {
         // What it did until then is what its end is understood by.
-        started.fail(why);
+        started.fail(why.to_string());
     }
     started.finish();
     // A launched rank's end is its launcher's to see: it fails if the run does. And who talks to
@@ -250,7 +251,7 @@ fn listen(
     setup: &Setup,
     closing: Arc<Closing>,
     held: Arc<Held>,
-) -> Result<(), String> {
+) -> Result<(), RankFailure> {
     let grace = Duration::from_nanos(setup.grace_ns);
     let mut socket = socket.try_clone().map_err(cannot("cannot listen to the coordinator"))?;
     let listening = move || {

@@ -1,6 +1,7 @@
 //! A program's operations, one after the other: what is the same however its calls are carried out.
 
 use super::clerk::Clerk;
+use super::failure::RankFailure;
 use super::gate::Gate;
 use super::made::{Began, Carried, Ended, Made};
 use super::note::Note;
@@ -32,20 +33,25 @@ pub(crate) trait CarryOut {
     ///
     /// # Errors
     /// By those that send none.
-    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), String>;
+    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), RankFailure>;
 
     /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on
     /// another thread.
     ///
     /// # Errors
     /// What keeps the rank from making it, which ends the rank.
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String>;
+    fn call(
+        &mut self,
+        context: Context<'_>,
+        call: &Call,
+        made: Made,
+    ) -> Result<Carried, RankFailure>;
 
     /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
     ///
     /// # Errors
     /// What keeps the rank from it.
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String>;
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure>;
 
     /// The values of the rank's tensors, in id order.
     fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)>;
@@ -55,7 +61,7 @@ pub(crate) trait CarryOut {
 ///
 /// # Errors
 /// What ended the rank before that.
-pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), String> {
+pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), RankFailure> {
     let Context { plan, works, clerk, .. } = context;
     let ops = plan.program(context.rank).map_or(&[][..], |program| &program.ops);
     let mut numbers = Numbers::default();
@@ -89,7 +95,8 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
                 for (part, call) in (0..).zip(action.calls()) {
                     let (work, seq) = numbers.next(call);
                     let timeout_ns = context.timeouts_ns.get(call.group().index()).copied();
-                    let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
+                    let timeout_ns = timeout_ns
+                        .ok_or(RankFailure::Unchecked("a group that the plan has not"))?;
                     let made = Made { work, op, began, part, seq, timeout_ns, alone };
                     let called = by.call(context, call, made);
                     carried = called.inspect_err(|_| clerk.began(op, began.known(clerk)))?;
@@ -122,7 +129,7 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
             Action::Sleep { duration_ns, .. } => {
                 std::thread::sleep(Duration::from_nanos(*duration_ns));
             }
-            Action::Die { how } => return Err(how.clone()),
+            Action::Die { how } => return Err(RankFailure::Died { how: how.clone() }),
             Action::Signal(signal) => by.signal(context, *signal)?,
         }
         works_of.push(first..numbers.works);

@@ -10,7 +10,7 @@
 
 use super::clerk::Clerk;
 use super::combine::Blocks;
-use super::failure::cannot;
+use super::failure::{RankFailure, cannot};
 use super::note::{Message, Note};
 use super::transfer::{ANY_MARK, How, Incoming, Moved, Outgoing};
 use super::works::Works;
@@ -110,7 +110,7 @@ impl PointToPoint {
         call: P2pCall,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RankFailure> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(call);
         if let Some(channels) = self.channels.take() {
             let mut mover = Mover {

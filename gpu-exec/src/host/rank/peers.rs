@@ -1,6 +1,6 @@
 //! The search of a rank without shared memory for its peers.
 
-use super::failure::cannot;
+use super::failure::{RankFailure, cannot};
 use super::held::Held;
 use crate::host::bridge::Bridge;
 use crate::host::control::{self, Report, Setup, TcpSetup};
@@ -26,8 +26,8 @@ impl Peers<'_> {
         tcp: &TcpSetup,
         plan: &Plan,
         setup: &Setup,
-    ) -> Result<Arc<Segment>, String> {
-        let failed = cannot("cannot listen for the other ranks");
+    ) -> Result<Arc<Segment>, RankFailure> {
+        let failed = cannot::<std::io::Error>("cannot listen for the other ranks");
         // Rank 0's own process is where its child is; the others are connected to it.
         let rank_zero = match setup.launched {
             false => Ipv4Addr::LOCALHOST.into(),
@@ -42,7 +42,7 @@ impl Peers<'_> {
         std::io::Write::write_all(&mut socket, &control::frame(&Report::Listening { port }))
             .map_err(&failed)?;
         let peers = self.held.wait(self.timeout, |told| told.peers.clone());
-        let peers = peers.ok_or("the other ranks did not listen in time")?;
+        let peers = peers.ok_or(RankFailure::Late { what: "listen", within: self.timeout })?;
         bridge.connect(plan, setup.rank, &setup.wiring, &peers, self.timeout)
     }
 }

@@ -4,6 +4,7 @@
 use super::call::{CollectiveCall, fingerprint};
 use super::clerk::{Clerk, Job};
 use super::collective::{GroupLink, Peer};
+use super::failure::{RankFailure, cannot};
 use super::gate::Gate;
 use super::made::{Carried, Made};
 use super::operations::{self, CarryOut, Context};
@@ -12,7 +13,7 @@ use super::recent::Recent;
 use super::recorder::Recording;
 use super::stream::Stream;
 use super::works::Works;
-use super::{Mutex, UnixStream, cannot};
+use super::{Mutex, UnixStream};
 use crate::clock;
 use crate::host::arena::{Arena, Memory};
 use crate::host::control::Setup;
@@ -49,9 +50,11 @@ impl Program {
         plan: Plan,
         setup: &Setup,
         segment: Arc<Segment>,
-    ) -> Result<Program, String> {
+    ) -> Result<Program, RankFailure> {
         let rank = setup.rank;
-        let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
+        let program = plan
+            .program(rank)
+            .ok_or(RankFailure::Unchecked("the plan has no program for this rank"))?;
         let recent = Recent::of(program);
         let arena = Arena::of(&plan, rank).moved_to(setup.wiring.arena);
         for (id, memory) in &arena.tensors {
@@ -75,7 +78,7 @@ impl Program {
         setup: &Setup,
         start_ns: u64,
         socket: &UnixStream,
-    ) -> Result<Arc<Clerk>, String> {
+    ) -> Result<Arc<Clerk>, RankFailure> {
         let socket = socket.try_clone().map_err(cannot("cannot report"))?;
         let job = Job {
             plan: self.plan.clone(),
@@ -90,7 +93,7 @@ impl Program {
     }
 
     /// Runs all operations, and reports what the tensors hold at the end.
-    pub(super) fn run(self, clerk: &Arc<Clerk>, gate: &Gate) -> Result<(), String> {
+    pub(super) fn run(self, clerk: &Arc<Clerk>, gate: &Gate) -> Result<(), RankFailure> {
         let (plan, timeouts_ns) = (self.plan.clone(), self.timeouts_ns.clone());
         let (rank, works) = (self.rank, Arc::new(Works::default()));
         let timeouts_ns = &timeouts_ns;
@@ -100,9 +103,9 @@ impl Program {
         )
     }
 
-    fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
+    fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, RankFailure> {
         let me = self.plan.group(call.group()).and_then(|members| members.group_rank(self.rank));
-        let me = me.ok_or("a group that the rank is no member of")?;
+        let me = me.ok_or(RankFailure::Unchecked("a group that the rank is no member of"))?;
         let (with, tensor) = match *call {
             Call::Send { group, peer, tensor, tag } => {
                 let key = ChannelKey { group, from: me, to: peer, tag: Some(tag) };
@@ -117,10 +120,19 @@ impl Program {
                 let holds = of.is_some_and(|group| group.backend() != BackendName::Gloo);
                 (With::Anyone { group, tag, holds }, tensor)
             }
-            Call::Collective { .. } => return Err("neither a send nor a receive".to_owned()),
+            Call::Collective { .. } => {
+                return Err(RankFailure::Unchecked("neither a send nor a receive"));
+            }
         };
-        let shape = self.plan.tensor(tensor).ok_or("a tensor that the plan has not")?;
-        let memory = self.arena.tensors.get(&tensor).ok_or("a tensor that was not made")?;
+        let shape = self
+            .plan
+            .tensor(tensor)
+            .ok_or(RankFailure::Unchecked("a tensor that the plan has not"))?;
+        let memory = self
+            .arena
+            .tensors
+            .get(&tensor)
+            .ok_or(RankFailure::Unchecked("a tensor that was not made"))?;
         Ok(P2pCall {
             with,
             tensor: memory.part(0, shape.bytes())?,
@@ -132,7 +144,7 @@ impl Program {
 }
 
 impl CarryOut for Program {
-    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), String> {
+    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), RankFailure> {
         take_signal(signal, context.clerk, context.gate);
         Ok(())
     }
@@ -142,7 +154,7 @@ impl CarryOut for Program {
         context: Context<'_>,
         call: &Call,
         mut made: Made,
-    ) -> Result<Carried, String> {
+    ) -> Result<Carried, RankFailure> {
         let Context { clerk, works, .. } = context;
         if call.is_p2p() {
             let call = self.p2p_call(call, made.work)?;
@@ -154,11 +166,14 @@ impl CarryOut for Program {
             made.began.known(clerk);
             CollectiveCall::of(context.plan, self.rank, call, &self.arena)
         })?;
-        let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
+        let stream = self
+            .streams
+            .get_mut(&group)
+            .ok_or(RankFailure::Unchecked("a group without a stream"))?;
         stream.take(call, made, made_ns, clerk, works)
     }
 
-    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure> {
         let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
         else {
             return Ok(());

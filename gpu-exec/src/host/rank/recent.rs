@@ -1,6 +1,7 @@
 //! The latest collectives of a rank, worked out: programs repeat themselves.
 
 use super::call::CollectiveCall;
+use super::failure::RankFailure;
 use crate::clock;
 use lockstep_core::plan::{self, Call};
 use std::collections::VecDeque;
@@ -43,16 +44,22 @@ impl Recent {
     pub(super) fn get(
         &mut self,
         work: u32,
-        work_out: impl FnOnce() -> Result<Option<CollectiveCall>, String>,
-    ) -> Result<(&Arc<CollectiveCall>, Option<u64>), String> {
-        let name = *self.names.get(work as usize).ok_or("a call that the program has not")?;
+        work_out: impl FnOnce() -> Result<Option<CollectiveCall>, RankFailure>,
+    ) -> Result<(&Arc<CollectiveCall>, Option<u64>), RankFailure> {
+        let name = *self
+            .names
+            .get(work as usize)
+            .ok_or(RankFailure::Unchecked("a call that the program has not"))?;
         let at = self.known.iter().position(|(known, _)| *known == name);
         if at.is_none() {
-            let made = work_out()?.ok_or("a collective that is none")?;
+            let made = work_out()?.ok_or(RankFailure::Unchecked("a collective that is none"))?;
             self.known.truncate(KEPT - 1);
             self.known.push_front((name, Arc::new(made)));
         }
-        let (_, made) = self.known.get(at.unwrap_or(0)).ok_or("a collective that is not kept")?;
+        let (_, made) = self
+            .known
+            .get(at.unwrap_or(0))
+            .ok_or(RankFailure::Unchecked("a collective that is not kept"))?;
         Ok((made, at.is_none().then(clock::now_ns)))
     }
 }

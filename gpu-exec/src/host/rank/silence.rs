@@ -1,6 +1,6 @@
 //! Rank 0's silence, as a rank that others started watches it.
 
-use super::failure::cannot;
+use super::failure::{RankFailure, cannot};
 use super::held::Held;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Held {
     }
 
     /// Watches rank 0 from here on, if this rank is to. No call may take more than `longest`.
-    pub(super) fn watch_rank_zero(self: &Arc<Held>, longest: Duration) -> Result<(), String> {
+    pub(super) fn watch_rank_zero(self: &Arc<Held>, longest: Duration) -> Result<(), RankFailure> {
         if self.alone.is_none() {
             return Ok(());
         }

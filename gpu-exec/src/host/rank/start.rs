@@ -1,12 +1,12 @@
 //! A rank before it has joined the others.
 
-use super::cannot;
 use super::clerk::Clerk;
+use super::failure::RankFailure;
 use super::gate::Gate;
 use super::held::Held;
 use crate::host::control::Setup;
 use crate::host::coordinator::{START_KEY, joined_key};
-use crate::store::{Store, StoreClient};
+use crate::store::{Store, StoreClient, StoreError};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Start<'a> {
 
 impl Start<'_> {
     /// Joins the others. Returns time 0 of the run on the shared clock.
-    pub(crate) fn join(&self) -> Result<u64, String> {
+    pub(crate) fn join(&self) -> Result<u64, RankFailure> {
         match self.setup.launched {
             false => join(self.setup),
             true => self.held.join(self.socket, Duration::from_nanos(self.setup.join_timeout_ns)),
@@ -33,7 +33,7 @@ impl Start<'_> {
 
     /// Waits until everybody is done.
     #[cfg(feature = "mpi")]
-    pub(crate) fn leave(&self) -> Result<(), String> {
+    pub(crate) fn leave(&self) -> Result<(), RankFailure> {
         self.held.leave()
     }
 
@@ -49,14 +49,14 @@ impl Start<'_> {
 }
 
 /// Joins the others through the store. Returns time 0 of the run on the shared clock.
-pub(super) fn join(setup: &Setup) -> Result<u64, String> {
+pub(super) fn join(setup: &Setup) -> Result<u64, RankFailure> {
     let timeout = Duration::from_nanos(setup.join_timeout_ns);
-    let joining = || {
+    let joining = || -> Result<Vec<u8>, StoreError> {
         let mut store = StoreClient::connect(setup.store, timeout)?;
         store.set(&joined_key(setup.rank), std::process::id().to_string().as_bytes())?;
         store.get(START_KEY)
     };
-    let start = joining().map_err(cannot::<crate::store::StoreError>("cannot join"))?;
+    let start = joining()?;
     let start = std::str::from_utf8(&start).ok().and_then(|text| text.parse().ok());
-    start.ok_or_else(|| "cannot join: the store holds no starting time".to_owned())
+    start.ok_or(RankFailure::NotInStore("starting time"))
 }

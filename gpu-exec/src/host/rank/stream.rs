@@ -4,7 +4,7 @@
 use super::call::CollectiveCall;
 use super::clerk::Clerk;
 use super::collective::GroupLink;
-use super::failure::cannot;
+use super::failure::{RankFailure, cannot};
 use super::made::{Carried, Ended, Made};
 use super::note::Note;
 use super::works::Works;
@@ -58,7 +58,7 @@ impl Stream {
         made_ns: Option<u64>,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
-    ) -> Result<Carried, String> {
+    ) -> Result<Carried, RankFailure> {
         match self {
             Stream::Here(link) if made.alone => carry_out(link, call, made, made_ns, clerk),
             Stream::Thread(shared) if made.alone && shared.lock().unfinished == 0 => {
@@ -78,14 +78,14 @@ impl Stream {
         queued: Queued,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RankFailure> {
         if matches!(self, Stream::Here(_))
             && let Stream::Here(link) = std::mem::replace(self, Stream::Lost)
         {
             *self = Stream::Thread(Shared::start(link, clerk, works)?);
         }
         let Stream::Thread(shared) = self else {
-            return Err("a stream whose thread could not be started".to_owned());
+            return Err(RankFailure::Unchecked("a stream whose thread could not be started"));
         };
         let mut queue = shared.lock();
         queue.calls.push_back(queued);
@@ -102,7 +102,7 @@ impl Shared {
         link: GroupLink,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
-    ) -> Result<Arc<Shared>, String> {
+    ) -> Result<Arc<Shared>, RankFailure> {
         let shared = Arc::new(Shared {
             link: Mutex::new(link),
             queue: Mutex::default(),
@@ -139,7 +139,7 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
         clerk.note(Note::Started { work });
         if let Err(why) = shared.link().run(&queued.call, work, seq, clerk, None) {
             // As a failure on the program's own thread ends the rank.
-            clerk.fail(why);
+            clerk.fail(why.to_string());
         }
         clerk.completed(work);
         works.complete(work);
@@ -155,7 +155,7 @@ fn carry_out(
     mut made: Made,
     made_ns: Option<u64>,
     clerk: &Clerk,
-) -> Result<Carried, String> {
+) -> Result<Carried, RankFailure> {
     if !call.begins_soon {
         made.began.known(clerk);
     }

@@ -8,7 +8,6 @@
 //! have put on their streams goes on.
 
 mod backlog;
-mod error;
 mod mailbox;
 mod program;
 mod timeline;
@@ -22,10 +21,10 @@ use super::table::Nccl;
 use super::{Collectives, DeviceSetup, Sharing, compiler};
 use crate::host::control::{Report, frame};
 use crate::host::rank::clerk::{Clerk, Job};
+use crate::host::rank::failure::{RankFailure, cannot};
 use crate::host::rank::recorder::Recording;
 use crate::host::rank::start::Start;
 use crate::store::{Store, StoreClient};
-use error::RankError;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use mailbox::Mailboxes;
@@ -49,22 +48,20 @@ pub(crate) fn run_rank(
     setup: &DeviceSetup,
     plan: Arc<Plan>,
     start: &Start<'_>,
-) -> Result<(), String> {
+) -> Result<(), RankFailure> {
     let done = match setup.one_process() {
         true => run_logical(setup, plan, start),
         false => run_process(setup, plan, start),
     };
-    done.map_err(|error| {
-        // What was before it is handed in first.
-        if let Some(close) = start.closing.get() {
-            close();
-        }
-        error.to_string()
-    })
+    // What was before a failure is handed in first.
+    if let (Err(_), Some(close)) = (&done, start.closing.get()) {
+        close();
+    }
+    done
 }
 
 /// A rank that has its process and its device.
-fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Result<(), RankError> {
+fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Result<(), RankFailure> {
     let rank = start.setup.rank;
     let limit = Duration::from_nanos(start.setup.join_timeout_ns);
     let communicators = Communicators::of(&plan);
@@ -75,7 +72,7 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     };
     let lowered = lower(&plan, rank, &communicators, way)?;
     let path = setup.nccl.as_deref();
-    let path = path.ok_or_else(|| RankError::Other("no path to NCCL".to_owned()))?;
+    let path = path.ok_or(RankFailure::Unchecked("no path to NCCL"))?;
     let nccl = communicator::load(path)?;
     let driver = device::driver(&setup.cuda)?;
     let devices = device::count(&driver)?;
@@ -103,9 +100,9 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     let prepared =
         Program::prepare(plan.clone(), rank, lowered, &communicators, device.clone(), links)?;
     let socket = start.socket.try_clone();
-    let socket = socket.map_err(|error| RankError::Other(format!("cannot report: {error}")))?;
+    let socket = socket.map_err(cannot("cannot report"))?;
     let socket = Arc::new(Mutex::new(socket));
-    let start_ns = start.join().map_err(RankError::Other)?;
+    let start_ns = start.join()?;
     let clerk = employ(start, &plan, rank, start_ns, socket)?;
     let ready = prepared.start(clerk.clone(), calibration, all.clone(), stream, start)?;
     let (timeline, closing) = (ready.timeline(), clerk.clone());
@@ -133,7 +130,7 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
 }
 
 /// All ranks, as threads of this process on one device.
-fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Result<(), RankError> {
+fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Result<(), RankFailure> {
     let communicators = Communicators::of(&plan);
     let way = Way {
         collectives: Collectives::Schedules,
@@ -147,11 +144,8 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     let members: usize = communicators.all().map(|(_, members)| members.len()).sum();
     let streams = plan.world_size as usize + members;
     if streams > MOST_STREAMS {
-        return Err(RankError::Other(format!(
-            "{} logical ranks with their groups need {streams} streams of one GPU, which has \
-             connections for {MOST_STREAMS}; use fewer ranks or groups",
-            plan.world_size
-        )));
+        let (ranks, limit) = (plan.world_size, MOST_STREAMS);
+        return Err(RankFailure::Streams { ranks, streams, limit });
     }
     let driver = device::driver(&setup.cuda)?;
     device::count(&driver)?;
@@ -163,7 +157,7 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     let calibration = Calibration::of(&device, stream)?;
     let boxes = Arc::new(Mailboxes::of(&device, stream, &lowered, &communicators)?);
     let socket = start.socket.try_clone();
-    let socket = socket.map_err(|error| RankError::Other(format!("cannot report: {error}")))?;
+    let socket = socket.map_err(cannot("cannot report"))?;
     let socket = Arc::new(Mutex::new(socket));
     let mut prepared = Vec::new();
     for (rank, lowered) in ranks.zip(lowered) {
@@ -172,7 +166,7 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
         let program = Program::prepare(plan, rank, lowered, &communicators, device, links)?;
         prepared.push((rank, program));
     }
-    let start_ns = start.join().map_err(RankError::Other)?;
+    let start_ns = start.join()?;
     let mut ready = Vec::new();
     let mut clerks = Vec::new();
     for (rank, program) in prepared {
@@ -192,7 +186,7 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     for (ready, clerk) in ready.into_iter().zip(clerks) {
         let (device, gate, end) = (device.clone(), gate.clone(), end.clone());
         let program = move || {
-            let ran = device.make_current().map_err(RankError::from);
+            let ran = device.make_current().map_err(RankFailure::from);
             let ran = ran.and_then(|()| ready.run(&gate));
             if ran.is_ok() {
                 clerk.finish_part();
@@ -201,12 +195,12 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
         };
         let named = std::thread::Builder::new().name("logical rank".to_owned());
         let began = named.spawn(program);
-        began.map_err(|error| RankError::Other(format!("cannot start a thread: {error}")))?;
+        began.map_err(cannot("cannot start a thread"))?;
     }
     drop(end);
     // In the order in which they end: one that fails is not to wait for those that wait for it. A
     // panic ends the process.
-    ended.iter().collect::<Result<(), RankError>>()?;
+    ended.iter().collect::<Result<(), RankFailure>>()?;
     write(&socket, &Report::Done);
     Ok(())
 }
@@ -217,7 +211,7 @@ fn employ(
     rank: GlobalRank,
     start_ns: u64,
     socket: Arc<Mutex<UnixStream>>,
-) -> Result<Arc<Clerk>, RankError> {
+) -> Result<Arc<Clerk>, RankFailure> {
     let timeouts = plan.groups.iter().map(|group| timeout_ns(start, group.timeout_ms()));
     let job = Job {
         plan: plan.clone(),
@@ -229,7 +223,7 @@ fn employ(
     };
     let recording =
         Recording { calls: start.setup.recorded_calls, at_end: start.setup.dump_at_end };
-    Clerk::employ(job, recording, socket).map_err(RankError::Other)
+    Clerk::employ(job, recording, socket)
 }
 
 /// Tells the coordinator what the rank computes on.
@@ -256,7 +250,7 @@ fn stand_in(path: &Path) -> String {
 }
 
 /// Returns when all ranks have finished their programs.
-fn farewell(store: &mut StoreClient, rank: GlobalRank, world_size: u32) -> Result<(), RankError> {
+fn farewell(store: &mut StoreClient, rank: GlobalRank, world_size: u32) -> Result<(), RankFailure> {
     let key = |rank: u32| format!("finished/{rank}");
     store.set(&key(rank.0), &[])?;
     let keys: Vec<String> = (0..world_size).map(key).collect();
@@ -274,7 +268,7 @@ fn refuse_duplicates(
     rank: GlobalRank,
     world_size: u32,
     bus_id: &str,
-) -> Result<(), RankError> {
+) -> Result<(), RankFailure> {
     let key = |rank: u32| format!("gpu/{rank}");
     store.set(&key(rank.0), bus_id.as_bytes())?;
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -306,7 +300,7 @@ impl Meeting<'_> {
     fn join_all(
         &mut self,
         communicators: &Communicators,
-    ) -> Result<Vec<Arc<Communicator>>, RankError> {
+    ) -> Result<Vec<Arc<Communicator>>, RankFailure> {
         let mut all: Vec<Arc<Communicator>> = Vec::new();
         let world = communicators.all().next().map_or(0, |(_, members)| members.len());
         let splits = world == self.world_size as usize;
@@ -324,9 +318,8 @@ impl Meeting<'_> {
                 self.store.set(&key, &unique)?;
             }
             let unique = self.store.get(&key)?;
-            let unique: UniqueId = unique.try_into().map_err(|_| {
-                RankError::Other("the store holds no NCCL id where one should be".to_owned())
-            })?;
+            let unique: UniqueId =
+                unique.try_into().map_err(|_| RankFailure::NotInStore("NCCL id"))?;
             let (size, place) = (members.len() as u32, place as u32);
             let nccl = self.nccl.clone();
             let communicator = Communicator::join(nccl, &unique, size, place, self.limit)?;

@@ -1,12 +1,12 @@
 //! A rank's lowered program: memory, streams and links, and the steps put on them in order.
 
 use super::backlog::Backlog;
-use super::error::RankError;
 use super::mailbox::Post;
 use super::timeline::Timeline;
 use super::times::{since, timeout_ns};
 use crate::clock;
 use crate::host::rank::clerk::Clerk;
+use crate::host::rank::failure::RankFailure;
 use crate::host::rank::gate::Gate;
 use crate::host::rank::note::Note;
 use crate::host::rank::start::Start;
@@ -160,10 +160,9 @@ impl Program {
         communicators: &Communicators,
         device: Arc<Device>,
         links: Links,
-    ) -> Result<Program, RankError> {
+    ) -> Result<Program, RankFailure> {
         let program = plan.program(rank);
-        let program =
-            program.ok_or_else(|| RankError::Other("no program for this rank".to_owned()))?;
+        let program = program.ok_or(RankFailure::Unchecked("a rank without a program"))?;
         let mut sides = BTreeMap::new();
         for (id, members) in communicators.all() {
             let Some(me) = members.iter().position(|member| *member == rank) else { continue };
@@ -179,10 +178,7 @@ impl Program {
         let bytes = sizes.fold(0, u64::saturating_add);
         let free = device.free_bytes()?;
         if bytes > free {
-            return Err(RankError::Other(format!(
-                "the rank's tensors and scratch take {bytes} bytes, but its GPU has {free} left; \
-                 use smaller tensors"
-            )));
+            return Err(RankFailure::DeviceMemory { bytes, free });
         }
         let mut memory = BTreeMap::new();
         for (id, tensor) in tensors {
@@ -210,11 +206,11 @@ impl Program {
         communicators: Vec<Arc<Communicator>>,
         stream: Stream,
         start: &Start<'_>,
-    ) -> Result<Ready, RankError> {
+    ) -> Result<Ready, RankFailure> {
         let works = Arc::new(Works::default());
         let device = self.device.clone();
-        let timeline = Timeline::start(device, clerk.clone(), works.clone(), communicators, stream)
-            .map_err(RankError::Other)?;
+        let timeline =
+            Timeline::start(device, clerk.clone(), works.clone(), communicators, stream)?;
         let groups = self.plan.groups.iter();
         let timeouts_ns = groups.map(|group| timeout_ns(start, group.timeout_ms())).collect();
         let (ends, backlog) = (BTreeMap::new(), Backlog::default());
@@ -230,7 +226,7 @@ impl Ready {
 
     /// Runs all operations, and reports what the tensors hold at the end. A gate that is shut
     /// holds the program before its next operation; what is on the streams already goes on.
-    pub(super) fn run(mut self, gate: &Gate) -> Result<(), RankError> {
+    pub(super) fn run(mut self, gate: &Gate) -> Result<(), RankFailure> {
         for (op, steps) in (0..).zip(std::mem::take(&mut self.program.lowered.ops)) {
             gate.pass(|| ());
             self.timeline.note(Note::OpBegan { op });
@@ -259,7 +255,7 @@ impl Ready {
 
     /// The program waits until every stream is empty. A watchdog limits it: a call that does not
     /// complete is late.
-    fn hold_for_all(&self) -> Result<(), RankError> {
+    fn hold_for_all(&self) -> Result<(), RankFailure> {
         let lanes = self.program.sides.values().map(|side| (side.stream, side.lane));
         for (stream, lane) in lanes.chain([(self.program.compute, 0)]) {
             let event = Arc::new(self.program.device.record(stream)?);
@@ -274,7 +270,7 @@ impl Ready {
         self.ends.keys().next_back().map_or(0, |last| last + 1)
     }
 
-    fn stream(&self, lane: Lane) -> Result<(Stream, usize), RankError> {
+    fn stream(&self, lane: Lane) -> Result<(Stream, usize), RankFailure> {
         match lane {
             Lane::Compute => Ok((self.program.compute, 0)),
             Lane::Of(id) => {
@@ -284,18 +280,18 @@ impl Ready {
         }
     }
 
-    fn side(&self, id: CommunicatorId) -> Result<&Side, RankError> {
+    fn side(&self, id: CommunicatorId) -> Result<&Side, RankFailure> {
         let side = self.program.sides.get(&id);
-        side.ok_or_else(|| RankError::Other("a communicator that the rank is not in".to_owned()))
+        side.ok_or(RankFailure::Unchecked("a communicator that the rank is not in"))
     }
 
-    fn region(&self, span: Span) -> Result<Region, RankError> {
+    fn region(&self, span: Span) -> Result<Region, RankFailure> {
         let region = self.program.memory.get(&span.memory);
         let part = region.and_then(|region| region.part(span.offset, span.bytes));
-        part.ok_or_else(|| RankError::Other(format!("memory that was not made: {span:?}")))
+        part.ok_or(RankFailure::Unchecked("memory that was not made"))
     }
 
-    fn step(&mut self, op: u32, step: Step) -> Result<(), RankError> {
+    fn step(&mut self, op: u32, step: Step) -> Result<(), RankFailure> {
         let device = self.program.device.clone();
         if let Some((lane, commands)) = commands(&step) {
             let (stream, lane) = self.stream(lane)?;
@@ -355,7 +351,7 @@ impl Ready {
                 let side = self.side(communicator)?;
                 let regions = [self.region(input)?, self.region(output)?];
                 let Links::Nccl(links) = &self.program.links else {
-                    return Err(RankError::Other("logical ranks have no NCCL".to_owned()));
+                    return Err(RankFailure::Unchecked("a call of NCCL by logical ranks"));
                 };
                 if let Some(link) = links.get(side.link) {
                     link.collective(side.stream, operation, element, count, regions)?;
@@ -388,7 +384,7 @@ impl Ready {
                 };
                 self.timeline.note(Note::Answered { op, answer });
             }
-            Step::Die { how } => return Err(RankError::Other(how)),
+            Step::Die { how } => return Err(RankFailure::Died { how }),
         }
         Ok(())
     }
@@ -400,7 +396,7 @@ impl Ready {
         dtype: Dtype,
         [into, first, second]: [Region; 3],
         parameter: u64,
-    ) -> Result<(), RankError> {
+    ) -> Result<(), RankFailure> {
         let count = into.bytes() / dtype.size_bytes().max(1);
         let addresses = [into.address(), first.address(), second.address()];
         let stream = self.stream(lane)?.0;
@@ -412,8 +408,8 @@ impl Ready {
         communicator: CommunicatorId,
         sends: &[(u32, Span)],
         receives: &[(u32, Span)],
-    ) -> Result<(), RankError> {
-        let regions = |spans: &[(u32, Span)]| -> Result<Vec<(u32, Region)>, RankError> {
+    ) -> Result<(), RankFailure> {
+        let regions = |spans: &[(u32, Span)]| -> Result<Vec<(u32, Region)>, RankFailure> {
             spans.iter().map(|(peer, span)| Ok((*peer, self.region(*span)?))).collect()
         };
         let (sends, receives) = (regions(sends)?, regions(receives)?);

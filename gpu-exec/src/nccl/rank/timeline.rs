@@ -12,6 +12,7 @@
 
 use crate::clock;
 use crate::host::rank::clerk::Clerk;
+use crate::host::rank::failure::{RankFailure, cannot};
 use crate::host::rank::note;
 use crate::host::rank::note::Note;
 use crate::host::rank::works::Works;
@@ -85,7 +86,7 @@ impl Timeline {
         works: Arc<Works>,
         communicators: Vec<Arc<Communicator>>,
         stream: Stream,
-    ) -> Result<Arc<Timeline>, String> {
+    ) -> Result<Arc<Timeline>, RankFailure> {
         let timeline = Arc::new(Timeline {
             device,
             clerk,
@@ -107,7 +108,7 @@ impl Timeline {
                     working.fail(error.to_string());
                 }
             })
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
+            .map_err(cannot("cannot start a thread"))?;
         *timeline.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(timeline)
     }

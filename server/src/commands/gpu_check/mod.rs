@@ -8,7 +8,7 @@ mod torch;
 
 use super::{describe, rank_launcher};
 use crate::terminal;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
@@ -273,11 +273,11 @@ impl Bench {
     fn speed(&mut self, way: &Way) -> Result<()> {
         let sizes = speed::sizes(self.arguments.quick);
         let torch = match self.arguments.no_torch || way.sharing == Sharing::OneProcess {
-            true => Err("not asked".to_owned()),
+            true => Err(anyhow!("not asked")),
             false => torch::times(way.ranks, way.sharing, &sizes),
         };
         if let Err(why) = &torch {
-            let why = format!("{}: no times of torch.distributed: {why}", way.name);
+            let why = format!("{}: no times of torch.distributed: {why:#}", way.name);
             self.report.notes.push(why);
         }
         for bytes in sizes {

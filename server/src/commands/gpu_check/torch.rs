@@ -1,6 +1,7 @@
 //! torch.distributed's times on the same GPUs, where a Python with PyTorch is.
 
 use super::speed::{COUNTED, WARM_UP};
+use anyhow::{Context, Result, bail};
 use lockstep_gpu_exec::Sharing;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -13,21 +14,17 @@ const PROGRAM: &str = include_str!("torch.py");
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Microseconds of an all_reduce by bytes, or why there are none.
-pub(super) fn times(
-    ranks: u32,
-    sharing: Sharing,
-    sizes: &[u64],
-) -> Result<BTreeMap<u64, f64>, String> {
+pub(super) fn times(ranks: u32, sharing: Sharing, sizes: &[u64]) -> Result<BTreeMap<u64, f64>> {
     let found = Command::new("python3").args(["-c", "import torch; torch.cuda.init()"]).output();
-    let found = found.map_err(|error| format!("cannot start python3: {error}"))?;
+    let found = found.context("cannot start python3")?;
     if !found.status.success() {
         let text = String::from_utf8_lossy(&found.stderr);
         let last = text.trim().lines().last().unwrap_or("it says nothing");
-        return Err(format!("python3 has no PyTorch with CUDA: {last}"));
+        bail!("python3 has no PyTorch with CUDA: {last}");
     }
     // Freed again before rank 0 takes it: nobody else asks for ports meanwhile.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = port.map_err(|error| format!("no free port: {error}"))?.port().to_string();
+    let port = port.context("no free port")?.port().to_string();
     let mut children = Children(Vec::new());
     for rank in 0..ranks {
         let mut command = Command::new("python3");
@@ -37,7 +34,7 @@ pub(super) fn times(
         command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())]);
         command.envs(sharing.environment(rank));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("cannot start python3: {error}"))?;
+        let child = command.spawn().context("cannot start python3")?;
         children.0.push(child);
     }
     let began = Instant::now();
@@ -46,12 +43,12 @@ pub(super) fn times(
         loop {
             match child.try_wait() {
                 Ok(Some(status)) if status.success() => break,
-                Ok(Some(status)) => return Err(format!("rank {rank} of PyTorch's: {status}")),
+                Ok(Some(status)) => bail!("rank {rank} of PyTorch's: {status}"),
                 Ok(None) if began.elapsed() < LIMIT => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Ok(None) => return Err(format!("not within {} s", LIMIT.as_secs())),
-                Err(error) => return Err(error.to_string()),
+                Ok(None) => bail!("not within {} s", LIMIT.as_secs()),
+                Err(error) => return Err(error.into()),
             }
         }
         if rank == 0 {
@@ -61,7 +58,7 @@ pub(super) fn times(
     let mut text = String::new();
     if let Some(mut output) = output {
         let read = std::io::Read::read_to_string(&mut output, &mut text);
-        read.map_err(|error| error.to_string())?;
+        read?;
     }
     let time = |line: &str| {
         let (bytes, us) = line.split_once(' ')?;
