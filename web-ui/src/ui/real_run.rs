@@ -135,7 +135,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                                   end_ps={opened.end_ps} fit={opened.fit} />
                         if props.hangs || !opened.report.findings.is_empty() {
                             <Findings report={opened.report.clone()} />
-                            <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
+                            <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} world_size={opened.header.world_size} />
                         }
                     </div>
                 },
