@@ -1,6 +1,6 @@
 //! Each rank's buffers as chunks: what they hold, and whose data is in them.
 
-use crate::palette::{rank_fill, rank_ink};
+use crate::palette::{piece_fill, piece_ink};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::display_element;
 use lockstep_core::schedule::{Action, Buffer, Slice};
@@ -38,7 +38,6 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
                         <tr class={classes!(selected.then_some("selected"))}>
                             <th scope="row">
                                 <button class="rank" onclick={select} aria-pressed={selected.to_string()}
-                                        style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}
                                         data-test={format!("rank-{rank}")} aria-label={format!("rank {rank}")}>
                                     { rank }
                                 </button>
@@ -112,10 +111,14 @@ fn cell(
         state.push("full");
     }
     let single = (from == 1 && world > 1).then(|| chunk.contributors.trailing_zeros());
+    if single.is_some() {
+        state.push("one");
+    }
     if from == 0 {
         state.push("empty");
     }
-    let style = single.map(|rank| format!("--fill:{}", rank_fill(rank)));
+    let style =
+        single.map(|rank| format!("--fill:{};--chunk-ink:{}", piece_fill(rank), piece_ink(rank)));
     let values = values(buffer.dtype, chunk);
     let whose: Vec<u32> =
         (0..world.min(64)).filter(|rank| chunk.contributors >> rank & 1 == 1).collect();
@@ -135,7 +138,7 @@ fn cell(
             <span class="pips" aria-hidden="true">
                 { for (0..world.min(64)).map(|rank| {
                     let on = chunk.contributors >> rank & 1 == 1;
-                    html! { <i style={on.then(|| format!("background:{}", rank_fill(rank)))} /> }
+                    html! { <i style={on.then(|| format!("background:{}", piece_fill(rank)))} /> }
                 }) }
             </span>
         </div>

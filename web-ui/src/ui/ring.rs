@@ -3,7 +3,7 @@
 use super::messages::MessagesProps;
 use crate::dom::when;
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
+use crate::palette::{piece_fill, piece_ink};
 use lockstep_core::schedule::{Buffer, Slice};
 use lockstep_core::words::counted;
 use lockstep_sim::view::{Doing, MessageView};
@@ -269,8 +269,8 @@ fn packet(message: &MessageView, all: Places, node: f64, time_ps: u64, messages:
            data-test="message" data-from={message.from.to_string()} data-to={message.to.to_string()}>
             <title>{ title }</title>
             <rect x={format!("{:.1}", -wide / 2.0)} y={format!("{:.1}", -high / 2.0)} width={format!("{wide:.1}")}
-                  height={format!("{high:.1}")} rx="3" fill={rank_fill(chunk)} />
-            <text fill={rank_ink(chunk)} y="4">{ label }</text>
+                  height={format!("{high:.1}")} rx="3" fill={piece_fill(chunk)} />
+            <text fill={piece_ink(chunk)} y="4">{ label }</text>
         </g>
     }
 }
@@ -324,8 +324,8 @@ fn place(props: &MessagesProps, rank: usize, all: Places, node: f64) -> Html {
             <circle class="track" r={format!("{:.1}", node + 4.0)} />
             <circle class="share" r={format!("{:.1}", node + 4.0)} transform="rotate(-90)"
                     stroke-dasharray={format!("{:.1} {around:.1}", around * share)} />
-            <circle class="disc" r={node.to_string()} fill={rank_fill(rank)} />
-            <text fill={rank_ink(rank)} y="5">{ rank }</text>
+            <circle class="disc" r={node.to_string()} />
+            <text class="number" y="5">{ rank }</text>
         </g>
     }
 }

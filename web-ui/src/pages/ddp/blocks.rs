@@ -5,7 +5,7 @@ use super::figures;
 use super::shelf::{Block, Shelves};
 use crate::app::use_shared;
 use crate::explain;
-use crate::palette::rank_rgb;
+use crate::palette::piece_rgb;
 use crate::ui::Facts;
 use crate::ui::canvas::{FONT, Ink, cleared, ink, use_size};
 use lockstep_torch::ddp::lab::{BucketFate, Pass};
@@ -298,7 +298,7 @@ struct Paint<'a> {
 /// `weight` of 255 parts of a bucket's colour on the ground.
 pub(super) fn tint(bucket: u32, weight: u16, dark: bool) -> String {
     let ground: [u8; 3] = if dark { [22, 28, 36] } else { [255, 255, 255] };
-    let over = rank_rgb(bucket);
+    let over = piece_rgb(bucket);
     let mix =
         |at: usize| (u16::from(ground[at]) * (255 - weight) + u16::from(over[at]) * weight) / 255;
     format!("rgb({} {} {})", mix(0), mix(1), mix(2))
@@ -378,7 +378,7 @@ impl Paint<'_> {
         let name = ending(&param.name, ((width - 8.0) / 6.7) as usize);
         let solid = matches!(state, State::Reducing | State::Reduced);
         self.context.set_fill_style_str(match solid {
-            true => crate::palette::rank_ink(block.bucket),
+            true => crate::palette::piece_ink(block.bucket),
             false => self.ink.text,
         });
         let two = high >= 34.0;

@@ -2,7 +2,7 @@
 
 use super::blocks::commas;
 use crate::explain;
-use crate::palette::rank_fill;
+use crate::palette::piece_fill;
 use lockstep_web_protocol::DdpAccount;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -45,7 +45,7 @@ fn table(account: &DdpAccount, label: Option<&str>) -> Html {
         let names = if bucket.params.len() > 1 { format!("{first} … {last}") } else { first };
         html! {
             <tr>
-                <th scope="row"><i class="swatch" style={format!("background:{}", rank_fill(number as u32))} />{ number }</th>
+                <th scope="row"><i class="swatch" style={format!("background:{}", piece_fill(number as u32))} />{ number }</th>
                 <td class="n">{ commas(bucket.bytes) }</td>
                 <td class="n">{ bucket.params.len() }</td>
                 <td class="mono names">{ names }</td>
