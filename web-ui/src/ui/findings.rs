@@ -4,7 +4,6 @@ use super::facts::Facts;
 use super::go::{Go, goes};
 use super::ladder::ladder;
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
@@ -18,6 +17,9 @@ pub(crate) struct FindingsProps {
     /// A name of a rank or a call leads to it.
     #[prop_or_default]
     pub(crate) on_go: Option<Callback<Go>>,
+    /// A section in Markdown that the report ends with.
+    #[prop_or_default]
+    pub(crate) appendix: AttrValue,
 }
 
 /// Evidence shown before the reader asks for more.
@@ -44,16 +46,23 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
         ),
     };
     let save = {
-        let report = report.clone();
+        let (report, appendix) = (report.clone(), props.appendix.clone());
         Callback::from(move |_: MouseEvent| {
-            crate::dom::download("lockstep-report.md", report.to_markdown().as_bytes());
+            let text = report.to_markdown() + &appendix;
+            crate::dom::download("lockstep-report.md", text.as_bytes());
         })
     };
     let copied = use_state(|| false);
+    {
+        // What was copied before lacks the newest note.
+        let copied = copied.setter();
+        use_effect_with(props.appendix.clone(), move |_| copied.set(false));
+    }
     let copy = {
-        let (report, copied) = (report.clone(), copied.setter());
+        let (report, appendix) = (report.clone(), props.appendix.clone());
+        let copied = copied.setter();
         Callback::from(move |_: MouseEvent| {
-            let (text, copied) = (report.to_markdown(), copied.clone());
+            let (text, copied) = (report.to_markdown() + &appendix, copied.clone());
             wasm_bindgen_futures::spawn_local(async move {
                 copied.set(crate::dom::copy(&text).await);
             });
@@ -161,7 +170,7 @@ fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
         let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
         let go = on_go.reform(move |_: MouseEvent| Go { rank, which: which.clone() });
         html! {
-            <button class="chip culprit" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}
+            <button class="chip culprit"
                     onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="go-culprit">{ rank }</button>
         }
     };
