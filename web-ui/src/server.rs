@@ -255,7 +255,7 @@ async fn request(method: &str, path: &str, body: Option<&str>) -> Result<Respons
     let fetched = JsFuture::from(dom::window().fetch_with_str_and_init(path, &options)).await;
     let response: Response = fetched
         .and_then(JsCast::dyn_into)
-        .map_err(|_| "the server does not answer; is `lockstep serve` still running?".to_owned())?;
+        .map_err(|_| "the server does not answer; is lockstep serve still running?".to_owned())?;
     if response.ok() {
         return Ok(response);
     }

@@ -276,6 +276,3 @@ fn in_order(groups: Vec<WaitGroup>) -> Vec<WaitGroup> {
     }
     ordered
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,6 +11,7 @@ use crate::kept::{self, Kept};
 use crate::route::{Route, View};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
+use crate::ui::prose;
 use files::{dropped, path_of, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
@@ -259,7 +260,7 @@ pub(crate) fn recording() -> Html {
                 },
                 Stage::Failed { why } => html! {
                     <section class="panel" role="alert" data-test="recording-error">
-                        { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ line }</p> }) }
+                        { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ prose(line) }</p> }) }
                     </section>
                 },
                 Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*texts).clone()} /> },

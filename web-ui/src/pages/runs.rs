@@ -2,27 +2,27 @@
 
 mod compare;
 mod list;
+mod words;
 
 use super::workbench::Workbench;
 use crate::app::{Server, use_shared};
 use crate::explain;
 use crate::live::{Stage, use_real_run};
 use crate::route::{Route, View};
-use crate::server::{self, Run};
+use crate::server;
+use crate::ui::prose;
 use crate::ui::{ComparisonCard, LiveRun, RealRun};
 use compare::TwoRuns;
 use list::List;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
-use lockstep_diagnosis::Report;
 use lockstep_sim::{Comparison, Topology};
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{Opened, Request, Response, SessionId};
-use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use words::{compared_there, is_paused};
 use yew::prelude::*;
 
 /// The list of runs, or the run that the address names.
@@ -50,56 +50,6 @@ pub(crate) fn runs() -> Html {
     }
 }
 
-/// Whether its user ended a run.
-fn ended_by_user(run: &Run) -> bool {
-    run.text("outcome") == "cancelled"
-}
-
-/// `timed out`, or that it still runs.
-fn ending(run: &Run) -> String {
-    match run.text("outcome").replace('_', " ") {
-        _ if ended_by_user(run) => "ended by its user".to_owned(),
-        _ if is_paused(run) => "paused".to_owned(),
-        none if none.is_empty() => run.text("state"),
-        outcome => outcome,
-    }
-}
-
-/// Whether a run stands because it was told to pause.
-fn is_paused(run: &Run) -> bool {
-    run.fields.get("paused").and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// The findings of the diagnosis, in a few words.
-fn diagnosis(fields: &Value) -> String {
-    let report = fields.get("report").and_then(|report| Report::deserialize(report).ok());
-    match report {
-        None => String::new(),
-        Some(report) => match report.findings.first() {
-            None => format!("{:?}", report.verdict).to_lowercase(),
-            Some(first) => {
-                let ranks = explain::ranks(first.culprits.iter().map(|rank| rank.0));
-                let who = if first.culprits.len() == 1 { "rank" } else { "ranks" };
-                match ranks.is_empty() {
-                    true => first.kind.title().to_owned(),
-                    false => format!("{} ({who} {ranks})", first.kind.title()),
-                }
-            }
-        },
-    }
-}
-
-/// Whether the values are the simulator's, in a word.
-fn agreement(fields: &Value) -> String {
-    match compared_there(fields) {
-        Some(compared) if compared.all_equal() => "all equal".to_owned(),
-        Some(compared) if compared.tensors > 0 => {
-            format!("{} differ", compared.tensors - compared.equal)
-        }
-        _ => String::new(),
-    }
-}
-
 #[derive(Properties, PartialEq)]
 struct OneRunProps {
     id: String,
@@ -120,11 +70,6 @@ struct Loaded {
     session: Session,
     /// None where nothing can be compared; or why it was not.
     comparison: Result<Option<Comparison>, String>,
-}
-
-/// The comparison that the server made when the run ended.
-fn compared_there(fields: &Value) -> Option<Comparison> {
-    fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok())
 }
 
 /// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
@@ -192,7 +137,7 @@ fn one_run(props: &OneRunProps) -> Html {
             } }</h1>
             { match &*known {
                 None => html! { <p class="muted">{ "Fetching its trace…" }</p> },
-                Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
+                Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ prose(why) }</p> },
                 Some(Ok(Known::GoesOn { world_size, paused, .. })) => html! {
                     <Watched key={*ends} id={props.id.clone()} world_size={*world_size} paused={*paused} {on_end} />
                 },
@@ -275,7 +220,7 @@ fn watched(props: &WatchedProps) -> Html {
             <section class="panel watched"><LiveRun run={run.clone()} paused={props.paused} /></section>
         },
         Stage::Failed { why } => {
-            html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> }
+            html! { <p class="verdict bad" role="alert" data-test="run-error">{ prose(why) }</p> }
         }
         Stage::Idle | Stage::Starting | Stage::Ended { .. } => {
             html! { <p class="muted">{ "Fetching its trace…" }</p> }

@@ -25,6 +25,7 @@ mod ring;
 mod source;
 mod timeline;
 mod transport;
+mod tree;
 mod waits;
 mod weave;
 
@@ -49,5 +50,6 @@ pub(crate) use ring::Ring;
 pub(crate) use source::{LineTools, SourceView};
 pub(crate) use timeline::{Legend, Look, Order, PathMark, Shown, Step, Timeline, frame};
 pub(crate) use transport::{Counter, Transport};
+pub(crate) use tree::parents_of;
 pub(crate) use waits::WaitGraph;
 pub(crate) use weave::WeaveDrawing;

@@ -174,12 +174,12 @@ fn named(ranks: &[u32]) -> String {
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, few_ranks(ranks))
 }
 
-/// Ranks for people; of many that do not follow each other the first, and how many there are.
+/// Ranks for people; of many that do not follow each other, the first.
 fn few_ranks(ranks: &[u32]) -> String {
     const FEW: usize = 8;
     let all = explain::ranks(ranks.iter().copied());
     match all.match_indices(", ").nth(FEW - 1) {
-        Some((at, _)) => format!("{}, … ({} in all)", &all[..at], ranks.len()),
+        Some((at, _)) => format!("{}, …", &all[..at]),
         None => all,
     }
 }
@@ -227,7 +227,7 @@ fn rank_map(
     });
     html! {
         <figure class="rank-map">
-            <svg viewBox={format!("0 0 {across} {rows}")} role="img" aria-label={format!("{world_size} ranks as squares, {across} a row; the list below says the same")} onclick={press} data-test="rank-map">
+            <svg viewBox={format!("0 0 {across} {rows}")} preserveAspectRatio="none" role="img" aria-label={format!("{world_size} ranks as squares, {across} a row; the list below says the same")} onclick={press} data-test="rank-map">
                 <path class="idle" d={squares(&all)} />
                 { for causes.iter().enumerate().map(|(at, group)| {
                     let ranks: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();

@@ -1,6 +1,6 @@
 //! Every bucket in a line: what it holds, when it is full, launched, reduced, and what it costs.
 
-use super::blocks::commas;
+use super::words::commas;
 use crate::explain;
 use crate::palette::piece_fill;
 use lockstep_web_protocol::DdpAccount;

@@ -1,9 +1,9 @@
 //! The drawing of the streams' canvas, and the places of its rows.
 
-use super::blocks::tint;
+use super::shown::Shown;
 use super::spans::{self, Kind, Lanes, Span};
-use super::streams::Shown;
 use super::stretch::Stretch;
+use super::words::tint;
 use crate::explain;
 use crate::palette::piece_ink;
 use crate::ui::canvas::{FONT, Ink, ink};

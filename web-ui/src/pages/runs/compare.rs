@@ -1,7 +1,7 @@
 //! Two runs side by side: how they ended, where their time went, their collectives, their values, and both
 //! timelines on one scale.
 
-use super::{diagnosis, ended_by_user, ending};
+use super::words::{diagnosis, ended_by_user, ending};
 use crate::app::use_shared;
 use crate::explain;
 use crate::route::{Route, View};

@@ -1,6 +1,7 @@
 //! The list of runs: filtered, renamed, deleted, two of them chosen to be compared.
 
-use super::{agreement, compare, diagnosis, ended_by_user, ending};
+use super::compare;
+use super::words::{agreement, diagnosis, ended_by_user, ending};
 use crate::app::use_shared;
 use crate::explain;
 use crate::route::{Route, View};

@@ -7,8 +7,7 @@ use crate::ui::dropped::Texts;
 use crate::ui::{Facts, Go, frame};
 use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
-use wasm_bindgen::JsCast;
-use web_sys::{HtmlElement, KeyboardEvent};
+use web_sys::KeyboardEvent;
 use yew::prelude::*;
 
 /// More members than this are told in numbers only.
@@ -29,18 +28,12 @@ pub(super) struct DetailsProps {
 
 /// Gives the pane the focus, so that its buttons are reached by the keyboard.
 pub(super) fn focus() {
-    let found = dom::document().query_selector(".details").ok().flatten();
-    if let Some(pane) = found.and_then(|pane| pane.dyn_into::<HtmlElement>().ok()) {
-        let _ = pane.focus();
-    }
+    dom::focus(".details");
 }
 
 /// Brings the focus back to the timeline.
 fn back_to_timeline() {
-    let found = dom::document().query_selector(".trace-grid .timeline .stage").ok().flatten();
-    if let Some(stage) = found.and_then(|stage| stage.dyn_into::<HtmlElement>().ok()) {
-        let _ = stage.focus();
-    }
+    dom::focus(".trace-grid .timeline .stage");
 }
 
 /// The call that is looked at.

@@ -19,6 +19,7 @@ use crate::explain;
 use crate::pages::exports::Exports;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
+use crate::ui::prose;
 use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
 use analysis::WhereTimeWent;
 use details::Details;
@@ -130,16 +131,16 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 </ContextProvider<Texts>>
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
-                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
+                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ prose(problem) }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
+                <h3>{ "Who waits for whom, at the end" }</h3>
+                <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
-                <h3>{ "Who waits for whom, at the end" }</h3>
-                <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
             </section>
         </div>
     }

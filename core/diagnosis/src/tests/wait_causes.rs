@@ -1,6 +1,8 @@
-use super::*;
-use crate::report::GroupRef;
-use lockstep_core::trace::{Outcome, RankLog};
+//! Waits by their cause.
+
+use crate::{GroupRef, Wait, wait_causes};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, Outcome, RankLog};
 use lockstep_core::words::rank_list;
 
 fn ranks(ranks: &[u32]) -> Vec<GlobalRank> {
