@@ -18,7 +18,7 @@ const PIECES: [(&str, &str); 8] = [
     ("#cab4f3", "#000000"),
     ("#b699eb", "#000000"),
     ("#a47de3", "#000000"),
-    ("#9163d5", "#ffffff"),
+    ("#9163d5", "#000000"),
     ("#7e4ac2", "#ffffff"),
     ("#6635a3", "#ffffff"),
     ("#4e2281", "#ffffff"),
@@ -81,6 +81,13 @@ pub(crate) fn piece_rgb(index: u32) -> [u8; 3] {
 /// The ink that can be read on [`piece_fill`].
 pub(crate) fn piece_ink(index: u32) -> &'static str {
     PIECES[index as usize % PIECES.len()].1
+}
+
+/// The piece whose colour a bucket has: neighbours are far apart, since a job has few buckets and their
+/// tints tell more.
+pub(crate) fn bucket_piece(bucket: u32) -> u32 {
+    const ORDER: [u32; PIECES.len()] = [4, 2, 6, 3, 5, 1, 7, 0];
+    ORDER[bucket as usize % ORDER.len()]
 }
 
 /// The ink of a curve that is the one asked about; `assets/style.css` calls it the accent.

@@ -354,7 +354,7 @@ impl Paint<'_> {
         let name = ending(&param.name, ((width - 8.0) / 6.7) as usize);
         let solid = matches!(state, State::Reducing | State::Reduced);
         self.context.set_fill_style_str(match solid {
-            true => crate::palette::piece_ink(block.bucket),
+            true => crate::palette::piece_ink(crate::palette::bucket_piece(block.bucket)),
             false => self.ink.text,
         });
         let two = high >= 34.0;

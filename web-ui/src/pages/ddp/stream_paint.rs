@@ -5,7 +5,7 @@ use super::spans::{self, Kind, Lanes, Span};
 use super::stretch::Stretch;
 use super::words::tint;
 use crate::explain;
-use crate::palette::piece_ink;
+use crate::palette::{bucket_piece, piece_ink};
 use crate::ui::canvas::{FONT, Ink, ink};
 use std::cell::RefCell;
 use web_sys::CanvasRenderingContext2d;
@@ -222,7 +222,7 @@ impl Paint<'_> {
                 if self.dark { "#10161d" } else { "#ffffff" },
             ),
             Kind::Held => (if self.dark { "#44505d" } else { "#ccd4dc" }.to_owned(), self.ink.text),
-            Kind::Bucket(bucket) => (tint(bucket, 255, self.dark), piece_ink(bucket)),
+            Kind::Bucket(bucket) => (tint(bucket, 255, self.dark), piece_ink(bucket_piece(bucket))),
             Kind::Other => ("#707c8a".to_owned(), "#ffffff"),
         };
         context.set_fill_style_str(&fill);

@@ -1,6 +1,6 @@
 //! Numbers, names and tints as all drawings of the lab write them.
 
-use crate::palette::piece_rgb;
+use crate::palette::{bucket_piece, piece_rgb};
 
 /// `28,852,224`.
 pub(super) fn commas(number: u64) -> String {
@@ -34,7 +34,7 @@ pub(super) fn ending(name: &str, room: usize) -> String {
 /// `weight` of 255 parts of a bucket's colour on the ground.
 pub(super) fn tint(bucket: u32, weight: u16, dark: bool) -> String {
     let ground: [u8; 3] = if dark { [22, 28, 36] } else { [255, 255, 255] };
-    let over = piece_rgb(bucket);
+    let over = piece_rgb(bucket_piece(bucket));
     let mix =
         |at: usize| (u16::from(ground[at]) * (255 - weight) + u16::from(over[at]) * weight) / 255;
     format!("rgb({} {} {})", mix(0), mix(1), mix(2))

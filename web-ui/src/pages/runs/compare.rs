@@ -120,7 +120,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
             return html! {};
         }
         let told = |ps: Option<u64>| ps.map(explain::time).unwrap_or_else(|| "–".to_owned());
-        html! { <tr><th scope="row">{ name }</th><td class="n">{ told(a) }</td><td class="n">{ told(b) }</td><td class="n">{ change(a, b) }</td></tr> }
+        html! { <tr><th scope="row">{ name }</th><td>{ told(a) }</td><td>{ told(b) }</td><td class="n">{ change(a, b) }</td></tr> }
     };
     let stretch = match (&a.analysis, &b.analysis) {
         (Some(a), Some(b)) => Some(Stretch::of_both(a, b)),
@@ -158,7 +158,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
             let opened = &side.opened;
             let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
             html! {
-                <section class="panel lanes" aria-label={format!("Timeline of run {}", side.run.id)}>
+                <section class="panel run-lanes" aria-label={format!("Timeline of run {}", side.run.id)}>
                     <h2>{ format!("Run {}: {}", side.run.id, side.run.text("name")) }</h2>
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} {end_ps} {fit} {culprits} />
                 </section>
