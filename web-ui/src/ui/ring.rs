@@ -295,9 +295,9 @@ fn packet(
     messages: usize,
 ) -> Html {
     let chunk = message.slice.map_or(message.from.0, |slice| match slice.buffer {
-        // Scratch holds sums on their way: they have the colour of who sends them.
-        Buffer::Scratch => message.from.0,
-        Buffer::Input | Buffer::Output => slice.chunk,
+        // A rank's own input, and sums on their way in scratch, have the colour of who sends them.
+        Buffer::Scratch | Buffer::Input => message.from.0,
+        Buffer::Output => slice.chunk,
     });
     let told = label(message.slice);
     // Among many ranks a run of chunks is wider than the way between two of them: its colour and
