@@ -94,6 +94,40 @@ fn runs_are_limited_and_can_be_cancelled() {
 }
 
 #[test]
+fn a_run_is_renamed_and_deleted() {
+    let service = Service::start();
+    let send = |method: &str, id: u64, body: &str| {
+        let url = format!("{}api/runs/{id}", service.url());
+        service.send(Request::builder().method(method).uri(url).body(body.to_owned()).unwrap())
+    };
+    let id = started(&service, &hanging());
+    let renamed = send("PATCH", id, r#"{"name": " the one that hangs "}"#);
+    assert_eq!((renamed.status, &renamed.json()["name"]), (200, &json!("the one that hangs")));
+    for wrong in [
+        "",
+        "{}",
+        r#"{"name": " "}"#,
+        r#"{"name": "a", "state": "ended"}"#,
+        "{\"name\": \"a\\nb\"}",
+    ] {
+        assert_eq!(send("PATCH", id, wrong).status, 400, "{wrong}");
+    }
+    let early = send("DELETE", id, "");
+    assert_eq!(early.status, 409);
+    assert!(early.error().contains("in progress"), "{}", early.error());
+    assert_eq!(service.post(&format!("api/runs/{id}/cancel"), &json!({})).status, 202);
+    assert_eq!(ended(&service, id)["name"], "the one that hangs");
+    // The list knows its end a moment before its keeper has left.
+    Patience::until("the run to be deleted", || {
+        (send("DELETE", id, "").status == 204).then_some(())
+    });
+    for (method, body) in [("DELETE", ""), ("PATCH", r#"{"name": "a"}"#), ("GET", "")] {
+        assert_eq!(send(method, id, body).status, 404, "{method}");
+    }
+    assert_eq!(service.get("api/runs").json(), json!([]));
+}
+
+#[test]
 fn a_run_has_faults_is_paused_and_leaves_dumps() {
     let service = Service::start();
     let body = json!({

@@ -25,7 +25,7 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/version", get(version::get))
         .route("/api/scenarios", get(scenarios::list))
         .route("/api/runs", get(runs::list).post(runs::create))
-        .route("/api/runs/{id}", get(runs::get))
+        .route("/api/runs/{id}", get(runs::get).patch(runs::rename).delete(runs::delete))
         .route("/api/runs/{id}/cancel", post(runs::cancel))
         .route("/api/runs/{id}/pause", post(runs::pause))
         .route("/api/runs/{id}/resume", post(runs::resume))

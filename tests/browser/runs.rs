@@ -128,6 +128,55 @@ async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
     page.close().await
 }
 
+/// Runs are renamed, compared and deleted in their list; one that its user ended says so.
+#[tokio::test]
+async fn runs_are_kept_in_order() -> Result<()> {
+    let page = Page::open("#/runs").await?;
+    let slow = json!({ "scenario": "skipped-all-reduce", "timeout_ms": 60_000 });
+    page.service.post("api/runs", &slow);
+    page.service.post("api/runs/1/cancel", &json!({}));
+    let again = json!({ "scenario": "skipped-all-reduce", "timeout_ms": 300 });
+    page.service.post("api/runs", &again);
+    page.chromium.client.refresh().await?;
+    let ended = "document.querySelector('[data-test=refresh]')?.click();
+        return document.querySelector('[data-test=runs]')?.innerText.includes('timed out')";
+    page.chromium.until("both to end", ended).await?;
+    let row = page.text("run-1").await?;
+    ensure!(row.contains("ended by its user"), "{row:?}");
+
+    page.click("rename-2").await?;
+    let field =
+        page.chromium.client.find(fantoccini::Locator::Css("[data-test=rename-field]")).await?;
+    field.clear().await?;
+    field.send_keys("the one that hangs\u{e007}").await?;
+    let named = "return document.querySelector('[data-test=run-2]')?.innerText.includes('the one that hangs')";
+    page.chromium.until("the name", named).await?;
+
+    page.click("tick-1").await?;
+    page.click("tick-2").await?;
+    page.chromium.screenshot("runs").await?;
+    page.click("compare-runs").await?;
+    let both = page.text("two-runs").await?;
+    ensure!(both.contains("ended by its user") && both.contains("timed out"), "{both}");
+    page.chromium.screenshot("two-runs").await?;
+    page.go("#/runs/1").await?;
+    let told = page.text("ended-by-user").await?;
+    ensure!(told.contains("Its user ended this run"), "{told}");
+
+    page.go("#/runs").await?;
+    page.click("delete-1").await?;
+    page.click("delete-keep").await?;
+    page.click("delete-1").await?;
+    page.click("delete-sure").await?;
+    page.chromium
+        .until(
+            "the other",
+            "return document.querySelector('[data-test=runs]')?.dataset.count === '1'",
+        )
+        .await?;
+    page.close().await
+}
+
 /// A rank is broken on purpose by a form, and the run's finding names it.
 #[tokio::test]
 async fn a_fault_is_chosen_in_a_form() -> Result<()> {

@@ -259,3 +259,26 @@ async fn playing_draws_between_the_moments() -> Result<()> {
     ensure!(frames.as_u64().is_some_and(|frames| frames >= 5), "{frames} frames for 5 moments");
     page.close().await
 }
+
+/// A schedule along a tree is drawn as one; a chunk is clicked, and an addition is shown where it happens.
+#[tokio::test]
+async fn a_tree_is_drawn_and_additions_are_shown() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=8&algorithm=tree").await?;
+    page.until("ring", "data-tree", "true").await?;
+    page.chromium.screenshot("step-tree").await?;
+    page.go("#/step?collective=all_reduce&world=4&algorithm=ring").await?;
+    page.until("ring", "data-tree", "false").await?;
+    page.until("transport", "data-moment", "1").await?;
+    let forward = "document.activeElement.blur();
+        window.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+        return document.querySelector('[data-added]')?.dataset.added";
+    let added = page.chromium.until("an addition", forward).await?;
+    let added = added.as_str().unwrap_or_default();
+    let numbers: Vec<f64> =
+        added.split([' ', '+', '→']).filter_map(|word| word.parse().ok()).collect();
+    ensure!(numbers.len() == 3 && (numbers[0] + numbers[1] - numbers[2]).abs() < 1e-3, "{added:?}");
+    page.chromium.screenshot("step-addition").await?;
+    page.click("chunk").await?;
+    page.until("about-chunk", "data-chunk", "0").await?;
+    page.close().await
+}

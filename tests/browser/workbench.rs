@@ -112,6 +112,89 @@ async fn a_recording_is_saved_as_a_page() -> Result<()> {
     chromium.close().await
 }
 
+/// Waits are told by their cause; a note on a call is kept over a reload, and is in the copied report.
+#[tokio::test]
+async fn causes_are_told_and_notes_are_kept() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let root = "return document.querySelector('[data-test=wait-group].culprit')?.dataset.depth";
+    assert_eq!(page.chromium.until("the culprit", root).await?, "0");
+    let counted = "return [...document.querySelectorAll('[data-test=wait-group]')]
+        .reduce((sum, group) => sum + Number(group.dataset.count), 0)";
+    assert_eq!(page.chromium.run(counted).await?, 16, "every rank is in one group");
+    page.click("go-culprit").await?;
+    page.until("details", "data-rank", "10").await?;
+    // N goes to the note's line, Enter keeps it.
+    page.press('n').await?;
+    let typing = "return document.activeElement?.dataset.test === 'note-text'";
+    page.chromium.until("the note's line", typing).await?;
+    let line = page.chromium.client.find(Locator::Css("[data-test=note-text]")).await?;
+    line.send_keys("skips the router's step").await?;
+    line.send_keys(&ENTER.to_string()).await?;
+    let note = "return document.querySelector('[data-test=note]')?.innerText";
+    let told = page.chromium.until("the note", note).await?;
+    ensure!(told.as_str().is_some_and(|told| told.contains("skips the router's step")), "{told}");
+    page.chromium.client.refresh().await?;
+    page.chromium.until("the note after a reload", note).await?;
+    // The report is caught on its way to the clipboard.
+    let take = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }";
+    page.chromium.run(take).await?;
+    page.click("copy-report").await?;
+    let copied = page.chromium.until("the report", "return window.copied").await?;
+    let copied = copied.as_str().unwrap_or_default();
+    ensure!(
+        copied.contains("## Notes of the reader") && copied.contains("skips the router's step")
+    );
+    page.chromium.screenshot("notes").await?;
+    page.click("drop-note").await?;
+    page.chromium.until("no note", "return !document.querySelector('[data-test=note]')").await?;
+    page.close().await
+}
+
+/// From a recording to the copied report by keyboard alone: F, arrows, Enter, Esc, R.
+#[tokio::test]
+async fn a_hang_is_investigated_by_keyboard() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let take = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }";
+    page.chromium.run(take).await?;
+    page.press('f').await?;
+    page.until("details", "data-rank", "10").await?;
+    let in_timeline = "return document.activeElement?.classList.contains('stage')";
+    page.chromium.until("the focus in the timeline", in_timeline).await?;
+    let called = page.attribute("details", "data-call").await?;
+    page.press(LEFT).await?;
+    let other =
+        format!("return document.querySelector('[data-test=details]')?.dataset.call !== {called}");
+    page.chromium.until("the call before", &other).await?;
+    page.press(ENTER).await?;
+    let in_details = "return document.activeElement?.classList.contains('details')";
+    page.chromium.until("the focus in the details", in_details).await?;
+    page.press(ESCAPE).await?;
+    page.chromium.until("the focus back", in_timeline).await?;
+    page.press('r').await?;
+    page.chromium.until("the report", "return window.copied?.startsWith('# 1 finding')").await?;
+    page.close().await
+}
+
+/// A trace leaves in the forms of other tools.
+#[tokio::test]
+async fn a_recording_is_saved_for_other_tools() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let take = "window.saved = []; const url = URL.createObjectURL;
+        URL.createObjectURL = blob => { window.saved.push(blob.size); return url(blob); }";
+    page.chromium.run(take).await?;
+    let forms = ["perfetto", "kineto", "chakra", "flight-recorder", "binary", "json"];
+    for (at, form) in forms.into_iter().enumerate() {
+        // Those of other tools are folded.
+        let press = format!("document.querySelector('[data-test=export-{form}]').click()");
+        page.chromium.run(&press).await?;
+        page.chromium.until(form, &format!("return window.saved[{at}] > 100")).await?;
+    }
+    page.close().await
+}
+
 /// Under the pointer, a collective shows which member the others waited for.
 #[tokio::test]
 async fn what_belongs_together_is_linked() -> Result<()> {

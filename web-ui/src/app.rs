@@ -137,7 +137,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
                 </nav>
                 <span class="grow" />
                 <span class={classes!("server", server_class(&server))} data-test="server-state"
-                      title={server.missing().unwrap_or_default()}>
+                      title={server.missing().unwrap_or_default().replace('`', "")}>
                     { server_words(&server) }
                 </span>
                 <button class="quiet" onclick={open_help} aria-label="Keyboard keys" title="Keys (?)"

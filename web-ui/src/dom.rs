@@ -102,6 +102,15 @@ impl Drop for Frames {
     }
 }
 
+/// Gives the first element that a CSS selector names the focus.
+pub(crate) fn focus(selector: &str) {
+    let found = document().query_selector(selector).ok().flatten();
+    if let Some(element) = found.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok())
+    {
+        let _ = element.focus();
+    }
+}
+
 /// True when the user's system asks for the media feature: `(prefers-reduced-motion: reduce)`.
 pub(crate) fn media(query: &str) -> bool {
     window().match_media(query).ok().flatten().is_some_and(|list| list.matches())

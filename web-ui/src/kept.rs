@@ -1,4 +1,5 @@
-//! The files of the open recording, kept in the browser (IndexedDB), so that a reload loses nothing.
+//! The files of the open recording, kept in the browser (IndexedDB), so that a reload loses nothing; and
+//! the address with the reader's marks on it: the selected call, the filter, pins, notes.
 //!
 //! They stay on this machine, and until their user closes the recording. What does not fit is not
 //! kept: the page works without.
@@ -11,6 +12,7 @@ use web_sys::File;
 const DATABASE: &str = "lockstep";
 const STORE: &str = "recording";
 const KEY: &str = "files";
+const ADDRESS: &str = "address";
 
 /// Larger recordings are dropped again after a reload: a browser would ask, or make room by losing others.
 const MAX_BYTES: f64 = (512u64 << 20) as f64;
@@ -48,15 +50,34 @@ pub(crate) async fn forget() {
 }
 
 async fn write(files: Option<Vec<Kept>>) -> Result<(), Error> {
+    let value = files.map(|files| {
+        let pairs = files.iter().map(|kept| Array::of2(&kept.file, &JsValue::from_str(&kept.path)));
+        JsValue::from(pairs.collect::<Array>())
+    });
+    if value.is_none() {
+        put(ADDRESS, None).await?;
+    }
+    put(KEY, value).await
+}
+
+/// Keeps the address of the recording with the reader's marks.
+pub(crate) async fn keep_address(hash: String) {
+    let _ = put(ADDRESS, Some(hash.into())).await;
+}
+
+/// Returns the address that was kept, if any.
+pub(crate) async fn address() -> Option<String> {
+    get(ADDRESS).await.ok().flatten()?.as_string()
+}
+
+async fn put(key: &str, value: Option<JsValue>) -> Result<(), Error> {
     let database = database().await?;
     let transaction = database.transaction(&[STORE], TransactionMode::ReadWrite)?;
     let store = transaction.object_store(STORE)?;
-    let key = JsValue::from_str(KEY);
-    match files {
-        Some(files) => {
-            let pairs =
-                files.iter().map(|kept| Array::of2(&kept.file, &JsValue::from_str(&kept.path)));
-            store.put(&pairs.collect::<Array>(), Some(&key))?.await?;
+    let key = JsValue::from_str(key);
+    match value {
+        Some(value) => {
+            store.put(&value, Some(&key))?.await?;
         }
         None => store.delete(key)?.await?,
     }
@@ -65,16 +86,21 @@ async fn write(files: Option<Vec<Kept>>) -> Result<(), Error> {
     Ok(())
 }
 
+async fn get(key: &str) -> Result<Option<JsValue>, Error> {
+    let database = database().await?;
+    let transaction = database.transaction(&[STORE], TransactionMode::ReadOnly)?;
+    let found = transaction.object_store(STORE)?.get(JsValue::from_str(key))?.await?;
+    database.close();
+    Ok(found)
+}
+
 /// Returns the files that were kept, if any.
 pub(crate) async fn kept() -> Vec<Kept> {
     read().await.unwrap_or_default()
 }
 
 async fn read() -> Result<Vec<Kept>, Error> {
-    let database = database().await?;
-    let transaction = database.transaction(&[STORE], TransactionMode::ReadOnly)?;
-    let found = transaction.object_store(STORE)?.get(JsValue::from_str(KEY))?.await?;
-    database.close();
+    let found = get(KEY).await?;
     let pair = |pair: JsValue| {
         let file = Reflect::get_u32(&pair, 0).ok()?.dyn_into::<File>().ok()?;
         Some(Kept { file, path: Reflect::get_u32(&pair, 1).ok()?.as_string()? })

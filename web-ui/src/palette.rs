@@ -1,30 +1,39 @@
-//! Colours with meaning. Chosen to be told apart with any colour vision (after Okabe and Ito
-//! 2008); nothing is said by colour alone.
+//! Colours with meaning: one meaning a hue, everywhere.
+//!
+//! | hue | meaning |
+//! | --- | --- |
+//! | violet, light to dark | pieces: chunks by their origin, buckets, groups |
+//! | blue, cyan, orange, yellow, pink, brown, slate, grey | kinds of collectives |
+//! | green | done |
+//! | red | trouble |
+//!
+//! Ranks have no colour of their own: they are badges with their number. The tests hold the colours apart
+//! under each kind of colour blindness, and nothing is said by colour alone.
 
 use lockstep_web_protocol::call_kinds::OP_KINDS;
 
-/// The colours of ranks and of the chunks that began with them: fill and the ink upon it.
-const RANKS: [(&str, &str); 8] = [
-    ("#2f6fbf", "#ffffff"),
-    ("#e69f00", "#1a1a1a"),
-    ("#098060", "#ffffff"),
-    ("#b4478a", "#ffffff"),
-    ("#56b4e9", "#10202c"),
-    ("#c24e18", "#ffffff"),
-    ("#c9b51e", "#1a1a1a"),
-    ("#7b62b8", "#ffffff"),
+/// Pieces from the lightest to the darkest: fill and the ink upon it.
+const PIECES: [(&str, &str); 8] = [
+    ("#ddcffa", "#000000"),
+    ("#cab4f3", "#000000"),
+    ("#b699eb", "#000000"),
+    ("#a47de3", "#000000"),
+    ("#9163d5", "#000000"),
+    ("#7e4ac2", "#ffffff"),
+    ("#6635a3", "#ffffff"),
+    ("#4e2281", "#ffffff"),
 ];
 
 /// The fills once more, for pixels.
-const RANK_RGB: [[u8; 3]; RANKS.len()] = [
-    [0x2f, 0x6f, 0xbf],
-    [0xe6, 0x9f, 0x00],
-    [0x09, 0x80, 0x60],
-    [0xb4, 0x47, 0x8a],
-    [0x56, 0xb4, 0xe9],
-    [0xc2, 0x4e, 0x18],
-    [0xc9, 0xb5, 0x1e],
-    [0x7b, 0x62, 0xb8],
+const PIECE_RGB: [[u8; 3]; PIECES.len()] = [
+    [0xdd, 0xcf, 0xfa],
+    [0xca, 0xb4, 0xf3],
+    [0xb6, 0x99, 0xeb],
+    [0xa4, 0x7d, 0xe3],
+    [0x91, 0x63, 0xd5],
+    [0x7e, 0x4a, 0xc2],
+    [0x66, 0x35, 0xa3],
+    [0x4e, 0x22, 0x81],
 ];
 
 /// The ink that can be read on a span of the timeline that is a call or a message; `None` where the
@@ -59,39 +68,65 @@ fn luminance(rgb: [u8; 3]) -> f64 {
     0.2126 * r + 0.7152 * g + 0.0722 * b
 }
 
-/// The number of colours before they begin again.
-pub(crate) const RANK_COLOURS: usize = RANKS.len();
-
-/// The colour of rank or chunk `index`.
-pub(crate) fn rank_fill(index: u32) -> &'static str {
-    RANKS[index as usize % RANKS.len()].0
+/// The colour of piece `index`: a chunk by its origin, a bucket, a group. They begin again after eight.
+pub(crate) fn piece_fill(index: u32) -> &'static str {
+    PIECES[index as usize % PIECES.len()].0
 }
 
 /// The same as red, green, blue.
-pub(crate) fn rank_rgb(index: u32) -> [u8; 3] {
-    RANK_RGB[index as usize % RANK_RGB.len()]
+pub(crate) fn piece_rgb(index: u32) -> [u8; 3] {
+    PIECE_RGB[index as usize % PIECE_RGB.len()]
 }
 
-/// The ink that can be read on [`rank_fill`].
-pub(crate) fn rank_ink(index: u32) -> &'static str {
-    RANKS[index as usize % RANKS.len()].1
+/// The ink that can be read on [`piece_fill`].
+pub(crate) fn piece_ink(index: u32) -> &'static str {
+    PIECES[index as usize % PIECES.len()].1
 }
 
-/// Red, green, blue of each kind, the same on light and dark ground.
+/// The piece whose colour a bucket has: neighbours are far apart, since a job has few buckets and their
+/// tints tell more.
+pub(crate) fn bucket_piece(bucket: u32) -> u32 {
+    const ORDER: [u32; PIECES.len()] = [4, 2, 6, 3, 5, 1, 7, 0];
+    ORDER[bucket as usize % ORDER.len()]
+}
+
+/// The ink of a curve that is the one asked about; `assets/style.css` calls it the accent.
+pub(crate) fn chosen_rgb(dark: bool) -> [u8; 3] {
+    if dark { [0x6e, 0xa8, 0xfe] } else { [0x1d, 0x4e, 0xd8] }
+}
+
+/// Red, green, blue of each kind. Rooted collectives share one, and so do sends and receives.
 const KIND_RGB: [[u8; 3]; OP_KINDS as usize] = [
-    [47, 111, 191],
-    [123, 98, 184],
-    [10, 143, 108],
-    [214, 145, 0],
-    [64, 160, 214],
-    [199, 91, 155],
-    [176, 158, 20],
-    [140, 120, 70],
-    [112, 124, 138],
-    [190, 100, 50],
-    [160, 82, 45],
-    [98, 110, 125],
+    [0x46, 0x79, 0xcf],
+    [0x39, 0xaa, 0xe2],
+    [0xe3, 0x88, 0x04],
+    [0xe1, 0xd4, 0x37],
+    [0xb8, 0x73, 0x9e],
+    ROOTED,
+    ROOTED,
+    ROOTED,
+    [0x2f, 0x2f, 0x30],
+    SENT,
+    SENT,
+    [0xad, 0xae, 0xb0],
 ];
+
+const ROOTED: [u8; 3] = [0x5a, 0x42, 0x2e];
+const SENT: [u8; 3] = [0x49, 0x54, 0x6b];
+
+/// The number of the barrier among the kinds, which is as dark as the dark ground.
+const BARRIER: usize = 8;
+
+/// The colour of a kind on light or dark ground.
+fn kind_rgb(kind: u8, dark: bool) -> [u8; 3] {
+    match (kind as usize).min(KIND_RGB.len() - 1) {
+        BARRIER if dark => [0xec, 0xee, 0xf0],
+        kind => KIND_RGB[kind],
+    }
+}
+
+/// Trouble, on pixels.
+const TROUBLE: [u8; 3] = [214, 64, 42];
 
 /// The colour of the timeline's bytes (`worker/raster.rs` makes them): the pixel at `column`.
 pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4] {
@@ -103,24 +138,24 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
         0 => return [0, 0, 0, 0],
         1 => mix(ground, [125, 138, 152], 110),
         2 => mix(ground, [125, 138, 152], if stripe { 40 } else { 70 }),
-        3 if stuck => mix(ground, [214, 64, 42], if stripe { 70 } else { 110 }),
+        3 if stuck => mix(ground, TROUBLE, if stripe { 70 } else { 110 }),
         3 => mix(ground, [125, 138, 152], 34),
         // Slanted: the device stands, the process does not.
-        4 if stuck => mix(ground, [214, 64, 42], if stripe { 40 } else { 90 }),
-        4 => mix(ground, [47, 111, 191], if stripe { 30 } else { 80 }),
+        4 if stuck => mix(ground, TROUBLE, if stripe { 40 } else { 90 }),
+        4 => mix(ground, [125, 138, 152], if stripe { 20 } else { 60 }),
         // Free: what it enqueued goes on without it.
-        5 => mix(ground, [10, 143, 108], 44),
+        5 => mix(ground, [125, 138, 152], 20),
         40..48 if queued => {
-            mix(ground, RANK_RGB[class as usize - 40], if stripe { 60 } else { 90 })
+            mix(ground, PIECE_RGB[class as usize - 40], if stripe { 60 } else { 90 })
         }
-        40..48 => mix(ground, RANK_RGB[class as usize - 40], 225),
+        40..48 => mix(ground, PIECE_RGB[class as usize - 40], 225),
         call => {
             let kind = call.saturating_sub(8) / 2;
             let odd = call % 2 == 1;
-            let colour = KIND_RGB[(kind as usize).min(KIND_RGB.len() - 1)];
+            let colour = kind_rgb(kind, dark);
             match (stuck, queued) {
                 // A call that never ended keeps the colour of its kind under red lines.
-                (true, _) if (column + y) % 12 < 3 => mix(ground, [214, 64, 42], 230),
+                (true, _) if (column + y) % 12 < 3 => mix(ground, TROUBLE, 230),
                 (true, _) => mix(ground, colour, 120),
                 (false, true) => mix(ground, colour, 90),
                 (false, false) if odd => mix(ground, colour, 205),
@@ -132,8 +167,8 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
 }
 
 /// The colour of a kind as CSS writes it.
-pub(crate) fn kind_css(kind: u8) -> String {
-    let [r, g, b] = KIND_RGB[(kind as usize).min(KIND_RGB.len() - 1)];
+pub(crate) fn kind_css(kind: u8, dark: bool) -> String {
+    let [r, g, b] = kind_rgb(kind, dark);
     format!("rgb({r} {g} {b})")
 }
 
@@ -155,8 +190,8 @@ mod tests {
     #[test]
     fn every_text_on_a_colour_can_be_read() {
         assert_eq!(contrast([255; 3], [0; 3]), 21.0);
-        for (index, (fill, ink)) in RANKS.into_iter().enumerate() {
-            assert_eq!(rgb_of(fill), RANK_RGB[index]);
+        for (index, (fill, ink)) in PIECES.into_iter().enumerate() {
+            assert_eq!(rgb_of(fill), PIECE_RGB[index]);
             let stands_out = contrast(rgb_of(fill), rgb_of(ink));
             assert!(stands_out >= 4.5, "{ink} on {fill}: {stands_out:.2}");
         }
@@ -166,6 +201,108 @@ mod tests {
                 let stands_out = contrast([r, g, b], rgb_of(ink));
                 assert!(stands_out >= 4.5, "{ink} on class {class}: {stands_out:.2}");
             }
+        }
+    }
+
+    /// What eyes with a kind of colour blindness see of linear red, green, blue (Machado, Oliveira and
+    /// Fernandes 2009, severity 1).
+    const EYES: [(&str, [[f64; 3]; 3]); 4] = [
+        ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+        (
+            "protanopia",
+            [
+                [0.152286, 1.052583, -0.204868],
+                [0.114503, 0.786281, 0.099216],
+                [-0.003882, -0.048116, 1.051998],
+            ],
+        ),
+        (
+            "deuteranopia",
+            [
+                [0.367322, 0.860646, -0.227968],
+                [0.280085, 0.672501, 0.047413],
+                [-0.011820, 0.042940, 0.968881],
+            ],
+        ),
+        (
+            "tritanopia",
+            [
+                [1.255528, -0.076749, -0.178779],
+                [-0.078411, 0.930809, 0.147602],
+                [0.004733, 0.691367, 0.303900],
+            ],
+        ),
+    ];
+
+    /// A colour in Oklab (Ottosson 2020), as such eyes see it.
+    fn seen(rgb: [u8; 3], eyes: &[[f64; 3]; 3]) -> [f64; 3] {
+        let linear = rgb.map(|part| match f64::from(part) / 255.0 {
+            low if low <= 0.04045 => low / 12.92,
+            high => ((high + 0.055) / 1.055).powf(2.4),
+        });
+        let times = |m: &[[f64; 3]; 3], v: [f64; 3]| {
+            [0, 1, 2].map(|row: usize| (0..3).map(|at| m[row][at] * v[at]).sum::<f64>())
+        };
+        let cones = [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ];
+        let lab = [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ];
+        let shown = times(eyes, linear).map(|part| part.clamp(0.0, 1.0));
+        times(&lab, times(&cones, shown).map(f64::cbrt))
+    }
+
+    /// The difference of two colours, in hundredths of Oklab: 2 is just seen, 6 is clear.
+    fn apart(a: [u8; 3], b: [u8; 3], eyes: &[[f64; 3]; 3]) -> f64 {
+        let (a, b) = (seen(a, eyes), seen(b, eyes));
+        100.0 * (0..3).map(|at| (a[at] - b[at]).powi(2)).sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn colours_are_told_apart_with_any_eyes() {
+        const CLEAR: f64 = 6.5;
+        for (eyes, matrix) in &EYES {
+            for dark in [false, true] {
+                let (done, trouble) = match dark {
+                    false => ("#0b7a5b", "#c2361a"),
+                    true => ("#46c99d", "#ff7a5c"),
+                };
+                let ground = if dark { [22, 28, 36] } else { [255, 255, 255] };
+                let mut kinds: Vec<[u8; 3]> =
+                    (0..OP_KINDS).map(|kind| kind_rgb(kind, dark)).collect();
+                kinds.sort_unstable();
+                kinds.dedup();
+                assert_eq!(kinds.len(), 9);
+                for (at, kind) in kinds.iter().enumerate() {
+                    for other in &kinds[at + 1..] {
+                        let apart = apart(*kind, *other, matrix);
+                        assert!(apart >= CLEAR, "{kind:?} and {other:?}: {apart:.1}, {eyes}");
+                    }
+                    let stands_out = contrast(*kind, ground);
+                    assert!(stands_out >= 1.4, "{kind:?} on {ground:?}: {stands_out:.2}");
+                }
+                for pair in PIECE_RGB.windows(2) {
+                    let apart = apart(pair[0], pair[1], matrix);
+                    assert!(apart >= CLEAR, "{pair:?}: {apart:.1}, {eyes}");
+                }
+                for kept in [done, trouble] {
+                    for other in PIECE_RGB {
+                        let apart = apart(rgb_of(kept), other, matrix);
+                        assert!(apart >= CLEAR, "{kept} and {other:?}: {apart:.1}, {eyes}");
+                    }
+                }
+                let apart = apart(rgb_of(done), rgb_of(trouble), matrix);
+                assert!(apart >= CLEAR, "done and trouble: {apart:.1}, {eyes}");
+            }
+        }
+        // The pieces are a ramp: each is darker than the one before.
+        for pair in PIECE_RGB.windows(2) {
+            assert!(luminance(pair[0]) > luminance(pair[1]));
         }
     }
 }

@@ -170,6 +170,23 @@ pub(crate) async fn cancel(id: &str) -> Result<(), String> {
     request("POST", &format!("api/runs/{id}/cancel"), None).await.map(drop)
 }
 
+/// Gives a run another name.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn rename(id: &str, name: &str) -> Result<(), String> {
+    let body = format!("{{\"name\":{}}}", Value::from(name));
+    request("PATCH", &format!("api/runs/{id}"), Some(&body)).await.map(drop)
+}
+
+/// Removes a run, its trace and its dumps from the server.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn delete(id: &str) -> Result<(), String> {
+    request("DELETE", &format!("api/runs/{id}"), None).await.map(drop)
+}
+
 /// Tells a run in progress something: `pause`, `resume` or `dump`.
 ///
 /// # Errors
@@ -238,7 +255,7 @@ async fn request(method: &str, path: &str, body: Option<&str>) -> Result<Respons
     let fetched = JsFuture::from(dom::window().fetch_with_str_and_init(path, &options)).await;
     let response: Response = fetched
         .and_then(JsCast::dyn_into)
-        .map_err(|_| "the server does not answer; is `lockstep serve` still running?".to_owned())?;
+        .map_err(|_| "the server does not answer; is lockstep serve still running?".to_owned())?;
     if response.ok() {
         return Ok(response);
     }

@@ -20,6 +20,7 @@ mod rules;
 mod run_end;
 mod terminal_text;
 mod unseen;
+mod wait_causes;
 mod waits;
 mod words;
 
@@ -31,6 +32,7 @@ pub use report::{
     LadderStep, Report, Rung, Verdict, Wait,
 };
 pub use unseen::not_followed;
+pub use wait_causes::{WaitGroup, WaitedCall, wait_causes};
 pub use waits::who_waits;
 
 use decide::Decided;

@@ -5,7 +5,21 @@
 //! left out, and an archive within an archive stays one.
 
 use flate2::read::MultiGzDecoder;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
+
+/// The zip of files, each a path and its bytes.
+///
+/// # Errors
+/// When there are more files, or more bytes, than a zip holds.
+pub fn zip_of(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> io::Result<Vec<u8>> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (path, bytes) in files {
+        let options = zip::write::SimpleFileOptions::default().large_file(false);
+        writer.start_file(path, options)?;
+        writer.write_all(&bytes)?;
+    }
+    Ok(writer.finish()?.into_inner())
+}
 
 /// Past this many files an archive is refused.
 const MAX_FILES: usize = 100_000;

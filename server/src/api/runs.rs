@@ -231,6 +231,58 @@ pub(crate) async fn get(
     find(&service, &id).await.map(Json)
 }
 
+/// The body of a change of a run.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rename {
+    name: String,
+}
+
+/// A longer name fits into no list.
+const MAX_NAME: usize = 200;
+
+/// Gives a run another name.
+pub(crate) async fn rename(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<RunRecord>, ApiError> {
+    let Rename { name } = serde_json::from_slice(&body?).map_err(|error| {
+        ApiError::bad_request(format!("a run is renamed by {{\"name\": \"…\"}}: {error}"))
+    })?;
+    let name = name.trim().to_owned();
+    if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(ApiError::bad_request(format!(
+            "the name of a run has 1 to {MAX_NAME} characters, in one line"
+        )));
+    }
+    let run = find(&service, &id).await?;
+    let store = service.store.clone();
+    match blocking(move || store.rename_run(run.id, &name)).await? {
+        true => find(&service, &id).await.map(Json),
+        false => Err(not_found("run", id)),
+    }
+}
+
+/// Removes a run from the list, with its trace and its dumps. One in progress is cancelled first, by
+/// whoever asks.
+pub(crate) async fn delete(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let run = find(&service, &id).await?;
+    if run.state == RunState::Running || service.runs.progress(run.id).is_some() {
+        return Err(ApiError::conflict(format!(
+            "run {id} is in progress; cancel it before you delete it"
+        )));
+    }
+    let store = service.store.clone();
+    match blocking(move || store.delete_run(run.id)).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(not_found("run", id)),
+    }
+}
+
 /// Asks a run to end; its end comes with its events.
 pub(crate) async fn cancel(
     State(service): State<Service>,

@@ -20,6 +20,7 @@ use files::{INCOMING, remove};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, rank_of_file_name};
 use lockstep_diagnosis::Report;
+use lockstep_gpu_exec::RankDump;
 use record::{SELECT_RUN, SELECT_TRACE, now_ms, run_of, to_json, trace_of};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
@@ -151,15 +152,52 @@ impl Store {
         let old = forget(&list, "runs", "AND state <> 'running'")?;
         drop(list);
         for id in old {
-            remove(&self.run_file(id))?;
-            match fs::remove_dir_all(self.dump_folder(id)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(at("remove", &self.dump_folder(id))(error));
-                }
-                _ => {}
-            }
+            self.remove_run_files(id)?;
         }
         Ok(id as u64)
+    }
+
+    /// Gives a run another name in the list; false if there is no such run.
+    pub(crate) fn rename_run(&self, id: u64, name: &str) -> Result<bool, StoreError> {
+        let list = self.list();
+        let renamed =
+            list.execute("UPDATE runs SET name = ?2 WHERE id = ?1", params![id as i64, name])?;
+        Ok(renamed > 0)
+    }
+
+    /// Removes a run that does not go on, its trace and its dumps; false if there is no such run. The
+    /// row goes last: a file without a row would be taken into the list again.
+    pub(crate) fn delete_run(&self, id: u64) -> Result<bool, StoreError> {
+        if self.run(id)?.is_none_or(|run| run.state == RunState::Running) {
+            return Ok(false);
+        }
+        self.remove_run_files(id)?;
+        self.unwritten().remove(&id);
+        self.list().execute("DELETE FROM runs WHERE id = ?1", [id as i64])?;
+        Ok(true)
+    }
+
+    /// Removes the files that the service wrote for a run. What else lies in its folder stays there.
+    fn remove_run_files(&self, id: u64) -> Result<(), StoreError> {
+        remove(&self.run_file(id))?;
+        let folder = self.dump_folder(id);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(at("read the folder", &folder)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(at("read the folder", &folder))?;
+            if RankDump::rank_of_file(&entry.file_name().to_string_lossy()).is_some() {
+                remove(&entry.path())?;
+            }
+        }
+        match fs::remove_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+                Err(at("remove", &folder)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes down how a run ended. What cannot be written is told all the same, as long as the service runs,
@@ -493,6 +531,34 @@ mod tests {
             assert!(store.run(run).unwrap().is_some(), "{number}: {:?}", store.notes());
             assert_eq!(fs::read(store.run_file(run)).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn a_deleted_run_takes_only_what_the_service_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let end = RunEnd { outcome: Outcome::Unknown, report: None, comparison: None };
+        let ids = [1, 2].map(|_| {
+            let id = store.add_run("a", "host", 2).unwrap();
+            fs::write(store.run_file(id), "x").unwrap();
+            store.keep_dump(id, "nccl_trace_rank_0", b"x").unwrap();
+            id
+        });
+        assert!(!store.delete_run(ids[0]).unwrap(), "it still runs");
+        ids.iter().for_each(|id| store.end_run(*id, &end).unwrap());
+        let own = store.dump_folder(ids[1]).join("notes.txt");
+        fs::write(&own, "mine").unwrap();
+        for id in ids {
+            assert!(store.rename_run(id, "the slow one").unwrap());
+            assert_eq!(store.run(id).unwrap().unwrap().name, "the slow one");
+            assert!(store.delete_run(id).unwrap());
+            assert!(!store.delete_run(id).unwrap() && !store.rename_run(id, "a").unwrap());
+            assert!(!store.run_file(id).exists() && store.run(id).unwrap().is_none());
+        }
+        assert!(!store.dump_folder(ids[0]).exists() && own.exists());
+        assert!(!store.dump_folder(ids[1]).join("nccl_trace_rank_0").exists());
+        // The numbers of deleted runs are not given again.
+        assert_eq!(store.add_run("b", "host", 2).unwrap(), 3);
     }
 
     #[test]

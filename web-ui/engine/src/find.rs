@@ -69,6 +69,7 @@ impl Held {
     pub(super) fn locate(&self, rank: u32, which: &Which) -> Option<CallMark> {
         let calls = self.calls_of(rank);
         let found = match which {
+            Which::Work(work) => calls.iter().find(|call| call.work == *work),
             Which::Entry(entry) => calls
                 .iter()
                 .find(|call| call.record_id == Some(*entry))

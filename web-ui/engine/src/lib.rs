@@ -10,6 +10,7 @@ mod analysis;
 mod class;
 mod cluster;
 mod ddp;
+mod export;
 mod file;
 mod find;
 mod lanes;
@@ -179,7 +180,8 @@ async fn answer(
             plain(Response::StopsFollowed(with(state, session, |held| held.follow_stops(&stops))??))
         }
         Request::WaitsAt { session, moment } => {
-            plain(Response::Waits(with(state, session, |held| held.waits_at(moment))??))
+            let (waits, causes) = with(state, session, |held| held.waits_at(moment))??;
+            plain(Response::Waits(waits, causes))
         }
         Request::Elements { session, moment, rank, tensor, first, count } => {
             let (total, bytes) =
@@ -217,7 +219,7 @@ async fn answer(
         }
         Request::TraceOf { plan_json, topology } => {
             let trace = open::trace_of(&plan_json, topology, slices).await?;
-            Ok((Response::Exported, Some(session::written(&trace, Form::Binary))))
+            Ok((Response::Exported, Some(export::written(&trace, Form::Binary)?)))
         }
         Request::Repair { session, repaired } => {
             let tried = with(state, session, |held| repair::tried(held))??;

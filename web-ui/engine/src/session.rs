@@ -1,12 +1,13 @@
 //! One trace that the worker holds: a simulation that can be stepped, a run, a recording.
 
+use super::export::written;
 use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
 use super::texts;
-use lockstep_core::plan::TensorId;
+use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
-use lockstep_diagnosis::{Report, diagnose, diagnose_whole, who_waits};
+use lockstep_diagnosis::{Report, diagnose, diagnose_whole, wait_causes, who_waits};
 use lockstep_formats::job_calls::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
 use lockstep_web_protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
@@ -115,6 +116,12 @@ impl Held {
         let calls = log.ranks.iter().flatten().map(|rank| rank.calls.len() as u64).sum();
         let (kinds, unfinished) = self.lanes.kinds();
         let moments = self.simulation.as_ref().map(Session::moments).unwrap_or_default();
+        let report = self.report.clone().unwrap_or_else(|| match self.reader {
+            Some(_) => diagnose(log),
+            None => diagnose_whole(trace, log),
+        });
+        let waits = who_waits(log);
+        let causes = wait_causes(log, &waits, &report.culprits());
         Ok(Opened {
             session,
             header: trace.header.clone(),
@@ -130,11 +137,9 @@ impl Held {
             kinds,
             unfinished,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
-            report: self.report.clone().unwrap_or_else(|| match self.reader {
-                Some(_) => diagnose(log),
-                None => diagnose_whole(trace, log),
-            }),
-            waits: who_waits(log),
+            report,
+            waits,
+            causes,
             problems: self.problems.clone(),
             answers: self.lanes.answers(trace.header.plan.as_ref()),
         })
@@ -211,31 +216,32 @@ impl Held {
     /// The trace as a file.
     pub(super) fn export(&self, form: Form) -> Result<Vec<u8>, String> {
         match (&self.simulation, &self.trace) {
-            (Some(simulation), _) => Ok(written(&simulation.trace(), form)),
-            (None, Some(trace)) if !trace.events.is_empty() => Ok(written(trace, form)),
+            (Some(simulation), _) => written(&simulation.trace(), form),
+            (None, Some(trace)) if !trace.events.is_empty() => written(trace, form),
             (None, Some(trace)) if self.log.as_ref().is_some_and(|log| log.recorded) => {
                 let logs = self.log.iter().flat_map(CallLog::logs);
                 let events = logs.flat_map(|(rank, log)| log.events(rank)).collect();
-                Ok(written(&Trace { events, ..trace.clone() }, form))
+                written(&Trace { events, ..trace.clone() }, form)
             }
             _ => Err("there is nothing to write yet".to_owned()),
         }
     }
 
-    /// The comparison of this simulation's values with those a run ended with.
+    /// The comparison of the values that this simulation or run ended with, with those of a run.
     pub(super) fn compare(&self, run: &Held) -> Result<Comparison, String> {
-        let simulation =
-            self.simulation.as_ref().ok_or("only a simulation can be compared with")?;
         let run = run.trace.as_ref().ok_or("the run said nothing")?;
         let plan = run.header.plan.as_ref().ok_or("the run does not say which plan it ran")?;
-        Ok(compare(plan, &simulation.trace(), run))
-    }
-}
-
-/// A trace in one of its forms.
-pub(super) fn written(trace: &Trace, form: Form) -> Vec<u8> {
-    match form {
-        Form::Binary => trace.to_bytes(),
-        Form::Json => trace.to_json().into_bytes(),
+        let other = match (&self.simulation, &self.trace) {
+            (Some(simulation), _) => return Ok(compare(plan, &simulation.trace(), run)),
+            (None, Some(trace)) => trace,
+            (None, None) => return Err("the other run said nothing".to_owned()),
+        };
+        let same_tensors = |other: &Plan| other.tensors == plan.tensors;
+        if other.header.world_size != run.header.world_size
+            || !other.header.plan.as_ref().is_some_and(same_tensors)
+        {
+            return Err("they ran different plans".to_owned());
+        }
+        Ok(compare(plan, other, run))
     }
 }

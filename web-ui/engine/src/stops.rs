@@ -4,7 +4,7 @@ use super::session::Held;
 use lockstep_core::plan::Plan;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{CallLog, Trace};
-use lockstep_diagnosis::{Wait, who_waits};
+use lockstep_diagnosis::{Wait, WaitGroup, wait_causes, who_waits};
 use lockstep_sim::Session;
 use lockstep_sim::stops::Met;
 use lockstep_web_protocol::FoundStop;
@@ -40,8 +40,8 @@ impl Held {
         Ok(simulation.follow_stops(plan, stops))
     }
 
-    /// The waits at a moment: each rank, and the ranks it waits for.
-    pub(super) fn waits_at(&self, moment: usize) -> Result<Vec<Wait>, String> {
+    /// The waits at a moment: each rank, and the ranks it waits for; and the same by their cause.
+    pub(super) fn waits_at(&self, moment: usize) -> Result<(Vec<Wait>, Vec<WaitGroup>), String> {
         let (simulation, _) = self.stepped()?;
         let header = self.trace.as_ref().map(|trace| trace.header.clone()).ok_or(NOT_SIMULATED)?;
         let events = simulation.events();
@@ -52,6 +52,10 @@ impl Held {
             ));
         }
         let events = events[..happened.min(events.len())].to_vec();
-        Ok(who_waits(&CallLog::of(&Trace { header, events, end: None })))
+        let log = CallLog::of(&Trace { header, events, end: None });
+        let waits = who_waits(&log);
+        // Nobody is to blame before the end.
+        let causes = wait_causes(&log, &waits, &[]);
+        Ok((waits, causes))
     }
 }

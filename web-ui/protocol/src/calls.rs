@@ -40,6 +40,8 @@ pub struct FoundCalls {
 /// Names a call of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
+    /// By the number of its work on its rank.
+    Work(u32),
     /// By its number in the recorder that wrote it, else its number on its rank.
     Entry(u64),
     /// By its name and its number in its group; where a rank has none such, the last before.

@@ -43,7 +43,7 @@ use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
-use lockstep_diagnosis::Wait;
+use lockstep_diagnosis::{Wait, WaitGroup};
 use lockstep_replay::Variation;
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
@@ -320,7 +320,7 @@ pub enum Request {
     },
     /// A comparison of the ends of two sessions of one plan, value by value.
     Compare {
-        /// The session of the simulation.
+        /// The session of the simulation, or of another run.
         simulated: SessionId,
         /// The session of the run.
         run: SessionId,
@@ -337,6 +337,14 @@ pub enum Form {
     Binary,
     /// JSON.
     Json,
+    /// A trace for ui.perfetto.dev.
+    Perfetto,
+    /// PyTorch profiles, a file a rank, in a zip.
+    Kineto,
+    /// MLCommons Chakra execution traces, a file a rank, in a zip.
+    Chakra,
+    /// PyTorch Flight Recorder dumps, a file a rank, in a zip.
+    FlightRecorder,
 }
 
 /// A stretch of a timeline to draw.
@@ -383,8 +391,8 @@ pub enum Response {
     StopFound(Option<FoundStop>),
     /// The moment of each stop, if it is met.
     StopsFollowed(Vec<Option<usize>>),
-    /// Ranks that wait, and for whom.
-    Waits(Vec<Wait>),
+    /// Ranks that wait, and for whom; and the same by their cause.
+    Waits(Vec<Wait>, Vec<WaitGroup>),
     /// The result of a search for an order that hangs.
     Explored(Box<Explored>),
     /// A repair that was tried.

@@ -2,7 +2,7 @@
 
 use crate::session_id::SessionId;
 use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_diagnosis::{Report, Wait};
+use lockstep_diagnosis::{Report, Wait, WaitGroup};
 use serde::{Deserialize, Serialize};
 
 /// A trace as the page knows it.
@@ -34,6 +34,8 @@ pub struct Opened {
     pub report: Report,
     /// Ranks that wait at its end, and for whom.
     pub waits: Vec<Wait>,
+    /// The same by their cause.
+    pub causes: Vec<WaitGroup>,
     /// The files that could not be read, in sentences.
     pub problems: Vec<String>,
     /// The answers of works, by time.

@@ -7,7 +7,6 @@ use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
 use crate::pages::asked::cannot;
-use crate::palette::rank_rgb;
 use crate::route::Route;
 use crate::ui::{Chart, Curve, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
@@ -134,7 +133,6 @@ type Curves = (Rc<Vec<Curve>>, Rc<Vec<Curve>>);
 fn curves(account: &ClusterAccount) -> Curves {
     let curve = |name: &str, index: u32, points: Vec<(u64, u64)>| Curve {
         name: name.to_owned(),
-        colour: rank_rgb(index),
         points,
         dashed: index > 0,
         chosen: index == 0,

@@ -12,6 +12,7 @@ mod hooks;
 mod knobs;
 mod links;
 mod shelf;
+mod shown;
 mod simulate;
 mod spans;
 mod stream_paint;
@@ -19,12 +20,12 @@ mod streams;
 mod stretch;
 mod sweep;
 mod sweep_chart;
+mod words;
 
 use super::asked::cannot;
 use super::recording::files::{dropped, picked};
 use super::simulation::{Addressed, use_addressed_moment};
 use crate::app::use_shared;
-use crate::explain;
 use crate::playback::{Act, use_playback};
 use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
@@ -37,9 +38,10 @@ use form::LabForm;
 use lockstep_torch::ddp::StepKind;
 use lockstep_torch::ddp::lab::notes;
 use lockstep_web_protocol::{DdpAccount, ModelRef};
+use shown::Shown;
 use simulate::Simulate;
 use std::rc::Rc;
-use streams::{Shown, Streams};
+use streams::Streams;
 use sweep::Sweep;
 use web_sys::{DragEvent, Event, HtmlInputElement};
 use yew::prelude::*;
@@ -375,19 +377,4 @@ fn log(
             </div>
         </div>
     }
-}
-
-/// The figures of a step.
-fn figures(account: &DdpAccount) -> String {
-    let summary = &account.summary;
-    let waiting = u128::from(summary.waiting_ps()) * 1000;
-    let permille = (waiting + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
-    let step = if account.cut_short { "a step, up to where DDP raises," } else { "a step" };
-    format!(
-        "{step} takes {}, {} of it ({}.{} %) waiting for communication",
-        explain::time(summary.step_ps),
-        explain::time(summary.waiting_ps()),
-        permille / 10,
-        permille % 10
-    )
 }

@@ -7,6 +7,65 @@ use lockstep_web_protocol::{Form, Request, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
+/// A form of a trace: the ending of its file, its button, and what reads it.
+struct Offer {
+    form: Form,
+    ending: &'static str,
+    label: &'static str,
+    title: &'static str,
+    test: &'static str,
+}
+
+/// Lockstep's own forms.
+const OWN: [Offer; 2] = [
+    Offer {
+        form: Form::Binary,
+        ending: "lks",
+        label: "trace .lks",
+        title: "The trace, binary",
+        test: "export-binary",
+    },
+    Offer {
+        form: Form::Json,
+        ending: "trace.json",
+        label: "trace .json",
+        title: "The trace as JSON",
+        test: "export-json",
+    },
+];
+
+/// The forms of other tools.
+const OTHERS: [Offer; 4] = [
+    Offer {
+        form: Form::Perfetto,
+        ending: "perfetto-trace",
+        label: "Perfetto",
+        title: "A trace for ui.perfetto.dev: a process a rank, a track a stream",
+        test: "export-perfetto",
+    },
+    Offer {
+        form: Form::Kineto,
+        ending: "kineto.zip",
+        label: "PyTorch profiles",
+        title: "A zip of profiles as PyTorch's profiler (Kineto) writes them, for HolisticTraceAnalysis",
+        test: "export-kineto",
+    },
+    Offer {
+        form: Form::Chakra,
+        ending: "chakra.zip",
+        label: "Chakra",
+        title: "A zip of MLCommons Chakra execution traces, for ASTRA-sim",
+        test: "export-chakra",
+    },
+    Offer {
+        form: Form::FlightRecorder,
+        ending: "dumps.zip",
+        label: "Flight Recorder dumps",
+        title: "A zip of dumps as PyTorch's Flight Recorder writes them, for torchfrtrace",
+        test: "export-flight-recorder",
+    },
+];
+
 /// Properties of [`Exports`].
 #[derive(Properties, PartialEq)]
 pub(super) struct ExportsProps {
@@ -21,18 +80,28 @@ pub(super) struct ExportsProps {
 #[component(Exports)]
 pub(super) fn exports(props: &ExportsProps) -> Html {
     let client = use_shared().client;
-    let save = |form: Form, ending: &'static str| {
+    let said = use_state(String::new);
+    let save = |offer: &'static Offer| {
         let (client, session, name) = (client.clone(), props.session, props.name.clone());
-        Callback::from(move |_: MouseEvent| {
+        let said = said.setter();
+        let press = Callback::from(move |_: MouseEvent| {
             let (Some(session), client, name) = (session, client.clone(), name.clone()) else {
                 return;
             };
+            let said = said.clone();
+            said.set("Writing…".to_owned());
             wasm_bindgen_futures::spawn_local(async move {
-                if let Ok(answered) = client.ask(Request::Export { session, form }).await {
-                    dom::download(&format!("{name}.{ending}"), &answered.bytes());
-                }
+                let request = Request::Export { session, form: offer.form };
+                said.set(match client.ask(request).await {
+                    Ok(answered) => {
+                        dom::download(&format!("{name}.{}", offer.ending), &answered.bytes());
+                        String::new()
+                    }
+                    Err(why) => why,
+                });
             });
-        })
+        });
+        html! { <button class="quiet" onclick={press} disabled={session.is_none()} title={offer.title} data-test={offer.test}>{ offer.label }</button> }
     };
     let plan = {
         let (plan, name) = (props.plan.clone(), props.name.clone());
@@ -42,15 +111,18 @@ pub(super) fn exports(props: &ExportsProps) -> Html {
             }
         })
     };
-    let disabled = props.session.is_none();
     html! {
-        <div class="row exports">
-            <span class="muted">{ "Save" }</span>
-            <button class="quiet" onclick={save(Form::Binary, "lks")} {disabled} title="The trace, binary" data-test="export-binary">{ "trace .lks" }</button>
-            <button class="quiet" onclick={save(Form::Json, "trace.json")} {disabled} title="The trace as JSON" data-test="export-json">{ "trace .json" }</button>
-            if props.plan.is_some() {
-                <button class="quiet" onclick={plan} title="The plan as JSON" data-test="export-plan">{ "plan .json" }</button>
-            }
+        <div class="exports">
+            <div class="row">
+                <span class="muted">{ "Save" }</span>
+                { for OWN.iter().map(&save) }
+                if props.plan.is_some() {
+                    <button class="quiet" onclick={plan} title="The plan as JSON" data-test="export-plan">{ "plan .json" }</button>
+                }
+            </div>
+            <details class="row"><summary>{ "for other tools" }</summary>
+                <div class="row">{ for OTHERS.iter().map(&save) }</div></details>
+            <span class="muted" aria-live="polite" data-test="export-said">{ (*said).clone() }</span>
         </div>
     }
 }

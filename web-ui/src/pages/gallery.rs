@@ -11,7 +11,6 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::pages::asked::{Unmet, Way, cannot};
 use crate::pages::schedule_file::SchedulePage;
-use crate::palette::{RANK_COLOURS, rank_rgb};
 use crate::route::{Route, View};
 use crate::ui::{Chart, Curve, Fold};
 use answers::{Answers, COUNTS, use_accounts, use_sweeps};
@@ -134,7 +133,7 @@ fn cards(props: &ChosenProps) -> Html {
                 <ul class="cards">
                     { for algorithms.iter().enumerate().map(|(index, &algorithm)| html! {
                         <li key={algorithm.name()}>
-                            <AlgorithmCard {choice} {algorithm} {index} account={accounts.of(index).cloned()}
+                            <AlgorithmCard {choice} {algorithm} account={accounts.of(index).cloned()}
                                            fresh={accounts.ready()} fastest={fastest.is_some() && times[index] == fastest}
                                            on_pick={pick.clone()} />
                         </li>
@@ -156,9 +155,8 @@ fn curves(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> Vec<Curve> 
         let bytes = COUNTS.iter().map(|count| count * choice.element_bytes());
         Some(Curve {
             name: algorithm.name().to_owned(),
-            colour: rank_rgb(index as u32),
             points: bytes.zip(times.iter().copied()).collect(),
-            dashed: index >= RANK_COLOURS,
+            dashed: *algorithm == choice.pair[1],
             chosen: choice.pair.contains(algorithm),
         })
     });

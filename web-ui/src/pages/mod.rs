@@ -27,6 +27,7 @@ mod step_choice;
 mod stepping;
 mod topology_choice;
 mod workbench;
+mod world_sizes;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use ddp::Ddp;

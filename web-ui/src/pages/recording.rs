@@ -4,13 +4,14 @@ pub(crate) mod files;
 pub(in crate::pages) mod samples;
 mod save;
 
-use super::workbench::{Workbench, sources};
+use super::workbench::{KEPT, Workbench, sources};
 use crate::app::use_shared;
 use crate::explain;
 use crate::kept::{self, Kept};
 use crate::route::{Route, View};
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
+use crate::ui::prose;
 use files::{dropped, path_of, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
@@ -52,9 +53,18 @@ pub(crate) fn recording() -> Html {
     let opened = use_mut_ref(Vec::<File>::new);
     // The programs among what was dropped: they are shown, and no part of the recording.
     let programs = use_mut_ref(Vec::<File>::new);
+    let forget_marks = {
+        let nav = use_shared().nav;
+        Callback::from(move |()| {
+            if nav.route.view() == View::Recording && !nav.is_stale() {
+                nav.replace(KEPT.iter().fold(nav.route.clone(), |route, name| route.without(name)));
+            }
+        })
+    };
     let read = {
         let (client, stage, asked) = (client.clone(), stage.setter(), asked.clone());
         let (texts, opened, programs) = (texts.clone(), opened.clone(), programs.clone());
+        let forget_marks = forget_marks.clone();
         Callback::from(move |files: Vec<File>| {
             let (sources, files): (Vec<File>, Vec<File>) =
                 files.into_iter().partition(sources::is_source);
@@ -70,8 +80,15 @@ pub(crate) fn recording() -> Html {
             }
             if is_whole {
                 opened.borrow_mut().clear();
+                forget_marks.emit(());
             }
+            let before = opened.borrow().len();
+            let count = files.len();
             let files = together(&mut opened.borrow_mut(), files);
+            if before > 0 && files.len() == count {
+                // Another recording: marks on the one before are none on it.
+                forget_marks.emit(());
+            }
             // Files that are dropped while others are read come to them, too.
             let (session, turn) = (client.new_session(), turns.next());
             let total = files.iter().map(|file| file.size() as u64).sum();
@@ -171,6 +188,7 @@ pub(crate) fn recording() -> Html {
         Callback::from(move |_: MouseEvent| {
             opened.borrow_mut().clear();
             programs.borrow_mut().clear();
+            forget_marks.emit(());
             forget_sample.emit(());
             stage.set(Stage::Empty);
             wasm_bindgen_futures::spawn_local(kept::forget());
@@ -242,7 +260,7 @@ pub(crate) fn recording() -> Html {
                 },
                 Stage::Failed { why } => html! {
                     <section class="panel" role="alert" data-test="recording-error">
-                        { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ line }</p> }) }
+                        { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ prose(line) }</p> }) }
                     </section>
                 },
                 Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*texts).clone()} /> },
@@ -329,6 +347,18 @@ fn use_kept(
             }
         });
     }
+    {
+        // The reader's marks: another page may open the recording at the bare address of the view.
+        let route = shared.nav.route.clone();
+        let marks = route.query.into_iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
+        let marks = Route { query: marks.collect(), ..Route::to(View::Recording) };
+        let (sample, shown) = (sample.clone(), shared.nav.route.view() == View::Recording);
+        use_effect_with((session.is_some() && shown, marks), move |(open, marks)| {
+            if *open && sample.borrow().is_none() {
+                wasm_bindgen_futures::spawn_local(kept::keep_address(marks.to_hash()));
+            }
+        });
+    }
     let (read, opened) = (read.clone(), opened.clone());
     use_effect_with((), move |()| {
         let named = shared.nav.route.get(samples::PARAMETER).is_some();
@@ -337,6 +367,10 @@ fn use_kept(
                 let kept = kept::kept().await;
                 // Something may have been dropped meanwhile.
                 if opened.borrow().is_empty() && !kept.is_empty() {
+                    let bare = shared.nav.route == Route::to(View::Recording);
+                    if let Some(address) = kept::address().await.filter(|_| bare) {
+                        shared.nav.replace(Route::parse(&address));
+                    }
                     read.emit(kept.into_iter().map(files::put_back).collect());
                 }
             });

@@ -1,22 +1,28 @@
-//! Runs: what the server has run, and each of them opened.
+//! Runs: what the server has run, each of them opened, and two of them side by side.
+
+mod compare;
+mod list;
+mod words;
 
 use super::workbench::Workbench;
 use crate::app::{Server, use_shared};
 use crate::explain;
 use crate::live::{Stage, use_real_run};
 use crate::route::{Route, View};
-use crate::server::{self, Run};
+use crate::server;
+use crate::ui::prose;
 use crate::ui::{ComparisonCard, LiveRun, RealRun};
+use compare::TwoRuns;
+use list::List;
 use lockstep_core::plan::Plan;
-use lockstep_diagnosis::Report;
+use lockstep_core::trace::Outcome;
 use lockstep_sim::{Comparison, Topology};
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{Opened, Request, Response, SessionId};
-use serde::Deserialize;
-use serde_json::Value;
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use web_sys::HtmlInputElement;
+use words::{compared_there, is_paused};
 use yew::prelude::*;
 
 /// The list of runs, or the run that the address names.
@@ -34,126 +40,13 @@ pub(crate) fn runs() -> Html {
             </section>
         },
         (Server::Here { .. }, None) => html! { <List /> },
-        (Server::Here { .. }, Some(id)) => html! { <OneRun key={id} id={id.to_owned()} /> },
-    }
-}
-
-/// The list of runs.
-#[component(List)]
-fn list() -> Html {
-    let runs = use_state(|| None::<Result<Vec<Run>, String>>);
-    let again = use_state(|| 0u32);
-    {
-        let runs = runs.setter();
-        use_effect_with(*again, move |_| {
-            wasm_bindgen_futures::spawn_local(async move { runs.set(Some(server::runs().await)) });
-        });
-    }
-    let wanted = use_state(String::new);
-    let filter = {
-        let wanted = wanted.setter();
-        Callback::from(move |event: InputEvent| {
-            let input: HtmlInputElement = event.target_unchecked_into();
-            wanted.set(input.value().to_lowercase());
-        })
-    };
-    let refresh = Callback::from(move |_: MouseEvent| again.set(*again + 1));
-    html! {
-        <section class="panel runs">
-            <header><h1>{ "Runs" }</h1><span class="grow" />
-                <input type="text" class="filter" placeholder="Filter: hang, gloo, rank 2" aria-label="Filter the runs" oninput={filter} data-test="filter-runs" />
-                <button onclick={refresh} data-test="refresh">{ "Refresh" }</button></header>
-            { match &*runs {
-                None => html! { <p class="muted">{ "Asking…" }</p> },
-                Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ why }</p> },
-                Some(Ok(runs)) if runs.is_empty() => html! {
-                    <p class="muted" data-test="no-runs">{ "Nothing was run yet. Choose a collective or a hang and run it for real." }</p>
-                },
-                Some(Ok(runs)) => html! {
-                    <table class="plain" data-test="runs" data-count={runs.len().to_string()}>
-                        <thead><tr><th>{ "run" }</th><th>{ "plan" }</th><th>{ "ranks" }</th><th>{ "backend" }</th><th>{ "when" }</th><th>{ "took" }</th><th>{ "end" }</th><th>{ "diagnosis" }</th><th>{ "against the simulation" }</th></tr></thead>
-                        <tbody>{ for runs.iter().filter(|run| is_wanted(run, &wanted)).map(row) }</tbody>
-                    </table>
-                },
-            } }
-        </section>
-    }
-}
-
-/// Whether a run has every word that was typed, in lower case, somewhere in its row.
-fn is_wanted(run: &Run, words: &str) -> bool {
-    let shown = ["name", "world_size", "backend"].map(|name| run.text(name)).join(" ");
-    let row = format!(
-        "{} {shown} {} {} {}",
-        run.id,
-        ending(run),
-        diagnosis(&run.fields),
-        agreement(&run.fields)
-    );
-    let row = row.to_lowercase();
-    words.split_whitespace().all(|word| row.contains(word))
-}
-
-fn row(run: &Run) -> Html {
-    let href = Route::below(View::Runs, &run.id).to_hash();
-    let ms = |name: &str| run.fields.get(name).and_then(Value::as_f64);
-    let (created, ended) = (ms("created_ms"), ms("ended_ms"));
-    html! {
-        <tr data-test={format!("run-{}", run.id)}>
-            <td><a {href}>{ &run.id }</a></td>
-            <td>{ run.text("name") }</td>
-            <td>{ run.text("world_size") }</td>
-            <td>{ run.text("backend") }</td>
-            <td>{ created.map(|ms| String::from(js_sys::Date::new(&ms.into()).to_locale_string("en-GB", &wasm_bindgen::JsValue::UNDEFINED))).unwrap_or_default() }</td>
-            <td class="mono">{ created.zip(ended).map(|(from, to)| explain::time(((to - from).max(0.0) * 1e9) as u64)).unwrap_or_default() }</td>
-            <td>{ ending(run) }</td>
-            <td>{ diagnosis(&run.fields) }</td>
-            <td>{ agreement(&run.fields) }</td>
-        </tr>
-    }
-}
-
-/// `timed out`, or that it still runs.
-fn ending(run: &Run) -> String {
-    match run.text("outcome").replace('_', " ") {
-        _ if is_paused(run) => "paused".to_owned(),
-        none if none.is_empty() => run.text("state"),
-        outcome => outcome,
-    }
-}
-
-/// Whether a run stands because it was told to pause.
-fn is_paused(run: &Run) -> bool {
-    run.fields.get("paused").and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// The findings of the diagnosis, in a few words.
-fn diagnosis(fields: &Value) -> String {
-    let report = fields.get("report").and_then(|report| Report::deserialize(report).ok());
-    match report {
-        None => String::new(),
-        Some(report) => match report.findings.first() {
-            None => format!("{:?}", report.verdict).to_lowercase(),
-            Some(first) => {
-                let ranks = explain::ranks(first.culprits.iter().map(|rank| rank.0));
-                let who = if first.culprits.len() == 1 { "rank" } else { "ranks" };
-                match ranks.is_empty() {
-                    true => first.kind.title().to_owned(),
-                    false => format!("{} ({who} {ranks})", first.kind.title()),
-                }
-            }
-        },
-    }
-}
-
-/// Whether the values are the simulator's, in a word.
-fn agreement(fields: &Value) -> String {
-    match compared_there(fields) {
-        Some(compared) if compared.all_equal() => "all equal".to_owned(),
-        Some(compared) if compared.tensors > 0 => {
-            format!("{} differ", compared.tensors - compared.equal)
+        (Server::Here { .. }, Some(compare::WORD)) => {
+            let run = |name: &str| shared.nav.route.get(name).unwrap_or_default().to_owned();
+            let (a, b) = (run("a"), run("b"));
+            let key = format!("{a} {b}");
+            html! { <TwoRuns {key} {a} {b} /> }
         }
-        _ => String::new(),
+        (Server::Here { .. }, Some(id)) => html! { <OneRun key={id} id={id.to_owned()} /> },
     }
 }
 
@@ -177,11 +70,6 @@ struct Loaded {
     session: Session,
     /// None where nothing can be compared; or why it was not.
     comparison: Result<Option<Comparison>, String>,
-}
-
-/// The comparison that the server made when the run ended.
-fn compared_there(fields: &Value) -> Option<Comparison> {
-    fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok())
 }
 
 /// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
@@ -249,12 +137,13 @@ fn one_run(props: &OneRunProps) -> Html {
             } }</h1>
             { match &*known {
                 None => html! { <p class="muted">{ "Fetching its trace…" }</p> },
-                Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
+                Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ prose(why) }</p> },
                 Some(Ok(Known::GoesOn { world_size, paused, .. })) => html! {
                     <Watched key={*ends} id={props.id.clone()} world_size={*world_size} paused={*paused} {on_end} />
                 },
                 Some(Ok(Known::Ended(Loaded { opened, comparison, .. }))) => html! {
                     <>
+                    { stopped(opened) }
                     if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
                     { match comparison {
                         Ok(None) => html! {},
@@ -269,6 +158,35 @@ fn one_run(props: &OneRunProps) -> Html {
                 },
             } }
         </div>
+    }
+}
+
+/// Tells of a run that its user ended that it did so, and who waited then: they might have gone on.
+fn stopped(opened: &Opened) -> Html {
+    if opened.outcome != Some(Outcome::Cancelled) {
+        return html! {};
+    }
+    let waiting: BTreeSet<u32> = opened.waits.iter().map(|wait| wait.rank.0).collect();
+    let then = explain::time(opened.end_ps);
+    let stood = match waiting.len() {
+        0 => "No rank waited in a call then.".to_owned(),
+        count => {
+            let (who, verb) = if count == 1 { ("Rank", "waited") } else { ("Ranks", "waited") };
+            let first = opened.waits.first();
+            let call = first.map(|wait| wait.op.as_str()).unwrap_or_default();
+            let ranks = explain::ranks(waiting.iter().copied());
+            format!("{who} {ranks} {verb} in a call then ({call}).")
+        }
+    };
+    let judged = match (waiting.is_empty(), opened.report.findings.is_empty()) {
+        (true, _) => "",
+        (false, true) => " They might have gone on: this is no hang, as far as the trace shows.",
+        (false, false) => " The findings name what would have kept them waiting.",
+    };
+    html! {
+        <p class="note" role="status" data-test="ended-by-user">
+            <b>{ format!("Its user ended this run after {then}. ") }</b>{ stood }{ judged }
+        </p>
     }
 }
 
@@ -302,7 +220,7 @@ fn watched(props: &WatchedProps) -> Html {
             <section class="panel watched"><LiveRun run={run.clone()} paused={props.paused} /></section>
         },
         Stage::Failed { why } => {
-            html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> }
+            html! { <p class="verdict bad" role="alert" data-test="run-error">{ prose(why) }</p> }
         }
         Stage::Idle | Stage::Starting | Stage::Ended { .. } => {
             html! { <p class="muted">{ "Fetching its trace…" }</p> }

@@ -10,7 +10,9 @@ use super::stepping::use_stepping;
 use crate::app::use_shared;
 use crate::explain;
 use crate::route::Route;
-use crate::ui::{BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport};
+use crate::ui::{
+    BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport, parents_of,
+};
 use lockstep_core::schedule::Rounds;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -85,6 +87,9 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
     let ranks_per_node = choice.topology.ranks_per_node();
     let schedule = choice.schedule();
     let rounds = use_memo(choice, |choice| choice.schedule().as_ref().map(Rounds::of));
+    let tree =
+        use_memo(choice, |choice| choice.schedule().as_ref().and_then(parents_of).map(Rc::new));
+    let tree = (*tree).clone();
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let go = Callback::from(move |route: Route| nav.replace(route));
@@ -115,7 +120,7 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
             <p class={classes!("sentence", failed.then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
             if let (Some(view), Some(opened)) = (&stepping.view, &opened) {
                 <section class="panel graph" aria-label="Messages on their way">
-                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} {ranks_per_node} />
+                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} {ranks_per_node} {tree} />
                 </section>
                 <section class="panel memory" aria-label="Buffers of each rank">
                     <header><h2>{ "Buffers" }</h2><span class="grow" />

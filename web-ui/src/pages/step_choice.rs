@@ -4,6 +4,7 @@ use super::asked::{Asked, Unmet};
 use super::collective_choice::{COLLECTIVES, collective};
 use super::reduce_choice::ReduceOpFields;
 use super::topology_choice::{self, Links, TopologyFields};
+use super::world_sizes::{WORLD, WORLD_WHY};
 use super::{call_choice, reading};
 use crate::explain;
 use crate::route::{Route, View};
@@ -17,12 +18,6 @@ use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::words::counted;
 use lockstep_sim::Topology;
 use yew::prelude::*;
-
-/// The world sizes that the page can show.
-pub(super) const WORLD: (u64, u64) = (1, 64);
-
-/// The reason that there are no others.
-pub(super) const WORLD_WHY: &str = "The page steps through 1 to 64 ranks; on the command line, lockstep sim --world-size simulates more.";
 
 /// More elements than this have no use on a page.
 const MAX_COUNT: u64 = 1 << 34;

@@ -4,7 +4,7 @@ use super::canvas::{FONT, cleared, ink, use_size};
 use crate::app::use_shared;
 use crate::dom::when;
 use crate::explain;
-use crate::palette::rank_fill;
+use crate::palette::piece_fill;
 use lockstep_sim::View;
 use lockstep_sim::view::{CallView, ChunkView};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const TOP: f64 = 18.0;
 const GAP: f64 = 8.0;
 
 /// The buffers of many ranks. The fuller a block, the more ranks are in it; data of one rank only
-/// has that rank's colour.
+/// has its shade, and what is whole is green.
 #[component(BufferMap)]
 pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
     let (frame, canvas) = (use_node_ref(), use_node_ref());
@@ -75,11 +75,13 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
                         let from = chunk.contributors.count_ones();
                         if from > 0 {
                             let (fill, share) = match from {
+                                // One reserved colour: all of it is there.
+                                _ if from as usize == n => (ink.done, 0.9),
                                 1 => (
-                                    rank_fill(chunk.contributors.trailing_zeros()),
-                                    if reduces { 0.3 } else { 0.85 },
+                                    piece_fill(chunk.contributors.trailing_zeros()),
+                                    if reduces { 0.55 } else { 1.0 },
                                 ),
-                                _ => (ink.accent, 0.2 + 0.8 * f64::from(from) / n as f64),
+                                _ => (ink.muted, 0.15 + 0.6 * f64::from(from) / n as f64),
                             };
                             context.set_fill_style_str(fill);
                             context.set_global_alpha(share);

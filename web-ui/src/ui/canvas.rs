@@ -74,6 +74,8 @@ pub(crate) struct Ink {
     pub(crate) empty: &'static str,
     pub(crate) accent: &'static str,
     pub(crate) bad: &'static str,
+    /// All of it is there.
+    pub(crate) done: &'static str,
 }
 
 /// The colours for light or dark ground.
@@ -86,6 +88,7 @@ pub(crate) fn ink(dark: bool) -> Ink {
             empty: "#1f2833",
             accent: "#6ea8fe",
             bad: "#ff7a5c",
+            done: "#46c99d",
         },
         false => Ink {
             text: "#17212b",
@@ -94,6 +97,7 @@ pub(crate) fn ink(dark: bool) -> Ink {
             empty: "#edf0f4",
             accent: "#1d4ed8",
             bad: "#c2361a",
+            done: "#0b7a5b",
         },
     }
 }

@@ -1,6 +1,7 @@
 //! Time over message size, both on logarithmic axes: where one algorithm overtakes another.
 //!
-//! plotters draws it as SVG; the names stand at the end of the curves they belong to.
+//! plotters draws it as SVG; the names stand at the end of the curves they belong to. Curves are grey, but
+//! for those that are chosen and the one under the pointer.
 
 use super::canvas::{Ink, ink, use_size};
 use crate::app::use_shared;
@@ -16,13 +17,11 @@ use yew::prelude::*;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// Red, green, blue.
-    pub(crate) colour: [u8; 3],
     /// Bytes, and picoseconds or bytes a second, by size.
     pub(crate) points: Vec<(u64, u64)>,
-    /// Whether it is broken, so that a colour can be used twice.
+    /// Whether it is broken, so that two chosen ones are told apart.
     pub(crate) dashed: bool,
-    /// Whether it is drawn heavier than the others.
+    /// Whether it is drawn in colour, and heavier than the others.
     pub(crate) chosen: bool,
 }
 
@@ -74,18 +73,40 @@ pub(crate) fn chart(props: &ChartProps) -> Html {
     let (width, height) = use_size(&frame);
     let dark = use_shared().dark;
     let size = (width as u32, height as u32);
-    let of = (props.curves.clone(), props.at, props.measure, size, dark);
-    let svg = use_memo(of, |(curves, at, measure, size, dark)| {
+    let pointed = use_state(|| None::<usize>);
+    let of = (props.curves.clone(), props.at, props.measure, size, dark, *pointed);
+    let drawn = use_memo(of, |(curves, at, measure, size, dark, pointed)| {
         if size.0 < 200 || size.1 < 80 || curves.is_empty() {
-            return String::new();
+            return Drawn::default();
         }
         // Drawing into a String fails only when a coordinate is no number, which these all are.
-        draw(curves, *at, *measure, *size, *dark).unwrap_or_default()
+        draw(curves, *at, *measure, Look { size: *size, dark: *dark, pointed: *pointed })
+            .unwrap_or_default()
     });
+    let point = {
+        let (pointed, drawn, frame) = (pointed.clone(), drawn.clone(), frame.clone());
+        Callback::from(move |event: PointerEvent| {
+            let Some(frame) = frame.cast::<web_sys::Element>() else { return };
+            let area = frame.get_bounding_client_rect();
+            let at = (
+                f64::from(event.client_x()) - area.left(),
+                f64::from(event.client_y()) - area.top(),
+            );
+            let nearest = drawn.nearest(at);
+            if nearest != *pointed {
+                pointed.set(nearest);
+            }
+        })
+    };
+    let leave = {
+        let pointed = pointed.setter();
+        Callback::from(move |_: PointerEvent| pointed.set(None))
+    };
+    let name = pointed.and_then(|at| props.curves.get(at)).map(|curve| curve.name.clone());
     html! {
-        <div class="chart" ref={frame} role="img" aria-label={props.words.clone()} data-test="chart"
-             data-curves={props.curves.len().to_string()}>
-            { Html::from_html_unchecked(AttrValue::from((*svg).clone())) }
+        <div class="chart" ref={frame} role="img" aria-label={props.words.clone()} onpointermove={point} onpointerleave={leave} data-test="chart"
+             data-curves={props.curves.len().to_string()} data-pointed={name}>
+            { Html::from_html_unchecked(AttrValue::from(drawn.svg.clone())) }
         </div>
     }
 }
@@ -136,19 +157,77 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {}
 
-type Drawn = Result<String, Box<dyn std::error::Error>>;
+/// The drawing, and where its curves and their names lie in it.
+#[derive(Default)]
+struct Drawn {
+    svg: String,
+    /// The points of each curve, in pixels.
+    ways: Vec<Vec<(i32, i32)>>,
+    /// The place of each name, and the curve's number.
+    names: Vec<(i32, usize)>,
+    /// Names stand right of this.
+    edge: i32,
+}
 
-fn draw(curves: &[Curve], at: u64, measure: Measure, size: (u32, u32), dark: bool) -> Drawn {
+impl Drawn {
+    /// The curve that a point of the drawing is nearest to, if it is near to one.
+    fn nearest(&self, (x, y): (f64, f64)) -> Option<usize> {
+        const NEAR: f64 = 24.0;
+        let height_at = |way: &Vec<(i32, i32)>| {
+            way.windows(2).find_map(|pair| {
+                let [(ax, ay), (bx, by)] =
+                    [pair[0], pair[1]].map(|(x, y)| (f64::from(x), f64::from(y)));
+                (ax..=bx).contains(&x).then(|| ay + (by - ay) * (x - ax) / (bx - ax).max(1.0))
+            })
+        };
+        let heights: Vec<(f64, usize)> = match x > f64::from(self.edge) {
+            true => self.names.iter().map(|(y, curve)| (f64::from(*y), *curve)).collect(),
+            false => {
+                let ways = self.ways.iter().enumerate();
+                ways.filter_map(|(curve, way)| Some((height_at(way)?, curve))).collect()
+            }
+        };
+        let away = heights.into_iter().map(|(height, curve)| ((height - y).abs(), curve));
+        let nearest = away.min_by(|(a, _), (b, _)| a.total_cmp(b));
+        nearest.filter(|(away, _)| *away <= NEAR).map(|(_, curve)| curve)
+    }
+}
+
+/// The look of a drawing.
+struct Look {
+    size: (u32, u32),
+    dark: bool,
+    /// The curve under the pointer.
+    pointed: Option<usize>,
+}
+
+fn draw(
+    curves: &[Curve],
+    at: u64,
+    measure: Measure,
+    look: Look,
+) -> Result<Drawn, Box<dyn std::error::Error>> {
+    let Look { size, dark, pointed } = look;
+    let mut drawn = Drawn::default();
     let mut svg = String::new();
     let Ink { muted, line, text, .. } = ink(dark);
     let (muted, line, text) = (colour(muted), colour(line), colour(text));
+    let [r, g, b] = crate::palette::chosen_rgb(dark);
+    let chosen = RGBColor(r, g, b);
+    let faint = if dark { RGBColor(0x56, 0x62, 0x6f) } else { RGBColor(0xb9, 0xc2, 0xcc) };
+    // Colour and width of a curve, and the ink of its name.
+    let pen = |index: usize, curve: &Curve| match pointed == Some(index) {
+        true => (text, 3, text),
+        false if curve.chosen => (chosen, 3, if pointed.is_some() { muted } else { text }),
+        false => (faint, 1, muted),
+    };
     let points = || curves.iter().flat_map(|curve| curve.points.iter().copied());
     let least = points().map(|(_, ps)| log10(ps)).fold(f64::MAX, f64::min);
     let most = points().map(|(_, ps)| log10(ps)).fold(f64::MIN, f64::max);
     let from = points().map(|(bytes, _)| log2(bytes)).fold(f64::MAX, f64::min);
     let to = points().map(|(bytes, _)| log2(bytes)).fold(f64::MIN, f64::max);
     if !(least <= most && from <= to) {
-        return Ok(svg);
+        return Ok(drawn);
     }
     let (low, high) = (least.floor(), (most + 0.05).max(least.floor() + 0.5));
     {
@@ -190,38 +269,47 @@ fn draw(curves: &[Curve], at: u64, measure: Measure, size: (u32, u32), dark: boo
             3,
             muted.stroke_width(1),
         ))?;
-        let mut ends: Vec<(i32, &Curve)> = Vec::new();
-        for curve in curves {
-            let [r, g, b] = curve.colour;
-            let style = RGBColor(r, g, b).stroke_width(if curve.chosen { 3 } else { 1 });
+        let mut ends: Vec<(i32, usize)> = Vec::new();
+        // Grey ones first: those with a colour lie on top.
+        let mut order: Vec<usize> = (0..curves.len()).collect();
+        order.sort_by_key(|index| (pointed == Some(*index), curves[*index].chosen));
+        drawn.ways = vec![Vec::new(); curves.len()];
+        for index in order {
+            let curve = &curves[index];
+            let (ink, wide, _) = pen(index, curve);
+            let style = ink.stroke_width(wide);
             let way = || curve.points.iter().map(|&(bytes, ps)| (log2(bytes), log10(ps)));
             match curve.dashed {
                 true => drop(chart.draw_series(DashedLineSeries::new(way(), 7, 4, style))?),
                 false => drop(chart.draw_series(LineSeries::new(way(), style))?),
             }
-            if let Some(last) = way().next_back() {
-                ends.push((chart.backend_coord(&last).1, curve));
+            drawn.ways[index] = way().map(|at| chart.backend_coord(&at)).collect();
+            if let Some((_, y)) = drawn.ways[index].last() {
+                ends.push((*y, index));
             }
         }
         let (edge, names) = (chart.backend_coord(&(to, low)).0, names as i32);
-        for (y, wanted, curve) in apart(ends, size.1 as i32) {
-            let [r, g, b] = curve.colour;
+        drawn.edge = edge;
+        for (y, wanted, index) in apart(ends, size.1 as i32) {
+            let curve = &curves[index];
+            let (line, _, ink) = pen(index, curve);
             let lead = vec![(edge + 2, wanted), (names + 9, y)];
-            root.draw(&PathElement::new(lead, RGBColor(r, g, b).stroke_width(1)))?;
-            let ink = if curve.chosen { &text } else { &muted };
+            root.draw(&PathElement::new(lead, line.stroke_width(1)))?;
+            drawn.names.push((y, index));
             let style = TextStyle::from((FONT, 11).into_font())
-                .color(ink)
+                .color(&ink)
                 .pos(Pos::new(HPos::Left, VPos::Center));
             root.draw(&Text::new(curve.name.clone(), (names + 13, y), style))?;
         }
         root.present()?;
     }
-    Ok(svg)
+    drawn.svg = svg;
+    Ok(drawn)
 }
 
 /// Names a line apart, in the order of their curves' ends: where each stands, where its curve
 /// ends, and the curve.
-fn apart(mut ends: Vec<(i32, &Curve)>, height: i32) -> Vec<(i32, i32, &Curve)> {
+fn apart(mut ends: Vec<(i32, usize)>, height: i32) -> Vec<(i32, i32, usize)> {
     ends.sort_by_key(|(y, _)| *y);
     let mut stands: Vec<i32> = Vec::new();
     for (y, _) in &ends {
@@ -243,21 +331,26 @@ mod tests {
 
     #[test]
     fn names_keep_their_order_and_their_distance() {
-        let curve = |name: &str| Curve {
-            name: name.to_owned(),
-            colour: [0; 3],
-            points: Vec::new(),
-            dashed: false,
-            chosen: false,
-        };
-        let curves = [curve("a"), curve("b"), curve("c"), curve("d")];
-        let ends = vec![(190, &curves[0]), (20, &curves[1]), (192, &curves[2]), (195, &curves[3])];
-        let stands = apart(ends, 200);
-        let names: Vec<&str> = stands.iter().map(|(_, _, curve)| curve.name.as_str()).collect();
-        assert_eq!(names, ["b", "a", "c", "d"]);
+        let stands = apart(vec![(190, 0), (20, 1), (192, 2), (195, 3)], 200);
+        let order: Vec<usize> = stands.iter().map(|(_, _, curve)| *curve).collect();
+        assert_eq!(order, [1, 0, 2, 3]);
         for pair in stands.windows(2) {
             assert!(pair[1].0 - pair[0].0 >= LINE, "{stands:?}");
         }
         assert!(stands.iter().all(|(y, _, _)| (0..200).contains(y)));
+    }
+
+    #[test]
+    fn the_curve_under_the_pointer_is_found() {
+        let drawn = Drawn {
+            svg: String::new(),
+            ways: vec![vec![(0, 0), (100, 100)], vec![(0, 50), (100, 50)]],
+            names: vec![(50, 1), (90, 0)],
+            edge: 110,
+        };
+        assert_eq!(drawn.nearest((10.0, 12.0)), Some(0));
+        assert_eq!(drawn.nearest((10.0, 47.0)), Some(1));
+        assert_eq!(drawn.nearest((90.0, 5.0)), None);
+        assert_eq!(drawn.nearest((150.0, 88.0)), Some(0));
     }
 }

@@ -2,13 +2,16 @@
 
 use super::facts::Facts;
 use super::go::{Go, goes};
+use super::keys;
 use super::ladder::ladder;
+use super::prose::prose;
+use crate::dom::{self, Listener};
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
 use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
 use lockstep_web_protocol::Which;
+use web_sys::KeyboardEvent;
 use yew::prelude::*;
 
 /// Properties of [`Findings`].
@@ -18,6 +21,9 @@ pub(crate) struct FindingsProps {
     /// A name of a rank or a call leads to it.
     #[prop_or_default]
     pub(crate) on_go: Option<Callback<Go>>,
+    /// A section in Markdown that the report ends with.
+    #[prop_or_default]
+    pub(crate) appendix: AttrValue,
 }
 
 /// Evidence shown before the reader asks for more.
@@ -44,36 +50,86 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
         ),
     };
     let save = {
-        let report = report.clone();
+        let (report, appendix) = (report.clone(), props.appendix.clone());
         Callback::from(move |_: MouseEvent| {
-            crate::dom::download("lockstep-report.md", report.to_markdown().as_bytes());
+            let text = report.to_markdown() + &appendix;
+            crate::dom::download("lockstep-report.md", text.as_bytes());
         })
     };
     let copied = use_state(|| false);
+    {
+        // What was copied before lacks the newest note.
+        let copied = copied.setter();
+        use_effect_with(props.appendix.clone(), move |_| copied.set(false));
+    }
     let copy = {
-        let (report, copied) = (report.clone(), copied.setter());
-        Callback::from(move |_: MouseEvent| {
-            let (text, copied) = (report.to_markdown(), copied.clone());
+        let (report, appendix) = (report.clone(), props.appendix.clone());
+        let copied = copied.setter();
+        Callback::from(move |()| {
+            let (text, copied) = (report.to_markdown() + &appendix, copied.clone());
             wasm_bindgen_futures::spawn_local(async move {
                 copied.set(crate::dom::copy(&text).await);
             });
         })
     };
+    use_keys(props, &copy);
     let verdict_word = format!("{:?}", report.verdict).to_lowercase();
     html! {
         <section class="findings" aria-label="Findings" data-test="findings" data-verdict={verdict_word}>
             <div class="row head"><p class={classes!("verdict", class)}>{ verdict }</p>
-                <button onclick={copy} title="As Markdown, for an issue or a chat" data-test="copy-report">{ if *copied { "Copied" } else { "Copy report" } }</button>
+                <button onclick={copy.reform(|_: MouseEvent| ())} title="As Markdown, for an issue or a chat (R)" data-test="copy-report">{ if *copied { "Copied" } else { "Copy report" } }</button>
                 <button onclick={save} data-test="save-report">{ "Save report" }</button></div>
             if report.verdict == Verdict::Inconclusive {
                 <ul class="unseen" data-test="unseen">
-                    { for report.unseen.iter().map(|unseen| html! { <li>{ unseen }</li> }) }
+                    { for report.unseen.iter().map(|unseen| html! { <li>{ prose(unseen) }</li> }) }
                 </ul>
             }
             { for report.findings.iter().map(|finding| card(finding, props.on_go.as_ref())) }
-            { for report.notes.iter().map(|note| html! { <p class="note muted">{ note }</p> }) }
+            { for report.notes.iter().map(|note| html! { <p class="note muted">{ prose(note) }</p> }) }
         </section>
     }
+}
+
+/// The ranks that are blamed, with the call that each finding names.
+fn blamed(report: &Report) -> Vec<Go> {
+    let of = |finding: &Finding| {
+        let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
+        let go = move |rank: &GlobalRank| Go { rank: rank.0, which: which.clone() };
+        finding.culprits.iter().take(MAX_CHIPS).map(go).collect::<Vec<Go>>()
+    };
+    report.findings.iter().flat_map(of).collect()
+}
+
+/// Keys of findings that lead to a timeline: F goes to the next rank that is blamed and into the timeline, R
+/// copies the report.
+#[hook]
+fn use_keys(props: &FindingsProps, copy: &Callback<()>) {
+    let next = use_mut_ref(|| 0usize);
+    let deps = (props.report.clone(), props.on_go.clone(), copy.clone());
+    use_effect_with(deps, move |(report, on_go, copy)| {
+        let (blamed, copy) = (blamed(report), copy.clone());
+        let heard = on_go.clone().map(|on_go| {
+            Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
+                // A view that is kept and not shown hears nothing.
+                let shown =
+                    dom::document().query_selector("main:not([hidden]) .findings").ok().flatten();
+                if keys::typing(&event) || shown.is_none() {
+                    return;
+                }
+                match event.key().as_str() {
+                    "r" => copy.emit(()),
+                    "f" if !blamed.is_empty() => {
+                        let mut at = next.borrow_mut();
+                        on_go.emit(blamed[*at % blamed.len()].clone());
+                        *at += 1;
+                        dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
+                    }
+                    _ => {}
+                }
+            })
+        });
+        move || drop(heard)
+    });
 }
 
 fn ranks(ranks: &[GlobalRank]) -> String {
@@ -120,7 +176,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
         <li>
             { goes(format!("rank {}", seen.rank), Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) }, on_go) }
             if let Some(frame) = &seen.frame { <code>{ frame }</code> }
-            <span>{ &seen.note }</span>
+            <span>{ prose(&seen.note) }</span>
             if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
         </li>
     }).collect::<Html>()
@@ -131,11 +187,11 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                  data-culprits={list(&finding.culprits)} data-victims={list(&finding.victims)}
                  data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
             <h3>{ finding.kind.title() }</h3>
-            <p class="message">{ words(&finding.message) }</p>
+            <p class="message">{ prose(&finding.message) }</p>
             if let Some(on_go) = on_go { { culprits(finding, on_go) } }
             <Facts {facts} />
             if !finding.fix.is_empty() {
-                <p class="fix"><b>{ "Fix " }</b>{ words(&finding.fix) }</p>
+                <p class="fix"><b>{ "Fix " }</b>{ prose(&finding.fix) }</p>
             }
             if let Some(calls) = &finding.ladder { { ladder(calls, on_go) } }
             { what_is_this(finding.kind) }
@@ -161,7 +217,7 @@ fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
         let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
         let go = on_go.reform(move |_: MouseEvent| Go { rank, which: which.clone() });
         html! {
-            <button class="chip culprit" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}
+            <button class="chip culprit"
                     onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="go-culprit">{ rank }</button>
         }
     };
@@ -174,7 +230,7 @@ fn what_is_this(kind: Kind) -> Html {
     // Those who read stay in the page: of examples that the command line runs, the gallery has the hangs.
     let scenario = explanation.example.and_then(|example| example.strip_prefix("sim "));
     let part = |(label, text): (&'static str, &'static str)| {
-        html! { <><dt>{ label }</dt><dd>{ words(text) }</dd></> }
+        html! { <><dt>{ label }</dt><dd>{ prose(text) }</dd></> }
     };
     html! {
         <details class="what" data-test="what-is-this">
@@ -185,13 +241,4 @@ fn what_is_this(kind: Kind) -> Html {
             }
         </details>
     }
-}
-
-/// A text with what stands between backquotes as code.
-fn words(text: &str) -> Html {
-    let part = |(at, part): (usize, &str)| match at % 2 {
-        0 => html! { part.to_owned() },
-        _ => html! { <code>{ part }</code> },
-    };
-    text.split('`').enumerate().map(part).collect()
 }

@@ -11,7 +11,7 @@ pub(crate) struct Go {
 }
 
 /// A text that goes to a call, where it can be gone to.
-pub(super) fn goes(words: String, to: Go, on_go: Option<&Callback<Go>>) -> Html {
+pub(crate) fn goes(words: String, to: Go, on_go: Option<&Callback<Go>>) -> Html {
     match on_go {
         None => html! { <b>{ words }</b> },
         Some(on_go) => {

@@ -25,7 +25,7 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 19] = [
+const KEYS: [(&str, &str); 21] = [
     ("Space", "play or pause"),
     ("→", "forward, to the next moment or step"),
     ("←", "back"),
@@ -46,6 +46,8 @@ const KEYS: [(&str, &str); 19] = [
         "recording: measure a stretch: time in calls, computing, bytes, bus bandwidth",
     ),
     ("Enter, Esc", "recording: into the selected call's details, and back"),
+    ("F, R", "recording: to the next rank that is blamed; copy the report"),
+    ("N", "recording: a note on the selected call"),
     ("Tab", "to the next control"),
     ("?", "this list"),
 ];

@@ -4,7 +4,7 @@ use super::canvas::{FONT, cleared, ink, inside, use_size};
 use super::messages::MessagesProps;
 use crate::app::use_shared;
 use crate::dom::when;
-use crate::palette::rank_fill;
+use crate::palette::piece_fill;
 use yew::prelude::*;
 
 const MARGIN: f64 = 30.0;
@@ -81,7 +81,7 @@ pub(crate) fn matrix(props: &MessagesProps) -> Html {
                 let y = MARGIN + f64::from(message.from.0) * side;
                 let inner = (side - 0.5).max(1.0);
                 let chunk = message.slice.map_or(message.from.0, |slice| slice.chunk);
-                context.set_fill_style_str(rank_fill(chunk));
+                context.set_fill_style_str(piece_fill(chunk));
                 context.set_global_alpha(0.35);
                 context.fill_rect(x, y, inner, inner);
                 context.set_global_alpha(1.0);

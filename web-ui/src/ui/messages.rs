@@ -22,6 +22,9 @@ pub(crate) struct MessagesProps {
     /// Ranks of a node; 0 when there are no nodes.
     #[prop_or_default]
     pub(crate) ranks_per_node: u32,
+    /// The parent of each rank, where messages go along a tree.
+    #[prop_or_default]
+    pub(crate) tree: Option<Rc<Vec<Option<u32>>>>,
 }
 
 /// Messages between the ranks.

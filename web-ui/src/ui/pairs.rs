@@ -49,7 +49,7 @@ pub(crate) fn pairs_matrix(props: &PairsProps) -> Html {
             let most = dim.pairs.iter().map(|(_, _, bytes)| *bytes).max().unwrap_or(1).max(1);
             for (from, to, bytes) in &dim.pairs {
                 let across = from.checked_div(*node) != to.checked_div(*node);
-                context.set_fill_style_str(if across { ink.bad } else { ink.accent });
+                context.set_fill_style_str(if across { ink.text } else { ink.accent });
                 context.set_global_alpha(0.3 + 0.7 * *bytes as f64 / most as f64);
                 let inner = if side > 4.0 { side - 0.5 } else { side };
                 context.fill_rect(at(*to), at(*from), inner, inner);

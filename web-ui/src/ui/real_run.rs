@@ -1,6 +1,7 @@
 //! The button that runs a plan for real, and what it leads to.
 
 use super::fault_form::FaultForm;
+use super::prose::prose;
 use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
 use crate::dom;
@@ -90,7 +91,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 { if running { "Running…" } else { "Run it for real" } }
             </button>
             if let Some(why) = missing {
-                <p id="no-server" class="muted" data-test="run-disabled">{ why }</p>
+                <p id="no-server" class="muted" data-test="run-disabled">{ prose(&why) }</p>
             } else if run.stage == Stage::Idle {
                 <p class="muted">{ format!("{}{}.", where_it_runs(executor, props.plan.world_size),
                     match compared { _ if props.hangs => "; a watchdog ends it", true => ", then value by value against the simulation", false => ", then call by call against the simulation" }) }</p>
@@ -108,7 +109,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             }
             { match &run.stage {
                 Stage::Idle | Stage::Starting => html! {},
-                Stage::Failed { why } => html! { <p class="verdict bad" role="alert" data-test="run-failed">{ why }</p> },
+                Stage::Failed { why } => html! { <p class="verdict bad" role="alert" data-test="run-failed">{ prose(why) }</p> },
                 Stage::Running { .. } => html! {
                     <div class="sheet" role="region" aria-label="The real run" ref={sheet}><LiveRun run={run.clone()} /></div>
                 },
@@ -135,7 +136,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                                   end_ps={opened.end_ps} fit={opened.fit} />
                         if props.hangs || !opened.report.findings.is_empty() {
                             <Findings report={opened.report.clone()} />
-                            <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
+                            <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} world_size={opened.header.world_size} />
                         }
                     </div>
                 },

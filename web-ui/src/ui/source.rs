@@ -1,7 +1,6 @@
 //! A program's text with a cursor per rank on the line where it stands.
 
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
 use lockstep_core::plan::Source;
 use lockstep_sim::View;
 use lockstep_sim::view::Doing;
@@ -71,8 +70,7 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
             html! {
                 <button class={classes!("chip", culprit.then_some("culprit"), (tools.selected == Some(*rank)).then_some("selected"))}
                         data-test={format!("cursor-{rank}")} onclick={look(*rank)}
-                        title={format!("rank {rank} stands here{}", if culprit { " (the cause)" } else { "" })}
-                        style={format!("--fill:{};--rank-ink:{}", rank_fill(*rank), rank_ink(*rank))}>{ *rank }</button>
+                        title={format!("rank {rank} stands here{}", if culprit { " (the cause)" } else { "" })}>{ *rank }</button>
             }
         }) }</> }
     };

@@ -73,6 +73,9 @@ pub(crate) struct TimelineProps {
     /// A path across ranks that is drawn over them, in order of time.
     #[prop_or_default]
     pub(crate) path: Rc<Vec<PathMark>>,
+    /// Moments of ranks that have a flag.
+    #[prop_or_default]
+    pub(crate) flags: Vec<(u32, u64)>,
     /// Dragging with Shift marks an area; true once it is let go.
     #[prop_or_default]
     pub(crate) on_area: Option<Callback<(Area, bool)>>,
@@ -154,6 +157,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             selected: props.selected.clone(),
             area: props.area.clone(),
             path: props.path.clone(),
+            flags: props.flags.clone(),
             links: hover.links(),
         };
         let deps = (now.clone(), raster.clone(), marks, shared.dark);
@@ -390,10 +394,11 @@ pub(crate) struct LegendProps {
 /// The kinds of calls that are in a timeline, and their colours.
 #[component(Legend)]
 pub(crate) fn legend(props: &LegendProps) -> Html {
+    let dark = use_shared().dark;
     html! {
         <ul class="legend">
             { for props.kinds.iter().map(|kind| html! {
-                <li><i style={format!("background:{}", palette::kind_css(*kind))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
+                <li><i style={format!("background:{}", palette::kind_css(*kind, dark))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
             }) }
             if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
         </ul>

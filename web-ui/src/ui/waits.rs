@@ -1,21 +1,30 @@
-//! The wait-for relation: a graph of ranks for few, sentences for all.
+//! The wait-for relation: ranks in a circle for few, a map of all ranks for many, and the waits by their
+//! cause for both.
 
 use super::go::{Go, goes};
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
-use lockstep_diagnosis::Wait;
+use lockstep_core::words::counted;
+use lockstep_diagnosis::{Wait, WaitGroup, WaitedCall};
 use lockstep_web_protocol::Which;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::f64::consts::TAU;
 use yew::prelude::*;
 
-/// More ranks than this are said, not drawn.
+/// More ranks than this are a map of squares.
 const MAX_DRAWN: usize = 16;
+
+/// More ranks than this are told, not drawn.
+const MAX_MAPPED: u32 = 4096;
+
+/// More groups than this are counted.
+const MAX_GROUPS: usize = 48;
 
 /// Properties of [`WaitGraph`].
 #[derive(Properties, PartialEq)]
 pub(crate) struct WaitGraphProps {
     pub(crate) waits: Vec<Wait>,
+    /// The same by their cause.
+    pub(crate) causes: Vec<WaitGroup>,
     pub(crate) world_size: u32,
     /// Ranks of a node; 0 when there are no nodes.
     #[prop_or_default]
@@ -28,90 +37,223 @@ pub(crate) struct WaitGraphProps {
     pub(crate) on_go: Option<Callback<Go>>,
 }
 
-/// The wait-for graph; ranks that wait for each other in a circle are marked.
+/// The wait-for graph by cause; culprits and ranks that wait for each other in a circle are red.
 #[component(WaitGraph)]
 pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
+    let lit = use_state(|| None::<usize>);
     if props.waits.is_empty() {
         let nobody = if props.now { "Nobody waits." } else { "Nobody waits at the end." };
         return html! { <p class="muted" data-test="waits">{ nobody }</p> };
     }
-    let waits = &props.waits;
-    let circle = in_a_circle(waits);
+    let causes = &props.causes;
+    let ranks_that = |is: fn(&WaitGroup) -> bool| -> BTreeSet<u32> {
+        let those = causes.iter().filter(|group| is(group));
+        those.flat_map(|group| &group.ranks).map(|rank| rank.0).collect()
+    };
+    let circle = ranks_that(|group| group.in_circle);
+    let culprits = ranks_that(|group| group.culprits);
+    let ground = Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node };
+    let on_light = {
+        let lit = lit.setter();
+        Callback::from(move |at: Option<usize>| lit.set(at))
+    };
     html! {
-        <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
-            if props.world_size as usize <= MAX_DRAWN { { graph(waits, Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node }, &circle, props.on_go.as_ref()) } }
-            <ul class="sentences">
-                { for grouped(waits).into_iter().map(|((call, line, whom), who)| html! {
-                    <li>
-                        { goes(named(&who), Go { rank: who.first().copied().unwrap_or(0), which: Which::Last }, props.on_go.as_ref()) }
-                        { if who.len() == 1 { " waits in " } else { " wait in " } }
-                        <code>{ call }</code>
-                        if !line.is_empty() { { " at " }<code>{ line }</code> }
-                        { match whom.as_slice() {
-                            [] if props.now => html! { { "; every member has come" } },
-                            [] => html! { { "; every member has come, and it does not complete" } },
-                            whom => html! { <>{ " for " }{ goes(named(whom), Go { rank: whom.first().copied().unwrap_or(0), which: Which::Last }, props.on_go.as_ref()) }</> },
-                        } }
-                    </li>
-                }) }
+        <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())} data-groups={causes.len().to_string()}>
+            if props.world_size as usize <= MAX_DRAWN {
+                { graph(&props.waits, ground, &Marked { circle: &circle, culprits: &culprits }, props.on_go.as_ref()) }
+            } else if props.world_size <= MAX_MAPPED {
+                { rank_map(causes, props.world_size, *lit, props.on_go.as_ref()) }
+            }
+            { summary(causes) }
+            <ul class="causes">
+                { for causes.iter().enumerate().take(MAX_GROUPS).map(|(at, group)| cause(at, group, props, &on_light)) }
             </ul>
+            if causes.len() > MAX_GROUPS { <p class="muted">{ format!("{} more groups of ranks wait", causes.len() - MAX_GROUPS) }</p> }
             if !circle.is_empty() {
-                <p class="circle">{ format!("Ranks {} wait for each other in a circle: none of them can go on.", explain::ranks(circle.iter().copied())) }</p>
+                <p class="circle">{ format!("Ranks {} wait for each other in a circle: none of them can go on.", few_ranks(&circle.iter().copied().collect::<Vec<_>>())) }</p>
             }
         </div>
     }
 }
 
-fn named(ranks: &[u32]) -> String {
-    format!(
-        "{} {}",
-        if ranks.len() == 1 { "rank" } else { "ranks" },
-        explain::ranks(ranks.iter().copied())
-    )
-}
-
-/// The values that ranks share: call, line, and the ranks they wait for.
-type Same = (String, String, Vec<u32>);
-
-/// The waits that differ only in who waits.
-fn grouped(waits: &[Wait]) -> BTreeMap<Same, Vec<u32>> {
-    let mut groups: BTreeMap<Same, Vec<u32>> = BTreeMap::new();
-    for wait in waits {
-        let seq = wait.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
-        let group = if wait.group.desc.is_empty() { &wait.group.name } else { &wait.group.desc };
-        let call = format!("{}{seq} of {group}", wait.op);
-        let whom = wait.waits_for.iter().map(|rank| rank.0).collect();
-        groups
-            .entry((call, wait.line.clone().unwrap_or_default(), whom))
-            .or_default()
-            .push(wait.rank.0);
-    }
-    groups
-}
-
-/// The ranks from which a way through waits leads back to themselves.
-fn in_a_circle(waits: &[Wait]) -> BTreeSet<u32> {
-    let mut edges: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for wait in waits {
-        edges.entry(wait.rank.0).or_default().extend(wait.waits_for.iter().map(|rank| rank.0));
-    }
-    // A search per rank: worlds are small enough here, and larger ones are cut short.
-    let leads_back = |start: u32| {
-        let mut seen = BTreeSet::new();
-        let mut ahead = vec![start];
-        while let Some(rank) = ahead.pop() {
-            for next in edges.get(&rank).into_iter().flatten() {
-                if *next == start {
-                    return true;
-                }
-                if seen.insert(*next) {
-                    ahead.push(*next);
-                }
-            }
-        }
-        false
+/// The number of ranks behind each kind of wait, in a sentence.
+fn summary(causes: &[WaitGroup]) -> Html {
+    let count = |is: &dyn Fn(&WaitGroup) -> bool| -> usize {
+        causes.iter().filter(|group| is(group)).map(|group| group.ranks.len()).sum()
     };
-    edges.keys().copied().take(256).filter(|rank| leads_back(*rank)).collect()
+    let (direct, queued) = (count(&|group| group.depth == 1), count(&|group| group.depth > 1));
+    let roots: Vec<u32> = causes
+        .iter()
+        .filter(|group| group.depth == 0)
+        .flat_map(|group| &group.ranks)
+        .map(|rank| rank.0)
+        .collect();
+    if direct == 0 {
+        return html! {};
+    }
+    let hold = if roots.len() == 1 { "holds" } else { "hold" };
+    let queue = match queued {
+        0 => String::new(),
+        1 => " 1 more rank queues behind those: it waits for a rank that itself cannot go on, and is released with it.".to_owned(),
+        n => format!(" {n} more queue behind those: they wait for ranks that themselves cannot go on, and are released with them."),
+    };
+    let roots = capital(&named(&roots));
+    html! { <p class="why" data-test="waits-summary">{ format!("{roots} {hold} up {}.{queue}", counted(direct as u64, "rank")) }</p> }
+}
+
+fn capital(text: &str) -> String {
+    text[..1].to_uppercase() + &text[1..]
+}
+
+/// A group of ranks that wait alike, below the group that it waits for.
+fn cause(
+    at: usize,
+    group: &WaitGroup,
+    props: &WaitGraphProps,
+    on_light: &Callback<Option<usize>>,
+) -> Html {
+    let ranks: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();
+    let one = ranks.len() == 1;
+    let class = match group.depth {
+        0 if group.culprits => "culprit",
+        0 => "root",
+        1 => "direct",
+        _ => "queued",
+    };
+    let go = Go { rank: ranks.first().copied().unwrap_or(0), which: Which::Last };
+    let light = |lit: Option<usize>| {
+        let on_light = on_light.clone();
+        Callback::from(move |_: MouseEvent| on_light.emit(lit))
+    };
+    let state = match (&group.call, &group.last) {
+        (Some(call), _) => {
+            let waits = if one { "waits in " } else { "wait in " };
+            html! { <>{ waits }{ waited_in(call) }{ match call.all_came {
+                true if props.now => "; every member has come",
+                true => "; every member has come, and it does not complete",
+                false => "",
+            } }</> }
+        }
+        (None, Some(last)) => {
+            let does = if one {
+                "does not wait; its last call is "
+            } else {
+                "do not wait; their last call is "
+            };
+            html! { <>{ does }<code>{ last }</code></> }
+        }
+        (None, None) if one => html! { "does not wait" },
+        (None, None) => html! { "do not wait" },
+    };
+    let queued = group.cause.filter(|_| group.depth > 1).and_then(|cause| props.causes.get(cause));
+    html! {
+        <li class={class} style={format!("--depth:{}", group.depth.min(6))} onmouseenter={light(Some(at))} onmouseleave={light(None)}
+            data-test="wait-group" data-depth={group.depth.to_string()} data-count={ranks.len().to_string()}>
+            <span class="who">
+                { goes(capital(&named(&ranks)), go, props.on_go.as_ref()) }
+                if ranks.len() > 2 { <span class="count">{ ranks.len() }</span> }
+                if group.culprits { <span class="tag">{ if one { "culprit" } else { "culprits" } }</span> }
+            </span>
+            <span>{ state }</span>
+            if let Some(ahead) = queued { <span class="muted">{ format!("queued behind {}", named(&ahead.ranks.iter().map(|rank| rank.0).collect::<Vec<_>>())) }</span> }
+        </li>
+    }
+}
+
+/// `all_reduce #7 of dp at train.py:88`.
+fn waited_in(call: &WaitedCall) -> Html {
+    let seq = call.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+    let group = match call.groups {
+        0 | 1 => format!(" of {}", call.group),
+        n => format!(" of {n} groups like {}", call.group),
+    };
+    html! { <><code>{ format!("{}{seq}", call.op) }</code>{ group }if let Some(line) = &call.line { { " at " }<code>{ line }</code> }</> }
+}
+
+fn named(ranks: &[u32]) -> String {
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, few_ranks(ranks))
+}
+
+/// Ranks for people; of many that do not follow each other, the first.
+fn few_ranks(ranks: &[u32]) -> String {
+    const FEW: usize = 8;
+    let all = explain::ranks(ranks.iter().copied());
+    match all.match_indices(", ").nth(FEW - 1) {
+        Some((at, _)) => format!("{}, …", &all[..at]),
+        None => all,
+    }
+}
+
+/// All ranks as squares, row by row: each in the colour of its group's depth.
+fn rank_map(
+    causes: &[WaitGroup],
+    world_size: u32,
+    lit: Option<usize>,
+    on_go: Option<&Callback<Go>>,
+) -> Html {
+    let across = match world_size {
+        0..=64 => 16,
+        65..=1024 => 32,
+        _ => 64,
+    };
+    let rows = world_size.div_ceil(across);
+    // A stretch of a row, one square a rank.
+    let squares = |ranks: &[u32]| -> String {
+        ranks
+            .iter()
+            .map(|rank| format!("M{} {}h.86v.86h-.86z", rank % across, rank / across))
+            .collect()
+    };
+    let all: Vec<u32> = (0..world_size).collect();
+    let press = on_go.map(|on_go| {
+        let on_go = on_go.clone();
+        Callback::from(move |event: MouseEvent| {
+            let Some(map) = event
+                .target_dyn_into::<web_sys::Element>()
+                .and_then(|hit| hit.closest("svg").ok().flatten())
+            else {
+                return;
+            };
+            let area = map.get_bounding_client_rect();
+            let cell =
+                |at: f64, size: f64, count: u32| (at / size.max(1.0) * f64::from(count)) as u32;
+            let column = cell(f64::from(event.client_x()) - area.left(), area.width(), across);
+            let row = cell(f64::from(event.client_y()) - area.top(), area.height(), rows);
+            let rank = row * across + column;
+            if column < across && rank < world_size {
+                on_go.emit(Go { rank, which: Which::Last });
+            }
+        })
+    });
+    html! {
+        <figure class="rank-map">
+            <svg viewBox={format!("0 0 {across} {rows}")} preserveAspectRatio="none" role="img" aria-label={format!("{world_size} ranks as squares, {across} a row; the list below says the same")} onclick={press} data-test="rank-map">
+                <path class="idle" d={squares(&all)} />
+                { for causes.iter().enumerate().map(|(at, group)| {
+                    let ranks: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();
+                    let class = match group.depth {
+                        _ if group.culprits => "culprit",
+                        0 => "root",
+                        1 => "direct",
+                        _ => "queued",
+                    };
+                    html! { <path class={classes!(class, (lit == Some(at)).then_some("lit"))} d={squares(&ranks)}><title>{ capital(&named(&ranks)) }</title></path> }
+                }) }
+            </svg>
+            <figcaption class="small-print muted">{ for [("culprit", "culprits"), ("root", "waited for"), ("direct", "wait for them"), ("queued", "queued behind")].into_iter().filter(|(class, _)| causes.iter().any(|group| match *class {
+                "culprit" => group.culprits,
+                "root" => group.depth == 0 && !group.culprits,
+                "direct" => group.depth == 1 && !group.culprits,
+                _ => group.depth > 1 && !group.culprits,
+            })).map(|(class, words)| html! { <span><i class={class} />{ words }</span> }) }<span>{ format!("{across} ranks a row") }</span></figcaption>
+        </figure>
+    }
+}
+
+/// Ranks that are drawn red.
+struct Marked<'m> {
+    circle: &'m BTreeSet<u32>,
+    culprits: &'m BTreeSet<u32>,
 }
 
 /// The places of ranks: around, those of a node together.
@@ -160,7 +302,7 @@ impl Ground {
 fn graph(
     waits: &[Wait],
     ground: Ground,
-    circle: &BTreeSet<u32>,
+    Marked { circle, culprits }: &Marked<'_>,
     on_go: Option<&Callback<Go>>,
 ) -> Html {
     let n = ground.ranks;
@@ -168,7 +310,7 @@ fn graph(
     let radius = if n <= 8 { 18.0 } else { 14.0 };
     let edges = waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
     html! {
-        <svg viewBox={if ground.nodes() > 1 { "-24 -20 368 320" } else { "0 0 320 280" }} role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
+        <svg viewBox={if ground.nodes() > 1 { "-24 -20 368 320" } else { "0 0 320 280" }} role="img" aria-label="The waits between ranks, as a graph; the list below says the same">
             <defs>
                 <marker id="waits-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
                     <path d="M0 0L8 4L0 8z" class="tip" />
@@ -190,6 +332,7 @@ fn graph(
                     ax + ux * (radius + 2.0), ay + uy * (radius + 2.0),
                     bx - ux * (radius + 4.0), by - uy * (radius + 4.0),
                 );
+                let closed = closed || culprits.contains(&to);
                 let (class, tip) = if closed { ("edge bad", "url(#circle-tip)") } else { ("edge", "url(#waits-tip)") };
                 html! { <path {class} {d} marker-end={tip}><title>{ format!("rank {} waits for rank {to}", wait.rank) }</title></path> }
             }) }
@@ -199,10 +342,10 @@ fn graph(
                 let go = on_go.map(|on_go| on_go.reform(move |_: MouseEvent| Go { rank, which: Which::Last }));
                 let goes = go.is_some().then_some("goes");
                 html! {
-                    <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"), goes)}
+                    <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"), culprits.contains(&rank).then_some("culprit"), goes)}
                        transform={format!("translate({x:.1} {y:.1})")} onclick={go} data-test="waits-rank">
-                        <circle class="disc" r={radius.to_string()} fill={rank_fill(rank)} />
-                        <text fill={rank_ink(rank)} y="5">{ rank }</text>
+                        <circle class="disc" r={radius.to_string()} />
+                        <text class="number" y="5">{ rank }</text>
                     </g>
                 }
             }) }

@@ -104,7 +104,7 @@ fn draw(canvas: &NodeRef, weave: &Weave, node: u32, (width, height): (f64, f64),
         0.9
     };
     for (across, reduces) in [(false, false), (false, true), (true, false), (true, true)] {
-        context.set_stroke_style_str(if across { ink.bad } else { ink.accent });
+        context.set_stroke_style_str(if across { ink.text } else { ink.accent });
         context.set_line_width(if crowd > 80.0 { 0.7 } else { 1.3 });
         context.set_global_alpha(alpha);
         context.begin_path();

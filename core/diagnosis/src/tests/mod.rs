@@ -26,6 +26,7 @@ mod simulated;
 mod stopped;
 mod unsaid;
 mod votes;
+mod wait_causes;
 mod which;
 
 use super::*;

@@ -1,11 +1,10 @@
 //! The gradients of a pass as blocks in their buckets, at a moment; a card tells of the one that
 //! is pointed at why it waits.
 
-use super::figures;
 use super::shelf::{Block, Shelves};
+use super::words::{commas, ending, tint};
 use crate::app::use_shared;
 use crate::explain;
-use crate::palette::rank_rgb;
 use crate::ui::Facts;
 use crate::ui::canvas::{FONT, Ink, cleared, ink, use_size};
 use lockstep_torch::ddp::lab::{BucketFate, Pass};
@@ -210,33 +209,19 @@ fn words(account: &DdpAccount) -> String {
     format!("{buckets} · {}", figures(account))
 }
 
-/// `28,852,224`.
-pub(super) fn commas(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// As much of the end of a name as there is room for: the end tells names apart, but for what
-/// nearly all end with.
-pub(super) fn ending(name: &str, room: usize) -> String {
-    let long = |name: &str| name.chars().count();
-    if long(name) <= room {
-        return name.to_owned();
-    }
-    let name = name.strip_suffix(".weight").unwrap_or(name);
-    match long(name) {
-        short if short <= room => name.to_owned(),
-        long => {
-            "…".chars().chain(name.chars().skip((long + 1).saturating_sub(room.max(1)))).collect()
-        }
-    }
+/// The figures of a step.
+fn figures(account: &DdpAccount) -> String {
+    let summary = &account.summary;
+    let waiting = u128::from(summary.waiting_ps()) * 1000;
+    let permille = (waiting + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
+    let step = if account.cut_short { "a step, up to where DDP raises," } else { "a step" };
+    format!(
+        "{step} takes {}, {} of it ({}.{} %) waiting for communication",
+        explain::time(summary.step_ps),
+        explain::time(summary.waiting_ps()),
+        permille / 10,
+        permille % 10
+    )
 }
 
 /// The facts about a gradient, beside its block; `close` takes away what was chosen, and stays.
@@ -293,15 +278,6 @@ struct Paint<'a> {
     moment: u32,
     ink: Ink,
     dark: bool,
-}
-
-/// `weight` of 255 parts of a bucket's colour on the ground.
-pub(super) fn tint(bucket: u32, weight: u16, dark: bool) -> String {
-    let ground: [u8; 3] = if dark { [22, 28, 36] } else { [255, 255, 255] };
-    let over = rank_rgb(bucket);
-    let mix =
-        |at: usize| (u16::from(ground[at]) * (255 - weight) + u16::from(over[at]) * weight) / 255;
-    format!("rgb({} {} {})", mix(0), mix(1), mix(2))
 }
 
 impl Paint<'_> {
@@ -378,7 +354,7 @@ impl Paint<'_> {
         let name = ending(&param.name, ((width - 8.0) / 6.7) as usize);
         let solid = matches!(state, State::Reducing | State::Reduced);
         self.context.set_fill_style_str(match solid {
-            true => crate::palette::rank_ink(block.bucket),
+            true => crate::palette::piece_ink(crate::palette::bucket_piece(block.bucket)),
             false => self.ink.text,
         });
         let two = high >= 34.0;

@@ -1,8 +1,8 @@
 //! Every bucket in a line: what it holds, when it is full, launched, reduced, and what it costs.
 
-use super::blocks::commas;
+use super::words::commas;
 use crate::explain;
-use crate::palette::rank_fill;
+use crate::palette::{bucket_piece, piece_fill};
 use lockstep_web_protocol::DdpAccount;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -45,7 +45,7 @@ fn table(account: &DdpAccount, label: Option<&str>) -> Html {
         let names = if bucket.params.len() > 1 { format!("{first} … {last}") } else { first };
         html! {
             <tr>
-                <th scope="row"><i class="swatch" style={format!("background:{}", rank_fill(number as u32))} />{ number }</th>
+                <th scope="row"><i class="swatch" style={format!("background:{}", piece_fill(bucket_piece(number as u32)))} />{ number }</th>
                 <td class="n">{ commas(bucket.bytes) }</td>
                 <td class="n">{ bucket.params.len() }</td>
                 <td class="mono names">{ names }</td>
@@ -55,7 +55,7 @@ fn table(account: &DdpAccount, label: Option<&str>) -> Html {
                 <td class="n">{ time(bucket.launch_ps) }</td>
                 <td class="n">{ time(bucket.span_ps.map(|(start, _)| start)) }</td>
                 <td class="n">{ time(bucket.span_ps.map(|(_, end)| end)) }</td>
-                <td class={classes!("n", (bucket.exposed_ps > 0).then_some("bad"))}>{ explain::time(bucket.exposed_ps) }</td>
+                <td class={classes!("n", (bucket.exposed_ps > 0).then_some("across"))}>{ explain::time(bucket.exposed_ps) }</td>
             </tr>
         }
     });

@@ -54,7 +54,7 @@ pub(super) fn check(props: &CheckProps) -> Html {
                 / u128::from(found.step_ps.max(1));
             format!(
                 "Simulated on {ranks} ({} messages, in {:.1} s): a step takes {}; the closed form says {}, {}.{} % off.{}",
-                super::blocks::commas(found.messages),
+                super::words::commas(found.messages),
                 took.borrow().unwrap_or(0.0) / 1000.0,
                 explain::time(found.step_ps),
                 explain::time(found.closed_ps),

@@ -12,6 +12,7 @@ use crate::pages::simulation::{
 use crate::pages::standing::standing;
 use crate::playback::{Act, use_playback};
 use crate::route::{Route, View};
+use crate::ui::prose;
 use crate::ui::{
     BufferMap, Buffers, Elements, Matrix, RealRun, Ring, SourceView, Timeline, Transport,
 };
@@ -102,13 +103,13 @@ pub(super) fn simulate() -> Html {
                     if real {
                         <RealRun plan={plan.clone()} simulated={session} />
                     } else {
-                        <p class="muted" data-test="no-real-run">{ format!("A real run here takes {MAX_REAL_WORLD} ranks and {} at most; this plan's tensors take {} on {} ranks. `lockstep ddp --plan` and `lockstep run` take more.",
-                            explain::bytes(MAX_REAL_BYTES), explain::bytes(bytes.unwrap_or(0)), ranks) }</p>
+                        <p class="muted" data-test="no-real-run">{ prose(&format!("A real run here takes {MAX_REAL_WORLD} ranks and {} at most; this plan's tensors take {} on {} ranks. `lockstep ddp --plan` and `lockstep run` take more.",
+                            explain::bytes(MAX_REAL_BYTES), explain::bytes(bytes.unwrap_or(0)), ranks)) }</p>
                     }
                     <Exports {session} name={format!("ddp-{}-{}", choice.model.replace([':', ','], "-"), choice.a.world)} plan={plan.clone()} />
                 }
             </aside>
-            <div class="sentence"><p class={classes!((plan.as_ref().is_err_and(|why| !why.is_empty())).then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p></div>
+            <div class="sentence"><p class={classes!((plan.as_ref().is_err_and(|why| !why.is_empty())).then_some("bad"))} aria-live="polite" data-test="sentence">{ prose(&sentence) }</p></div>
             <section class="panel memory" aria-label="Program">
                 if let Ok(plan) = &plan {
                     <SourceView source={plan.sources.first().cloned().unwrap_or_else(empty)} view={view.clone()} />

@@ -1,6 +1,6 @@
 //! The contents of a rank's two streams, as spans that are found by time.
 
-use super::blocks::ending;
+use super::words::{commas, ending};
 use crate::explain;
 use lockstep_torch::ddp::lab::CallSpan;
 use lockstep_torch::ddp::{Purpose, StepKind};
@@ -170,7 +170,7 @@ pub(super) fn about(account: &DdpAccount, span: &Span) -> (String, Vec<(String, 
         Kind::Held => format!("waits for {}", call().map_or_else(String::new, purpose)),
         Kind::Bucket(_) | Kind::Other => {
             if let Some(call) = call() {
-                facts.push(("bytes".to_owned(), super::blocks::commas(call.bytes)));
+                facts.push(("bytes".to_owned(), commas(call.bytes)));
                 facts.push(("latency".to_owned(), explain::time(call.latency_ps)));
                 if call.peers_ps > 0 {
                     facts.push(("for other ranks".to_owned(), explain::time(call.peers_ps)));

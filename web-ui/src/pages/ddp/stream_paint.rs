@@ -1,11 +1,11 @@
 //! The drawing of the streams' canvas, and the places of its rows.
 
-use super::blocks::tint;
+use super::shown::Shown;
 use super::spans::{self, Kind, Lanes, Span};
-use super::streams::Shown;
 use super::stretch::Stretch;
+use super::words::tint;
 use crate::explain;
-use crate::palette::rank_ink;
+use crate::palette::{bucket_piece, piece_ink};
 use crate::ui::canvas::{FONT, Ink, ink};
 use std::cell::RefCell;
 use web_sys::CanvasRenderingContext2d;
@@ -215,13 +215,14 @@ impl Paint<'_> {
                 (if self.dark { "#566270" } else { "#98a4b0" }.to_owned(), self.ink.text)
             }
             Kind::Optimizer => {
-                (if self.dark { "#2e7d63" } else { "#6fbfa3" }.to_owned(), self.ink.text)
+                (if self.dark { "#6b7785" } else { "#b9c2cc" }.to_owned(), self.ink.text)
             }
-            Kind::Exposed => {
-                (self.ink.bad.to_owned(), if self.dark { "#1a1a1a" } else { "#ffffff" })
-            }
-            Kind::Held => (if self.dark { "#6b3a2e" } else { "#f0b8a8" }.to_owned(), self.ink.text),
-            Kind::Bucket(bucket) => (tint(bucket, 255, self.dark), rank_ink(bucket)),
+            Kind::Exposed => (
+                if self.dark { "#c3ccd6" } else { "#3d4957" }.to_owned(),
+                if self.dark { "#10161d" } else { "#ffffff" },
+            ),
+            Kind::Held => (if self.dark { "#44505d" } else { "#ccd4dc" }.to_owned(), self.ink.text),
+            Kind::Bucket(bucket) => (tint(bucket, 255, self.dark), piece_ink(bucket_piece(bucket))),
             Kind::Other => ("#707c8a".to_owned(), "#ffffff"),
         };
         context.set_fill_style_str(&fill);

@@ -2,6 +2,7 @@
 //!
 //! One colour a pixel column and row, found by time; texts where there is room.
 
+use super::shown::Shown;
 use super::spans::{self, Lanes, Span};
 use super::stream_paint::{GUTTER, Label, Paint, Rows, playhead};
 use super::stretch::Stretch;
@@ -10,19 +11,10 @@ use crate::dom::Listener;
 use crate::explain;
 use crate::ui::Facts;
 use crate::ui::canvas::{cleared, ink, use_size};
-use lockstep_web_protocol::DdpAccount;
 use std::cell::RefCell;
 use std::rc::Rc;
 use web_sys::{Element, WheelEvent};
 use yew::prelude::*;
-
-/// A setting whose streams are shown.
-#[derive(Clone, PartialEq)]
-pub(super) struct Shown {
-    /// Empty where there is one only.
-    pub(super) label: &'static str,
-    pub(super) account: Rc<DdpAccount>,
-}
 
 /// Properties of [`Streams`].
 #[derive(Properties, PartialEq)]

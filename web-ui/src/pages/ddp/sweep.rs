@@ -5,7 +5,7 @@ use super::answers::use_sweep;
 use super::choice::LabChoice;
 use super::sweep_chart::{Line, SweepChart, Words};
 use crate::explain;
-use crate::palette::rank_rgb;
+use crate::palette::piece_rgb;
 use crate::ui::{Choice, SelectField};
 use lockstep_torch::ddp::BucketCap;
 use lockstep_torch::ddp::lab::{Axis, Setting, Summary, best};
@@ -140,7 +140,7 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
             {
                 drawn.push(Line {
                     name: lines.words(index),
-                    colour: Some(rank_rgb(index as u32)),
+                    colour: Some(piece_rgb(index as u32 + 1)),
                     values: points.iter().map(of).collect(),
                 });
             }

@@ -2,6 +2,7 @@
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::ui::prose;
 use lockstep_core::plan::Plan;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_diagnosis::not_followed;
@@ -131,7 +132,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
                             { " Is there an order of what the program leaves open in which it hangs: which send a receive from any source takes, which group's call a GPU begins first?" }</p>
                     },
                     Stage::Searching(words) => html! { <p class="muted" aria-live="polite">{ words }</p> },
-                    Stage::Failed(why) => html! { <p class="bad" role="alert">{ why }</p> },
+                    Stage::Failed(why) => html! { <p class="bad" role="alert">{ prose(why) }</p> },
                     Stage::Over(searches) => searches.iter().map(|explored| found(explored, props)).collect(),
                 } }
             }
@@ -166,7 +167,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
             html! {
                 <>
                     <p>{ format!("Where {where_}, every order of what was followed completes{}. Not all of the program was followed:", stores(&props.plan)) }</p>
-                    <ul class="unseen">{ for not_followed(&props.plan).into_iter().map(|why| html! { <li>{ why }</li> }) }</ul>
+                    <ul class="unseen">{ for not_followed(&props.plan).into_iter().map(|why| html! { <li>{ prose(&why) }</li> }) }</ul>
                 </>
             },
         ),
@@ -176,7 +177,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
         ),
         Verdict::Unknown => (
             "unknown",
-            html! { <p>{ format!("Where {where_}, no order was found in which it hangs; not all were looked at. `lockstep explore --states` looks at more.") }</p> },
+            html! { <p>{ prose(&format!("Where {where_}, no order was found in which it hangs; not all were looked at. `lockstep explore --states` looks at more.")) }</p> },
         ),
         Verdict::Fails { order, outcome, common } => {
             let show = {

@@ -23,6 +23,7 @@ use crate::dom::{self, Listener};
 use crate::explain;
 use crate::programs::{Compiling, use_compiled};
 use crate::route::Route;
+use crate::ui::prose;
 use crate::ui::{Findings, LineTools, RealRun, SourceView, Timeline, Transport, keys, use_asking};
 use detail::Detail;
 use editor::Editor;
@@ -232,7 +233,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                     <p class="muted">{ "The lanes of the ranks appear when the program has run." }</p>
                 }
             </section>
-            <p class="sentence" aria-live="polite" data-test="sentence">{ sentence }</p>
+            <p class="sentence" aria-live="polite" data-test="sentence">{ prose(&sentence) }</p>
             { for [wrong_stops, wrong_order].into_iter().flatten().map(|why| html! {
                 <p class="bad unmet-stop" role="alert" data-test="wrong-stop">{ why }</p>
             }) }

@@ -2,7 +2,6 @@
 //! tensors.
 
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
 use crate::ui::Elements;
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Plan;
@@ -40,7 +39,7 @@ pub(super) fn one_rank(props: &OneRankProps) -> Html {
     html! {
         <section class="one-rank" aria-label={format!("Rank {rank}")} data-test="one-rank" data-rank={rank.to_string()}>
             <header>
-                <span class="chip" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}>{ rank }</span>
+                <span class="chip">{ rank }</span>
                 <h2>{ format!("Rank {rank}") }</h2>
                 <span class="grow" />
                 <button class="quiet" onclick={step(-1)} aria-label="The rank before">{ "‹" }</button>

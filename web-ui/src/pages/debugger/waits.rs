@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::ui::WaitGraph;
-use lockstep_diagnosis::Wait;
+use lockstep_diagnosis::{Wait, WaitGroup};
 use lockstep_web_protocol::{Request, Response, SessionId};
 use yew::prelude::*;
 
@@ -20,7 +20,7 @@ pub(super) struct WaitsAtProps {
 #[component(WaitsAt)]
 pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
     let client = use_shared().client;
-    let waits = use_state(|| Ok::<Vec<Wait>, String>(Vec::new()));
+    let waits = use_state(|| Ok::<(Vec<Wait>, Vec<WaitGroup>), String>(Default::default()));
     {
         let waits = waits.setter();
         use_effect_with((props.session, props.moment), move |&(session, moment)| {
@@ -28,7 +28,7 @@ pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
             let (asked, answer) = client.ask_with(request, &[], None);
             wasm_bindgen_futures::spawn_local(async move {
                 match answer.await.map(|answered| answered.response) {
-                    Ok(Response::Waits(found)) => waits.set(Ok(found)),
+                    Ok(Response::Waits(found, causes)) => waits.set(Ok((found, causes))),
                     Ok(_) => {}
                     Err(why) if why == lockstep_web_protocol::CANCELLED => {}
                     Err(why) => waits.set(Err(why)),
@@ -38,8 +38,8 @@ pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
         });
     }
     match &*waits {
-        Ok(waits) => {
-            html! { <WaitGraph waits={waits.clone()} world_size={props.world_size} ranks_per_node={props.ranks_per_node} now=true /> }
+        Ok((waits, causes)) => {
+            html! { <WaitGraph waits={waits.clone()} causes={causes.clone()} world_size={props.world_size} ranks_per_node={props.ranks_per_node} now=true /> }
         }
         Err(why) => html! { <p class="muted">{ why }</p> },
     }

@@ -3,7 +3,6 @@
 use super::choice::GalleryChoice;
 use crate::explain;
 use crate::pages::topology_choice;
-use crate::palette::{RANK_COLOURS, rank_fill};
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
 use lockstep_core::schedule::{Algorithm, Explained, Formula};
@@ -17,8 +16,6 @@ use yew::prelude::*;
 pub(super) struct CardProps {
     pub(super) choice: GalleryChoice,
     pub(super) algorithm: Algorithm,
-    /// The index in the list: its colour in the chart.
-    pub(super) index: usize,
     pub(super) account: Option<Result<Rc<Account>, String>>,
     /// Whether the account is of what is chosen now.
     pub(super) fresh: bool,
@@ -49,7 +46,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                  data-sent={account.map(|a| (a.tally.most_sent * choice.element_bytes()).to_string())}
                  data-time-ps={figure(|a| a.cost.time_ps)} data-latency-ps={figure(|a| a.cost.latency_ps())}>
             <header>
-                <i class={classes!("swatch", (props.index >= RANK_COLOURS).then_some("dashed"))} style={format!("background-color:{}", rank_fill(props.index as u32))} />
+                if choice.pair.contains(&algorithm) { <i class={classes!("swatch", (choice.pair[1] == algorithm).then_some("dashed"))} style="background-color:var(--accent)" title="Its curve above" /> }
                 <h2>{ algorithm.name() }</h2>
                 if props.fastest { <span class="badge">{ "fastest here" }</span> }
             </header>

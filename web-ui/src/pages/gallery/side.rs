@@ -11,7 +11,9 @@ use crate::pages::simulation::{
 };
 use crate::playback::{Act, use_playback};
 use crate::route::Route;
-use crate::ui::{BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport};
+use crate::ui::{
+    BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport, parents_of,
+};
 use lockstep_core::schedule::{Algorithm, Rounds};
 use lockstep_sim::View;
 use lockstep_web_protocol::{Account, Opened};
@@ -223,6 +225,11 @@ fn half(props: &HalfProps) -> Html {
         let rounds = Rounds::of(&schedule);
         Some((schedule, rounds))
     });
+    let tree = use_memo((choice, algorithm), |_| {
+        let schedule = counted.as_ref().as_ref().map(|(schedule, _)| schedule);
+        schedule.and_then(parents_of).map(Rc::new)
+    });
+    let tree = (*tree).clone();
     let schedule = counted.as_ref().as_ref().map(|(schedule, _)| schedule);
     let switches = schedule.map_or(0, |schedule| schedule.participants() - schedule.size());
     let name = ["a", "b"][side.min(1)];
@@ -251,7 +258,7 @@ fn half(props: &HalfProps) -> Html {
             if let (Some(view), Some(opened)) = (&props.view, &props.opened) {
                 <div class="panel graph">
                     if view.ranks.len() <= MAX_NODES {
-                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} />
+                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} {tree} />
                     } else {
                         <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} />
                     }

@@ -1,6 +1,6 @@
 //! Every rank as a cell in its node, coloured by its group.
 
-use crate::palette::{rank_fill, rank_ink};
+use crate::palette::{piece_fill, piece_ink};
 use lockstep_web_protocol::MeshAccount;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -85,7 +85,7 @@ fn cell(
     let select = props.on_select.reform(move |_: MouseEvent| rank);
     html! {
         <button class={classes!("cell", away.then_some("away"), (shown == Some(rank)).then_some("here"), (!along.is_empty()).then_some("peer"))}
-                style={format!("--fill:{};--rank-ink:{}", rank_fill(group), rank_ink(group))}
+                style={format!("--fill:{};--rank-ink:{}", piece_fill(group), piece_ink(group))}
                 onclick={select} onpointerenter={enter} aria-pressed={(props.selected == Some(rank)).to_string()}
                 title={format!("rank {rank}: {}", place.join(", "))}
                 data-test={format!("cell-{rank}")} data-group={group.to_string()} data-place={place.join(",")} data-peer={along.join(",")}>

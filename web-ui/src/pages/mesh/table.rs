@@ -35,7 +35,7 @@ pub(super) fn dim_table(props: &DimTableProps) -> Html {
                             <td><button onclick={choose} aria-pressed={chosen.to_string()} data-test={format!("choose-dim-{}", dim.name)}>{ &dim.name }</button></td>
                             <td>{ format!("{} of {size}", dim.groups.len()) }</td>
                             <td>{ explain::bytes(dim.inside.bytes) }</td>
-                            <td class={classes!((dim.across.bytes > 0).then_some("bad"))}>{ explain::bytes(dim.across.bytes) }</td>
+                            <td class={classes!((dim.across.bytes > 0).then_some("across"))}>{ explain::bytes(dim.across.bytes) }</td>
                             <td><b>{ explain::time(dim.cost.time_ps) }</b></td>
                             <td class="muted what">{ explain::parallelism(&dim.name) }</td>
                         </tr>

@@ -4,6 +4,7 @@ use super::what_if::WhatIf;
 use crate::app::use_shared;
 use crate::explain;
 use crate::turns::use_turns;
+use crate::ui::prose;
 use crate::ui::{Go, PathMark};
 use lockstep_analysis::{Analysis, CallKind, Cause, LateRank, PathKind, RankTime};
 use lockstep_core::words::counted;
@@ -82,7 +83,7 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
         Stage::Asked => {
             return html! { <p class="repair muted" aria-live="polite">{ "Adding up…" }</p> };
         }
-        Stage::Refused(why) => return html! { <p class="repair muted">{ why }</p> },
+        Stage::Refused(why) => return html! { <p class="repair muted">{ prose(why) }</p> },
         Stage::Told(analysis) => analysis.clone(),
     };
     let draw = {

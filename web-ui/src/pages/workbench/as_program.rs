@@ -4,6 +4,7 @@ use crate::app::use_shared;
 use crate::dom;
 use crate::pages::debugger::code;
 use crate::route::{Route, View};
+use crate::ui::prose;
 use lockstep_web_protocol::{Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -55,7 +56,9 @@ pub(super) fn as_program(props: &AsProgramProps) -> Html {
             <p class="repair"><button onclick={write} data-test="as-program">{ "Write it as a program" }</button>
                 <span class="muted">{ " A few lines of Python that make the same calls, to be changed and run again." }</span></p>
         },
-        Stage::None(why) => html! { <p class="repair muted" data-test="no-program">{ why }</p> },
+        Stage::None(why) => {
+            html! { <p class="repair muted" data-test="no-program">{ prose(why) }</p> }
+        }
         Stage::Written(text) => html! {
             <section class="repair" data-test="program-written">
                 <h3>{ "As a program" }</h3>

@@ -1,14 +1,13 @@
 //! The call that is looked at: everything known of it, and the same call on the other ranks.
 
+use super::notes::{Note, Place, WriteNote};
 use crate::dom;
 use crate::explain;
-use crate::palette::{rank_fill, rank_ink};
 use crate::ui::dropped::Texts;
 use crate::ui::{Facts, Go, frame};
 use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
-use wasm_bindgen::JsCast;
-use web_sys::{HtmlElement, KeyboardEvent};
+use web_sys::KeyboardEvent;
 use yew::prelude::*;
 
 /// More members than this are told in numbers only.
@@ -23,23 +22,18 @@ pub(super) struct DetailsProps {
     pub(super) on_call: Callback<CallMark>,
     pub(super) on_go: Callback<Go>,
     pub(super) on_pin: Callback<u32>,
+    pub(super) on_note: Callback<Note>,
     pub(super) on_close: Callback<()>,
 }
 
 /// Gives the pane the focus, so that its buttons are reached by the keyboard.
 pub(super) fn focus() {
-    let found = dom::document().query_selector(".details").ok().flatten();
-    if let Some(pane) = found.and_then(|pane| pane.dyn_into::<HtmlElement>().ok()) {
-        let _ = pane.focus();
-    }
+    dom::focus(".details");
 }
 
 /// Brings the focus back to the timeline.
 fn back_to_timeline() {
-    let found = dom::document().query_selector(".trace-grid .timeline .stage").ok().flatten();
-    if let Some(stage) = found.and_then(|stage| stage.dyn_into::<HtmlElement>().ok()) {
-        let _ = stage.focus();
-    }
+    dom::focus(".trace-grid .timeline .stage");
 }
 
 /// The call that is looked at.
@@ -80,7 +74,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
     html! {
         <section class="details" tabindex="-1" aria-label="The selected call" onkeydown={key} data-test="details" data-rank={rank.to_string()} data-call={mark.title.clone()}>
             <header>
-                <span class="chip" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}>{ rank }</span>
+                <span class="chip">{ rank }</span>
                 <h2>{ format!("{} on rank {rank}", mark.title) }</h2>
                 <span class="grow" />
                 { to(&told.previous, "← previous call", "call-before") }
@@ -88,6 +82,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
                 <button class="quiet" onclick={pin} aria-pressed={props.pinned.to_string()} data-test="pin-rank">{ if props.pinned { "Unpin rank" } else { "Pin rank" } }</button>
                 <button class="quiet" onclick={close} aria-label="Close" data-test="details-close">{ "×" }</button>
             </header>
+            <WriteNote place={Place { rank, work: Some(mark.id.work), time_ps: mark.from_ps, title: mark.title.clone() }} on_note={props.on_note.clone()} />
             <div class="columns">
                 <div>
                     <Facts {facts} />
@@ -111,7 +106,7 @@ fn waits(told: &CallDetails, on_go: &Callback<Go>) -> Html {
     let chips = told.waits_for.iter().take(MAX_MEMBERS).map(|rank| {
         let rank = *rank;
         let go = on_go.reform(move |_: MouseEvent| Go { rank, which: Which::Last });
-        html! { <button class="chip" style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))} onclick={go} title={format!("Where rank {rank} is")}>{ rank }</button> }
+        html! { <button class="chip" onclick={go} title={format!("Where rank {rank} is")}>{ rank }</button> }
     });
     html! { <p class="waits-for"><b>{ "Waits for " }</b>{ for chips }</p> }
 }

@@ -5,6 +5,7 @@ use crate::dom::{self, Listener};
 use crate::explain;
 use crate::turns::use_turns;
 use crate::ui::keys;
+use crate::ui::prose;
 use lockstep_web_protocol::query::{self, Query};
 use lockstep_web_protocol::{CallMark, FoundCalls, Request, Response, SessionId};
 use std::rc::Rc;
@@ -118,7 +119,7 @@ pub(super) fn find(props: &FindProps) -> Html {
             <button class="quiet" onclick={press(false)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Hit before" title="Hit before (Shift+Enter)">{ "↑" }</button>
             <button class="quiet" onclick={press(true)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Next hit" title="Next hit (Enter)" data-test="find-next">{ "↓" }</button>
             { match &found {
-                Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ why }</p> },
+                Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ prose(why) }</p> },
                 Some(Ok(found)) if *open => hit_list(found, *at, &to),
                 None if *open => html! {
                     <dl class="hits facts" data-test="find-words">

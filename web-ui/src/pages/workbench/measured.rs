@@ -1,5 +1,6 @@
 //! The ranks' time and collectives in the marked area.
 
+use super::notes::{Note, Place, WriteNote};
 use crate::app::use_shared;
 use crate::explain;
 use crate::turns::use_turns;
@@ -19,6 +20,7 @@ pub(super) type Marked = Option<(Area, bool)>;
 pub(super) struct MeasuredAreaProps {
     pub(super) session: SessionId,
     pub(super) area: Area,
+    pub(super) on_note: Callback<Note>,
     pub(super) on_close: Callback<()>,
 }
 
@@ -57,6 +59,9 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 <span class="grow" />
                 <button class="quiet" onclick={close} aria-label="Close" data-test="measured-close">{ "×" }</button>
             </header>
+            if let Some(rank) = props.area.ranks.first() {
+                <WriteNote place={Place { rank: *rank, work: None, time_ps: props.area.from_ps, title: place_title(&props.area) }} on_note={props.on_note.clone()} />
+            }
             <div class="scroll"><table class="figures-table">
                 <thead><tr><td />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
@@ -72,6 +77,12 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
             }
         </section>
     }
+}
+
+/// `a stretch of 1.2 s of 4 ranks`.
+fn place_title(area: &Area) -> String {
+    let long = explain::time(area.to_ps.saturating_sub(area.from_ps));
+    format!("a stretch of {long} of {}", counted(area.ranks.len() as u64, "rank"))
 }
 
 /// A bandwidth for people, from bytes a second: `1.25 GB/s`.

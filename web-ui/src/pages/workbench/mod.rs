@@ -8,6 +8,7 @@ mod as_program;
 mod details;
 mod find;
 mod measured;
+mod notes;
 mod repair;
 mod rows;
 pub(in crate::pages) mod sources;
@@ -15,8 +16,10 @@ mod what_if;
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::pages::exports::Exports;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
+use crate::ui::prose;
 use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
 use analysis::WhereTimeWent;
 use details::Details;
@@ -25,6 +28,7 @@ use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
 use measured::{Marked, MeasuredArea};
+use notes::{Note, Notes};
 use sources::Sources;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -35,6 +39,15 @@ const CALL: &str = "call";
 
 /// The parameter of the address with the query.
 const QUERY: &str = "find";
+
+/// The parameter of the address with the ranks that are kept at the top: `10.15`.
+const PINS: &str = "pins";
+
+/// The parameter of the address with the reader's notes.
+const NOTES: &str = "notes";
+
+/// The parameters of the address that are kept with a recording's files.
+pub(super) const KEPT: [&str; 4] = [CALL, QUERY, PINS, NOTES];
 
 /// Properties of [`Workbench`].
 #[derive(Properties, PartialEq)]
@@ -86,6 +99,9 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         Callback::from(move |_: Event| together.set(!*together))
     };
     let can_group = rows::can_group(&opened.waits);
+    let appendix = AttrValue::from(Note::markdown(&selection.notes));
+    let flags: Vec<_> =
+        selection.notes.iter().map(|note| (note.place.rank, note.place.time_ps)).collect();
     html! {
         <div class="trace-grid" data-test="open-trace" data-world={world_size.to_string()} data-calls={opened.calls.to_string()}>
             <p class="sentence" data-test="trace-summary">{ summary(opened, recorded) }</p>
@@ -102,30 +118,39 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 <ContextProvider<Texts> context={props.texts.clone()}>
                     <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} look={(*selection.look).clone()}
-                              area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()}
+                              area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()} {flags}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} />
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
                     // One pane at a time, or no room is left for the timeline.
                     if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done) {
-                        <MeasuredArea session={opened.session} area={area.clone()} on_close={unmark} />
+                        <MeasuredArea session={opened.session} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
                     } else if let Some(details) = &selection.details {
                         <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} on_call={selection.show.clone()}
-                                 on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_close={selection.close.clone()} />
+                                 on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_note={selection.note.clone()} on_close={selection.close.clone()} />
                     }
                 </ContextProvider<Texts>>
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
-                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
-                if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} /> }
+                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ prose(problem) }</p> }) }
+                if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
+                <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
+                <h3>{ "Who waits for whom, at the end" }</h3>
+                <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
+                if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
-                <h3>{ "Who waits for whom, at the end" }</h3>
-                <WaitGraph waits={opened.waits.clone()} {world_size} on_go={selection.go.clone()} />
             </section>
         </div>
     }
+}
+
+/// The name of files that are saved of a trace, without an ending.
+fn file_name(opened: &Opened) -> String {
+    let plan = opened.header.plan.as_ref().map(|plan| plan.name.as_str());
+    let name = plan.filter(|name| !name.is_empty()).unwrap_or("recording");
+    name.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-', "-")
 }
 
 /// Describes the trace in a sentence or two.
@@ -155,6 +180,9 @@ struct Selection {
     /// Ranks that are kept at the top.
     pins: UseStateHandle<BTreeSet<u32>>,
     pin: Callback<u32>,
+    notes: UseStateHandle<Vec<Note>>,
+    note: Callback<Note>,
+    drop_note: Callback<usize>,
     /// Selects a call that is in sight, or none.
     select: Callback<Option<CallId>>,
     /// Selects a call and brings it into sight.
@@ -176,6 +204,15 @@ fn read(text: &str) -> Option<CallId> {
     Some(CallId { rank: rank.parse().ok()?, work: work.parse().ok()? })
 }
 
+/// Pinned ranks as the address has them.
+fn written_pins(pins: &BTreeSet<u32>) -> String {
+    pins.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
+}
+
+fn read_pins(text: &str) -> BTreeSet<u32> {
+    text.split('.').filter_map(|rank| rank.parse().ok()).collect()
+}
+
 #[hook]
 fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     let shared = use_shared();
@@ -190,7 +227,16 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     };
     let culprits = opened.report.culprits();
     let culprits: BTreeSet<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
-    let pins = use_state(|| first_pins(opened.header.world_size, &culprits));
+    let first = first_pins(opened.header.world_size, &culprits);
+    let pins = {
+        let asked = nav.route.get(PINS).map(read_pins);
+        let first = first.clone();
+        use_state(move || asked.unwrap_or(first))
+    };
+    let notes = {
+        let asked = nav.route.get(NOTES).map(Note::read).unwrap_or_default();
+        use_state(move || asked)
+    };
     let looks = use_mut_ref(|| 0u32);
     let bring = {
         let look = look.setter();
@@ -208,12 +254,13 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     {
         // Another trace in the same place: what was looked at in the one before is no call of it.
         let (selected, pins, before) = (selected.clone(), pins.clone(), use_mut_ref(|| session));
-        let first = first_pins(opened.header.world_size, &culprits);
+        let (notes, first) = (notes.clone(), first.clone());
         use_effect_with(session, move |session| {
             if *before.borrow() != *session {
                 *before.borrow_mut() = *session;
                 selected.set(None);
                 pins.set(first);
+                notes.set(Vec::new());
             }
         });
     }
@@ -246,7 +293,9 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         // Another view may be shown meanwhile, with parameters of its own.
         let own = use_memo((), |()| nav.route.path.clone());
         let shown = nav.route.path == *own;
-        use_effect_with((*selected, (*query).clone(), shown), move |(selected, query, shown)| {
+        let pinned = (*pins != first).then(|| written_pins(&pins));
+        let deps = (*selected, (*query).clone(), pinned, Note::write(&notes), shown);
+        use_effect_with(deps, move |(selected, query, pinned, notes, shown)| {
             if !shown {
                 return;
             }
@@ -256,6 +305,8 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             };
             let route = put(nav.route.clone(), CALL, selected.map(written));
             let route = put(route, QUERY, Some(query.clone()).filter(|query| !query.is_empty()));
+            let route = put(route, PINS, pinned.clone());
+            let route = put(route, NOTES, Some(notes.clone()).filter(|notes| !notes.is_empty()));
             if route != nav.route && !nav.is_stale() {
                 nav.replace(route);
             }
@@ -320,10 +371,39 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             pins.set(now);
         })
     };
+    let note = {
+        let notes = notes.clone();
+        Callback::from(move |note: Note| notes.set([(*notes).clone(), vec![note]].concat()))
+    };
+    let drop_note = {
+        let notes = notes.clone();
+        Callback::from(move |at: usize| {
+            let mut now = (*notes).clone();
+            if at < now.len() {
+                now.remove(at);
+            }
+            notes.set(now);
+        })
+    };
     let close = select.reform(|()| None);
     let details = (*details).clone().filter(|details| Some(details.mark.id) == *selected);
     let mark = details.as_ref().map(|details| details.mark.clone());
-    Selection { mark, details, look, pins, pin, select, show, go, step, close, query }
+    Selection {
+        mark,
+        details,
+        look,
+        pins,
+        pin,
+        notes,
+        note,
+        drop_note,
+        select,
+        show,
+        go,
+        step,
+        close,
+        query,
+    }
 }
 
 /// Ranks that are blamed are pinned, where they would not be in sight by themselves.
@@ -347,6 +427,9 @@ mod tests {
         for no in ["", "10", "10.", ".5", "a.b", "-1.5", "1.5.2"] {
             assert_eq!(read(no), None, "{no}");
         }
+        let pins = BTreeSet::from([10, 15]);
+        assert_eq!(read_pins(&written_pins(&pins)), pins);
+        assert!(read_pins("").is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::app::use_shared;
 use crate::dom;
 use crate::ui::Timeline;
+use crate::ui::prose;
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{Repaired, Request, Response, SessionId};
 use std::rc::Rc;
@@ -66,7 +67,9 @@ pub(super) fn repair(props: &RepairProps) -> Html {
         Stage::Trying => {
             html! { <p class="repair muted" aria-live="polite">{ "Simulating the repaired job…" }</p> }
         }
-        Stage::None(why) => html! { <p class="repair muted" data-test="no-repair">{ why }</p> },
+        Stage::None(why) => {
+            html! { <p class="repair muted" data-test="no-repair">{ prose(why) }</p> }
+        }
         Stage::Tried(found, plan, _) => shown(found, plan, props.world_size),
     }
 }
@@ -90,7 +93,7 @@ fn shown(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>, world_size: u32) -> Html {
             <p><button onclick={save}>{ "Save the repaired plan" }</button>
                 <span class="muted">{ " lockstep run repaired.json runs it for real." }</span></p>
             <details><summary>{ "What the replay assumes" }</summary>
-                <ul>{ for found.assumed.iter().map(|one| html! { <li>{ one }</li> }) }</ul></details>
+                <ul>{ for found.assumed.iter().map(|one| html! { <li>{ prose(one) }</li> }) }</ul></details>
         </section>
     }
 }

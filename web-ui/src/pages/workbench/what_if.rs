@@ -3,6 +3,7 @@
 use crate::app::use_shared;
 use crate::explain;
 use crate::turns::use_turns;
+use crate::ui::prose;
 use crate::ui::{Choice, NumberField, SelectField, Timeline};
 use lockstep_analysis::{Analysis, Cause, Stretch};
 use lockstep_core::rank::GlobalRank;
@@ -164,7 +165,7 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
             { match &*stage {
                 Stage::Idle => html! {},
                 Stage::Simulating => html! { <p class="muted" aria-live="polite">{ "Simulating the job as it is and changed…" }</p> },
-                Stage::Refused(why) => html! { <p class="muted" data-test="no-what-if">{ why }</p> },
+                Stage::Refused(why) => html! { <p class="muted" data-test="no-what-if">{ prose(why) }</p> },
                 Stage::Told(told, _) => shown(&told.0, props.world_size),
             } }
         </section>
@@ -216,7 +217,7 @@ fn shown(told: &Changed, world_size: u32) -> Html {
             <div class="lanes repaired"><Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} culprits={Vec::<u32>::new()} /></div>
             if !told.assumed.is_empty() {
                 <details><summary>{ "What the simulation assumes" }</summary>
-                    <ul>{ for told.assumed.iter().map(|one| html! { <li>{ one }</li> }) }</ul></details>
+                    <ul>{ for told.assumed.iter().map(|one| html! { <li>{ prose(one) }</li> }) }</ul></details>
             }
         </div>
     }

@@ -39,6 +39,8 @@ pub(super) struct Marks {
     pub(super) area: Option<Area>,
     /// A path across ranks, in order of time.
     pub(super) path: Rc<Vec<PathMark>>,
+    /// Moments of ranks that have a flag.
+    pub(super) flags: Vec<(u32, u64)>,
     /// The arrows of what is under the pointer.
     pub(super) links: Vec<Link>,
 }
@@ -82,6 +84,7 @@ pub(super) fn paint(
     }
     path(&context, now, &marks.path, &ink);
     links(&context, now, &marks.links, &ink);
+    flags(&context, now, &marks.flags, &ink);
     if let Some(mark) = &marks.selected {
         selection(&context, now, mark, &ink);
     }
@@ -114,6 +117,27 @@ fn shade(context: &CanvasRenderingContext2d, now: &Geometry, area: &Area, ink: &
     context.set_global_alpha(1.0);
     for x in [left, right] {
         context.fill_rect(x - 0.5, AXIS - 4.0, 1.0, now.height);
+    }
+}
+
+/// A flag at each moment that has a note, on the row of its rank.
+fn flags(context: &CanvasRenderingContext2d, now: &Geometry, flags: &[(u32, u64)], ink: &Ink) {
+    for (rank, time_ps) in flags {
+        let Some(top) = now.top_of(*rank).filter(|top| *top >= 0.0) else { continue };
+        let (x, y) = (now.x_of(*time_ps as f64), AXIS + top);
+        if x < now.gutter() || x > now.width {
+            continue;
+        }
+        // The ground around it keeps it apart from calls of any colour.
+        for (style, grow) in [(ink.empty, 1.5), (ink.accent, 0.0)] {
+            context.set_fill_style_str(style);
+            context.fill_rect(x - 0.75 - grow, y - 2.0 - grow, 1.5 + 2.0 * grow, 13.0 + 2.0 * grow);
+            context.begin_path();
+            context.move_to(x, y - 2.0 - grow);
+            context.line_to(x + 9.0 + 2.0 * grow, y + 2.5);
+            context.line_to(x, y + 7.0 + grow);
+            context.fill();
+        }
     }
 }
 
