@@ -60,8 +60,13 @@ fn activity(arguments: &Arguments, progress: &Progress) -> Result<Activity> {
     if !arguments.more.is_empty() || is_recorded(first)? {
         let paths = [first.to_owned()].into_iter().chain(arguments.more.iter().cloned());
         let read = Replayable::read_only(&paths.collect::<Vec<PathBuf>>(), progress)?;
-        let notes = read.report.notes.iter().filter(|note| Some(*note) != read.unread.as_ref());
-        for note in read.unread.iter().chain(notes) {
+        if let Some(part) = &read.unread {
+            terminal::note(&format!(
+                "lockstep: stopped by Ctrl-C: {part}, and the analysis is of those"
+            ));
+        }
+        let told = |note: &&String| read.unread.as_ref().is_none_or(|part| !note.contains(part));
+        for note in read.report.notes.iter().filter(told) {
             terminal::note(&format!("lockstep: {note}"));
         }
         return match &read.held {
