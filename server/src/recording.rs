@@ -53,7 +53,7 @@ pub(crate) struct Read {
     pub(crate) held: Held,
     /// The findings in it; the files that were left out are its notes.
     pub(crate) report: Report,
-    /// How much was read if reading was stopped, in a sentence. The report says it too.
+    /// How much was read if reading was stopped: `312 of 512 files were read`. The report says it too.
     pub(crate) unread: Option<String>,
 }
 
@@ -155,13 +155,13 @@ impl Recording {
             bail!("stopped by Ctrl-C before any of {all} was read");
         }
         let unread = (self.unread > 0).then(|| {
-            format!(
-                "Reading was stopped by Ctrl-C after {} of {all}; what is said here is about those.",
-                self.files
-            )
+            let were = if self.files == 1 { "was" } else { "were" };
+            format!("{} of {all} {were} read", self.files)
         });
         let judged = |report: Report| match &unread {
-            Some(unread) => report.of_a_part(unread.clone()),
+            Some(part) => report.of_a_part(format!(
+                "Reading was stopped by Ctrl-C: {part}, and what is said here is about those."
+            )),
             None => report,
         };
         let Some((name, trace)) = self.trace else {
@@ -234,7 +234,7 @@ mod tests {
         recording.add_files(dumps(0..3), &progress).unwrap();
         recording.add_files(dumps(3..4), &stopped).unwrap();
         let read = recording.read().unwrap();
-        assert!(read.unread.is_some_and(|unread| unread.contains("after 3 of 4 files")));
+        assert!(read.unread.is_some_and(|unread| unread.contains("3 of 4 files were read")));
         assert_eq!(read.report.verdict, Verdict::Findings);
         assert!(read.report.notes[0].contains("3 of 4 files"), "{}", read.report.to_text());
         let mut nothing = Recording::default();

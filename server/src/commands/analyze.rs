@@ -54,8 +54,13 @@ pub(super) fn tell_of_cut(trace: &Trace) {
 fn activity(arguments: &Arguments, progress: &Progress) -> Result<Activity> {
     if arguments.plan.is_recorded()? {
         let read = Replayable::read_only(&arguments.plan.paths(), progress)?;
-        let notes = read.report.notes.iter().filter(|note| Some(*note) != read.unread.as_ref());
-        for note in read.unread.iter().chain(notes) {
+        if let Some(part) = &read.unread {
+            terminal::note(&format!(
+                "lockstep: stopped by Ctrl-C: {part}, and the analysis is of those"
+            ));
+        }
+        let told = |note: &&String| read.unread.as_ref().is_none_or(|part| !note.contains(part));
+        for note in read.report.notes.iter().filter(told) {
             terminal::note(&format!("lockstep: {note}"));
         }
         return match &read.held {
