@@ -13,7 +13,7 @@ use super::call_time::Timed;
 use super::state::{Due, Engine};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{LinkLoad, TimedCall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The rate of a flow that nothing slows.
 const WHOLE: u64 = 1 << 30;
@@ -122,7 +122,7 @@ impl Sharing {
             }
         }
         let neighbours = were_full.iter().filter_map(|link| self.links.get(link));
-        let neighbours: Vec<FlowId> =
+        let neighbours: BTreeSet<FlowId> =
             neighbours.flat_map(|link| link.flows.keys().copied()).collect();
         let of = |id: &FlowId| self.flows.get(id).map(|flow| flow.loads.as_slice());
         let links = neighbours.iter().filter_map(of).flatten().map(|load| load.link);
