@@ -34,6 +34,8 @@ pub(crate) struct Active {
     pub(crate) scaled_input: Option<Arc<Vec<u8>>>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
+    /// Steps of its schedule.
+    pub(crate) steps: u32,
     /// The step's receives that have not arrived.
     pub(crate) waiting: Vec<Action>,
     /// When the step's last send has left.

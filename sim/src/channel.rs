@@ -48,10 +48,11 @@ impl Engine {
             if active.whole {
                 return;
             }
-            let steps = active.signature.schedule.steps();
+            let steps = active.steps;
             if active.step < steps {
                 let last = active.step + 1 == steps;
-                if !active.waiting.is_empty() || (last && active.unread > 0) {
+                let counted = self.counted.as_ref().is_some_and(|counted| counted.wait(index));
+                if !active.waiting.is_empty() || counted || (last && active.unread > 0) {
                     return;
                 }
                 if active.left > self.now {
@@ -108,7 +109,7 @@ impl Engine {
         let memory = &mut self.ranks[rank.index()].memory;
         let scaled_input = premultiplied(&signature, memory, *input, *output);
         let timed = self.time_of(call).filter(|_| steps > 0);
-        let has_marks = self.whole.is_none() && self.meetings.is_none();
+        let has_marks = self.whole.is_none() && self.meetings.is_none() && self.counted.is_none();
         let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work,
@@ -120,6 +121,7 @@ impl Engine {
             scaled_input,
             output: *output,
             step: 0,
+            steps,
             waiting: Vec::new(),
             left: 0,
             done: false,
@@ -183,6 +185,7 @@ impl Engine {
             scaled_input: None,
             output: None,
             step: 0,
+            steps: signature.schedule.steps(),
             waiting: Vec::new(),
             left: 0,
             done: false,
@@ -205,15 +208,18 @@ impl Engine {
             return;
         };
         let (step, work) = (active.step, active.work);
-        let mut actions = std::mem::take(&mut active.waiting);
+        // The list that all steps share, where the step's receives need not be kept.
+        let counts = self.counted.as_ref().is_some_and(|counted| !counted.looks_at(rank));
+        let mut actions = match counts {
+            true => std::mem::take(&mut self.step_actions),
+            false => std::mem::take(&mut active.waiting),
+        };
         active.signature.schedule.actions(me, step, &mut actions);
         let lending = active.lending_steps;
         let ahead = if step == 0 { active.sends_of(me, 1..lending) } else { Vec::new() };
         let is_sent =
             |action: &Action| step > 0 && step < lending && matches!(action, Action::Send { .. });
         active.left = self.now;
-        let in_node =
-            active.signature.schedule.algorithm().is_some_and(Algorithm::has_switches_inside_nodes);
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let of_step =
             actions.iter().filter(|action| !is_sent(action)).map(|action| (step, *action));
@@ -270,6 +276,9 @@ impl Engine {
                     let passage = match by_switch {
                         _ if active.timed.is_some() => Passage::at_once(self.now),
                         true => {
+                            let algorithm = active.signature.schedule.algorithm();
+                            let in_node =
+                                algorithm.is_some_and(Algorithm::has_switches_inside_nodes);
                             self.network.send_by_switch(self.now, rank, to_rank, bytes, in_node)
                         }
                         false => self.network.send(self.now, rank, to_rank, bytes),
@@ -277,21 +286,32 @@ impl Engine {
                     active.left = active.left.max(passage.left);
                     let lent = !by_switch && active.lends_in(step) && self.network.lends(bytes);
                     active.unread += u32::from(lent);
-                    let message = self.messages.put(Message {
-                        to: self.prepared.channel(group, peer),
-                        from: me,
-                        seq: active.seq,
-                        step,
-                        signature: active.signature_number,
-                        slice: from,
-                        bytes,
-                        departs: passage.departs,
-                        lent,
-                        cargo: active.cargo(memory, from),
-                    });
-                    self.queue.push(passage.arrives, Due::Message(message));
-                    if let Some(paths) = &mut self.paths {
-                        paths.sent(index, message, &passage, bytes);
+                    let to = self.prepared.channel(group, peer);
+                    let counted = self.counted.as_mut().filter(|it| !it.looks_at(to_rank));
+                    if let Some(counted) = counted {
+                        let of_step = (active.seq, step, active.signature_number);
+                        let arrival = (passage.arrives, self.queue.reserve());
+                        let complete = counted.of(to).count(of_step, arrival);
+                        if let Some((time, number)) = complete {
+                            self.queue.push_reserved(time, number, Due::Step(to));
+                        }
+                    } else {
+                        let message = self.messages.put(Message {
+                            to,
+                            from: me,
+                            seq: active.seq,
+                            step,
+                            signature: active.signature_number,
+                            slice: from,
+                            bytes,
+                            departs: passage.departs,
+                            lent,
+                            cargo: active.cargo(memory, from),
+                        });
+                        self.queue.push(passage.arrives, Due::Message(message));
+                        if let Some(paths) = &mut self.paths {
+                            paths.sent(index, message, &passage, bytes);
+                        }
                     }
                     recorder.sent_in(step, self.now);
                     if is_switch || active.timed.is_some() {
@@ -308,7 +328,27 @@ impl Engine {
                 Action::Receive { .. } | Action::ReceiveReduce { .. } => {}
             }
         }
-        actions.retain(|a| matches!(a, Action::Receive { .. } | Action::ReceiveReduce { .. }));
+        let receives = |action: &Action| {
+            matches!(action, Action::Receive { .. } | Action::ReceiveReduce { .. })
+        };
+        if counts && let Some(counted) = &mut self.counted {
+            let needed = actions.iter().filter(|action| receives(action)).count() as u32;
+            self.step_actions = actions;
+            if needed == 0 {
+                return;
+            }
+            let of_step = (active.seq, step, active.signature_number);
+            let arrivals = counted.of(index);
+            match arrivals.begin(of_step, needed) {
+                Some((time, number)) if self.queue.has_passed(time, number, self.now) => {
+                    arrivals.end();
+                }
+                Some((time, number)) => self.queue.push_reserved(time, number, Due::Step(index)),
+                None => {}
+            }
+            return;
+        }
+        actions.retain(receives);
         active.waiting = actions;
         // What came before the step began.
         if !channel.mailbox.is_empty() {
@@ -319,6 +359,14 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// The last of a step's counted messages has arrived.
+    pub(crate) fn end_step(&mut self, index: u32, recorder: &mut Recorder) {
+        if let Some(counted) = &mut self.counted {
+            counted.of(index).end();
+        }
+        self.run_channel(index, recorder);
     }
 
     /// A message has arrived: the step takes it, or it waits in the mailbox.

@@ -2,8 +2,9 @@
 //!
 //! One event of the queue is handled at a time; what it wakes goes on a list that is worked off
 //! before the next event, so that no call nests and the order never depends on anything but the
-//! plan. A message costs one queue entry.
+//! plan. A message costs one queue entry, or none where nobody looks at it ([`super::arrivals`]).
 
+use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
 use super::choice::Choosing;
 use super::comm_stream::Channel;
@@ -15,6 +16,7 @@ use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::record::Recorder;
 use super::rings::Whole;
+use super::sharing::CallsInFlight;
 use super::state::{Doing, Due, Engine, Rank, Woken};
 use super::transfer::FromAny;
 use lockstep_core::group::{GroupId, SequenceNumbers};
@@ -51,14 +53,16 @@ pub fn simulate_watched(
     let mut engine = Engine::new(Arc::clone(&plan), config);
     if config.order.is_none() {
         engine.take_calls_whole(config);
+        engine.count_messages(config);
     }
     let mut recorder = Recorder::new(config);
     let between_reports = HANDLED_BETWEEN_REPORTS.max(plan.world_size.into());
     let mut next_report = between_reports;
     while engine.advance(&mut recorder) {
         if engine.network.is_ambiguous() {
-            // Again, message by message, which always has an answer.
+            // Again by messages, counted or not, which always has an answer.
             engine = Engine::new(Arc::clone(&plan), config);
+            engine.count_messages(config);
             recorder = Recorder::new(config);
             next_report = between_reports;
             continue;
@@ -90,7 +94,7 @@ impl Engine {
             Rank {
                 pc: 0,
                 doing: Doing::Ready,
-                works: Vec::new(),
+                works: Vec::with_capacity(prepared.calls[program]),
                 in_flight: 0,
                 collectives: SequenceNumbers::default(),
                 p2p: SequenceNumbers::default(),
@@ -134,8 +138,15 @@ impl Engine {
             posts: 0,
             transfers: Vec::new(),
             whole: None,
+            in_flight: config
+                .call_times
+                .as_ref()
+                .filter(|times| times.has_loads())
+                .map(|_| CallsInFlight::default()),
             call_times: config.call_times.clone(),
             meetings: None,
+            counted: None,
+            step_actions: Vec::new(),
             paths: None,
             deadlines: Vec::new(),
             choosing: config.order.as_ref().map(|order| Choosing::new(order, world)),
@@ -157,6 +168,11 @@ impl Engine {
         if self.whole.is_some() {
             self.network.watch_order();
         }
+    }
+
+    /// Only counts messages from now on, where nobody looks at them.
+    fn count_messages(&mut self, config: &SimConfig) {
+        self.counted = CountedMessages::new(&self.plan, &self.prepared, config);
     }
 
     pub(crate) fn header(&self, config: &SimConfig) -> TraceHeader {
@@ -296,6 +312,7 @@ impl Engine {
                 Due::Message(message) => paths.message_came(self.now, message),
                 Due::Sent(channel) => paths.sends_left(self.now, channel),
                 Due::Rank(_)
+                | Due::Step(_)
                 | Due::Transfer(_)
                 | Due::Stream(_)
                 | Due::Whole(_)
@@ -312,6 +329,7 @@ impl Engine {
             }
             Due::Message(message) => self.deliver(message, recorder),
             Due::Sent(channel) => self.woken.push_back(Woken::Channel(channel)),
+            Due::Step(channel) => self.end_step(channel, recorder),
             Due::Transfer(transfer) => self.finish_transfer(transfer, recorder),
             Due::Stream(rank) => self.end_stream_item(rank, recorder),
             Due::Whole(channel) => {

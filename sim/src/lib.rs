@@ -12,6 +12,7 @@
 //! parameters from measured times. `timed` lets calls take the times that a model of a machine gives them. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
+mod arrivals;
 pub mod calibrate;
 mod call_time;
 mod channel;
@@ -43,6 +44,7 @@ mod record;
 mod rings;
 pub mod session;
 pub mod shared_memory;
+mod sharing;
 mod state;
 pub mod stops;
 mod stream;

@@ -17,6 +17,9 @@ pub(crate) struct Memory {
 impl Memory {
     /// The tensors `used` by the rank's program, as it makes them.
     pub(crate) fn new(plan: &Plan, rank: GlobalRank, used: &[TensorId]) -> Memory {
+        if used.is_empty() {
+            return Memory::default();
+        }
         let mut tensors = vec![None; plan.tensors.len()];
         for id in used {
             if let Some(tensor) = plan.tensor(*id) {

@@ -18,6 +18,8 @@ pub(crate) struct Prepared {
     pub(crate) channels: u32,
     /// Per program, the tensors it uses, in id order, but for those that the plan does not know.
     pub(crate) used: Vec<Vec<TensorId>>,
+    /// Per program, the number of its calls.
+    pub(crate) calls: Vec<usize>,
     /// Whether tensors carry values.
     pub(crate) values: bool,
     /// Per rank, whether it has a device: it is a member of a group that NCCL carries out.
@@ -49,6 +51,9 @@ impl Prepared {
         let known = |tensor: &TensorId| !unknown.get(tensor.index()).is_some_and(|own| *own);
         let tensors = plan.programs.iter().map(Program::tensors);
         let used = tensors.map(|used| used.into_iter().filter(known).collect()).collect();
+        let calls_of =
+            |program: &Program| program.ops.iter().map(|op| op.action.calls().len()).sum::<usize>();
+        let calls = plan.programs.iter().map(calls_of).collect();
         let values = value_bytes(plan) <= max_value_bytes;
         let nccl: Vec<_> =
             plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();
@@ -71,6 +76,7 @@ impl Prepared {
             switch_base,
             channels,
             used,
+            calls,
             values,
             on_device,
             half_done,

@@ -1,5 +1,7 @@
-//! Rings that not all ranks have begun, and the plans whose calls are all such rings.
+//! Calls as a whole that not all ranks have begun: rings, and schedules whose ranks all do alike;
+//! and the plans all of whose calls are such.
 
+use super::call_time::is_mutual;
 use super::config::SimConfig;
 use super::prepared::Prepared;
 use super::topology::Topology;
@@ -9,7 +11,7 @@ use lockstep_core::plan::{Call, Plan};
 use lockstep_core::schedule::{Algorithm, Schedule};
 use std::collections::BTreeMap;
 
-/// Rings that not all ranks have begun.
+/// Calls that not all ranks have begun.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     /// By sequence number and signature: per group rank, when it began.
@@ -22,7 +24,15 @@ pub(crate) struct Begun {
     pub(crate) ranks: u32,
 }
 
-/// The rings that this file can carry out.
+/// Whether ranks that begin together stay in lock step, and none is done before all have begun.
+pub(crate) fn is_alike(schedule: &Schedule) -> bool {
+    is_mutual(schedule.collective())
+        && schedule.ranks_are_alike()
+        && !schedule.cuts_by_bytes()
+        && schedule.size() > 1
+}
+
+/// The rings that can be carried out as a whole.
 pub(crate) fn is_ring(schedule: &Schedule) -> bool {
     let ring = matches!(
         schedule.collective(),
@@ -57,7 +67,7 @@ impl Whole {
             let tree = matches!(schedule.collective(), Collective::Broadcast { .. })
                 && schedule.algorithm() == Some(Algorithm::Tree)
                 && schedule.channels() == 1;
-            tree || is_ring(&schedule) || schedule.size() == 1
+            tree || is_ring(&schedule) || is_alike(&schedule) || schedule.size() == 1
         });
         fits.then(Whole::default)
     }

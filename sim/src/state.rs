@@ -1,5 +1,6 @@
 //! The engine's state at a moment: its ranks, and the events due.
 
+use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
 use super::choice::Choosing;
 use super::comm_stream::Channel;
@@ -10,10 +11,12 @@ use super::path::Paths;
 use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::rings::Whole;
+use super::sharing::CallsInFlight;
 use super::transfer::{FromAny, Posted, Transfer};
 use lockstep_core::group::SequenceNumbers;
 use lockstep_core::plan::{CallTimes, Plan, Signature};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::Action;
 use lockstep_core::trace::Outcome;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -28,6 +31,8 @@ pub(crate) enum Due {
     Message(u32),
     /// A channel's sends of a step have all left.
     Sent(u32),
+    /// The last of a step's messages has arrived on a channel, where they are counted.
+    Step(u32),
     /// A point-to-point transfer has arrived.
     Transfer(u32),
     /// A rank's compute stream is done with a computation.
@@ -142,8 +147,14 @@ pub(crate) struct Engine {
     pub(crate) whole: Option<Whole>,
     /// Times of calls as a whole, if they are known.
     pub(crate) call_times: Option<Arc<CallTimes>>,
+    /// Collectives in flight, where they share links with others.
+    pub(crate) in_flight: Option<CallsInFlight>,
     /// Calls that need no messages, where there can be such.
     pub(crate) meetings: Option<Meetings>,
+    /// Messages that are only counted, where that is possible.
+    pub(crate) counted: Option<CountedMessages>,
+    /// The actions of the step that is being begun, where its receives are counted.
+    pub(crate) step_actions: Vec<Action>,
     /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,

@@ -5,6 +5,9 @@
 //! and every rank waits for every other, no messages are made either: the last rank to begin says
 //! when all are done.
 //!
+//! Calls of different groups that are in flight together share their links ([`super::sharing`]):
+//! then they take longer than the table says.
+//!
 //! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
 
 use super::call_time::{Timed, is_mutual};
@@ -61,8 +64,10 @@ impl Engine {
             Some(Timed::Never) => true,
             Some(Timed::Until(done)) => done > self.now,
             Some(Timed::Takes(takes)) => {
-                let done = self.now.saturating_add(takes);
-                active.timed = Some(Timed::Until(done));
+                let done = self.share_links(index, takes);
+                if let Some(active) = self.channels[index as usize].active.as_mut() {
+                    active.timed = Some(Timed::Until(done));
+                }
                 self.queue.push(done, Due::Timed(index));
                 true
             }
@@ -71,6 +76,7 @@ impl Engine {
 
     /// The time of a channel's call is over, unless one of its ranks has ended meanwhile.
     pub(crate) fn end_time(&mut self, index: u32) {
+        self.free_links(index);
         if !self.prepared.half_done {
             return;
         }

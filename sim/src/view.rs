@@ -354,9 +354,12 @@ impl Engine {
                         arrives_ps,
                     })
                 }
-                Due::Rank(_) | Due::Sent(_) | Due::Stream(_) | Due::Whole(_) | Due::Timed(_) => {
-                    None
-                }
+                Due::Rank(_)
+                | Due::Sent(_)
+                | Due::Step(_)
+                | Due::Stream(_)
+                | Due::Whole(_)
+                | Due::Timed(_) => None,
             })
             .collect();
         views.sort_by_key(|m| (m.arrives_ps, m.from, m.to, m.group, m.seq, m.step));

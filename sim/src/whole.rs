@@ -1,4 +1,9 @@
-//! Rings as a whole: what a ring collective takes, without an event a message.
+//! Collectives as a whole: what a ring takes, and what a schedule takes whose ranks all do alike,
+//! without an event a message.
+//!
+//! Where all ranks do alike ([`Schedule::ranks_are_alike`]), begin together and have equal links and
+//! chunks, they stay in lock step: a step takes its message's latency and bytes, and one rank tells
+//! for all.
 //!
 //! In a ring every rank hears from one rank only, so when its messages arrive follows from when the
 //! ranks began, whatever order events are handled in:
@@ -21,21 +26,22 @@
 use super::active::Active;
 use super::link::Link;
 use super::network::Port;
-use super::rings::{Begun, is_ring};
+use super::rings::{Begun, is_alike, is_ring};
 use super::state::{Due, Engine};
+use super::topology::Topology;
 use lockstep_core::collective::Collective;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::Buffer;
+use lockstep_core::schedule::{Action, Buffer};
 
 impl Engine {
-    /// Leaves a call that a channel has begun to this file, if it is a ring and nothing speaks
-    /// against it.
+    /// Leaves a call that a channel has begun to this file, if it is a ring or its ranks do alike.
     pub(crate) fn begin_whole(&mut self, index: u32) -> bool {
         let Some(whole) = &mut self.whole else { return false };
         let channel = &mut self.channels[index as usize];
         let Some(active) = channel.active.as_mut() else { return false };
         let schedule = &active.signature.schedule;
-        if !is_ring(schedule) {
+        let ring = is_ring(schedule);
+        if !ring && !is_alike(schedule) {
             return false;
         }
         active.whole = true;
@@ -51,14 +57,67 @@ impl Engine {
             begun.ranks += 1;
         }
         let next = GlobalRank((me.0 + 1) % size);
-        self.network.expect_ring(GlobalRank(me.0), next, self.now);
+        if ring {
+            self.network.expect_ring(GlobalRank(me.0), next, self.now);
+        }
         if begun.ranks == size
             && let Some(begun) = whole.begun.remove(&key)
         {
             let begun: Vec<u64> = begun.at.into_iter().flatten().collect();
-            self.carry_out_whole(index, begun);
+            match ring {
+                true => self.carry_out_whole(index, begun),
+                false => self.carry_out_alike(index, &begun),
+            }
         }
         true
+    }
+
+    /// All ranks have begun a call in which all do alike. Who begins later than others breaks the
+    /// lock step; then only the messages tell.
+    fn carry_out_alike(&mut self, index: u32, begun: &[u64]) {
+        let channel = &self.channels[index as usize];
+        let Some(active) = &channel.active else { return };
+        let grids = [Buffer::Input, Buffer::Output, Buffer::Scratch].map(|it| active.grid(it));
+        let even = grids.iter().all(|grid| grid.elements.is_multiple_of(grid.chunks.max(1).into()));
+        let uniform = match self.network.topology() {
+            Topology::Uniform(link) => Some(link),
+            Topology::Nodes { .. } | Topology::SharedMemory(_) => None,
+        };
+        let together = begun.iter().all(|at| *at == self.now);
+        let schedule = &active.signature.schedule;
+        let (mut actions, mut now, mut last) = (Vec::new(), Some(self.now), self.now);
+        let (mut sends_until, mut receives_until) = (self.now, self.now);
+        for step in 0..active.steps {
+            schedule.actions(channel.me, step, &mut actions);
+            for action in &actions {
+                if let (Action::Send { from, .. }, Some(begins), Some(link)) =
+                    (action, now, uniform)
+                {
+                    let range = active.byte_range(*from);
+                    let transmit = link.transmit_ps(range.end - range.start);
+                    last = begins;
+                    sends_until = begins.saturating_add(transmit);
+                    now = sends_until.checked_add(link.latency_ps);
+                    receives_until = sends_until.saturating_add(link.latency_ps);
+                }
+            }
+        }
+        let size = schedule.size();
+        let first = index - channel.me.0;
+        let from = self.now;
+        let ports = self.network.ports_mut();
+        let idle = ports.iter().all(|port| port.sends_until <= from && port.receives_until <= from);
+        let Some(done) = now.filter(|_| even && together && idle && uniform.is_some()) else {
+            self.network.give_up();
+            return;
+        };
+        ports.iter_mut().take(size as usize).for_each(|port| {
+            *port = Port { sends_until, receives_until };
+        });
+        self.network.end_alike(last);
+        for rank in 0..size {
+            self.queue.push(done, Due::Whole(first + rank));
+        }
     }
 
     /// All ranks have begun: when each is done, and what that leaves their ports at.
@@ -81,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// A ring is done on a rank.
+    /// A call as a whole is done on a rank.
     pub(crate) fn finish_whole(&mut self, index: u32) {
         if let Some(active) = self.channels[index as usize].active.as_mut() {
             active.whole = false;

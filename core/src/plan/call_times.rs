@@ -2,6 +2,9 @@
 //!
 //! Without them a simulator adds up messages. With them a call takes what the table says from the
 //! moment at which everything that it waits for is there; who waits for whom stays the schedule's.
+//!
+//! The table can also say which links a call loads, and how much of each. Calls in flight at the
+//! same time whose loads add up to more than a link carries share it, and take longer.
 
 use super::{Call, Plan};
 use crate::collective::Collective;
@@ -50,6 +53,20 @@ pub struct TransferTime {
     pub transmit_ps: u64,
 }
 
+/// The part of a link that a call takes while it is carried out alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LinkLoad {
+    /// The link, by its number on the machine.
+    pub link: u32,
+    /// Parts of [`LinkLoad::FULL`].
+    pub load: u32,
+}
+
+impl LinkLoad {
+    /// The load of a link that carries all it can.
+    pub const FULL: u32 = 1 << 20;
+}
+
 /// The times of a plan's calls on a machine, and the ranks that compute slowly there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTimes {
@@ -58,6 +75,8 @@ pub struct CallTimes {
     /// Per collective, picoseconds.
     collectives: BTreeMap<TimedCall, u64>,
     transfers: BTreeMap<TimedTransfer, TransferTime>,
+    /// The links that collectives share with others.
+    loads: BTreeMap<TimedCall, Vec<LinkLoad>>,
     /// Ranks that do not compute as fast as the others: how fast, in thousandths.
     rates: BTreeMap<GlobalRank, u64>,
 }
@@ -71,6 +90,27 @@ impl CallTimes {
     /// Says what a collective takes, in picoseconds.
     pub fn set_collective(&mut self, call: TimedCall, takes_ps: u64) {
         self.collectives.insert(call, takes_ps);
+    }
+
+    /// Says which links a collective loads, each once. Links that nothing else loads may be left
+    /// out. Loads above [`LinkLoad::FULL`] count as that: alone, a call takes its time.
+    pub fn set_loads(&mut self, call: TimedCall, loads: impl IntoIterator<Item = LinkLoad>) {
+        let loads = loads.into_iter().filter(|it| it.load > 0);
+        let mut loads: Vec<LinkLoad> =
+            loads.map(|it| LinkLoad { load: it.load.min(LinkLoad::FULL), ..it }).collect();
+        loads.sort_unstable();
+        loads.dedup_by_key(|load| load.link);
+        self.loads.insert(call, loads);
+    }
+
+    /// Returns the links that a collective loads, in increasing order.
+    pub fn loads(&self, call: &TimedCall) -> &[LinkLoad] {
+        self.loads.get(call).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any collective shares a link with others.
+    pub fn has_loads(&self) -> bool {
+        self.loads.values().any(|loads| !loads.is_empty())
     }
 
     /// Says what a transfer takes.

@@ -34,6 +34,11 @@ impl Butterfly {
         }
     }
 
+    /// See [`Family::ranks_are_alike`](super::family::Family::ranks_are_alike).
+    pub(super) fn ranks_are_alike(&self, call: Call) -> bool {
+        !Fold::new(call.size).folds() && call.collective.root().is_none()
+    }
+
     /// A chunk for each place.
     pub(super) fn pieces(&self, call: Call) -> u32 {
         Fold::new(call.size).places

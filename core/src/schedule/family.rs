@@ -92,6 +92,13 @@ pub(super) trait Family: Sync {
         false
     }
 
+    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
+    /// as many chunks, or none does. Then the ranks stay in lock step where they begin together on
+    /// equal links, and a simulator computes one of them.
+    fn ranks_are_alike(&self, _call: Call) -> bool {
+        false
+    }
+
     /// The number of chunks that a part is cut into: the one tensor of an in-place call, or a
     /// rank's part of the others' tensors.
     fn pieces(&self, _call: Call) -> u32 {

@@ -386,6 +386,13 @@ impl Schedule {
         self.family().map_or("", |(family, call)| family.phase(call, step))
     }
 
+    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
+    /// as many chunks, or none does.
+    pub fn ranks_are_alike(&self) -> bool {
+        let alike = self.family().is_some_and(|(family, call)| family.ranks_are_alike(call));
+        alike && self.lanes == Lanes::ONE
+    }
+
     /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
     /// ahead of the slowest.
     pub fn keeps_all_ranks_busy(&self) -> bool {

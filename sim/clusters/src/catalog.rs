@@ -123,6 +123,12 @@ impl Catalog {
                 )));
             }
         }
+        if cluster.nodes_per_leaf == Some(0) {
+            return Err(nonsense("nodes_per_leaf is at least 1".into()));
+        }
+        if cluster.oversubscription.is_some_and(|times| !(1.0..=1000.0).contains(&times)) {
+            return Err(nonsense("oversubscription is a number from 1 to 1,000".into()));
+        }
         if cluster.nics_per_node > 1024 {
             return Err(nonsense("nics_per_node is at most 1,024".into()));
         }

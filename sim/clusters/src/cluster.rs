@@ -32,6 +32,12 @@ pub struct Cluster {
     /// Line rate of a NIC, Gb/s.
     #[serde(default, rename = "nic_Gbps")]
     pub nic_gbps: f64,
+    /// Nodes of a leaf switch; none where leaves are not modelled.
+    #[serde(default)]
+    pub nodes_per_leaf: Option<u32>,
+    /// How many times more a leaf's nodes can send than its uplinks carry; 1 if it is not said.
+    #[serde(default)]
+    pub oversubscription: Option<f64>,
     /// Measurements of such machines that back its predictions.
     #[serde(default)]
     pub measured: Vec<Measured>,

@@ -8,6 +8,7 @@ use crate::catalog::{Catalog, CatalogError, PlaceError};
 use crate::choice::{NoChoice, float};
 use crate::cluster::Cluster;
 use crate::collective::Collective;
+use crate::fabric::{Busy, Fabric};
 use crate::fault::{FabricFault, FabricFaultError};
 use crate::given::Calibration;
 use crate::model;
@@ -16,7 +17,7 @@ use crate::predict::predict;
 use crate::settings::Settings;
 use lockstep_core::collective::Collective as Call;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{CallTimes, Plan, TimedTransfer, TransferTime};
+use lockstep_core::plan::{CallTimes, LinkLoad, Plan, TimedCall, TimedTransfer, TransferTime};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,6 +179,12 @@ impl<'a> Job<'a> {
         Ok(Placement { inside_rate, outside_rate, ..placed })
     }
 
+    /// The links of the job's fabric.
+    #[must_use]
+    pub fn fabric(&self) -> Fabric {
+        Fabric::new(&self.cluster, self.world_size, self.ranks_per_node, self.nodes)
+    }
+
     /// The times of a plan's calls.
     ///
     /// # Errors
@@ -201,16 +208,29 @@ impl<'a> Job<'a> {
         let settings = Settings::default();
         let points = self.catalog.given_points(&self.cluster)?;
         let calibration = Calibration::of_points(&settings, &points)?;
+        let fabric = self.fabric();
+        let mut loads: Vec<(TimedCall, Vec<LinkLoad>)> = Vec::new();
         for call in plan.timed_calls() {
             let Some(placement) = place(call.group)? else { continue };
             let collective = nccl_call(call.collective);
             let took = predict(&placement, &settings, collective, call.bytes, &calibration)?;
             call_times.set_collective(call, picoseconds(took.time_us));
+            let members = plan.group(call.group).map(|group| group.ranks()).unwrap_or_default();
+            let (algorithm, protocol) = (took.algorithm, took.protocol);
+            let busy =
+                model::busy_us(&placement, collective, algorithm, protocol, float(call.bytes));
+            let shares = busy.map(|busy| busy / took.time_us);
+            let busy = Busy { collective, shares };
+            if plan.groups.len() > 1 {
+                loads
+                    .push((call, fabric.loads(members, self.ranks_per_domain(), &placement, busy)));
+            }
             if !is_nccl_call(call.collective) || !self.cluster.backs(collective, placement.domains)
             {
                 extrapolated.insert(over(call.collective.name(), placement.domains));
             }
         }
+        set_shared_loads(&mut call_times, loads);
         for transfer in plan.timed_transfers() {
             let TimedTransfer { group, from, to, bytes } = transfer;
             let Some(placement) = place(group)?.filter(|_| from != to) else { continue };
@@ -260,6 +280,27 @@ impl<'a> Job<'a> {
             words += &format!("; extrapolated: {}", extrapolated.join(", "));
         }
         words
+    }
+}
+
+/// Tells the table the loads of calls on links that several groups load: a group's own calls
+/// follow each other.
+fn set_shared_loads(times: &mut CallTimes, loads: Vec<(TimedCall, Vec<LinkLoad>)>) {
+    let mut users: BTreeMap<u32, Option<GroupId>> = BTreeMap::new();
+    for (call, loads) in &loads {
+        for load in loads {
+            let user = users.entry(load.link).or_insert(Some(call.group));
+            if *user != Some(call.group) {
+                *user = None;
+            }
+        }
+    }
+    for (call, loads) in loads {
+        let shared = |load: &LinkLoad| users.get(&load.link) == Some(&None);
+        let shared: Vec<LinkLoad> = loads.into_iter().filter(shared).collect();
+        if !shared.is_empty() {
+            times.set_loads(call, shared);
+        }
     }
 }
 

@@ -63,6 +63,40 @@ pub fn parts(
     Parts { latency_us: launch + overhead + latency, transfer_us: transfer, host_us }
 }
 
+/// How long a call of `bytes` keeps the links busy at the rate that it reaches on them: those of a
+/// GPU inside its domain, and the NICs of a domain. Microseconds.
+#[must_use]
+pub fn busy_us(
+    placement: &Placement,
+    collective: Collective,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    bytes: f64,
+) -> [f64; 2] {
+    let (ranks, local) = (f64::from(placement.ranks), f64::from(placement.per_domain));
+    if matches!(collective, Collective::AllToAll | Collective::SendRecv) {
+        let rate = placement.card.all_to_all.busbw_gbps * placement.inside_rate;
+        let inside = bytes * (local - 1.0) / ranks / (rate * 1000.0);
+        let outside = placement.network.as_ref().map_or(0.0, |network| {
+            let share = network.all_to_all_share * placement.outside_rate;
+            bytes * (ranks - local) / ranks / (placement.net_gbps / local * share * 1000.0)
+        });
+        return [inside, outside];
+    }
+    let factor = collective.bus_factor(placement.ranks);
+    // Flags of the low-latency protocols are carried too.
+    let efficiency = match protocol {
+        Protocol::Ll => 0.5,
+        Protocol::Ll128 => 0.92,
+        Protocol::Simple => 1.0,
+    };
+    let inside = inside_busbw(placement, collective, algorithm) * placement.inside_rate;
+    let outside = placement.network.as_ref().map_or(f64::INFINITY, |network| {
+        outside_busbw(placement, network, algorithm, factor) * placement.outside_rate
+    });
+    [inside, outside].map(|bus| bytes * factor / (bus * efficiency * 1000.0))
+}
+
 /// The host's time between two calls, microseconds.
 fn host_us(placement: &Placement, collective: Collective) -> f64 {
     let card = &placement.card;

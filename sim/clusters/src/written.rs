@@ -27,6 +27,12 @@ pub fn toml_text(cluster: &Cluster) -> String {
     }
     line("nics_per_node", cluster.nics_per_node.to_string());
     line("nic_Gbps", number(cluster.nic_gbps));
+    if let Some(nodes) = cluster.nodes_per_leaf {
+        line("nodes_per_leaf", nodes.to_string());
+    }
+    if let Some(times) = cluster.oversubscription {
+        line("oversubscription", number(times));
+    }
     if !cluster.measured.is_empty() {
         let each = cluster.measured.iter().map(|measured| {
             let nodes: Vec<String> = measured.nodes.iter().map(u32::to_string).collect();

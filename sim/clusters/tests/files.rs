@@ -311,6 +311,8 @@ proptest! {
         points in prop::collection::vec((1u64..1 << 40, 0.1f64..1e9), 0..20),
     ) {
         let cluster = Cluster {
+            nodes_per_leaf: Some(nics),
+            oversubscription: None,
             name: "mine".into(),
             title,
             source: raw.into_iter().collect(),

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use lockstep_clusters::fault::FabricFaultError;
-use lockstep_clusters::{Catalog, FabricFault, Job, JobError};
+use lockstep_clusters::{Catalog, FabricFault, FabricLink, Job, JobError};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Fill, Plan, PlanBuilder, TimedCall, TimedTransfer};
+use lockstep_core::plan::{Fill, LinkLoad, Plan, PlanBuilder, TimedCall, TimedTransfer};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use proptest::prelude::*;
@@ -166,4 +166,61 @@ proptest! {
     fn hostile_faults_are_refused(text in "\\PC{0,60}") {
         let _ = text.parse::<FabricFault>();
     }
+}
+
+/// Pairs of ranks that are neighbours on their nodes, and all 16, reduce the same; the loads of the
+/// pairs' calls.
+fn pair_loads(cluster: &str, with_all: bool) -> [Vec<LinkLoad>; 2] {
+    let mut plan = PlanBuilder::new("pairs", 16, BackendName::Nccl).unwrap();
+    let pairs = [[0, 8], [1, 9]].map(|ranks| {
+        let ranks = ranks.into_iter().map(GlobalRank).collect();
+        plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks).unwrap())
+    });
+    let x = plan.tensor("x", Dtype::Float32, COUNT, Fill::Zeros);
+    let plan = plan.every_rank(|rank, program| {
+        if with_all {
+            program.collective(GroupId::WORLD, SUM, COUNT, None, Some(x));
+        }
+        if rank.0 % 8 < 2 {
+            program.collective(pairs[rank.0 as usize % 8], SUM, COUNT, None, Some(x));
+        }
+    });
+    let catalog = Catalog::shipped().unwrap();
+    let job = Job::new(&catalog, catalog.cluster(cluster).unwrap(), 16, None).unwrap();
+    let times = job.timing(&plan.unwrap()).unwrap().call_times;
+    pairs.map(|group| {
+        let call = TimedCall { group, collective: SUM, bytes: 4 * COUNT };
+        times.loads(&call).to_vec()
+    })
+}
+
+/// An H100's node has a NIC for each GPU, a p4d one for two.
+#[test]
+fn neighbours_share_a_nic_where_there_are_fewer_than_gpus() {
+    assert_eq!(pair_loads("h100x8", false), [vec![], vec![]]);
+    let [first, second] = pair_loads("p4d", false);
+    assert_eq!(first, second);
+    let fabric = {
+        let catalog = Catalog::shipped().unwrap();
+        Job::new(&catalog, catalog.cluster("p4d").unwrap(), 16, None).unwrap().fabric()
+    };
+    let nics = [0, 1].map(|node| fabric.number(FabricLink::Nic { node, rail: 0 }));
+    assert_eq!(first.iter().map(|load| load.link).collect::<Vec<_>>(), nics);
+    // 16 GiB fill a NIC.
+    assert!(first.iter().all(|load| load.load > LinkLoad::FULL / 10 * 9), "{first:?}");
+    // All 16 use every NIC.
+    assert!(pair_loads("h100x8", true).iter().all(|loads| loads.len() == 2));
+}
+
+#[test]
+fn every_link_has_a_number_of_its_own() {
+    let text = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\n\
+        gpus_per_node = 8\nnetwork = \"ib\"\nnics_per_node = 4\nnic_Gbps = 400\n\
+        nodes_per_leaf = 2\noversubscription = 2.0\n";
+    let mut catalog = Catalog::shipped().unwrap();
+    let cluster = catalog.add_text("mine.toml", text).unwrap();
+    let job = Job::new(&catalog, &cluster, 40, None).unwrap();
+    let fabric = job.fabric();
+    let numbers: Vec<u32> = fabric.links().map(|link| fabric.number(link)).collect();
+    assert_eq!(numbers, (0..40 + 5 * 4 + 3).collect::<Vec<u32>>());
 }

@@ -4,8 +4,8 @@
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{CallTimes, Fill, Plan, PlanBuilder, TransferTime};
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{CallTimes, Fill, LinkLoad, Plan, PlanBuilder, TransferTime};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
@@ -245,5 +245,83 @@ proptest! {
         let plan = reduced(&late, None);
         let end = simulate(&plan, &timed(&plan)).unwrap().end.unwrap();
         prop_assert_eq!(end.time_ps, late.iter().max().unwrap() * 1000 + 16_007);
+    }
+}
+
+/// Two groups of two ranks; rank r computes `late[r]` nanoseconds and reduces `counts` elements.
+fn two_groups(late: [u64; 4], counts: [u64; 2]) -> Plan {
+    let mut plan = PlanBuilder::new("shared links", 4, BackendName::Nccl).unwrap();
+    let groups = [[0, 1], [2, 3]].map(|ranks| {
+        let ranks = ranks.into_iter().map(GlobalRank).collect();
+        plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks).unwrap())
+    });
+    let tensors = counts.map(|count| plan.tensor("x", Dtype::Float32, count, Fill::Zeros));
+    let plan = plan.every_rank(|rank, program| {
+        let group = usize::from(rank.0 >= 2);
+        program.compute("late", late[rank.index()]);
+        for _ in 0..2 {
+            program.collective(groups[group], SUM, counts[group], None, Some(tensors[group]));
+        }
+    });
+    plan.unwrap()
+}
+
+/// The same with each group's calls loading a link as given.
+fn on_links(plan: &Plan, loads: [LinkLoad; 2], values: bool) -> SimConfig {
+    let mut times = times(plan);
+    for call in plan.timed_calls() {
+        times.set_loads(call, [loads[call.group.index() - 1]]);
+    }
+    let config = if values { timed(plan) } else { without_values(plan) };
+    SimConfig { call_times: Some(Arc::new(times)), ..config }
+}
+
+fn ends(plan: &Plan, config: &SimConfig) -> [u64; 4] {
+    let trace = simulate(plan, config).unwrap();
+    let done = completions(&trace);
+    let last = |of: u32| done.iter().filter(|(rank, _)| *rank == of).map(|(_, at)| *at).max();
+    [0, 1, 2, 3].map(|rank| last(rank).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// Groups whose calls load the same link slow each other, never to more than one after the
+    /// other, and not at all where they have links of their own or the link carries both.
+    #[test]
+    fn groups_share_their_links(
+        late in prop::array::uniform4(0u64..2000),
+        counts in prop::array::uniform2(1u64..2000),
+        loads in prop::array::uniform2(1u32..=LinkLoad::FULL),
+        values in any::<bool>(),
+    ) {
+        let plan = two_groups(late, counts);
+        let alone = ends(&plan, &timed(&plan));
+        let [a, b] = loads;
+        let link = |link, load| LinkLoad { link, load };
+        prop_assert_eq!(ends(&plan, &on_links(&plan, [link(3, a), link(4, b)], values)), alone);
+        let shared = ends(&plan, &on_links(&plan, [link(3, a), link(3, b)], values));
+        if u64::from(a) + u64::from(b) <= u64::from(LinkLoad::FULL) {
+            prop_assert_eq!(shared, alone);
+        }
+        let in_turn = 2 * (4000 * (counts[0] + counts[1]) + 14) + 1000 * late.iter().max().unwrap();
+        for (shared, alone) in shared.into_iter().zip(alone) {
+            prop_assert!(shared >= alone && shared <= in_turn + 50, "{} {} {}", shared, alone, in_turn);
+        }
+    }
+}
+
+/// Two alike that fill a link take twice as long; when one is done the other has it to itself.
+#[test]
+fn a_full_link_is_halved_and_given_back() {
+    let full = LinkLoad { link: 0, load: LinkLoad::FULL };
+    let plan = two_groups([0; 4], [1000, 1000]);
+    let call = 4_000_007;
+    for values in [false, true] {
+        let config = on_links(&plan, [full, full], values);
+        assert_eq!(ends(&plan, &config), [4 * call; 4]);
+        let late = two_groups([0, 0, 4000, 4000], [1000, 1000]);
+        // One call alone, then three quarters in company: the last is over 14 ps of launches later.
+        let [first, _, second, _] = ends(&late, &on_links(&late, [full, full], values));
+        assert!(first < second && second <= 4 * call + 10, "{first} {second}");
     }
 }

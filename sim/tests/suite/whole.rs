@@ -1,10 +1,11 @@
-//! Rings worked out as a whole (`sim/src/whole.rs`) against the same rings message by message.
+//! Calls worked out as a whole (`sim/src/whole.rs`), and messages that are only counted
+//! (`sim/src/arrivals.rs`), against the same calls message by message.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
@@ -23,6 +24,18 @@ struct Call {
     /// Nanoseconds of computing before it; on some ranks more.
     compute: u64,
     late: Vec<u64>,
+}
+
+impl Call {
+    /// The algorithm; `None` for the default, a ring.
+    fn by(&self) -> Option<Algorithm> {
+        match self.root {
+            0..6 => None,
+            6 => Some(Algorithm::HalvingDoubling),
+            7 => Some(Algorithm::RecursiveDoubling),
+            _ => Some(Algorithm::Pairwise),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -101,7 +114,9 @@ fn plan(job: &Job) -> Plan {
                     (Collective::Broadcast { root }, None, Some(*small))
                 }
             };
-            let made = program.collective(GroupId::WORLD, collective, call.count, input, output);
+            let by = call.by().filter(|by| by.carries_out(collective));
+            let world = GroupId::WORLD;
+            let made = program.collective_by(world, collective, call.count, input, output, by);
             if call.async_op {
                 waits.push(made);
             }
@@ -161,6 +176,110 @@ proptest! {
         prop_assert_eq!(one.events, own);
         prop_assert_eq!(one.end, trace.end);
     }
+}
+
+/// A plan of many algorithms and groups: every rank calls in the groups of `calls` that have it.
+fn mixed(job: &Job) -> Plan {
+    let mut plan = PlanBuilder::new("mixed", job.world_size, job.backend).unwrap();
+    plan.timeout_ms(1);
+    let group = |ranks: Vec<u32>| {
+        let ranks = ranks.into_iter().map(GlobalRank).collect();
+        ProcessGroup::new("g", job.backend, ranks).unwrap()
+    };
+    let mut of_every = |step: usize| {
+        let ranks: Vec<u32> = (0..job.world_size).step_by(step).collect();
+        (plan.group(group(ranks.clone())), ranks)
+    };
+    let groups = [of_every(1), of_every(2), of_every(3)];
+    let tensors: Vec<_> = job
+        .calls
+        .iter()
+        .map(|call| {
+            let members = groups[call.kind as usize % 3].1.len() as u64;
+            let small = plan.tensor("x", Dtype::Float32, call.count, Fill::Zeros);
+            let many = |name| (name, Dtype::Float32, call.count * members, Fill::Zeros);
+            let [(a, b, c, d), (e, f, g, h)] = [many("y"), many("z")];
+            (small, plan.tensor(a, b, c, d), plan.tensor(e, f, g, h))
+        })
+        .collect();
+    plan.every_rank(|rank, program| {
+        for (index, (call, (small, large, other))) in job.calls.iter().zip(&tensors).enumerate() {
+            let (group, members) = &groups[call.kind as usize % 3];
+            program.compute("compute", call.compute + call.late[rank.index()]);
+            if !members.contains(&rank.0) || job.skips == Some((rank.0, index)) {
+                continue;
+            }
+            if call.async_op {
+                program.async_op();
+            }
+            let (op, root) = (ReduceOp::Sum, GroupRank(call.root % members.len() as u32));
+            let (collective, input, output) = match call.root {
+                0 | 1 => (Collective::AllToAll, Some(*large), Some(*other)),
+                2 | 3 => (Collective::AllGather, Some(*small), Some(*large)),
+                4 => (Collective::ReduceScatter { op }, Some(*large), Some(*small)),
+                5 => (Collective::Broadcast { root }, None, Some(*small)),
+                _ => (Collective::AllReduce { op }, None, Some(*small)),
+            };
+            let one_node = |by: &&Algorithm| !matches!(by, Algorithm::Nvls | Algorithm::Sharp);
+            let families: Vec<_> = Algorithm::of(collective).iter().filter(one_node).collect();
+            let by = Some(*families[call.count as usize % families.len()]);
+            program.collective_by(*group, collective, call.count, input, output, by);
+        }
+    })
+    .unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    /// Counted messages change nothing: the same events in the same order.
+    #[test]
+    fn counted_messages_make_the_same_trace(job in job()) {
+        let plan = mixed(&job);
+        let truth = message_by_message(&plan, job.topology);
+        let trace = simulate(&plan, &whole(job.topology)).unwrap();
+        prop_assert_eq!(&trace.end, &truth.end);
+        prop_assert_eq!(&trace.events, &truth.events);
+        // Where one rank's messages are recorded, those of the others are counted.
+        let messages = SimConfig { record_messages: true, ..whole(job.topology) };
+        let one = SimConfig { record_ranks: Some(vec![1]), ..messages.clone() };
+        let (one, all) = (simulate(&plan, &one).unwrap(), simulate(&plan, &messages).unwrap());
+        let own: Vec<_> = all.events.into_iter().filter(|e| e.rank.0 == 1).collect();
+        prop_assert_eq!(one.events, own);
+    }
+}
+
+/// All ranks to all others at once: the order in which they begin decides who waits at each port.
+#[test]
+fn an_all_to_all_of_256_ranks_takes_what_its_messages_take() {
+    let count = 256;
+    let mut plan = PlanBuilder::new("all_to_all", 256, BackendName::Nccl).unwrap();
+    let [x, y] = ["x", "y"].map(|name| plan.tensor(name, Dtype::Float32, 256 * count, Fill::Zeros));
+    let plan = plan.every_rank(|_, program| {
+        program.collective(GroupId::WORLD, Collective::AllToAll, count, Some(x), Some(y));
+    });
+    let plan = plan.unwrap();
+    for topology in [Topology::default(), Topology::nodes(8)] {
+        let truth = message_by_message(&plan, topology);
+        let trace = simulate(&plan, &whole(topology)).unwrap();
+        assert_eq!((trace.end, trace.events), (truth.end, truth.events));
+    }
+}
+
+/// A butterfly of 65,536 ranks by one of them: a latency and its bytes for each of 32 steps.
+#[test]
+fn halving_and_doubling_of_65536_ranks() {
+    let link = Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+    let count = 1 << 20;
+    let mut plan = PlanBuilder::new("butterfly", 65_536, BackendName::Nccl).unwrap();
+    let x = plan.tensor("x", Dtype::Float32, count, Fill::Zeros);
+    let (sum, by) = (Collective::AllReduce { op: ReduceOp::Sum }, Some(Algorithm::HalvingDoubling));
+    let plan = plan.every_rank(|_, program| {
+        program.collective_by(GroupId::WORLD, sum, count, None, Some(x), by);
+    });
+    let config = SimConfig { record_ranks: Some(vec![0]), ..whole(Topology::Uniform(link)) };
+    let end = simulate(&plan.unwrap(), &config).unwrap().end.unwrap();
+    let bytes: u64 = (1..=16).map(|step| link.transmit_ps((4 * count) >> step)).sum();
+    assert_eq!(end.time_ps, 32 * link.latency_ps + 2 * bytes);
 }
 
 fn ring(world_size: u32, count: u64) -> Plan {

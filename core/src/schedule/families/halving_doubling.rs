@@ -32,6 +32,10 @@ impl Family for HalvingDoubling {
         BUTTERFLY.steps(call)
     }
 
+    fn ranks_are_alike(&self, call: Call) -> bool {
+        BUTTERFLY.ranks_are_alike(call)
+    }
+
     fn pieces(&self, call: Call) -> u32 {
         BUTTERFLY.pieces(call)
     }

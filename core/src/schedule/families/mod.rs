@@ -119,7 +119,7 @@ mod tests {
     use crate::collective::Collective;
     use crate::rank::GroupRank;
     use crate::reduce::ReduceOp;
-    use crate::schedule::Schedule;
+    use crate::schedule::{Action, Schedule};
 
     /// Files that were written keep their meaning: families are named in JSON and numbered in the
     /// binary form.
@@ -156,6 +156,41 @@ mod tests {
             assert_eq!(serde_json::to_value(algorithm).unwrap(), name);
             assert_eq!(postcard::to_stdvec(&algorithm).unwrap(), [number]);
         }
+    }
+
+    /// Families that say so do: in each step a message a rank, none to a rank that has one, and
+    /// all of the same number of chunks.
+    #[test]
+    fn ranks_that_are_alike_do_the_same() {
+        let mut alike = 0;
+        for n in 1..=17 {
+            for call in Collective::every(ReduceOp::Sum, GroupRank(0)) {
+                for algorithm in Algorithm::of(call) {
+                    let schedule = Schedule::new(call, *algorithm, n).unwrap();
+                    if !schedule.ranks_are_alike() {
+                        continue;
+                    }
+                    alike += 1;
+                    for step in 0..schedule.steps() {
+                        let mut hears = vec![0; n as usize];
+                        let (mut actions, mut lengths) = (Vec::new(), Vec::new());
+                        for rank in 0..n {
+                            schedule.actions(GroupRank(rank), step, &mut actions);
+                            for action in &actions {
+                                if let Action::Send { peer, from } = action {
+                                    lengths.push(from.chunks);
+                                    hears[peer.index()] += 1;
+                                }
+                            }
+                        }
+                        assert!(lengths.len() == n as usize || lengths.is_empty(), "{schedule}");
+                        assert!(hears.iter().all(|heard| *heard == hears[0]), "{schedule}");
+                        assert!(lengths.iter().all(|length| *length == lengths[0]), "{schedule}");
+                    }
+                }
+            }
+        }
+        assert!(alike > 50, "{alike}");
     }
 
     #[test]

@@ -49,6 +49,10 @@ impl Family for Pairwise {
         }
     }
 
+    fn ranks_are_alike(&self, _call: Call) -> bool {
+        true
+    }
+
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllToAll => Explained {

@@ -41,6 +41,10 @@ impl Family for RecursiveDoubling {
         }
     }
 
+    fn ranks_are_alike(&self, call: Call) -> bool {
+        !Fold::new(call.size).folds()
+    }
+
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllReduce { .. } => Explained {

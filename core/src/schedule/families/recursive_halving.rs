@@ -32,6 +32,10 @@ impl Family for RecursiveHalving {
         reduce_scatter(call.size, participant, step, actions);
     }
 
+    fn ranks_are_alike(&self, call: Call) -> bool {
+        !Fold::new(call.size).folds()
+    }
+
     fn explained(&self, _collective: Collective) -> Explained {
         Explained {
             formula: Formula::new(Formula::LOG, Formula::ALL_BUT_ONE, Holds::PowersOfTwo),

@@ -35,6 +35,10 @@ impl Family for Swing {
         BUTTERFLY.steps(call)
     }
 
+    fn ranks_are_alike(&self, call: Call) -> bool {
+        BUTTERFLY.ranks_are_alike(call)
+    }
+
     fn pieces(&self, call: Call) -> u32 {
         BUTTERFLY.pieces(call)
     }

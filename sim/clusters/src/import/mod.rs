@@ -64,6 +64,8 @@ pub fn read(catalog: &Catalog, text: &str, hints: &Hints) -> Result<Imported, Im
         domain_gpus: machine.domain_gpus,
         network: network.name,
         nics_per_node: network.nics,
+        nodes_per_leaf: None,
+        oversubscription: None,
         nic_gbps: network.gbps,
         measured: Vec::new(),
         given: Vec::new(),

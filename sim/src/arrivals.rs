@@ -1,0 +1,152 @@
+//! Messages that nobody looks at: each is sent and occupies its ports as ever, but its arrival is
+//! only counted, so that a step costs one queue entry and not one a message.
+//!
+//! When a message arrives is known when it is sent, and a rank goes on when the last message of its
+//! step has arrived. That event takes the place in the queue that the last message's own event
+//! would have ([`EventQueue::reserve`](crate::queue::EventQueue::reserve)), so that everything
+//! happens in the same order, and at the same times, as with all of them.
+//!
+//! Values, sizes on which ranks disagree, switches and ranks that end in the middle of a call need
+//! the messages themselves. So do ranks whose messages are recorded: what they receive is an event
+//! each, what the others receive is counted.
+
+use super::config::SimConfig;
+use super::prepared::Prepared;
+use super::topology::Topology;
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{Call, Plan};
+use lockstep_core::rank::GlobalRank;
+use std::collections::VecDeque;
+
+/// A step of a call: sequence number, step and signature.
+pub(crate) type StepOfCall = (u64, u32, u32);
+
+/// Time of arrival and place in the queue.
+pub(crate) type Arrival = (u64, u64);
+
+/// The messages of one step that have been sent to a channel.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    step: StepOfCall,
+    messages: u32,
+    last: Arrival,
+}
+
+/// The messages that have been sent to a channel for its step and for later ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arrivals {
+    /// The step that the channel waits in, and the number of messages that it needs.
+    waits: Option<(Counted, u32)>,
+    /// Of steps that it has not begun, in order.
+    early: VecDeque<Counted>,
+}
+
+impl Arrivals {
+    /// Counts a message; the last arrival of its step if that is complete now.
+    pub(crate) fn count(&mut self, step: StepOfCall, arrival: Arrival) -> Option<Arrival> {
+        if let Some((counted, needed)) = &mut self.waits
+            && counted.step == step
+        {
+            counted.messages += 1;
+            counted.last = counted.last.max(arrival);
+            return (counted.messages == *needed).then_some(counted.last);
+        }
+        let first = Counted { step, messages: 1, last: arrival };
+        if self.early.back().is_none_or(|last| last.step < step) {
+            self.early.push_back(first);
+            return None;
+        }
+        let place = self.early.partition_point(|counted| counted.step < step);
+        match self.early.get_mut(place).filter(|counted| counted.step == step) {
+            Some(counted) => {
+                counted.messages += 1;
+                counted.last = counted.last.max(arrival);
+            }
+            None => self.early.insert(place, first),
+        }
+        None
+    }
+
+    /// The channel begins a step that needs so many messages: the last arrival if all have been
+    /// sent.
+    pub(crate) fn begin(&mut self, step: StepOfCall, needed: u32) -> Option<Arrival> {
+        let place = match self.early.front() {
+            Some(first) if first.step < step => {
+                self.early.partition_point(|counted| counted.step < step)
+            }
+            _ => 0,
+        };
+        let sent = match self.early.get(place).filter(|counted| counted.step == step) {
+            Some(_) => self.early.remove(place),
+            None => None,
+        };
+        let counted = sent.unwrap_or(Counted { step, messages: 0, last: (0, 0) });
+        self.waits = Some((counted, needed));
+        (counted.messages == needed).then_some(counted.last)
+    }
+
+    /// Whether the channel waits for messages of its step.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// The messages of the channel's step have arrived.
+    pub(crate) fn end(&mut self) {
+        self.waits = None;
+    }
+}
+
+/// Per channel, its counted messages.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedMessages {
+    channels: Vec<Arrivals>,
+    /// The number of channels: lists are made when the first message is counted.
+    all: usize,
+    /// The ranks whose messages are recorded, in increasing order.
+    looked_at: Vec<u32>,
+}
+
+impl CountedMessages {
+    /// `None` where a plan needs all of its messages.
+    pub(crate) fn new(
+        plan: &Plan,
+        prepared: &Prepared,
+        config: &SimConfig,
+    ) -> Option<CountedMessages> {
+        let on_cores = matches!(config.topology, Topology::SharedMemory(_));
+        if prepared.values || prepared.half_done || on_cores {
+            return None;
+        }
+        let looked_at = match (config.record_messages, &config.record_ranks) {
+            (false, _) => Vec::new(),
+            (true, Some(ranks)) => ranks.clone(),
+            (true, None) => return None,
+        };
+        let mut groups = (0..).map(GroupId).take(plan.groups.len());
+        let ops = plan.programs.iter().flat_map(|program| &program.ops);
+        let mut calls = ops.flat_map(|op| op.action.calls());
+        let uneven = calls.any(|call| matches!(call, Call::Collective { splits: Some(_), .. }));
+        if uneven || groups.any(|group| prepared.switches(group) > 0) {
+            return None;
+        }
+        Some(CountedMessages { channels: Vec::new(), all: prepared.channels as usize, looked_at })
+    }
+
+    /// The counted messages to a channel.
+    pub(crate) fn of(&mut self, channel: u32) -> &mut Arrivals {
+        if self.channels.is_empty() {
+            self.channels.resize(self.all, Arrivals::default());
+        }
+        &mut self.channels[channel as usize]
+    }
+
+    /// Whether a channel waits for messages that are counted.
+    pub(crate) fn wait(&self, channel: u32) -> bool {
+        self.channels.get(channel as usize).is_some_and(Arrivals::waits)
+    }
+
+    /// Whether the messages to a rank are events of their own.
+    pub(crate) fn looks_at(&self, rank: GlobalRank) -> bool {
+        self.looked_at.binary_search(&rank.0).is_ok()
+    }
+}
