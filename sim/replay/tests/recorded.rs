@@ -4,6 +4,7 @@
 
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
+use lockstep_core::watch::Unwatched;
 use lockstep_diagnosis::{Certainty, Kind, Report, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_replay::{
@@ -86,7 +87,7 @@ fn is_mended(kind: Kind) -> bool {
 fn a_report_says_what_came_of_a_repair() {
     let case = data("flight-recorder-jobs").join("resume_missing");
     let (log, report) = diagnosed(&case).unwrap();
-    let finding = &with_tried_repairs(report, &log).findings[0];
+    let finding = &with_tried_repairs(report, &log, &mut Unwatched).findings[0];
     let repair = finding.repair.as_ref().unwrap();
     assert!(repair.verified, "{}", repair.why);
     assert_eq!(repair.change.ranks, [GlobalRank(3)]);
@@ -100,7 +101,7 @@ fn a_repair_that_does_not_complete_takes_the_certainty() {
     // Why this one does not complete is told in docs/replay.md.
     let (log, mut report) = diagnosed(&data("jobs-torch-2.15").join("mesh_tp")).unwrap();
     report.findings[0].certainty = Certainty::Certain;
-    let finding = &with_tried_repairs(report, &log).findings[0];
+    let finding = &with_tried_repairs(report, &log, &mut Unwatched).findings[0];
     assert!(!finding.repair.as_ref().unwrap().verified);
     assert_eq!(finding.certainty, Certainty::Likely);
 }
