@@ -154,7 +154,17 @@ fn function(
         false => Some(after.first),
     });
     let after = free.flatten();
-    for own in &body {
+    let weights = weight_loops(&body);
+    for (own, weights) in body.iter().zip(weights) {
+        if let Some(place) = weights {
+            if place == InLoop::Head {
+                put(own.first, format!("{:1$}pass", "", own.indent));
+            }
+            if after.is_none() && std::ptr::eq(*own, last) {
+                return None;
+            }
+            continue;
+        }
         let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
         // Of `self.apply(…)` nothing is seen here but what weights begin with.
         let applies = own.mask.trim_start().starts_with("self.apply(");
@@ -234,11 +244,89 @@ fn registered(own: &Logical) -> Logical {
     made.unwrap_or_else(|| own.clone())
 }
 
+/// Methods that every module has. What they do in an `__init__` is not seen.
+const OF_EVERY_MODULE: [&str; 26] = [
+    "add_module",
+    "bfloat16",
+    "buffers",
+    "children",
+    "cpu",
+    "cuda",
+    "double",
+    "eval",
+    "float",
+    "half",
+    "load_state_dict",
+    "modules",
+    "named_buffers",
+    "named_children",
+    "named_modules",
+    "named_parameters",
+    "parameters",
+    "register_buffer",
+    "register_forward_hook",
+    "register_parameter",
+    "requires_grad_",
+    "state_dict",
+    "to",
+    "train",
+    "type",
+    "zero_grad",
+];
+
+/// The place of a statement in a loop that gives weights their first values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InLoop {
+    Head,
+    Body,
+}
+
+/// Which statements of an `__init__` are loops over its own parameters or modules that only give weights their first
+/// values: which calls the model makes does not depend on them.
+fn weight_loops(body: &[&Logical]) -> Vec<Option<InLoop>> {
+    const OVER: [&str; 6] = [
+        " in self.children(",
+        " in self.modules(",
+        " in self.named_children(",
+        " in self.named_modules(",
+        " in self.named_parameters(",
+        " in self.parameters(",
+    ];
+    let mut places = vec![None; body.len()];
+    for (at, head) in body.iter().enumerate() {
+        let mask = head.mask.trim();
+        let block = body.iter().skip(at + 1).take_while(|own| own.indent > head.indent);
+        let length = block.clone().count();
+        let is_loop = mask.starts_with("for ")
+            && mask.ends_with(':')
+            && OVER.iter().any(|over| mask.contains(over));
+        if places.get(at) != Some(&None) || !is_loop || length == 0 {
+            continue;
+        }
+        if block.into_iter().all(|own| gives_weights(own)) {
+            for (inside, place) in places.iter_mut().skip(at).take(length + 1).enumerate() {
+                *place = Some(if inside == 0 { InLoop::Head } else { InLoop::Body });
+            }
+        }
+    }
+    places
+}
+
+/// Whether a statement only gives a weight its first values, or decides which one.
+fn gives_weights(own: &Logical) -> bool {
+    let mask = own.mask.trim();
+    let branch = ["if ", "elif ", "else:"].iter().any(|word| mask.starts_with(word));
+    let branch = branch && mask.ends_with(':');
+    let call = ["nn.init.", "torch.nn.init.", "init."].iter().any(|call| mask.starts_with(call));
+    let fills = mask.contains(".data.") && equals(mask, 0).is_some_and(|at| at.is_empty());
+    let nothing = matches!(mask, "pass" | "continue");
+    (branch || call || fills || nothing) && !mask.contains("dist.") && !mask.contains("self.")
+}
+
 /// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that
 /// does is not seen.
 fn calls_itself(own: &Logical, block: &[Logical]) -> bool {
-    let of_all = ["register_buffer", "register_parameter", "add_module", "modules", "parameters"];
-    calls_own(own, block) || of_all.iter().any(|name| calls(own, name))
+    calls_own(own, block) || OF_EVERY_MODULE.iter().any(|name| calls(own, name))
 }
 
 fn calls(own: &Logical, name: &str) -> bool {

@@ -89,6 +89,8 @@ pub(super) fn asked(lines: Vec<String>, names: &[String], set: &[String], calls:
             places.extend(ends.filter(|end| is_asked(own, *end, dotted.len(), calls)));
         }
         places.sort_unstable();
+        // Two classes may have an attribute of one name.
+        places.dedup();
         let mut made = own.text.clone();
         for at in places.into_iter().rev() {
             made.insert_str(at, MARK);

@@ -387,6 +387,23 @@ fn clock(builder: &mut GlobalsBuilder) {
         Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
     }
 
+    fn ctime<'v>(
+        #[starlark(default = NoneType)] secs: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<UnknownValue> {
+        let _ = secs;
+        Ok(process(eval)?.unknown(Unknown::Text))
+    }
+
+    fn strftime<'v>(
+        format: Value<'v>,
+        #[starlark(default = NoneType)] t: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<UnknownValue> {
+        let _ = (format, t);
+        Ok(process(eval)?.unknown(Unknown::Text))
+    }
+
     fn perf_counter(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
         Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
     }

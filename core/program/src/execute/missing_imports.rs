@@ -5,7 +5,7 @@
 
 use crate::process::raised::Raised;
 use crate::process::state::process;
-use crate::process::undecided::Decided;
+use crate::process::undecided::{Decided, Unknown};
 use allocative::Allocative;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
@@ -71,6 +71,33 @@ const INSTEAD: [(&str, &str); 13] = [
     ),
 ];
 
+/// Functions of modules that are not known here which change no call: settings, seeds, collections of garbage.
+const SETTINGS: [&str; 10] = [
+    "faulthandler.enable",
+    "gc.collect",
+    "gc.disable",
+    "gc.enable",
+    "gc.freeze",
+    "numpy.random.seed",
+    "random.seed",
+    "warnings.filterwarnings",
+    "warnings.simplefilter",
+    "warnings.warn",
+];
+
+/// Functions of such modules that answer with a text which only the machine knows.
+const OF_THE_MACHINE: [&str; 9] = [
+    "datetime.datetime.now",
+    "datetime.datetime.today",
+    "datetime.datetime.utcnow",
+    "datetime.date.today",
+    "getpass.getuser",
+    "platform.node",
+    "platform.platform",
+    "socket.getfqdn",
+    "socket.gethostname",
+];
+
 impl AbsentValue {
     /// A name that nothing has given a value to: it may stand where nothing comes to.
     pub(crate) fn unknown(name: &str, said: &str, decided: &Decided) -> AbsentValue {
@@ -121,15 +148,19 @@ impl<'v> StarlarkValue<'v> for AbsentValue {
         &self,
         me: Value<'v>,
         _args: &Arguments<'v, '_>,
-        _eval: &mut Evaluator<'v, '_, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let transform = self.path.strip_prefix("torchvision.transforms.");
         if transform.is_some_and(|name| OF_ONE_SHAPE.contains(&name)) {
             return Ok(me);
         }
-        // Of random numbers there are none that it could change.
-        if self.path == "numpy.random.seed" {
+        if SETTINGS.contains(&self.path.as_str()) {
             return Ok(Value::new_none());
+        }
+        if OF_THE_MACHINE.contains(&self.path.as_str()) {
+            let process = process(eval).map_err(starlark::Error::new_native)?;
+            let answer = process.unknown(Unknown::Text);
+            return Ok(eval.heap().alloc(answer));
         }
         self.refused()
     }

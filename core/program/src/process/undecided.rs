@@ -123,6 +123,8 @@ pub(crate) enum Unknown {
     Shape,
     /// A value that only the machine knows: the clock, another process's number.
     Outside(Number),
+    /// A text that only the machine knows: its name, the date.
+    Text,
     /// The number of the process itself, as `os.getpid()` gives it.
     Pid,
     /// A part of an object from another rank that is no plain data.
@@ -155,8 +157,8 @@ impl fmt::Display for Unknown {
                  not executed: give it, as in out = out.reshape(32, 10), or take its mean() or \
                  sum() or a loss of it, which are one element",
             ),
-            Unknown::Outside(_) | Unknown::Pid => f.write_str(
-                "this is what only a run tells (the clock, a process's number, how long something \
+            Unknown::Outside(_) | Unknown::Text | Unknown::Pid => f.write_str(
+                "this is what only a run tells (the clock, the machine, a process's number, how long something \
                  takes): it can be shown, and nothing can be decided by it. Decide by the step",
             ),
             Unknown::Value(_) => f.write_str(
@@ -276,9 +278,11 @@ impl fmt::Display for UnknownValue {
             Unknown::Value(_) => f.write_str("<a tensor's value: known when it runs>"),
             Unknown::Shape => f.write_str("<a shape: known when it runs>"),
             Unknown::Sender => f.write_str("<the sender: known when it runs>"),
-            Unknown::Outside(_) | Unknown::Pid | Unknown::Object { .. } | Unknown::AnyObject => {
-                f.write_str("<known when it runs>")
-            }
+            Unknown::Outside(_)
+            | Unknown::Text
+            | Unknown::Pid
+            | Unknown::Object { .. }
+            | Unknown::AnyObject => f.write_str("<known when it runs>"),
         }
     }
 }

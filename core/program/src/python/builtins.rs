@@ -17,6 +17,7 @@ use crate::python::value_methods;
 use crate::python::value_text::{self, function_name};
 use crate::tensor::deferred;
 use crate::tensor::indexing::SLICE;
+use crate::tensor::value::tensor;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -158,6 +159,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         if crate::python::exceptions::is_one(value) {
             return Ok(crate::python::exceptions::catches(class, value));
         }
+        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
+        if parameter && names(class).iter().any(|name| name == "Parameter") {
+            return Ok(true);
+        }
         let of = match value.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
@@ -193,6 +198,11 @@ fn functions(builder: &mut GlobalsBuilder) {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
         };
+        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
+        anyhow::ensure!(
+            !parameter,
+            "the class of a parameter, nn.Parameter, cannot be compared here: ask isinstance(p, nn.Parameter)"
+        );
         let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);
         Ok(match known {
             Some((_, class)) => class.to_value(),

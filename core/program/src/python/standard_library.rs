@@ -73,6 +73,26 @@ fn os(builder: &mut GlobalsBuilder) {
         Ok(process(eval)?.unknown(Unknown::Pid))
     }
 
+    fn getppid(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Whole)))
+    }
+
+    fn getuid(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Whole)))
+    }
+
+    fn getlogin(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Text))
+    }
+
+    /// The machine's system, name, release, version and kind.
+    fn uname<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let part = process(eval)?.unknown(Unknown::Text);
+        let heap = eval.heap();
+        let parts: Vec<Value<'v>> = (0..5).map(|_| heap.alloc(part.clone())).collect();
+        Ok(heap.alloc(AllocTuple(parts)))
+    }
+
     fn cpu_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
         Ok(process(eval)?.unknown(Unknown::Outside(Number::Whole)))
     }

@@ -259,7 +259,11 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         this: Value<'v>,
         #[starlark(default = true)] requires_grad: bool,
     ) -> anyhow::Result<Value<'v>> {
-        let _ = requires_grad;
+        let trained = deferred::parameter_of(tensor(this)?).is_some();
+        anyhow::ensure!(
+            requires_grad || !trained,
+            "parameters that are not trained cannot be said here"
+        );
         Ok(this)
     }
 

@@ -344,3 +344,73 @@ if __name__ == "__main__":
     let printed: Vec<&str> = compiled.printed.iter().map(|print| print.text.as_str()).collect();
     assert_eq!(printed, ["0 2", "1 2"]);
 }
+
+/// What only gets printed or switches a setting refuses no program.
+#[test]
+fn the_machine_may_be_asked_for_its_name() {
+    let text = r#"
+import gc, os, random, socket, time, warnings
+import torch
+import torch.distributed as dist
+from datetime import datetime
+
+warnings.filterwarnings("ignore")
+random.seed(0)
+dist.init_process_group("gloo")
+print(socket.gethostname(), os.uname()[1], os.getuid(), time.ctime(), time.strftime("%H:%M"), datetime.now())
+print(torch.__version__, torch.cuda.get_device_name(0))
+torch.use_deterministic_algorithms(True)
+gc.collect()
+if dist.get_rank() != 1:
+    dist.barrier()
+"#;
+    let options = Options { world_size: Some(2), ..Options::default() };
+    let compiled = compile("train.py", text, &options).unwrap();
+    assert_eq!(compiled.printed.len(), 4, "{:?}", compiled.printed);
+    assert!(compiled.printed[0].text.contains("<known when it runs>"), "{:?}", compiled.printed);
+    assert!(compiled.printed[1].text.starts_with("2.7.1 <known"), "{:?}", compiled.printed);
+    let decides = text.replace("if dist.get_rank() != 1", "if socket.gethostname() == 'a'");
+    let refused = compile("train.py", &decides, &options).unwrap_err();
+    assert!(refused.message.contains("nothing can be decided by it"), "{refused:?}");
+}
+
+/// Classes of models: attributes of one name, loops that only give weights their first values, and what is refused in
+/// its own words.
+#[test]
+fn classes_of_models_are_followed_or_refused_by_name() {
+    let program = |init: &str, after: &str| {
+        format!(
+            "import torch\nimport torch.nn as nn\nimport torch.distributed as dist\n\n\
+             class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        \
+             self.lin = nn.Linear(4, 4)\n        self.width = 8\n{init}\n    def forward(self, x):\n        \
+             return self.lin(x)\n\nclass Other(nn.Module):\n    def __init__(self):\n        \
+             super().__init__()\n        self.width = 4\n\n    def forward(self, x):\n        return x\n\n\
+             dist.init_process_group(\"gloo\")\n{after}\ndist.barrier()\n"
+        )
+    };
+    let options = Options { world_size: Some(2), ..Options::default() };
+    let of = |init: &str, after: &str| compile("train.py", &program(init, after), &options);
+    let weights = "        for name, p in self.named_parameters():\n            if name.endswith(\"weight\"):\n                \
+                   nn.init.normal_(p)\n        for m in self.modules():\n            if isinstance(m, nn.Linear):\n                \
+                   m.weight.data.normal_(0, 0.1)\n";
+    for init in ["", weights] {
+        let made = of(init, "print(Net().width, Other().width)").unwrap();
+        assert_eq!(made.printed.len(), 2, "{init}: {:?}", made.printed);
+        assert_eq!(made.printed[0].text, "8 4", "{init}");
+    }
+    for (init, after, why) in [
+        ("        for p in self.parameters():\n            dist.broadcast(p.data, 0)\n", "Net()", "does more than keep modules"),
+        ("        self.to(\"cpu\")\n", "Net()", "does more than keep modules"),
+        ("", "for p in Net().parameters():\n    p.requires_grad_(False)", "not trained cannot be said here"),
+        ("", "for p in Net().parameters():\n    print(type(p) is torch.Tensor)", "nn.Parameter"),
+    ] {
+        let refused = of(init, after).unwrap_err();
+        assert!(refused.message.contains(why), "{refused:?}");
+    }
+    let made = of("", "for p in Net().parameters():\n    print(isinstance(p, nn.Parameter), p.requires_grad)").unwrap();
+    assert_eq!(made.printed[0].text, "True True");
+    let lightning = "import pytorch_lightning as pl\nclass Model(pl.LightningModule):\n    def __init__(self):\n        \
+                     super().__init__()\n        self.layer = 1\nModel()\n";
+    let refused = compile("train.py", lightning, &options).unwrap_err();
+    assert!(refused.message.contains("pl.LightningModule is not known here"), "{refused:?}");
+}

@@ -3,7 +3,7 @@
 use crate::dist::arguments as take;
 use crate::dist::values::DeviceValue;
 use crate::process::state::process;
-use crate::process::undecided::{Number, Unknown};
+use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::torch::callable;
 use lockstep_torch::c10d::Device;
 use starlark::environment::GlobalsBuilder;
@@ -49,6 +49,14 @@ fn functions(builder: &mut GlobalsBuilder) {
 
     fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
         counted(eval)
+    }
+
+    fn get_device_name<'v>(
+        #[starlark(default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<UnknownValue> {
+        let _ = device;
+        Ok(process(eval)?.unknown(Unknown::Text))
     }
 
     fn empty_cache() -> anyhow::Result<NoneType> {

@@ -45,8 +45,13 @@ fn generator_methods(builder: &mut MethodsBuilder) {
     }
 }
 
+/// The version of PyTorch whose documents are followed first.
+const VERSION: &str = "2.7.1";
+
 #[starlark_module]
 pub(crate) fn functions(builder: &mut GlobalsBuilder) {
+    const __version__: &'static str = VERSION;
+
     fn Generator<'v>(
         #[starlark(default = NoneType)] device: Value<'v>,
     ) -> anyhow::Result<GeneratorValue> {
@@ -71,6 +76,14 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
             process.set_grad(mode.0);
         }
         Ok(ContextValue(Context::Grad(mode.0)))
+    }
+
+    fn use_deterministic_algorithms<'v>(
+        mode: Value<'v>,
+        #[starlark(require = named, default = false)] warn_only: bool,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (mode, warn_only);
+        Ok(NoneType)
     }
 
     fn set_num_threads<'v>(int: Value<'v>) -> anyhow::Result<NoneType> {
