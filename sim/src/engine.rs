@@ -6,6 +6,7 @@
 
 use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
+use super::calls_in_flight::CallsInFlight;
 use super::choice::Choosing;
 use super::comm_stream::Channel;
 use super::compute_stream::ComputeStream;
@@ -16,7 +17,6 @@ use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::record::Recorder;
 use super::rings::Whole;
-use super::sharing::CallsInFlight;
 use super::state::{Doing, Due, Engine, Rank, Woken};
 use super::transfer::FromAny;
 use lockstep_core::group::{GroupId, SequenceNumbers};

@@ -2,6 +2,7 @@
 
 use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
+use super::calls_in_flight::CallsInFlight;
 use super::choice::Choosing;
 use super::comm_stream::Channel;
 use super::compute_stream::ComputeStream;
@@ -11,7 +12,6 @@ use super::path::Paths;
 use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::rings::Whole;
-use super::sharing::CallsInFlight;
 use super::transfer::{FromAny, Posted, Transfer};
 use lockstep_core::group::SequenceNumbers;
 use lockstep_core::plan::{CallTimes, Plan, Signature};

@@ -66,7 +66,7 @@ pub fn parts(
 /// How long a call of `bytes` keeps the links busy at the rate that it reaches on them: those of a
 /// GPU inside its domain, and the NICs of a domain. Microseconds.
 #[must_use]
-pub fn busy_us(
+pub(crate) fn busy_us(
     placement: &Placement,
     collective: Collective,
     algorithm: Algorithm,

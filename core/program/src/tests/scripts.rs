@@ -399,15 +399,27 @@ fn classes_of_models_are_followed_or_refused_by_name() {
         assert_eq!(made.printed[0].text, "8 4", "{init}");
     }
     for (init, after, why) in [
-        ("        for p in self.parameters():\n            dist.broadcast(p.data, 0)\n", "Net()", "does more than keep modules"),
+        (
+            "        for p in self.parameters():\n            dist.broadcast(p.data, 0)\n",
+            "Net()",
+            "does more than keep modules",
+        ),
         ("        self.to(\"cpu\")\n", "Net()", "does more than keep modules"),
-        ("", "for p in Net().parameters():\n    p.requires_grad_(False)", "not trained cannot be said here"),
+        (
+            "",
+            "for p in Net().parameters():\n    p.requires_grad_(False)",
+            "not trained cannot be said here",
+        ),
         ("", "for p in Net().parameters():\n    print(type(p) is torch.Tensor)", "nn.Parameter"),
     ] {
         let refused = of(init, after).unwrap_err();
         assert!(refused.message.contains(why), "{refused:?}");
     }
-    let made = of("", "for p in Net().parameters():\n    print(isinstance(p, nn.Parameter), p.requires_grad)").unwrap();
+    let made = of(
+        "",
+        "for p in Net().parameters():\n    print(isinstance(p, nn.Parameter), p.requires_grad)",
+    )
+    .unwrap();
     assert_eq!(made.printed[0].text, "True True");
     let lightning = "import pytorch_lightning as pl\nclass Model(pl.LightningModule):\n    def __init__(self):\n        \
                      super().__init__()\n        self.layer = 1\nModel()\n";
