@@ -51,6 +51,9 @@ pub(crate) struct PlanArguments {
     /// An MSCCL XML file that says how a collective is carried out; its world size is the file's
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
+    /// Arguments of a program, behind `--`: what its argparse gets
+    #[arg(value_name = "ARGUMENT", last = true)]
+    pub(crate) arguments: Vec<String>,
 }
 
 /// A plan, and what is known beside it.
@@ -119,6 +122,10 @@ impl PlanArguments {
             }
             let plan = self.options.collective_with(&self.what, &proved_schedule(schedule)?)?;
             return Ok(Found::only(self.options.on_nodes(plan)));
+        }
+        let may_be_program = self.what == "-" || path.extension().is_some();
+        if !self.arguments.is_empty() && !may_be_program {
+            bail!("the arguments behind -- are for a program, and {} is none", self.what);
         }
         if !self.more.is_empty() {
             return self.recorded(progress);
@@ -259,6 +266,7 @@ impl PlanArguments {
             world_size: self.options.world_size,
             ranks_per_node: self.options.ranks_per_node,
             timeout_ms: self.options.timeout_ms,
+            arguments: self.arguments.clone(),
             ..lockstep_scenarios::program::Options::default()
         };
         let name = match Path::new(&self.what).file_name() {

@@ -25,6 +25,7 @@ struct Question {
     world_size: Option<u32>,
     ranks_per_node: Option<u32>,
     timeout_ms: Option<u64>,
+    arguments: Vec<String>,
 }
 
 /// The plan of a program.
@@ -38,6 +39,7 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
         world_size: options.world_size,
         ranks_per_node: options.ranks_per_node,
         timeout_ms: options.timeout_ms,
+        arguments: options.arguments.clone(),
     };
     let question = serde_json::to_vec(&question)?;
     let oom_kills = MemoryGroup::now().oom_kills;
@@ -145,9 +147,10 @@ pub(crate) fn answer() -> Result<ExitCode> {
         .context("cannot be ended with the process that asked")?;
     let mut question = Vec::new();
     std::io::stdin().lock().read_to_end(&mut question)?;
-    let Question { path, text, world_size, ranks_per_node, timeout_ms } =
+    let Question { path, text, world_size, ranks_per_node, timeout_ms, arguments } =
         serde_json::from_slice(&question)?;
-    let options = Options { world_size, ranks_per_node, timeout_ms, ..Options::default() };
+    let options =
+        Options { world_size, ranks_per_node, timeout_ms, arguments, ..Options::default() };
     let worker = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || compile(&path, &text, &options))?;

@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// An MSCCL XML file that says how a collective is carried out
     #[arg(long, value_name = "FILE")]
     schedule: Option<PathBuf>,
+    /// Arguments of a program, behind `--`: what its argparse gets
+    #[arg(value_name = "ARGUMENT", last = true)]
+    program_arguments: Vec<String>,
     /// List the scenarios and the calls
     #[arg(long)]
     list: bool,
@@ -50,8 +53,8 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
-    let Arguments { more, options, schedule, .. } = arguments;
-    let named = PlanArguments { what, more, options, schedule };
+    let Arguments { more, options, schedule, program_arguments, .. } = arguments;
+    let named = PlanArguments { what, more, options, schedule, arguments: program_arguments };
     let plan = named.plan(progress)?;
     let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
     let bytes = match arguments.binary {

@@ -143,7 +143,8 @@ fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(P
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    let found = PlanArguments { what, more: Vec::new(), options, schedule: None }
-        .find(&Progress::without_signals())?;
+    let found =
+        PlanArguments { what, more: Vec::new(), options, schedule: None, arguments: Vec::new() }
+            .find(&Progress::without_signals())?;
     Ok((found.plan, found.said))
 }

@@ -432,7 +432,8 @@ fn base(arguments: &Arguments, progress: &Progress) -> Result<Base> {
         ..PlanOptions::default()
     };
     let (what, more) = (arguments.what.clone(), arguments.more.clone());
-    let plan_arguments = PlanArguments { what, more, options, schedule: None };
+    let plan_arguments =
+        PlanArguments { what, more, options, schedule: None, arguments: Vec::new() };
     if !plan_arguments.is_recorded()? {
         let plan = plan_arguments.plan(progress)?;
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));

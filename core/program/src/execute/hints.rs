@@ -5,7 +5,10 @@ pub(crate) fn hint(message: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 16] = [
         ("np", "There is no numpy: make tensors with tensor(numel)."),
         ("numpy", "There is no numpy: make tensors with tensor(numel)."),
-        ("argparse", "There is no command line: write the values as variables."),
+        (
+            "argparse",
+            "Write import argparse; lockstep sim train.py -- ARGUMENTS gives the arguments.",
+        ),
         ("logging", "Write what is logged with print(...)."),
         ("logger", "Write what is logged with print(...)."),
         ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),

@@ -44,6 +44,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
     crate::python::process_exit::add_signals(builder);
     crate::execute::missing_imports::add(builder);
     crate::classes::construction::add(builder);
+    crate::python::argparse::add(builder);
     crate::python::standard_library::add(builder);
     crate::python::logging::add(builder);
     crate::dist::held_works::add(builder);

@@ -62,6 +62,7 @@ pub(crate) fn executed(
         rewritten: &rewritten,
         globals: &globals,
         limits,
+        arguments: options.arguments.as_slice().into(),
         unknown: RefCell::default(),
     };
     let mut assumed = Vec::new();
@@ -408,6 +409,7 @@ struct Script<'a> {
     rewritten: &'a Arc<dialect::rewritten::Rewritten>,
     globals: &'a Globals,
     limits: Limits,
+    arguments: Arc<[String]>,
     /// Names that nothing in the program gives a value to, with what the interpreter says of each.
     unknown: RefCell<Vec<(String, String)>>,
 }
@@ -446,6 +448,7 @@ impl Script<'_> {
         process.program = Some(self.rewritten.clone());
         process.classes = builtin_classes::classes(self.globals);
         process.before_call = crate::tensor::arithmetic::work_off;
+        process.arguments = self.arguments.clone();
         process.natives = launched_processes::natives(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
             let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);

@@ -76,6 +76,8 @@ pub(crate) struct Process<'j> {
     pub(crate) classes: Vec<(&'static str, FrozenValue)>,
     /// Whether it has decided something by an answer that is not known yet.
     pub(crate) decided: Decided,
+    /// The arguments that its user gives the script.
+    pub(crate) arguments: Arc<[String]>,
     /// The last question, and its line.
     pub(crate) asked: Option<(Unknown, u32)>,
     /// Tensors that were taken for ones on the GPU, and the lines that made them.
@@ -169,6 +171,7 @@ impl<'j> Process<'j> {
             environ: BTreeMap::new(),
             classes: Vec::new(),
             decided: Decided::default(),
+            arguments: Arc::default(),
             asked: None,
             guessed: BTreeMap::new(),
             names_cuda: text.lines().any(names_cuda),

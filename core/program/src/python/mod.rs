@@ -1,5 +1,6 @@
 //! Python's own functions, texts and methods, where Starlark has none or answers otherwise.
 
+pub(crate) mod argparse;
 pub(crate) mod augmented_assignment;
 pub(crate) mod builtin_classes;
 mod builtins;

@@ -145,6 +145,44 @@ fn arguments_are_what_argparse_makes_of_them() {
     assert_eq!(printed(body), ["4 a 0"]);
 }
 
+/// What CPython 3.11's argparse answers to the same command lines.
+#[test]
+fn a_script_gets_the_arguments_of_its_user() {
+    let text = "import argparse\nimport torch.distributed as dist\n\n\
+                parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)\n\
+                parser.add_argument('data')\nparser.add_argument('--epochs', '-e', type=int, default=3)\n\
+                parser.add_argument('--lr', type=float, required=True)\n\
+                parser.add_argument('--amp', action='store_true')\n\
+                parser.add_argument('--sizes', type=int, nargs='+', default=[1])\n\
+                parser.add_argument('--compile', action=argparse.BooleanOptionalAction, default=True)\n\
+                parser.add_argument('-v', '--verbose', action='count', default=0)\n\
+                args = parser.parse_args()\ndist.init_process_group('gloo')\n\
+                print(args.data, args.epochs, args.lr, args.amp, args.sizes, args.compile, args.verbose)\n\
+                for epoch in range(args.epochs):\n    dist.barrier()\n";
+    let of = |words: &str| {
+        let arguments = words.split_whitespace().map(str::to_owned).collect();
+        let options = Options { world_size: Some(2), arguments, ..Options::default() };
+        compile("train.py", text, &options)
+    };
+    for (words, said) in [
+        ("d --lr 0.5", "d 3 0.5 False [1] True 0"),
+        ("d --lr=-1 -e 1 --amp", "d 1 -1.0 True [1] True 0"),
+        ("--sizes 4 5 --lr 1 d", "d 3 1.0 False [4, 5] True 0"),
+        ("d --ep 2 --lr 1 --no-compile -v -v", "d 2 1.0 False [1] False 2"),
+    ] {
+        let made = of(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+        assert_eq!(made.printed[0].text, said, "{words}");
+    }
+    for (words, why) in [
+        ("d", "lr has no default and was not given"),
+        ("--lr 1", "data has no default and was not given"),
+        ("d --lr 1 --epoch-count 3", "unrecognized arguments: --epoch-count 3"),
+        ("d --lr", "argument --lr: expected one argument"),
+    ] {
+        assert!(of(words).unwrap_err().message.contains(why), "{words}: {:?}", of(words));
+    }
+}
+
 #[test]
 fn booleans_fill_tensors() {
     let body = "    print(torch.full((2,), True).dtype, torch.tensor([True, False]).dtype)

@@ -37,7 +37,7 @@ impl Default for Limits {
 }
 
 /// The facts about a program that are given from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Instead of what `run` says.
     pub world_size: Option<u32>,
@@ -45,6 +45,8 @@ pub struct Options {
     pub ranks_per_node: Option<u32>,
     /// The timeout of every group, instead of what the program says.
     pub timeout_ms: Option<u64>,
+    /// The arguments of the script, as `argparse` gets them: `--epochs`, `1`.
+    pub arguments: Vec<String>,
     /// The resources that the program may use.
     pub limits: Limits,
 }
