@@ -120,7 +120,7 @@ pub(crate) fn use_compiled(path: &'static str, text: Rc<str>, options: Options) 
             }
         }
         if let Some(held) = &*held {
-            held.ask(id, path, text, *options);
+            held.ask(id, path, text, options.clone());
         }
         let executor = executor.clone();
         wasm_bindgen_futures::spawn_local(async move {

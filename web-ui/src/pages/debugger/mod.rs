@@ -80,7 +80,7 @@ pub(super) struct DebuggerProps {
 #[component(Debugger)]
 pub(super) fn debugger(props: &DebuggerProps) -> Html {
     let nav = use_shared().nav;
-    let compiling = use_compiled(PATH, props.text.clone(), props.options);
+    let compiling = use_compiled(PATH, props.text.clone(), props.options.clone());
     // What runs stays in sight while the next text is executed.
     let known = use_state(|| None::<Rc<Compiled>>);
     {
