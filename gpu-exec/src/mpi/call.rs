@@ -25,7 +25,7 @@ const LONGEST_TEXT: usize = 8192;
 
 /// MPI's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MpiError {
+pub(crate) enum MpiError {
     /// A message was longer than the receive: the two do not match.
     #[error("{call}: the message is longer than the receive")]
     Truncated { call: &'static str },
