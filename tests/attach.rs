@@ -66,10 +66,7 @@ fn serve(by_path: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static) -> u16 {
 
 fn attach(folder: &Path, options: &[&str]) -> Output {
     let mut attach = Command::new(binary());
-    attach
-        .current_dir(folder)
-        .args(["attach", "--apart", "100ms", "--timeout", "2s"])
-        .args(options);
+    attach.current_dir(folder).args(["attach", "--apart", "100ms"]).args(options);
     attach.output().unwrap()
 }
 

@@ -183,7 +183,11 @@ impl PlanArguments {
             Err(error) => match self.recorded(progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
                 // What is text and no JSON is rather a log than a damaged plan.
-                Err(as_log) if self.what != "-" && is_prose(&bytes) => return Err(as_log),
+                Err(as_log)
+                    if self.what != "-" && is_prose(&bytes) && !goal::looks_like_goal(&bytes) =>
+                {
+                    return Err(as_log);
+                }
                 _ => return Err(error.context(format!("cannot use {}", self.what))),
             },
         };

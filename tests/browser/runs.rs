@@ -156,12 +156,14 @@ async fn runs_are_kept_in_order() -> Result<()> {
     page.click("tick-2").await?;
     page.chromium.screenshot("runs").await?;
     page.click("compare-runs").await?;
-    let both = page.text("two-runs").await?;
-    ensure!(both.contains("ended by its user") && both.contains("timed out"), "{both}");
+    let both = "const text = document.querySelector('[data-test=two-runs]')?.innerText ?? '';
+        return text.includes('ended by its user') && text.includes('timed out')";
+    page.chromium.until("both side by side", both).await?;
     page.chromium.screenshot("two-runs").await?;
     page.go("#/runs/1").await?;
-    let told = page.text("ended-by-user").await?;
-    ensure!(told.contains("Its user ended this run"), "{told}");
+    let told = "return document.querySelector('[data-test=ended-by-user]')?.innerText
+        .includes('Its user ended this run')";
+    page.chromium.until("who ended it", told).await?;
 
     page.go("#/runs").await?;
     page.click("delete-1").await?;

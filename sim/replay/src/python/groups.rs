@@ -25,6 +25,15 @@ pub(super) struct Family {
     pub(super) groups: Vec<GroupId>,
 }
 
+/// True of the communicator of two ranks that NCCL makes at their first send or receive: c10d's plans show its making
+/// as a barrier of a group of that key, `low:high`, and make it again when the program is executed.
+pub(super) fn is_of_pair(group: &ProcessGroup) -> bool {
+    match group.ranks() {
+        [low, high] => group.name() == format!("{low}:{high}"),
+        _ => false,
+    }
+}
+
 /// All groups of a plan but the default group.
 pub(super) struct Families {
     all: Vec<Family>,
@@ -34,6 +43,9 @@ impl Families {
     pub(super) fn of(plan: &Plan) -> Families {
         let mut all: Vec<(&ProcessGroup, Family)> = Vec::new();
         for (at, group) in plan.groups.iter().enumerate().skip(1) {
+            if is_of_pair(group) {
+                continue;
+            }
             let id = GroupId(at as u32);
             let apart = |other: &GroupId| {
                 let other = plan.group(*other).map(ProcessGroup::ranks).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! One rank's operations as statements.
 
 use super::error::PythonError;
-use super::groups::Families;
+use super::groups::{Families, is_of_pair};
 use crate::recover;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
@@ -134,6 +134,9 @@ impl<'a> Writer<'a> {
                     continue;
                 }
                 Action::Sleep { name, duration_ns } => (Does::Sleep(name.clone()), *duration_ns),
+                Action::Call { call, .. } if plan.group(call.group()).is_some_and(is_of_pair) => {
+                    continue;
+                }
                 Action::Call { call, async_op } => {
                     let held = self.call(rank, call, false).map_err(no_word)?;
                     let habit = self.habits.get(&(op.at, held.clone()));
