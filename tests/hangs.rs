@@ -520,7 +520,8 @@ fn calls(plan: &Plan, rank: u32) -> Vec<(&'static str, Vec<GlobalRank>, u64)> {
 }
 
 /// A hang's plan, written as a program, makes the same calls, and the same ranks are to blame. Some plans do what has
-/// no word. The kind is another one where it rests on lines: a loop that one rank leaves early has a line for it now.
+/// no word. The kind is another one where it rests on lines, or on what DDP calls: a loop that one rank leaves early
+/// has a line for it now, and a bucket is a plain all_reduce.
 #[test]
 fn scenarios_are_written_as_programs() {
     let mut written = 0;
@@ -547,7 +548,7 @@ fn scenarios_are_written_as_programs() {
         }
     }
     assert!(written >= 20, "{written} are written");
-    assert_eq!(other_kinds, ["one-batch-less", "early-stopping"]);
+    assert_eq!(other_kinds, ["one-batch-less", "ddp-uneven-inputs", "early-stopping"]);
 }
 
 /// A recorded job, written as a program, ends as its replay does, but for two whose findings rest on lines, and two

@@ -127,8 +127,10 @@ async fn a_recording_is_repaired() -> Result<()> {
     page.until("repaired", "data-verified", "true").await?;
     page.chromium.screenshot("recording-repaired").await?;
     page.click("as-program").await?;
-    let text = page.text("program-written").await?;
-    ensure!(text.contains("def main():") && text.contains("if rank != 2:"), "{text}");
+    let written =
+        "const text = document.querySelector('[data-test=program-written]')?.innerText ?? '';
+        return text.includes('def main():') && text.includes('if rank != 2:')";
+    page.chromium.until("the program", written).await?;
     page.chromium.screenshot("recording-as-program").await?;
     page.click("debug-program").await?;
     page.until("debugger", "data-ready", "true").await?;
