@@ -53,7 +53,7 @@ pub(crate) struct Read {
     pub(crate) held: Held,
     /// The findings in it; the files that were left out are its notes.
     pub(crate) report: Report,
-    /// How much was read if reading was stopped: `312 of 512 files were read`. The report says it too.
+    /// The part that was read before reading was stopped: `312 of 512 files were read`. The report says it too.
     pub(crate) unread: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Links that calls share: how fast each call in flight goes on.
 //!
 //! A call with a known time is a *flow*: alone it takes that time, and a part of each of its links.
-//! Where the parts of all flows on a link add up to more than the link, they share it max-min
+//! If the parts of all flows on a link add up to more than the link, they share it max-min
 //! fairly (Bertsekas, Gallager 1992, section 6.5.2): the level that every flow gets of its most
 //! loaded link rises until a link is full, whose flows then stay at that level, and so on. A flow
 //! that slows down does so on all of its links. Progress is counted in picoseconds of the time
@@ -224,9 +224,9 @@ impl Sharing {
 /// A full link while its flows' levels rise.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filling {
-    /// What flows take whose rate is known: parts of a link times parts of a rate.
+    /// The load of flows whose rate is known: parts of a link times parts of a rate.
     taken: u128,
-    /// How fast the others fill it as the level rises: parts of [`WHOLE`], rounded up.
+    /// The rate at which the others fill it as the level rises: parts of [`WHOLE`], rounded up.
     slope: u128,
 }
 
@@ -239,7 +239,7 @@ impl Filling {
     }
 }
 
-/// How much a flow loads a link when its most loaded link, with `most`, is at level 1.
+/// The load of a flow on a link when its most loaded link, with `most`, is at level 1.
 fn slope(load: u32, most: u64) -> u128 {
     (u128::from(load) * u128::from(WHOLE)).div_ceil(most.max(1).into())
 }

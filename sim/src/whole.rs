@@ -1,7 +1,7 @@
 //! Collectives as a whole: what a ring takes, and what a schedule takes whose ranks all do alike,
 //! without an event a message.
 //!
-//! Where all ranks do alike ([`ranks_are_alike`](lockstep_core::schedule::Schedule::ranks_are_alike)), begin together and have equal links and
+//! If all ranks do alike ([`ranks_are_alike`](lockstep_core::schedule::Schedule::ranks_are_alike)), begin together and have equal links and
 //! chunks, they stay in lock step: a step takes its message's latency and bytes, and one rank tells
 //! for all.
 //!

@@ -2,8 +2,8 @@
 //! the browser would leave the page to show them.
 
 use crate::dom::{self, Listener};
-use crate::pages::recording::SAMPLE;
 use crate::pages::recording::files::dropped;
+use crate::pages::recording::samples::PARAMETER as SAMPLE;
 use crate::route::{Route, View};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What eyes with a kind of colour blindness see of linear red, green, blue (Machado, Oliveira and
+    /// Linear red, green and blue as eyes with a kind of colour blindness see them (Machado, Oliveira and
     /// Fernandes 2009, severity 1).
     const EYES: [(&str, [[f64; 3]; 3]); 4] = [
         ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),

@@ -1,7 +1,7 @@
 //! The carrier of a plan's calls, and a plan that was checked for it.
 
 use crate::RunOptions;
-use crate::nccl::DeviceSetup;
+use crate::nccl::options::DeviceSetup;
 use crate::shm::Patience;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Plan, Signal};

@@ -2,7 +2,7 @@
 //! postcard, over the socket that is the rank's standard input.
 
 use super::wiring::{ChannelKey, RankWiring};
-use crate::nccl::DeviceSetup;
+use crate::nccl::options::DeviceSetup;
 use crate::shm::Patience;
 use lockstep_core::plan::SignalKind;
 use lockstep_core::rank::GlobalRank;

@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::carrier::Carrier;
 use super::control::{MAX_FRAME_BYTES, bytes_frame};
 use super::landings::Landings;
-use crate::nccl::Collectives;
+use crate::nccl::options::Collectives;
 use crate::{MemoryGroup, RunError, RunOptions};
 use lockstep_core::plan::{Action, Plan, Signal, SignalKind};
 use lockstep_core::rank::GlobalRank;

@@ -134,7 +134,7 @@ pub(crate) fn start_with(
         }
     };
     let device = match backend {
-        BackendName::Nccl => crate::nccl::describe_devices(&joined.devices, ranks),
+        BackendName::Nccl => crate::nccl::options::describe_devices(&joined.devices, ranks),
         BackendName::Mpi => format!("{}, {}", counted(ranks, "process"), joined.devices.join("; ")),
         _ => {
             let (processes, cores) = (counted(ranks, "process"), counted(cores, "CPU core"));

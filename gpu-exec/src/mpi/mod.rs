@@ -23,13 +23,12 @@
 //! (Open MPI saturates some of them, `tests/mpi/values.rs`).
 
 mod agreement;
-mod call;
+pub(crate) mod call;
 mod engine;
 mod job;
-mod lower;
+pub(crate) mod lower;
 mod program;
 mod tensors;
 
-pub(crate) use call::MpiError;
 pub use job::Job;
 pub use lower::Unsupported;

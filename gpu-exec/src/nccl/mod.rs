@@ -11,20 +11,19 @@
 mod communicator;
 mod compiler;
 mod device;
-mod error;
+pub(crate) mod error;
 mod kernels;
-mod lower;
-mod options;
+pub(crate) mod lower;
+pub(crate) mod options;
 mod probe;
 mod rank;
 mod table;
 
-pub(crate) use error::DeviceError;
-pub(crate) use lower::Unsupported;
 pub use options::{Collectives, NcclOptions, Sharing};
-pub(crate) use options::{DeviceSetup, describe_devices};
 pub use probe::{LibraryProbe, NcclProbe, probe, refusal};
 pub(crate) use rank::run_rank;
+
+use options::DeviceSetup;
 
 use super::host::carrier::Carrier;
 use super::host::launcher::RankLauncher;

@@ -119,7 +119,7 @@ impl FromStr for Target {
     }
 }
 
-/// Whom to ask.
+/// The part of a job that answers questions.
 enum Job {
     /// The workers of a job, by rank.
     Workers(BTreeMap<GlobalRank, Place>),
@@ -213,7 +213,7 @@ struct Asking<'a> {
     written: BTreeSet<String>,
 }
 
-/// What one look at the job saw.
+/// One look at the job.
 struct Seen {
     report: Report,
     trace: Option<Trace>,

@@ -42,7 +42,7 @@ impl Folder {
         bail!("there are too many folders {usual}-N here: name one by -o")
     }
 
-    /// Where it is.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

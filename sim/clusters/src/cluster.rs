@@ -35,7 +35,7 @@ pub struct Cluster {
     /// Nodes of a leaf switch; none where leaves are not modelled.
     #[serde(default)]
     pub nodes_per_leaf: Option<u32>,
-    /// How many times more a leaf's nodes can send than its uplinks carry; 1 if it is not said.
+    /// The ratio of what a leaf's nodes can send to what its uplinks carry; 1 if it is not said.
     #[serde(default)]
     pub oversubscription: Option<f64>,
     /// Measurements of such machines that back its predictions.

@@ -27,7 +27,7 @@ pub enum FabricLink {
     Nic {
         /// Its node, counted from 0 in rank order.
         node: u32,
-        /// Which of the node's NICs: its rail.
+        /// The rail: the NIC's number in its node.
         rail: u32,
     },
     /// The uplinks of a leaf switch to the spine.
@@ -52,7 +52,7 @@ pub struct Fabric {
     pub nics_per_node: u32,
     /// Nodes of a leaf switch, where leaves are modelled.
     pub nodes_per_leaf: Option<u32>,
-    /// How many times more a leaf's nodes can send than its uplinks carry.
+    /// The ratio of what a leaf's nodes can send to what its uplinks carry.
     pub oversubscription: f64,
 }
 

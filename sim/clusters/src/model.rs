@@ -63,7 +63,7 @@ pub fn parts(
     Parts { latency_us: launch + overhead + latency, transfer_us: transfer, host_us }
 }
 
-/// How long a call of `bytes` keeps the links busy at the rate that it reaches on them: those of a
+/// The time for which a call of `bytes` keeps the links busy at the rate that it reaches on them: those of a
 /// GPU inside its domain, and the NICs of a domain. Microseconds.
 #[must_use]
 pub(crate) fn busy_us(

@@ -35,7 +35,7 @@ pub struct Recovered {
     pub calls: RecordedCalls,
 }
 
-/// Which recorded calls the operations of a recovered plan are, per rank.
+/// The recorded calls of which a recovered plan's operations are made, per rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedCalls(BTreeMap<GlobalRank, Vec<MadeOf>>);
 

@@ -1,7 +1,7 @@
 //! Recording: dumps, logs, profiles and traces of ours, dropped on the page and read in the worker.
 
 pub(crate) mod files;
-pub(in crate::pages) mod samples;
+pub(crate) mod samples;
 mod save;
 
 use super::workbench::{KEPT, Workbench, sources};
@@ -17,7 +17,6 @@ use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{CANCELLED, Opened, Progress, Reached, Request, Response, Unit};
-pub(crate) use samples::PARAMETER as SAMPLE;
 use samples::Sample;
 use save::Save;
 use std::cell::RefCell;

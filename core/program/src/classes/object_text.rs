@@ -222,7 +222,7 @@ pub(crate) fn inside<'v>(
 /// `str()` of an exception; nothing of what is none.
 ///
 /// # Errors
-/// What the methods raise that show its arguments.
+/// Errors of the methods that show its arguments.
 fn text<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Option<String>> {
     if let Some(own) = value.downcast_ref::<ExceptionValue<'v>>() {
         return Ok(Some(own.text.clone()));
@@ -236,7 +236,7 @@ fn text<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Resul
 /// `repr()` of an exception of a class of the program's.
 ///
 /// # Errors
-/// What the methods raise that show its arguments.
+/// Errors of the methods that show its arguments.
 pub(crate) fn repr<'v>(
     own: &InstanceValue<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

@@ -281,7 +281,7 @@ enum InLoop {
     Body,
 }
 
-/// Which statements of an `__init__` are loops over its own parameters or modules that only give weights their first
+/// The statements of an `__init__` that are loops over its own parameters or modules and only give weights their first
 /// values: which calls the model makes does not depend on them.
 fn weight_loops(body: &[&Logical]) -> Vec<Option<InLoop>> {
     const OVER: [&str; 6] = [

@@ -5,7 +5,7 @@ use lockstep_torch::c10d::{Object, PyObject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which call it is: the n-th of its kind among these ranks.
+/// The number of the call: the n-th of its kind among these ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Meeting {
     /// The group's name: another group of the same ranks is another.

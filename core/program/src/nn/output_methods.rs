@@ -1,4 +1,4 @@
-//! What a forward pass returns, and what a program does with it: its operators and methods.
+//! The output of a forward pass, with its operators and methods.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

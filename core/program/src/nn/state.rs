@@ -187,7 +187,7 @@ impl Wrapped {
 pub(crate) struct OpenJoin {
     pub(crate) model: usize,
     pub(crate) throw: bool,
-    /// Which of the rank's joins it is.
+    /// The number of the join among the rank's.
     pub(crate) nth: usize,
     /// The passes of all members, once they are known.
     pub(crate) passes: Option<Arc<JoinPasses>>,

@@ -20,7 +20,7 @@ use starlark_derive::starlark_value;
 use std::cell::RefCell;
 use std::fmt;
 
-/// What an argument does with the words behind its flag.
+/// The use that an argument makes of the words behind its flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Trace, Allocative)]
 enum Action {
     /// Takes one value.
@@ -109,7 +109,7 @@ fn is_flag(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && word.parse::<f64>().is_err()
 }
 
-/// What the words of a command line say, by the argument's place in the list.
+/// The words of a command line, sorted by the argument's place in the list.
 #[derive(Default)]
 struct Given {
     /// The words of an argument, and whether it was given at all.

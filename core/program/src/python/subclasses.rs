@@ -26,7 +26,7 @@ fn callable(class: Value<'_>) -> Option<&'static str> {
 /// `issubclass(class, of)`.
 ///
 /// # Errors
-/// What is no class.
+/// Values that are no class.
 pub(super) fn is_below<'v>(class: Value<'v>, of: Value<'v>) -> anyhow::Result<bool> {
     if let Some(several) = TupleRef::from_value(of) {
         for of in several.content() {

@@ -28,7 +28,7 @@ pub(crate) struct Base {
 pub(crate) enum Of {
     /// The process's own: a `HashStore`, by its number.
     Process(usize),
-    /// Whoever knows the place.
+    /// A server that knows the place.
     Job(Arc<Place>),
 }
 

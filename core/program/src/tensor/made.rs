@@ -86,7 +86,7 @@ pub(crate) fn make(
     filled_tensor(eval, &sizes, dtype, filled, on, name.unpack_str().map(str::to_owned))
 }
 
-/// Which number it is that a run alone tells, if it is one.
+/// The number, of which only a run tells the value.
 fn unknown(value: Value<'_>) -> Option<Number> {
     value.downcast_ref::<UnknownValue>()?.number()
 }

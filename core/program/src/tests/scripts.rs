@@ -345,7 +345,7 @@ if __name__ == "__main__":
     assert_eq!(printed, ["0 2", "1 2"]);
 }
 
-/// What only gets printed or switches a setting refuses no program.
+/// Calls that only print or switch a setting refuse no program.
 #[test]
 fn the_machine_may_be_asked_for_its_name() {
     let text = r#"

@@ -145,7 +145,7 @@ fn arguments_are_what_argparse_makes_of_them() {
     assert_eq!(printed(body), ["4 a 0"]);
 }
 
-/// What CPython 3.11's argparse answers to the same command lines.
+/// The answers are those of CPython 3.11's argparse to the same command lines.
 #[test]
 fn a_script_gets_the_arguments_of_its_user() {
     let text = "import argparse\nimport torch.distributed as dist\n\n\

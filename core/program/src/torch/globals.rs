@@ -1,4 +1,4 @@
-//! What a program finds under `torch`, `models`, `DDP` and `optim`.
+//! The names that a program finds under `torch`, `models`, `DDP` and `optim`.
 
 use crate::dist::values::DtypeValue;
 use crate::python::TypeValue;

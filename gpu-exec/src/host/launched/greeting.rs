@@ -171,7 +171,7 @@ pub(super) fn introduce(host: &mut Stranger, hello: &Hello) -> Result<i64, RunEr
     Ok(if hello.same_machine { 0 } else { offset_ns })
 }
 
-/// How far this machine's clock is ahead of rank 0's, by the fastest of some questions.
+/// The lead of this machine's clock over rank 0's, by the fastest of some questions.
 fn clock_offset_ns(host: &mut Stranger) -> io::Result<i64> {
     let mut best = (u64::MAX, 0i64);
     for _ in 0..PINGS {

@@ -69,10 +69,10 @@ pub(crate) enum RankFailure {
     },
     /// A device.
     #[error(transparent)]
-    Device(#[from] crate::nccl::DeviceError),
+    Device(#[from] crate::nccl::error::DeviceError),
     /// Something that NCCL, or this executor on devices, cannot do.
     #[error(transparent)]
-    NotOnDevices(#[from] crate::nccl::Unsupported),
+    NotOnDevices(#[from] crate::nccl::lower::Unsupported),
     /// The GPU is too small.
     #[error(
         "the rank's tensors and scratch take {bytes} bytes, but its GPU has {free} left; use smaller tensors"
@@ -99,11 +99,11 @@ pub(crate) enum RankFailure {
     /// Something that MPI, or this executor through it, cannot do.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    NotByMpi(#[from] crate::mpi::Unsupported),
+    NotByMpi(#[from] crate::mpi::lower::Unsupported),
     /// A call of MPI.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(#[from] crate::mpi::MpiError),
+    Mpi(#[from] crate::mpi::call::MpiError),
     /// Bytes outside of a tensor or a scratch buffer.
     #[error(
         "bytes {start} to {end} of a memory of {bytes}, which no plan that was checked comes to; please report \

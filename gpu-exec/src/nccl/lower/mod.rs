@@ -17,7 +17,7 @@ mod tests;
 pub(super) use communicators::{CommunicatorId, Communicators};
 pub(super) use elements::{Element, Operation, Reduction};
 
-use super::Collectives;
+use super::options::Collectives;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Plan, TensorId, WorkQuery};

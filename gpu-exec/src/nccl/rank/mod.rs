@@ -14,11 +14,12 @@ mod timeline;
 mod times;
 
 use super::communicator::{self, Communicator, UniqueId};
+use super::compiler;
 use super::device::{self, Device};
 use super::error::DeviceError;
 use super::lower::{Communicators, Lowered, Way, lower};
+use super::options::{Collectives, DeviceSetup, Sharing};
 use super::table::Nccl;
-use super::{Collectives, DeviceSetup, Sharing, compiler};
 use crate::host::control::{Report, frame};
 use crate::host::rank::clerk::{Clerk, Job};
 use crate::host::rank::failure::{RankFailure, cannot};

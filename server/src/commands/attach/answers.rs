@@ -1,4 +1,4 @@
-//! What the ranks of a job answer: their Flight Recorders and their threads, as files that every reader of recordings
+//! The answers of a job's ranks: their Flight Recorders and their threads, as files that every reader of recordings
 //! knows.
 
 use super::http::{AskError, Place};
@@ -50,14 +50,14 @@ impl Answer {
     }
 }
 
-/// How ranks are asked.
+/// The rules by which ranks are asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     /// Backends of the user's own, beside gloo and NCCL.
     pub(super) more_backends: &'a [String],
     /// The longest time for one answer.
     pub(super) within: Duration,
-    /// Where the answers are written.
+    /// The folder into which the answers are written.
     pub(super) folder: &'a Path,
 }
 

@@ -41,7 +41,7 @@ pub(super) enum AskError {
     /// It took the connection and did not answer in time.
     #[error("{place} does not answer within {} s", within.as_secs())]
     Silent {
-        /// Who.
+        /// The server that was asked.
         place: Place,
         /// The time that it had.
         within: Duration,
@@ -49,7 +49,7 @@ pub(super) enum AskError {
     /// It answered with another status than 200, and this text.
     #[error("{place} answers {status}: {}", text.trim())]
     Status {
-        /// Who.
+        /// The server that was asked.
         place: Place,
         /// The status.
         status: StatusCode,
@@ -59,7 +59,7 @@ pub(super) enum AskError {
     /// It speaks something else, or the connection broke.
     #[error("{place} is not asked over HTTP: {why}")]
     NotHttp {
-        /// Who.
+        /// The server that was asked.
         place: Place,
         /// The reason.
         why: String,

@@ -36,7 +36,7 @@ impl Look {
         by_calls.into_iter().rev().collect()
     }
 
-    /// What moved since an earlier look, in a sentence.
+    /// The calls made since an earlier look, in a sentence.
     pub(super) fn since(&self, before: &Look) -> String {
         let calls = self.calls_since(before);
         if calls.is_empty() {

@@ -1,4 +1,4 @@
-//! What is said of a run: its end, its diagnosis, its values.
+//! Sentences about a run: its end, its diagnosis, its values.
 
 use crate::explain;
 use crate::server::Run;
