@@ -34,7 +34,7 @@ mod objects;
 mod operand;
 mod operators;
 mod own_operators;
-mod properties;
+pub(crate) mod properties;
 mod reflected;
 mod refused;
 pub(crate) mod rewritten;

@@ -4,7 +4,9 @@
 use super::inline::{equals, simple};
 use super::operand::before;
 use super::scan::{self, Logical};
-use crate::python::subscript::SETTER;
+
+/// The mark behind the name of a property in that of the method which sets it.
+pub(crate) const SETTER: &str = "__setter";
 
 /// The mark behind the name of a property where it is asked for.
 const MARK: &str = "__property__";

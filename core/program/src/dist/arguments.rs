@@ -6,10 +6,11 @@ use crate::dist::values::{
 };
 use crate::execute::missing_imports::AbsentValue;
 use crate::process::raised::refused;
+use crate::python::float::float_of;
 use crate::python::numbers::{number, whole};
 use crate::python::type_error::{class_of, type_error};
+use crate::python::types::whole_class;
 use crate::python::value_text::quoted;
-use crate::python::{float_of, whole_class};
 use crate::stores::BytesValue;
 use crate::tensor::size::SizeValue;
 use lockstep_core::dtype::Dtype;

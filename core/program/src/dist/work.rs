@@ -5,7 +5,7 @@ use crate::dist::values::{FutureValue, WorkValue};
 use crate::process::raised::refused;
 use crate::process::state::process;
 use crate::process::undecided::Unknown;
-use crate::python::float_of;
+use crate::python::float::float_of;
 use crate::python::type_error::{class_of, type_error};
 use crate::tensor::value::TensorValue;
 use lockstep_core::plan::WorkQuery;

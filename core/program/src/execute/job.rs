@@ -287,7 +287,7 @@ fn python(builder: &mut GlobalsBuilder) {
                         }
                         false => crate::classes::object_text::formatted(value, eval)?,
                     };
-                    text.push_str(&crate::python::format(value, format, heap)?);
+                    text.push_str(&crate::python::format::format(value, format, heap)?);
                 }
                 Some(&[value]) => {
                     let value = crate::classes::object_text::formatted(value, eval)?;

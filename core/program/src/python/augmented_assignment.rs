@@ -3,9 +3,9 @@
 
 use crate::classes::operators;
 use crate::python::numbers::counted;
+use crate::python::powers::{power, shifted};
 use crate::python::subscript::{item, set_item};
 use crate::python::type_error::class_of;
-use crate::python::{power, shifted};
 use crate::tensor::arithmetic;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;

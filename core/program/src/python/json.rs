@@ -2,8 +2,8 @@
 
 use crate::dist::arguments::items;
 use crate::process::raised::Raised;
+use crate::python::float::{float_of, repr as float_repr};
 use crate::python::type_error::{class_of, type_error};
-use crate::python::{float_of, float_repr};
 use crate::stores::bytes_of;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};

@@ -4,8 +4,9 @@
 
 use crate::classes::object_text;
 use crate::process::state::process;
+use crate::python::format::percent;
 use crate::python::loggers::WARNING;
-use crate::python::{percent, value_text};
+use crate::python::value_text;
 use crate::torch::callable;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;

@@ -4,6 +4,7 @@
 use crate::classes::objects::InstanceValue;
 use crate::classes::special_methods::method;
 use crate::data::subsets::SubsetValue;
+use crate::dialect::properties::SETTER;
 use crate::process::state::process;
 use crate::python::collections::missing;
 use crate::python::type_error::type_error;
@@ -142,9 +143,6 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(process(eval)?.broken.remove(&name))
     }
 }
-
-/// The mark behind the name of a property in that of the method which sets it.
-pub(crate) const SETTER: &str = "__setter";
 
 /// Adds what the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {

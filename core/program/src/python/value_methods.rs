@@ -41,7 +41,7 @@ pub(super) fn call<'v>(
     let list = ListRef::from_value(this).is_some();
     if matches!(name, "count" | "index")
         && let Some(why) =
-            args.iter().chain([&this]).find_map(|value| crate::python::unknown(*value))
+            args.iter().chain([&this]).find_map(|value| crate::python::comparison::unknown(*value))
     {
         return Err(native(anyhow::anyhow!(why)));
     }

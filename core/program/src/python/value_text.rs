@@ -3,7 +3,7 @@
 
 use crate::python::builtin_classes::CLASSES;
 use crate::python::float::float_of;
-use crate::python::float_repr;
+use crate::python::float::repr as float_repr;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;

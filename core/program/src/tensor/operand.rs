@@ -2,7 +2,8 @@
 //! tells; and the type and shape that come of it.
 
 use crate::process::undecided::UnknownValue;
-use crate::python::{float_of, numbers};
+use crate::python::float::float_of;
+use crate::python::numbers;
 use crate::tensor::element_operation::Operation;
 use crate::tensor::promotion::{broadcast, category, promote};
 use crate::tensor::value::tensor;

@@ -1,7 +1,7 @@
 //! The names that a program finds under `torch`, `models`, `DDP` and `optim`.
 
 use crate::dist::values::DtypeValue;
-use crate::python::TypeValue;
+use crate::python::types::TypeValue;
 use crate::torch::construction::functions;
 use lockstep_core::dtype::Dtype;
 use starlark::environment::GlobalsBuilder;
