@@ -215,6 +215,31 @@ fn a_job_that_makes_calls_does_not_hang() {
     assert_ne!(done.status.code(), Some(1), "{said}");
 }
 
+/// A job that ends while it is watched ends the watch; what was gathered of it before is kept.
+#[test]
+fn a_watch_ends_with_its_job_and_keeps_what_it_saw() {
+    /// A look asks for the handlers, two recorders and the stacks.
+    const QUESTIONS: usize = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreServer::start().unwrap();
+    for rank in 0..3 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = format!("http://{}", listener.local_addr().unwrap());
+        store.set(&format!("debug_server/rank{rank}"), at.as_bytes());
+        std::thread::spawn(move || {
+            let two_looks = listener.incoming().flatten().take(2 * QUESTIONS);
+            two_looks.for_each(|stream| answer(stream, &|path| of_rank(rank, path)));
+        });
+    }
+    let done = attach(folder.path(), &[&store.address().to_string(), "--json", "--watch", "200ms"]);
+    assert_names_rank_1(&done);
+    let said = text(&done.stderr);
+    assert!(said.contains("no process of the job is there any more"), "{said}");
+    let kept = folder.path().join("attached");
+    assert!(kept.join("recording/gloo_trace_rank_0.json").is_file());
+    assert!(kept.join("report.md").is_file());
+}
+
 #[test]
 fn what_is_no_job_is_refused_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();

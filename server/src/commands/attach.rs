@@ -138,11 +138,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let cancelled = signals::cancelled()?;
     let mut asking =
         Asking { arguments: &arguments, runtime, job, folder, written: BTreeSet::new() };
-    let done = asking.watch(&cancelled);
-    if done.is_err() {
+    let first = asking.look().and_then(|seen| seen.context("no process of the job is there"));
+    if first.is_err() {
         asking.folder.remove_if_unasked();
     }
-    done.map(|verdict| ExitCode::from(arguments.exit.code(verdict)))
+    let verdict = asking.watch(first?.look, &cancelled)?;
+    Ok(ExitCode::from(arguments.exit.code(verdict)))
 }
 
 /// Looks up who is to be asked.
@@ -218,29 +219,29 @@ struct Seen {
     report: Report,
     trace: Option<Trace>,
     look: Look,
-    /// True if no rank's process is there any more.
-    is_over: bool,
 }
 
 impl Asking<'_> {
     /// Looks until the job is known to hang or to run, or, if that is asked for, until it ends or Ctrl-C comes. The
-    /// verdict of the last look.
-    fn watch(&mut self, cancelled: &AtomicBool) -> Result<Verdict> {
-        let mut before = self.look()?.look;
+    /// verdict of the last look at which the job was there.
+    fn watch(&mut self, mut before: Look, cancelled: &AtomicBool) -> Result<Verdict> {
         let mut pause = self.arguments.apart;
         let mut told: Option<Report> = None;
         let began = Instant::now();
         loop {
             wait(pause, cancelled);
-            let Seen { report, trace, look, is_over } = self.look()?;
+            let Some(Seen { report, trace, look }) = self.look()? else {
+                terminal::note("lockstep: no process of the job is there any more");
+                self.tell_where();
+                return Ok(told.map_or(Verdict::Inconclusive, |told| told.verdict));
+            };
             let since = look.since(&before);
             let report = match look.stands_still(&before) {
                 true => standing(report, &since),
                 false => running(report, &since),
             };
             before = look;
-            let is_last =
-                self.arguments.watch.is_none() || is_over || cancelled.load(Ordering::Relaxed);
+            let is_last = self.arguments.watch.is_none() || cancelled.load(Ordering::Relaxed);
             if self.arguments.watch.is_some() {
                 terminal::note(&format!(
                     "lockstep: after {} s: {since}",
@@ -254,21 +255,21 @@ impl Asking<'_> {
             let verdict = report.verdict;
             told = Some(report);
             if is_last {
-                if is_over {
-                    terminal::note("lockstep: no process of the job is there any more");
-                }
-                terminal::note(&format!(
-                    "lockstep: what was gathered is in {}",
-                    self.folder.path().display()
-                ));
+                self.tell_where();
                 return Ok(verdict);
             }
             pause = self.arguments.watch.unwrap_or(pause);
         }
     }
 
-    /// Asks everybody once, keeps the answers as files, and diagnoses them.
-    fn look(&mut self) -> Result<Seen> {
+    fn tell_where(&self) {
+        let folder = self.folder.path().display();
+        terminal::note(&format!("lockstep: what was gathered is in {folder}"));
+    }
+
+    /// Asks everybody once, keeps the answers as files, and diagnoses them; `None` if no rank's process is there. What
+    /// was gathered before is kept if nobody answers.
+    fn look(&mut self) -> Result<Option<Seen>> {
         let (within, more_backends) = (self.arguments.timeout, &self.arguments.backends[..]);
         let recording = self.folder.recording();
         let asked = Asked { more_backends, within, folder: &recording };
@@ -296,16 +297,18 @@ impl Asking<'_> {
                 answers
             }),
         };
-        let is_over = answers.iter().all(|(_, answer)| answer.is_gone && answer.files.is_empty());
-        self.forget_what_is_over(&answers);
         let problems = || answers.iter().flat_map(|(_, answer)| answer.problems.iter());
         if answers.iter().all(|(_, answer)| answer.files.is_empty()) {
+            if answers.iter().all(|(_, answer)| answer.is_gone) {
+                return Ok(None);
+            }
             let why = problems().next().map_or("it knows nothing", String::as_str);
             bail!("nobody of the job answers: {why}");
         }
+        self.forget_what_is_over(&answers);
         let mut seen = self.diagnose(&answers)?;
         seen.report.notes.extend(problems().cloned());
-        Ok(Seen { is_over, ..seen })
+        Ok(Some(seen))
     }
 
     /// Removes files of the look before that this one did not write again: they are of a moment that is over.
@@ -320,7 +323,7 @@ impl Asking<'_> {
     }
 
     fn diagnose(&self, answers: &[(Option<GlobalRank>, Answer)]) -> Result<Seen> {
-        let none = |report| Seen { report, trace: None, look: Look::default(), is_over: false };
+        let none = |report| Seen { report, trace: None, look: Look::default() };
         let mut job = match self.folder.gathered()? {
             Ok(job) => job,
             Err(report) => return Ok(none(report)),
@@ -342,7 +345,7 @@ impl Asking<'_> {
         let Some(merged) = gathered.calls else { return Ok(none(gathered.report)) };
         let report = with_tried_repairs(gathered.report, &merged.log, &mut Unwatched);
         let (look, trace) = (Look::at(&merged.log), Some(merged.trace()));
-        Ok(Seen { report, trace, look, is_over: false })
+        Ok(Seen { report, trace, look })
     }
 
     /// Prints a report, and keeps it in the folder.
