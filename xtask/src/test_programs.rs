@@ -30,28 +30,22 @@ pub(crate) struct Start<'a> {
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
 
-/// Builds and runs the test programs that cargo finds with `filter`, all to their end, then the
-/// documentation's tests.
+/// Builds and runs the test programs that cargo finds with `filter`, all to their end. Examples
+/// of the documentation are among them, as files of their own: cargo would link every crate again to
+/// look for others.
 ///
 /// # Errors
 /// When something does not build, or a test fails; the error names the programs.
 pub(crate) fn run(filter: &[&str], start: &Start<'_>) -> Result<()> {
     let (waiting, busy): (Vec<_>, Vec<_>) =
         programs(filter)?.into_iter().partition(|p| WAITING.contains(&p.name.as_str()));
-    let mut failed = std::thread::scope(|scope| {
+    let failed = std::thread::scope(|scope| {
         // Their output is shown at their end, not between the lines of others.
         let beside = scope.spawn(|| run_each(&waiting, Stdio::piped, start));
         let mut failed = run_each(&busy, Stdio::inherit, start)?;
         failed.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         anyhow::Ok(failed)
     })?;
-    if filter.is_empty() {
-        let mut documentation = shell::cargo(["test", "--workspace", "--doc", "--"]);
-        documentation.args(start.arguments).envs(start.environment.iter().cloned());
-        if shell::run(&mut documentation).is_err() {
-            failed.push("documentation".to_owned());
-        }
-    }
     if !failed.is_empty() {
         bail!("tests failed in {}", failed.join(", "));
     }

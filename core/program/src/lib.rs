@@ -6,25 +6,7 @@
 //! says how many there are, and each process then runs `main()`, from a fresh start as every
 //! process of a real job does. What it calls is recorded by [`c10d`](lockstep_torch::c10d), with the line.
 //!
-//! ```
-//! use lockstep_program::compile;
-//! use lockstep_scenarios::program::Options;
-//!
-//! let text = r#"
-//! import torch.distributed as dist
-//!
-//! def main():
-//!     dist.init_process_group("gloo")
-//!     grad = tensor(1024, fill = dist.get_rank())
-//!     if dist.get_rank() != 2:       # the bug
-//!         dist.all_reduce(grad)
-//!
-//! run(main, world_size = 4)
-//! "#;
-//! let compiled = compile("train.py", text, &Options::default())?;
-//! assert_eq!(compiled.plan.world_size, 4);
-//! # Ok::<(), lockstep_scenarios::program::ProgramError>(())
-//! ```
+#![doc = concat!("```\n", include_str!("../tests/compiling_a_program.rs"), "```")]
 //!
 //! A program is bounded in steps, memory and nesting ([`Limits`](lockstep_scenarios::program::Limits)). A rank that raises ends there,
 //! as a process does, and the others go on: that is a plan too. A tensor's values are not known

@@ -13,21 +13,7 @@ use crate::schedule::{Algorithm, ProvedTable};
 /// Builds a [`Plan`], the way a script builds a job: the world, groups, tensors, then what every
 /// rank does.
 ///
-/// ```
-/// use lockstep_core::collective::Collective;
-/// use lockstep_core::dtype::Dtype;
-/// use lockstep_core::group::{BackendName, GroupId};
-/// use lockstep_core::plan::{Fill, PlanBuilder};
-/// use lockstep_core::reduce::ReduceOp;
-///
-/// let mut plan = PlanBuilder::new("one all_reduce", 4, BackendName::Host)?;
-/// let grad = plan.tensor("grad", Dtype::Float32, 8, Fill::Iota);
-/// let plan = plan.every_rank(|_, program| {
-///     program.collective(GroupId::WORLD, Collective::AllReduce { op: ReduceOp::Sum }, 8, None, Some(grad));
-/// })?;
-/// assert_eq!(plan.programs.len(), 1); // four ranks, one program
-/// # Ok::<(), lockstep_core::plan::PlanError>(())
-/// ```
+#[doc = concat!("```\n", include_str!("../../tests/building_a_plan.rs"), "```")]
 #[derive(Clone, Debug)]
 pub struct PlanBuilder {
     plan: Plan,

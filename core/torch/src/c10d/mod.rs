@@ -8,22 +8,7 @@
 //! ranks wrote down becomes a [`Plan`](lockstep_core::plan::Plan), which need not be one that ends: a rank
 //! that skips a call is what Lockstep is for.
 //!
-//! ```
-//! use lockstep_torch::c10d::{Job, Reduction};
-//! use lockstep_core::dtype::Dtype;
-//! use lockstep_core::plan::Fill;
-//!
-//! let mut job = Job::new("a step", 4)?;
-//! job.run(|dist| {
-//!     dist.init_process_group("gloo")?;
-//!     let grad = dist.tensor("grad", Dtype::Float32, 8, Fill::Rank);
-//!     dist.all_reduce(&grad, Reduction::default())?;
-//!     dist.destroy_process_group(None)
-//! });
-//! let plan = job.finish()?;
-//! assert_eq!((plan.world_size, plan.programs.len()), (4, 1)); // four ranks, one program
-//! # Ok::<(), lockstep_core::plan::PlanError>(())
-//! ```
+#![doc = concat!("```\n", include_str!("../../tests/recording_calls.rs"), "```")]
 //!
 //! Sources: `torch/distributed/{distributed_c10d,device_mesh,rendezvous}.py`,
 //! `torch/csrc/distributed/c10d/{ProcessGroupGloo,ProcessGroupNCCL,Utils,*Store}.*` of PyTorch
