@@ -94,6 +94,34 @@ impl Active {
         buffer.get_mut(range)
     }
 
+    /// Copies values and marks within the rank.
+    pub(crate) fn copy(&mut self, memory: &mut Memory, from: Slice, into: Slice) {
+        if let Some(copied) = self.read(memory, from).map(<[u8]>::to_vec)
+            && let Some(place) = self.write(memory, into)
+        {
+            place.copy_from_slice(&copied);
+        }
+        if let Some(marks) = self.read_marks(from) {
+            self.write_marks(into, &marks);
+        }
+    }
+
+    /// Reduces two slices of the rank, values and marks, into one.
+    pub(crate) fn reduce(&mut self, memory: &mut Memory, from: [Slice; 2], into: Slice) {
+        let [first, second] = from;
+        if let (Some(own), Some(other)) = (self.read(memory, first), self.read(memory, second)) {
+            let (mut own, other) = (own.to_vec(), other.to_vec());
+            reduce::combine(self.signature.dtype, self.reduce_op(), &mut own, &other);
+            if let Some(place) = self.write(memory, into) {
+                place.copy_from_slice(&own);
+            }
+        }
+        if let (Some(mut own), Some(marks)) = (self.read_marks(first), self.read_marks(second)) {
+            own.iter_mut().zip(marks).for_each(|(own, mark)| *own |= mark);
+            self.write_marks(into, &own);
+        }
+    }
+
     pub(crate) fn cargo(&self, memory: &Memory, from: Slice) -> Option<Box<Cargo>> {
         let elements = self.read(memory, from).map(Box::from);
         let marks = self.read_marks(from);

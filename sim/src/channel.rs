@@ -10,6 +10,7 @@
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
 use super::active::{Active, premultiplied, received_into};
+use super::arrivals::StepOfCall;
 use super::call_time::Timed;
 use super::marks::Marks;
 use super::memory::Memory;
@@ -231,14 +232,7 @@ impl Engine {
                     let of_call = active.touched;
                     let done = self.network.touch(self.now, rank, Touch::Store, bytes, of_call);
                     active.left = active.left.max(done.unwrap_or(0));
-                    if let Some(copied) = active.read(memory, from).map(<[u8]>::to_vec)
-                        && let Some(place) = active.write(memory, into)
-                    {
-                        place.copy_from_slice(&copied);
-                    }
-                    if let Some(marks) = active.read_marks(from) {
-                        active.write_marks(into, &marks);
-                    }
+                    active.copy(memory, from, into);
                 }
                 Action::Reduce { local, from, into } => {
                     let range = active.byte_range(from);
@@ -246,25 +240,7 @@ impl Engine {
                     let of_call = active.touched;
                     let done = self.network.touch(self.now, rank, Touch::Reduce, bytes, of_call);
                     active.left = active.left.max(done.unwrap_or(0));
-                    let operands = (active.read(memory, local), active.read(memory, from));
-                    if let (Some(own), Some(other)) = operands {
-                        let (mut own, other) = (own.to_vec(), other.to_vec());
-                        reduce::combine(
-                            active.signature.dtype,
-                            active.reduce_op(),
-                            &mut own,
-                            &other,
-                        );
-                        if let Some(place) = active.write(memory, into) {
-                            place.copy_from_slice(&own);
-                        }
-                    }
-                    if let (Some(mut own), Some(marks)) =
-                        (active.read_marks(local), active.read_marks(from))
-                    {
-                        own.iter_mut().zip(marks).for_each(|(own, mark)| *own |= mark);
-                        active.write_marks(into, &own);
-                    }
+                    active.reduce(memory, [local, from], into);
                 }
                 Action::Send { peer, from } => {
                     let Some(to_rank) = self.prepared.participant(&self.plan, group, peer) else {
@@ -328,29 +304,16 @@ impl Engine {
                 Action::Receive { .. } | Action::ReceiveReduce { .. } => {}
             }
         }
-        let receives = |action: &Action| {
-            matches!(action, Action::Receive { .. } | Action::ReceiveReduce { .. })
-        };
-        if counts && let Some(counted) = &mut self.counted {
-            let needed = actions.iter().filter(|action| receives(action)).count() as u32;
-            self.step_actions = actions;
-            if needed == 0 {
-                return;
-            }
+        if counts {
+            let needed = actions.iter().filter(|action| is_receive(action)).count() as u32;
             let of_step = (active.seq, step, active.signature_number);
-            let arrivals = counted.of(index);
-            match arrivals.begin(of_step, needed) {
-                Some((time, number)) if self.queue.has_passed(time, number, self.now) => {
-                    arrivals.end();
-                }
-                Some((time, number)) => self.queue.push_reserved(time, number, Due::Step(index)),
-                None => {}
-            }
+            self.step_actions = actions;
+            self.count_arrivals(index, of_step, needed);
             return;
         }
-        actions.retain(receives);
+        actions.retain(is_receive);
         active.waiting = actions;
-        // What came before the step began.
+        // Messages may have come before the step began.
         if !channel.mailbox.is_empty() {
             let mailbox = std::mem::take(&mut channel.mailbox);
             for message in mailbox {
@@ -358,6 +321,17 @@ impl Engine {
                     self.channels[index as usize].mailbox.push(message);
                 }
             }
+        }
+    }
+
+    /// Ends a step whose receives are counted when the last of them has arrived.
+    fn count_arrivals(&mut self, index: u32, of_step: StepOfCall, needed: u32) {
+        let Some(counted) = self.counted.as_mut().filter(|_| needed > 0) else { return };
+        let arrivals = counted.of(index);
+        match arrivals.begin(of_step, needed) {
+            Some((time, number)) if self.queue.has_passed(time, number, self.now) => arrivals.end(),
+            Some((time, number)) => self.queue.push_reserved(time, number, Due::Step(index)),
+            None => {}
         }
     }
 
@@ -522,4 +496,8 @@ fn memory_of<'a>(
         Some(rank) => &mut rank.memory,
         None => switch_memory,
     }
+}
+
+fn is_receive(action: &Action) -> bool {
+    matches!(action, Action::Receive { .. } | Action::ReceiveReduce { .. })
 }

@@ -92,59 +92,32 @@ impl Bridge {
         timeout: Duration,
     ) -> Result<Arc<Segment>, RankFailure> {
         let failed = cannot::<io::Error>("cannot connect to the other ranks");
-        let me = |key: &ChannelKey| plan.group(key.group).and_then(|g| g.group_rank(rank));
-        let global = |key: &ChannelKey, member: GroupRank| {
-            plan.group(key.group).and_then(|group| group.global_rank(member))
-        };
-        // Others connect while this rank does: each waits for the others' replies otherwise.
-        let incoming: BTreeMap<ChannelKey, usize> = wiring
-            .channels
-            .iter()
-            .filter(|channel| me(&channel.key) == Some(channel.key.to))
+        let ends = Ends { plan, rank, wiring };
+        let channels = wiring.channels.iter();
+        let incoming: BTreeMap<ChannelKey, usize> = channels
+            .filter(|channel| ends.me(&channel.key) == Some(channel.key.to))
             .map(|channel| (channel.key, channel.offset))
             .collect();
+        // Others connect while this rank does: each waits for the others' replies otherwise.
         let (token, wanted) = (self.setup.token, incoming.clone());
         let listener = self.listener.try_clone().map_err(&failed)?;
         let accepting = thread::spawn(move || accept(&listener, token, wanted, timeout));
-        let mut ends: BTreeMap<usize, Vec<Connected>> = BTreeMap::new();
-        // The bell that a rank rings for a peer: one of its group, or that of point-to-point calls.
-        let bell_of = |key: &ChannelKey, member: GroupRank| match key.tag {
-            None => {
-                let first = wiring.bells.get(key.group.index()).copied()?;
-                Some(bell_offset(first, member.0))
-            }
-            Some(_) => Some(bell_offset(wiring.p2p_bells, global(key, member)?.0)),
-        };
+        let mut connections: BTreeMap<usize, Vec<Connected>> = BTreeMap::new();
         for channel in &wiring.channels {
             let key = channel.key;
-            if me(&key) != Some(key.from) {
-                continue;
+            if ends.me(&key) == Some(key.from) {
+                let stream = self.dial(&ends, key, peers, timeout)?;
+                let connected = Connected { key, offset: channel.offset, stream };
+                connections.entry(ends.bell(&key, key.to)?).or_default().push(connected);
             }
-            let peer = global(&key, key.to).ok_or(RankFailure::Unchecked("a channel to nobody"))?;
-            let address = peers
-                .get(peer.index())
-                .ok_or(RankFailure::Unchecked("a peer without an address"))?;
-            let address = SocketAddr::new(address.ip.unwrap_or(self.rank_zero), address.port);
-            let stream = TcpStream::connect_timeout(&address, timeout);
-            let mut stream =
-                stream.map_err(|cause| RankFailure::Unreachable { peer, address, cause })?;
-            stream.set_nodelay(true).map_err(&failed)?;
-            let introduction = Introduction { token, channel: key };
-            stream.write_all(&frame(&introduction)).map_err(&failed)?;
-            let bell =
-                bell_of(&key, key.to).ok_or(RankFailure::Unchecked("a channel without a bell"))?;
-            ends.entry(bell).or_default().push(Connected { key, offset: channel.offset, stream });
         }
         let accepted =
             accepting.join().map_err(|_| RankFailure::Unchecked("a thread that panicked"))??;
         for (key, stream) in accepted {
-            let offset = incoming
-                .get(&key)
-                .copied()
-                .ok_or(RankFailure::Unchecked("a channel that is none"))?;
-            let bell = bell_of(&key, key.from)
-                .ok_or(RankFailure::Unchecked("a channel without a bell"))?;
-            ends.entry(bell).or_default().push(Connected { key, offset, stream });
+            let offset = incoming.get(&key).copied();
+            let offset = offset.ok_or(RankFailure::Unchecked("a channel that is none"))?;
+            let connected = Connected { key, offset, stream };
+            connections.entry(ends.bell(&key, key.from)?).or_default().push(connected);
         }
         // Behind everything else, where messages land.
         let most: BTreeMap<ChannelKey, u64> = self.setup.landings.iter().copied().collect();
@@ -158,43 +131,111 @@ impl Bridge {
         }
         let memory = Segment::create(total).map_err(&failed)?;
         let segment = Segment::map(memory, total).map_err(&failed)?;
-        for (bell, connections) in ends {
-            let mut end = FarEnd {
-                bell: Doorbell::at(segment.clone(), bell),
-                outgoing: Vec::new(),
-                incoming: Vec::new(),
-            };
-            for Connected { key, offset, stream } in connections {
-                let wire = Channel::at(segment.clone(), offset, wiring.bounce_bytes);
-                let own = me(&key)
-                    .and_then(|me| bell_of(&key, me))
-                    .ok_or(RankFailure::Unchecked("no bell of its own"))?;
-                let own = Doorbell::at(segment.clone(), own);
-                match landings.get(&key) {
-                    None => {
-                        let taken = Arc::new(AtomicBool::new(false));
-                        let answers = stream.try_clone().map_err(&failed)?;
-                        let (flag, bell) = (taken.clone(), end.bell.clone());
-                        thread::spawn(move || hear_answers(answers, &flag, &bell));
-                        let from = wire.receiver();
-                        end.outgoing.push(Out { stream, from, own, taken, under_way: false });
-                    }
-                    Some(&landing) => {
-                        let to = Arc::new(Mutex::new(In { to: wire.sender(), landed: None }));
-                        let messages = stream.try_clone().map_err(&failed)?;
-                        let (posting, segment) = (to.clone(), segment.clone());
-                        thread::spawn(move || {
-                            // Its end is the end of the peer, which the coordinator sees too.
-                            let _ = land(messages, &segment, landing, &posting, &own);
-                        });
-                        end.incoming.push((stream, to));
-                    }
-                }
-            }
+        for (bell, connections) in connections {
+            let end = far_end(&segment, bell, connections, &ends, &landings)?;
             thread::spawn(move || end.serve());
         }
         Ok(segment)
     }
+
+    /// A connection to the rank at the other end of a channel, which has been told which one it is.
+    fn dial(
+        &self,
+        ends: &Ends<'_>,
+        key: ChannelKey,
+        peers: &[PeerAddress],
+        timeout: Duration,
+    ) -> Result<TcpStream, RankFailure> {
+        let failed = cannot::<io::Error>("cannot connect to the other ranks");
+        let peer =
+            ends.global(&key, key.to).ok_or(RankFailure::Unchecked("a channel to nobody"))?;
+        let address = peers.get(peer.index());
+        let address = address.ok_or(RankFailure::Unchecked("a peer without an address"))?;
+        let address = SocketAddr::new(address.ip.unwrap_or(self.rank_zero), address.port);
+        let stream = TcpStream::connect_timeout(&address, timeout);
+        let mut stream =
+            stream.map_err(|cause| RankFailure::Unreachable { peer, address, cause })?;
+        stream.set_nodelay(true).map_err(&failed)?;
+        let introduction = Introduction { token: self.setup.token, channel: key };
+        stream.write_all(&frame(&introduction)).map_err(&failed)?;
+        Ok(stream)
+    }
+}
+
+/// The ends of a rank's channels.
+struct Ends<'a> {
+    plan: &'a Plan,
+    rank: GlobalRank,
+    wiring: &'a RankWiring,
+}
+
+impl Ends<'_> {
+    /// The rank itself in a channel's group.
+    fn me(&self, key: &ChannelKey) -> Option<GroupRank> {
+        self.plan.group(key.group)?.group_rank(self.rank)
+    }
+
+    fn global(&self, key: &ChannelKey, member: GroupRank) -> Option<GlobalRank> {
+        self.plan.group(key.group)?.global_rank(member)
+    }
+
+    /// The offset of the bell that a rank rings for a member: one of its group, or that of
+    /// point-to-point calls.
+    fn bell(&self, key: &ChannelKey, member: GroupRank) -> Result<usize, RankFailure> {
+        let bell = match key.tag {
+            None => {
+                let first = self.wiring.bells.get(key.group.index()).copied();
+                first.map(|first| bell_offset(first, member.0))
+            }
+            Some(_) => {
+                let member = self.global(key, member);
+                member.map(|member| bell_offset(self.wiring.p2p_bells, member.0))
+            }
+        };
+        bell.ok_or(RankFailure::Unchecked("a channel without a bell"))
+    }
+}
+
+/// The far end of the channels that ring one bell, with a thread for each that hears its peer.
+fn far_end(
+    segment: &Arc<Segment>,
+    bell: usize,
+    connections: Vec<Connected>,
+    ends: &Ends<'_>,
+    landings: &BTreeMap<ChannelKey, (usize, usize)>,
+) -> Result<FarEnd, RankFailure> {
+    let failed = cannot::<io::Error>("cannot connect to the other ranks");
+    let mut end = FarEnd {
+        bell: Doorbell::at(segment.clone(), bell),
+        outgoing: Vec::new(),
+        incoming: Vec::new(),
+    };
+    for Connected { key, offset, stream } in connections {
+        let wire = Channel::at(segment.clone(), offset, ends.wiring.bounce_bytes);
+        let me = ends.me(&key).ok_or(RankFailure::Unchecked("no bell of its own"))?;
+        let own = Doorbell::at(segment.clone(), ends.bell(&key, me)?);
+        match landings.get(&key) {
+            None => {
+                let taken = Arc::new(AtomicBool::new(false));
+                let answers = stream.try_clone().map_err(&failed)?;
+                let (flag, bell) = (taken.clone(), end.bell.clone());
+                thread::spawn(move || hear_answers(answers, &flag, &bell));
+                let from = wire.receiver();
+                end.outgoing.push(Out { stream, from, own, taken, under_way: false });
+            }
+            Some(&landing) => {
+                let to = Arc::new(Mutex::new(In { to: wire.sender(), landed: None }));
+                let messages = stream.try_clone().map_err(&failed)?;
+                let (posting, segment) = (to.clone(), segment.clone());
+                thread::spawn(move || {
+                    // Its end is the end of the peer, which the coordinator sees too.
+                    let _ = land(messages, &segment, landing, &posting, &own);
+                });
+                end.incoming.push((stream, to));
+            }
+        }
+    }
+    Ok(end)
 }
 
 /// The connections of all channels that come in.

@@ -367,6 +367,26 @@ impl Place<'_> {
         Ok(Lowered { group, how, element, send, receive, scale: None, divide: None })
     }
 
+    /// One side of an all_to_all with splits: the counts by peer, and the tensor, which a rank whose parts
+    /// are all empty may leave out.
+    fn split_part(
+        &self,
+        tensor: Option<TensorId>,
+        parts: &[u64],
+        dtype: Dtype,
+        each: u64,
+    ) -> Result<(Vec<i32>, Option<Part>), Unsupported> {
+        let total = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        self.count(total.saturating_mul(each))?;
+        let counts = parts.iter().map(|part| self.count(part.saturating_mul(each)));
+        let counts = counts.collect::<Result<_, _>>()?;
+        let part = match total {
+            0 => None,
+            total => Some(self.part(tensor, total.saturating_mul(dtype.size_bytes()))?),
+        };
+        Ok((counts, part))
+    }
+
     fn collective(&self, rank: GlobalRank, call: &Call) -> Result<Lowered, Unsupported> {
         let (op, me, size) = (self.op, self.me, self.group.ranks().len() as u64);
         let broken = |why| Unsupported::Broken { op, why };
@@ -444,22 +464,9 @@ impl Place<'_> {
                     (how, Some(part(input, all)?), Some(part(output, all)?))
                 }
                 Some(splits) => {
-                    let total =
-                        |parts: &[u64]| parts.iter().fold(0, |a: u64, b| a.saturating_add(*b));
-                    let counts = |parts: &[u64]| -> Result<Vec<i32>, Unsupported> {
-                        self.count(total(parts).saturating_mul(each))?;
-                        parts.iter().map(|part| self.count(part.saturating_mul(each))).collect()
-                    };
-                    let how = How::AllToAllV {
-                        to: counts(&splits.input)?,
-                        from: counts(&splits.output)?,
-                    };
-                    // A rank without any part may pass no tensor.
-                    let some = |tensor: &Option<TensorId>, parts: &[u64]| match total(parts) {
-                        0 => Ok(None),
-                        elements => part(tensor, bytes(elements)).map(Some),
-                    };
-                    (how, some(input, &splits.input)?, some(output, &splits.output)?)
+                    let (to, send) = self.split_part(*input, &splits.input, dtype, each)?;
+                    let (from, receive) = self.split_part(*output, &splits.output, dtype, each)?;
+                    (How::AllToAllV { to, from }, send, receive)
                 }
             },
         };

@@ -9,7 +9,7 @@ pub(crate) use arguments::Arguments;
 
 use crate::output_file::{FileKind, write_plan};
 use crate::{files, terminal};
-use answer::{Missing, RaisedInStep, Shown, Simulated};
+use answer::{Answer, MissingParts, RaisedInStep, Simulated};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
 use lockstep_core::plan::Plan;
@@ -17,15 +17,15 @@ use lockstep_core::trace::Outcome;
 use lockstep_core::words::nearest;
 use lockstep_sim::training::{messages, simulate_training};
 use lockstep_sim::{Link, SimConfig, Topology};
-use lockstep_torch::ddp::join::run_join_of;
+use lockstep_torch::ddp::join::{JoinedRank, run_join_of};
 use lockstep_torch::ddp::lab::{Best, LabRun, Setting, SweepError, SweepPoint, sweep_caps};
 use lockstep_torch::ddp::model::{Model, known_models, mlp_sizes, named};
-use lockstep_torch::ddp::plan::training_run_as_far;
+use lockstep_torch::ddp::plan::{Training, training_run_as_far};
 use lockstep_torch::ddp::replicas::Replicas;
 use lockstep_torch::ddp::{
-    AfterSteps, DdpOptions, DdpReport, DdpVersion, Links, NamingArgument, RecordedRun, TrainingRun,
-    known_trouble, parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types,
-    verify_zero_overlap,
+    AfterSteps, DdpError, DdpOptions, DdpReport, DdpVersion, Links, NamingArgument, RecordedRun,
+    TrainingRun, known_trouble, parse_indices, verify_device_ids, verify_sync_batch_norm,
+    verify_types, verify_zero_overlap,
 };
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,55 +40,11 @@ const MAX_STEPS: u32 = 10_000;
 const MAX_MESSAGES: u64 = 10_000_000_000;
 
 pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
-    let mut model = model(&arguments.model)?;
-    if let Some(order) = &arguments.grad_ready_order {
-        let order = parse_indices(order).context("--grad-ready-order")?;
-        model = model.in_order(&order).context("--grad-ready-order")?;
-    }
     let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
     let there = recorded.as_ref().and_then(RecordedRun::world_size);
     arguments.world_size = arguments.world_size.or(there).or(arguments.joining());
-    let mut options = arguments.options()?;
-    options.debug |= recorded.as_ref().is_some_and(RecordedRun::debug);
-    check_names(&model, &options)?;
-    if !arguments.unused().is_empty() {
-        model = model.without(&model.find(arguments.unused()).context("--unused")?);
-    }
-    let world_size = arguments.ranks();
-    arguments.check_cluster()?;
-    if world_size == 0 {
-        bail!("--world-size is 0; a job needs at least one rank");
-    }
-    let (iterations, accumulate) = match &recorded {
-        Some(recorded) => (recorded.iterations(), recorded.accumulate()),
-        None => arguments.passes(),
-    };
-    let raised = |error: lockstep_torch::ddp::DdpError| {
-        anyhow::anyhow!("DDP raises {}: {error}", error.class())
-    };
-    if let Some(path) = &arguments.plan {
-        arguments.overwrite.check(path, FileKind::Plan, &[])?;
-    }
-    let training = arguments.training(options.clone(), recorded.as_ref())?;
-    let refused = || -> Result<(), lockstep_torch::ddp::DdpError> {
-        if let Some(devices) = arguments.devices() {
-            verify_device_ids(&options, training.backend, devices)?;
-        }
-        verify_zero_overlap(&options, training.backend)?;
-        verify_types(&model, &options, training.backend)
-    };
-    let ran = || {
-        let on = training.backend;
-        DdpReport::accumulating(&model, &options, world_size, on, iterations, accumulate)
-    };
-    let report = refused().and_then(|()| ran()).and_then(|report| {
-        training.check_zero(&model)?;
-        if training.sync_batch_norm {
-            verify_sync_batch_norm(&model, training.backend)?;
-        }
-        Ok(report)
-    });
-    let mut report = match (report, &recorded) {
+    let job = Job::of(&arguments, recorded.as_ref())?;
+    let mut report = match (job.report(&arguments), &recorded) {
         (Err(error), Some(recorded)) if recorded.error().is_some() => {
             return compare_refusals(recorded, &error, arguments.json);
         }
@@ -102,67 +58,168 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         }
         (Ok(report), _) => report,
     };
-    let uneven = arguments.uneven()?;
-    let joined = uneven.map(|uneven| {
+    let join = arguments.uneven()?.map(|uneven| job.joined(uneven)).transpose()?;
+    if let Some(rank0) = join.as_ref().and_then(|ranks| ranks.first()) {
+        report.in_join(rank0);
+    }
+    let replicas = job.replicas(&arguments)?;
+    let after_steps = job.after_steps()?;
+    let mut missing = MissingParts::of(&report);
+    let run = job.planned(&arguments, &mut missing)?;
+    let planned_error = run.as_ref().filter(|_| arguments.plan.is_some());
+    let planned_error = planned_error.and_then(RaisedInStep::of);
+    let simulated = run.as_ref().filter(|_| arguments.simulate);
+    let simulated = simulated.map(|run| arguments.simulated(run)).transpose()?;
+    let setting = Setting { training: job.training, links: Links::Uniform(arguments.link()) };
+    let sweep = arguments.sweep.as_deref();
+    let sweep = sweep.map(|caps| swept(caps, &job.model, &setting, &mut missing)).transpose()?;
+    let (sweep, best) = sweep.flatten().unzip();
+    let log = arguments.log.then(|| {
+        let run = LabRun::of_passes(&job.model, &setting, job.iterations.max(1));
+        anyhow::Ok(missing.unless(run, "log")?.map(|run| run.log(0, job.iterations)))
+    });
+    let mut notes = notes(&job.model, &setting, &report, job.steps);
+    notes.extend(recorded.as_ref().and_then(|recorded| recorded.ending(&report)));
+    let answer = Answer {
+        schema: "lockstep.ddp/1",
+        differences: recorded.as_ref().map(|recorded| recorded.differences(&report)),
+        not_compared: recorded.as_ref().map(|recorded| recorded.not_compared(&report)),
+        report,
+        sweep,
+        best: best.flatten(),
+        after_steps,
+        join,
+        simulated,
+        replicas,
+        log: log.transpose()?.flatten(),
+        missing: missing.parts,
+        notes,
+        planned_error,
+    };
+    let text = match arguments.json {
+        true => serde_json::to_string(&answer)? + "\n",
+        false => text::as_text(&job.model, &job.options, &answer),
+    };
+    terminal::text(&text)?;
+    Ok(ExitCode::from(u8::from(answer.has_failed())))
+}
+
+/// The error of a refusal of DDP's.
+fn raised(error: DdpError) -> anyhow::Error {
+    anyhow::anyhow!("DDP raises {}: {error}", error.class())
+}
+
+/// The job that was asked for: a model, DDP's arguments and the training around them.
+struct Job {
+    model: Model,
+    options: DdpOptions,
+    training: Training,
+    world_size: u32,
+    /// The passes that are followed, and how many of them accumulate.
+    iterations: u32,
+    accumulate: u32,
+    /// The optimizer's steps.
+    steps: u32,
+}
+
+impl Job {
+    fn of(arguments: &Arguments, recorded: Option<&RecordedRun>) -> Result<Job> {
+        let mut model = model(&arguments.model)?;
+        if let Some(order) = &arguments.grad_ready_order {
+            let order = parse_indices(order).context("--grad-ready-order")?;
+            model = model.in_order(&order).context("--grad-ready-order")?;
+        }
+        let mut options = arguments.options()?;
+        options.debug |= recorded.is_some_and(RecordedRun::debug);
+        check_names(&model, &options)?;
+        if !arguments.unused().is_empty() {
+            model = model.without(&model.find(arguments.unused()).context("--unused")?);
+        }
+        let world_size = arguments.ranks();
+        arguments.check_cluster()?;
+        if world_size == 0 {
+            bail!("--world-size is 0; a job needs at least one rank");
+        }
+        let (iterations, accumulate) = match recorded {
+            Some(recorded) => (recorded.iterations(), recorded.accumulate()),
+            None => arguments.passes(),
+        };
+        if let Some(path) = &arguments.plan {
+            arguments.overwrite.check(path, FileKind::Plan, &[])?;
+        }
+        let training = arguments.training(options.clone(), recorded)?;
+        let steps = iterations.max(training.steps) / training.accumulate.max(1);
+        Ok(Job { model, options, training, world_size, iterations, accumulate, steps })
+    }
+
+    /// DDP's passes, or its refusal.
+    fn report(&self, arguments: &Arguments) -> Result<DdpReport, DdpError> {
+        let (model, options, on) = (&self.model, &self.options, self.training.backend);
+        if let Some(devices) = arguments.devices() {
+            verify_device_ids(options, on, devices)?;
+        }
+        verify_zero_overlap(options, on)?;
+        verify_types(model, options, on)?;
+        let (iterations, accumulate) = (self.iterations, self.accumulate);
+        let report =
+            DdpReport::accumulating(model, options, self.world_size, on, iterations, accumulate)?;
+        self.training.check_zero(model)?;
+        if self.training.sync_batch_norm {
+            verify_sync_batch_norm(model, on)?;
+        }
+        Ok(report)
+    }
+
+    /// The ranks of a job with uneven inputs, inside `join()`.
+    fn joined(&self, uneven: Uneven) -> Result<Vec<JoinedRank>> {
         let Uneven { inputs, join, joinables } = uneven;
-        training.check_join().context("--join")?;
-        let model = model.with_equal_passes().context(
+        self.training.check_join().context("--join")?;
+        let model = self.model.with_equal_passes().context(
             "--join follows passes that are all alike, but the model's \"unused\" lists different \
              parameters for different passes",
         )?;
-        let on = training.backend;
-        run_join_of(&joinables, &model, &options, &inputs, join, accumulate, on).map_err(raised)
-    });
-    let joined = joined.transpose()?;
-    if let Some(rank0) = joined.as_ref().and_then(|ranks| ranks.first()) {
-        report.in_join(rank0);
+        let (options, on) = (&self.options, self.training.backend);
+        run_join_of(&joinables, &model, options, &inputs, join, self.accumulate, on).map_err(raised)
     }
-    let of_1x = options.version == DdpVersion::V1;
-    let replicas = arguments.devices().filter(|_| of_1x);
-    let replicas = replicas.map(|n| Replicas::of(&model, &options, world_size, n));
-    let replicas = replicas.transpose().map_err(raised)?;
-    let steps = iterations.max(training.steps) / training.accumulate.max(1);
-    let after_steps = AfterSteps::of(&model, &training, steps.min(MAX_STEPS)).map_err(raised)?;
-    let (in_a_step, mut missing) = (report.error.is_some(), Vec::new());
-    let (mut simulated, mut planned_error) = (None, None);
-    if arguments.plan.is_some() || arguments.simulate {
-        let run = training_run_as_far(&model, &training);
-        let run = Missing::unless(run, in_a_step, "plan and no simulation", &mut missing)?;
-        if let (Some(path), None) = (&arguments.plan, &run)
-            && path.exists()
-        {
-            terminal::note(&format!("lockstep: {} stays as it was", path.display()));
-        }
-        if let (Some(path), Some(run)) = (&arguments.plan, &run) {
-            write_plan(path, &run.plan_with_end())?;
-            planned_error = RaisedInStep::of(run);
-        }
-        if let (true, Some(run)) = (arguments.simulate, &run) {
-            simulated = Some(arguments.simulated(run)?);
-        }
+
+    /// The copies of a process with several devices, which PyTorch 1.x made.
+    fn replicas(&self, arguments: &Arguments) -> Result<Option<Replicas>> {
+        let devices = arguments.devices().filter(|_| self.options.version == DdpVersion::V1);
+        let of = |devices| Replicas::of(&self.model, &self.options, self.world_size, devices);
+        devices.map(of).transpose().map_err(raised)
     }
-    let links = Links::Uniform(arguments.link());
-    let setting = Setting { training, links };
-    let sweep = arguments.sweep.as_ref();
-    let sweep = match sweep.map(|caps| swept(caps, &model, &setting)).transpose()? {
-        None => None,
-        Some(Err(SweepError::Training(error))) => {
-            Missing::unless(Err(error), in_a_step, "sweep", &mut missing)?
+
+    fn after_steps(&self) -> Result<Option<AfterSteps>> {
+        AfterSteps::of(&self.model, &self.training, self.steps.min(MAX_STEPS)).map_err(raised)
+    }
+
+    /// The plan of the job, where one is asked for or simulated; written to `--plan`.
+    fn planned(
+        &self,
+        arguments: &Arguments,
+        missing: &mut MissingParts,
+    ) -> Result<Option<TrainingRun>> {
+        if arguments.plan.is_none() && !arguments.simulate {
+            return Ok(None);
         }
-        Some(Err(SweepError::Raises(error))) => {
-            Missing::unless(Err(error.into()), true, "sweep", &mut missing)?
+        let run = training_run_as_far(&self.model, &self.training);
+        let run = missing.unless(run, "plan and no simulation")?;
+        match (&arguments.plan, &run) {
+            (Some(path), Some(run)) => write_plan(path, &run.plan_with_end())?,
+            (Some(path), None) if path.exists() => {
+                terminal::note(&format!("lockstep: {} stays as it was", path.display()));
+            }
+            _ => {}
         }
-        Some(swept) => Some(swept?),
-    };
-    let (sweep, best) = sweep.map_or((None, None), |(points, best)| (Some(points), best));
-    let log = arguments.log.then(|| {
-        let run = LabRun::of_passes(&model, &setting, iterations.max(1));
-        let run = Missing::unless(run, in_a_step, "log", &mut missing)?;
-        anyhow::Ok(run.map(|run| run.log(0, iterations)))
-    });
-    let log = log.transpose()?.flatten();
+        Ok(run)
+    }
+}
+
+/// The remarks that a reader of the report needs.
+fn notes(model: &Model, setting: &Setting, report: &DdpReport, steps: u32) -> Vec<String> {
+    let options = &setting.training.options;
     let buckets = report.rebuilt.as_ref().map_or(0, Vec::len).max(report.initial.len());
-    let mut notes = known_trouble(&options, setting.training.backend, buckets);
+    let mut notes = known_trouble(options, setting.training.backend, buckets);
     if let Some(begins) = setting.hook_begins().filter(|begins| *begins >= u64::from(steps)) {
         notes.push(format!(
             "The hook begins in iteration {} (its state's start): the {steps} here come before, and \
@@ -171,7 +228,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         ));
     }
     let left = model.trained().filter(|param| options.leaves_out(&param.name));
-    for param in left.filter(|param| options.reduces(&model, &param.name)) {
+    for param in left.filter(|param| options.reduces(model, &param.name)) {
         notes.push(format!(
             "{} is named to be left alone, and no state that is broadcast, but the reducer has it: \
              PyTorch looks for a parameter of the model itself under its name behind a dot, and for \
@@ -186,65 +243,11 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
                 .into(),
         );
     }
-    notes.extend(recorded.as_ref().and_then(|recorded| recorded.ending(&report)));
-    let not_compared = recorded.as_ref().map(|recorded| recorded.not_compared(&report));
-    let differences = recorded.map(|recorded| recorded.differences(&report));
-    let text = match arguments.json {
-        true => {
-            let shown = Shown {
-                schema: "lockstep.ddp/1",
-                report: &report,
-                differences: differences.as_deref(),
-                not_compared: not_compared.as_deref(),
-                sweep: sweep.as_deref(),
-                best: best.as_ref(),
-                after_steps: after_steps.as_ref(),
-                join: joined.as_deref(),
-                simulated: simulated.as_ref().map(|run| run.steps.as_slice()),
-                simulated_error: simulated.as_ref().and_then(|run| run.raised.as_ref()),
-                simulated_outcome: simulated.as_ref().and_then(|run| run.ended.as_ref()),
-                replicas: replicas.as_ref(),
-                log: log.as_ref(),
-                missing: &missing,
-                notes: &notes,
-            };
-            serde_json::to_string(&shown)? + "\n"
-        }
-        false => {
-            let parts = [
-                Some(text::as_text(&model, &options, &report)),
-                Some(text::as_notes(&notes)),
-                differences.as_deref().map(|differences| {
-                    text::as_differences(differences, &not_compared.unwrap_or_default())
-                }),
-                replicas.as_ref().map(text::as_replicas),
-                joined.as_deref().map(text::as_join),
-                planned_error.as_ref().map(text::as_planned),
-                simulated.as_ref().map(text::as_steps),
-                after_steps.as_ref().map(text::as_after_steps),
-                sweep.as_deref().map(|points| text::as_sweep(points, best.as_ref())),
-                log.map(|log| format!("\nDDP's log\n{log}\n")),
-                Some(text::as_missing(&missing)),
-            ];
-            parts.into_iter().flatten().collect()
-        }
-    };
-    terminal::text(&text)?;
-    // What was raised there as well is as it should be.
-    let cut_short = |run: Simulated| run.raised.is_some() || run.ended.is_some();
-    let in_join = joined.iter().flatten().any(|rank| rank.error.is_some());
-    let in_plan = in_join || planned_error.is_some();
-    let raised = report.error.is_some() || in_plan || simulated.is_some_and(cut_short);
-    let failed = differences.map_or(raised, |differences| !differences.is_empty());
-    Ok(ExitCode::from(u8::from(failed)))
+    notes
 }
 
 /// The comparison of DDP's refusals here and there; the exit code is 1 where it differs.
-fn compare_refusals(
-    recorded: &RecordedRun,
-    error: &lockstep_torch::ddp::DdpError,
-    as_json: bool,
-) -> Result<ExitCode> {
+fn compare_refusals(recorded: &RecordedRun, error: &DdpError, as_json: bool) -> Result<ExitCode> {
     let here = format!("{}: {error}", error.class());
     let difference = recorded.error_difference(Some(&here));
     let text = match &difference {
@@ -342,11 +345,23 @@ fn check_names(model: &Model, options: &DdpOptions) -> Result<()> {
 type Sweep = (Vec<SweepPoint>, Option<Best>);
 
 /// A sweep over caps, by the closed form of equal ranks on equal links.
-fn swept(caps: &[String], model: &Model, setting: &Setting) -> Result<Result<Sweep, SweepError>> {
+fn swept(
+    caps: &[String],
+    model: &Model,
+    setting: &Setting,
+    missing: &mut MissingParts,
+) -> Result<Option<Sweep>> {
     let caps = caps.iter().map(|cap| match cap.as_str() {
         "default" => Ok(None),
         cap => cap.parse().map(Some).with_context(|| format!("--sweep {cap:?} is no number")),
     });
     let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
-    Ok(sweep_caps(model, setting, &caps))
+    match sweep_caps(model, setting, &caps) {
+        Err(SweepError::Training(error)) => missing.unless(Err(error), "sweep"),
+        Err(SweepError::Raises(error)) => {
+            missing.raised("sweep", &error);
+            Ok(None)
+        }
+        swept => Ok(Some(swept?)),
+    }
 }

@@ -21,7 +21,7 @@ use crate::kinds::Kind;
 use crate::ladder::{About, ladder};
 use crate::model::graph::Graph;
 use crate::model::index::{Job, Made, Row};
-use crate::model::messages;
+use crate::model::messages::{self, PendingP2p};
 use crate::report::{Certainty, Finding};
 use crate::rules::any_source;
 use crate::rules::deadlock;
@@ -81,132 +81,98 @@ pub(crate) fn of_logs(sources: &OtherSources<'_>, world: u32) -> Decided {
     finish(None, Vec::new(), Vec::new(), sources, world)
 }
 
+/// The mistakes that are told without a look at who waits for whom: ranks that died, calls that differ,
+/// messages that nobody answers.
+struct Told<'a> {
+    /// Messages that are not answered, but for those of ranks in an endless wait for a store.
+    p2p: Vec<PendingP2p<'a>>,
+    /// Ranks that wait for a store's key for ever.
+    endless: Vec<GlobalRank>,
+    mismatches: Vec<Mismatch>,
+    dead: Option<GlobalRank>,
+    /// Ranks that never answer a message, with tags that would have fitted.
+    silent: BTreeSet<GlobalRank>,
+    /// Receives from any source that took a message meant for another.
+    taken: Vec<any_source::Taken<'a>>,
+    /// Groups of one name that are not the same.
+    namesakes: Vec<group_name_clash::Namesakes>,
+    /// The ranks to blame for a call that differs, by row.
+    blamed: BTreeSet<(usize, GlobalRank)>,
+    /// The ranks to blame for everything else here.
+    culprits: BTreeSet<GlobalRank>,
+}
+
+impl<'a> Told<'a> {
+    fn of(job: &Job<'a>) -> Told<'a> {
+        let mut p2p = messages::pending(job);
+        let endless = store_wait::endless(job, &p2p);
+        p2p.retain(|pending| !endless.contains(&pending.made.rank));
+        // A call whose turn has not come is not held up by a peer of which nothing was recorded.
+        p2p.retain(|pending| {
+            let unseen = pending.partner.is_none() && job.rank(pending.peer).is_none();
+            !unseen || !job.standing.contains(&pending.made.rank)
+        });
+        let mismatches = first_mismatches(job);
+        let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
+        for mismatch in &mismatches {
+            let sides = mismatch.sides.iter().flat_map(|side| &side.ranks);
+            blamed.extend(sides.map(|rank| (mismatch.row, *rank)));
+        }
+        let apart = messages::tags_apart(&p2p);
+        let tagged: BTreeSet<GlobalRank> =
+            apart.iter().flat_map(|(send, receive)| [send.made.rank, receive.made.rank]).collect();
+        let silent = messages::silent(&p2p).difference(&tagged).copied().collect();
+        let taken = any_source::find(job, &p2p);
+        let namesakes = group_name_clash::find(job);
+        let dead = died(job);
+        let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
+        culprits.extend(taken.iter().map(|taken| taken.waits.rank));
+        culprits.extend(dead.into_iter().flat_map(|rank| rank_died::alike(job, rank)));
+        culprits.extend(&endless);
+        culprits.extend(namesakes.iter().flat_map(|namesakes| namesakes.ranks(job)));
+        Told { p2p, endless, mismatches, dead, silent, taken, namesakes, blamed, culprits }
+    }
+
+    fn claims(&self, facts: &Facts<'_, '_>) -> Vec<Claim> {
+        let dead = self.dead.and_then(|rank| rank_died::claim(facts, rank));
+        let mut claims: Vec<Claim> = dead.into_iter().collect();
+        claims.extend(store_wait::endless_loop(facts.job, &self.endless));
+        let differing =
+            self.mismatches.iter().flat_map(|mismatch| differing_calls::claims(facts, mismatch));
+        claims.extend(differing.map(|claim| {
+            let mut claim = differing_calls::or_left_out_before(facts, claim);
+            on_gloo::tell(facts, &mut claim);
+            claim
+        }));
+        let namesakes = self.namesakes.iter();
+        claims.extend(namesakes.filter_map(|names| group_name_clash::claim(facts, names)));
+        let apart = messages::tags_apart(facts.p2p);
+        claims.extend(apart.iter().map(|(send, receive)| tags(facts, send.made, receive.made)));
+        claims.extend(self.taken.iter().map(|taken| any_source::claim(facts, taken)));
+        let silent = self.silent.iter();
+        claims.extend(silent.filter_map(|rank| unanswered_message::silent(facts, *rank)));
+        claims
+    }
+}
+
 /// The claims of the calls, most important first, and notes.
 fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>) {
-    let mut p2p = messages::pending(job);
-    let endless = store_wait::endless(job, &p2p);
-    p2p.retain(|pending| !endless.contains(&pending.made.rank));
-    // Its turn has not come: it is not for want of one of whom nothing was recorded.
-    p2p.retain(|pending| {
-        let unseen = pending.partner.is_none() && job.rank(pending.peer).is_none();
-        !unseen || !job.standing.contains(&pending.made.rank)
-    });
-    let mismatches = first_mismatches(job);
-    let dead = died(job);
-    let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
-    for mismatch in &mismatches {
-        let sides = mismatch.sides.iter().flat_map(|side| &side.ranks);
-        blamed.extend(sides.map(|rank| (mismatch.row, *rank)));
-    }
-    let apart = messages::tags_apart(&p2p);
-    let tagged: BTreeSet<GlobalRank> =
-        apart.iter().flat_map(|(send, receive)| [send.made.rank, receive.made.rank]).collect();
-    let silent = messages::silent(&p2p);
-    let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
-    let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
-    let taken = any_source::find(job, &p2p);
-    culprits.extend(taken.iter().map(|taken| taken.waits.rank));
-    culprits.extend(dead.into_iter().flat_map(|rank| rank_died::alike(job, rank)));
-    culprits.extend(&endless);
-    let namesakes = group_name_clash::find(job);
-    culprits.extend(namesakes.iter().flat_map(|namesakes| namesakes.ranks(job)));
-    let graph = Graph::of(job, &p2p, &blamed, &culprits, dead);
-    let facts = Facts { job, p2p: &p2p, graph: &graph, other_sources: sources };
-
-    let mut claims: Vec<Claim> =
-        dead.and_then(|rank| rank_died::claim(&facts, rank)).into_iter().collect();
-    claims.extend(store_wait::endless_loop(job, &endless));
-    let differing =
-        mismatches.iter().flat_map(|mismatch| differing_calls::claims(&facts, mismatch));
-    claims.extend(differing.map(|claim| {
-        let mut claim = differing_calls::or_left_out_before(&facts, claim);
-        on_gloo::tell(&facts, &mut claim);
-        claim
-    }));
-    claims.extend(namesakes.iter().filter_map(|it| group_name_clash::claim(&facts, it)));
-    claims.extend(apart.iter().map(|(send, receive)| tags(&facts, send.made, receive.made)));
-    claims.extend(taken.iter().map(|taken| any_source::claim(&facts, taken)));
-    claims.extend(silent.iter().filter_map(|rank| unanswered_message::silent(&facts, *rank)));
-    let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
-    explained.extend(culprits);
-    let sizes = p2p_sizes(&facts);
-    explained.extend(sizes.iter().flat_map(|claim| claim.culprits.iter().copied()));
-    let (mut alone, mut stuck) = (Vec::new(), Vec::new());
-    let mut circles = 0;
-    for sink in graph.sinks() {
-        match sink.ranks.as_slice() {
-            [rank] if explained.contains(rank) => {}
-            [rank] => match stuck_in(&facts, *rank) {
-                Some(row) => stuck.push(row),
-                None => alone.push(*rank),
-            },
-            _ => {
-                circles += 1;
-                claims.extend(deadlock::claim(&facts, &sink, circles <= deadlock::COMPARED));
-            }
-        }
-    }
-    // Both stand in a send and its receive, which have met and have not ended.
-    let pairs = send_recv_pairs::among(&facts, &alone);
-    alone.retain(|rank| !pairs.contains(rank));
-    let in_pairs = !pairs.is_empty();
-    // DDP's constructor ends every rank: who has not come yet will not be waited for.
-    if claims.iter().all(|claim| claim.kind != Kind::DdpModelMismatch) {
-        claims.extend(never_joined::claims(&facts, &alone));
-    }
-    claims.extend(sizes);
-    let (splits, explained_rows) = split_mismatch::claims(&facts);
-    stuck.retain(|row| !explained_rows.contains(row));
-    claims.extend(splits.into_iter().map(|mut claim| {
-        on_gloo::tell(&facts, &mut claim);
-        claim
-    }));
-    let unseen = unlisted_group::alone_in_groups(&facts, !claims.is_empty());
-    if unseen.is_some() {
-        stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));
-    }
-    claims.extend(unseen);
-    let mut notes = Vec::new();
-    let hangs = !claims.is_empty();
-    if !hangs || !stuck.is_empty() {
-        let circles = deadlock::queued(&facts);
-        if circles.is_empty() {
-            claims.extend(never_completed::never_completed(&facts, &stuck, &mut notes));
-        }
-        claims.extend(circles);
-    }
-    // A call that others saw end says that the dumps are of a running job.
-    if claims.is_empty() && (notes.is_empty() || in_pairs) {
-        claims.extend(send_recv_pairs::never_completed(&facts));
-    }
-    if claims.is_empty() {
-        claims.extend(dropped_calls::claim(&facts));
-    }
-    if claims.is_empty() {
-        claims.extend(late_rank::claim(&facts));
-    }
-    if claims.is_empty() {
-        claims.extend(split_mismatch::ended_unequal(&facts));
-    }
+    let told = Told::of(job);
+    let graph = Graph::of(job, &told.p2p, &told.blamed, &told.culprits, told.dead);
+    let facts = Facts { job, p2p: &told.p2p, graph: &graph, other_sources: sources };
+    let (mut claims, mut notes) = (told.claims(&facts), Vec::new());
+    let (stuck, in_pairs) = add_ends_of_waits(&facts, &told, &mut claims);
+    add_never_completed(&facts, &stuck, in_pairs, &mut claims, &mut notes);
     if let Some(claim) = lone_branch::claim(&facts, &claims) {
         claims = vec![claim];
     }
-    let slow = straggler::find(job);
-    if let Some(slow) = slow {
-        let only_it = |claim: &Claim| {
-            claim.kind == Kind::CallNeverCompleted
-                || (matches!(claim.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
-                    && slow.ranks.iter().any(|rank| claim.culprits.contains(rank)))
-                // Others came out of the call that it seems to miss.
-                || (claim.kind == Kind::RankMissing && came_out(job, claim))
-                // Dumps of a running job are of different moments.
-                || (claim.kind == Kind::OpExtra && claim.open() != Alternatives::None)
-                || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
-        };
+    let slow = straggler::find(job).filter(|slow| {
         // A rank that always came late may just not have come yet; a timeout says otherwise.
-        if claims.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {
-            claims = vec![straggler::claim(&facts, &slow)];
-        }
+        job.log.outcome != Outcome::TimedOut
+            && claims.iter().all(|claim| may_be_a_straggler(job, slow, claim))
+    });
+    if let Some(slow) = slow {
+        claims = vec![straggler::claim(&facts, &slow)];
     }
     rank_missing::doubt(&mut claims);
     claims.extend(rank_missing::not_needed(&facts, &claims));
@@ -229,6 +195,95 @@ fn claims(job: &Job<'_>, sources: &OtherSources<'_>) -> (Vec<Claim>, Vec<String>
     limit(&mut claims, sources.shows);
     gave_up_elsewhere::tell(&facts, &mut claims);
     (in_order(&facts, claims), notes)
+}
+
+/// Adds the claims of the ranks at which waiting ends: circles, ranks that wait for nobody, and splits
+/// that do not fit. Returns the rows that everybody made and that do not end, and whether ranks wait in a
+/// send and its receive, which have met and do not end.
+fn add_ends_of_waits(
+    facts: &Facts<'_, '_>,
+    told: &Told<'_>,
+    claims: &mut Vec<Claim>,
+) -> (Vec<usize>, bool) {
+    let sizes = p2p_sizes(facts);
+    let mut explained: BTreeSet<GlobalRank> = told.blamed.iter().map(|(_, rank)| *rank).collect();
+    explained.extend(&told.culprits);
+    explained.extend(sizes.iter().flat_map(|claim| claim.culprits.iter().copied()));
+    let (mut alone, mut stuck) = (Vec::new(), Vec::new());
+    let mut circles = 0;
+    for sink in facts.graph.sinks() {
+        match sink.ranks.as_slice() {
+            [rank] if explained.contains(rank) => {}
+            [rank] => match stuck_in(facts, *rank) {
+                Some(row) => stuck.push(row),
+                None => alone.push(*rank),
+            },
+            _ => {
+                circles += 1;
+                claims.extend(deadlock::claim(facts, &sink, circles <= deadlock::COMPARED));
+            }
+        }
+    }
+    let pairs = send_recv_pairs::among(facts, &alone);
+    alone.retain(|rank| !pairs.contains(rank));
+    // DDP's constructor ends every rank: nobody waits for one that has not come yet.
+    if claims.iter().all(|claim| claim.kind != Kind::DdpModelMismatch) {
+        claims.extend(never_joined::claims(facts, &alone));
+    }
+    claims.extend(sizes);
+    let (splits, explained_rows) = split_mismatch::claims(facts);
+    stuck.retain(|row| !explained_rows.contains(row));
+    claims.extend(splits.into_iter().map(|mut claim| {
+        on_gloo::tell(facts, &mut claim);
+        claim
+    }));
+    let unseen = unlisted_group::alone_in_groups(facts, !claims.is_empty());
+    if unseen.is_some() {
+        stuck.retain(|row| facts.job.rows.get(*row).is_none_or(|row| !facts.job.is_alone(row)));
+    }
+    claims.extend(unseen);
+    (stuck, !pairs.is_empty())
+}
+
+/// Adds the claims of calls that everybody made and that do not end, then, as long as there is no claim,
+/// those that need less evidence.
+fn add_never_completed(
+    facts: &Facts<'_, '_>,
+    stuck: &[usize],
+    in_pairs: bool,
+    claims: &mut Vec<Claim>,
+    notes: &mut Vec<String>,
+) {
+    if claims.is_empty() || !stuck.is_empty() {
+        let circles = deadlock::queued(facts);
+        if circles.is_empty() {
+            claims.extend(never_completed::never_completed(facts, stuck, notes));
+        }
+        claims.extend(circles);
+    }
+    // A call that others saw end says that the dumps are of a running job.
+    if claims.is_empty() && (notes.is_empty() || in_pairs) {
+        claims.extend(send_recv_pairs::never_completed(facts));
+    }
+    let rules: [fn(&Facts<'_, '_>) -> Option<Claim>; 3] =
+        [dropped_calls::claim, late_rank::claim, split_mismatch::ended_unequal];
+    for rule in rules {
+        if claims.is_empty() {
+            claims.extend(rule(facts));
+        }
+    }
+}
+
+/// True of a claim that a rank explains that is only slow.
+fn may_be_a_straggler(job: &Job<'_>, slow: &straggler::Straggler, claim: &Claim) -> bool {
+    claim.kind == Kind::CallNeverCompleted
+        || (matches!(claim.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
+            && slow.ranks.iter().any(|rank| claim.culprits.contains(rank)))
+        // Others came out of the call that it seems to miss.
+        || (claim.kind == Kind::RankMissing && came_out(job, claim))
+        // Dumps of a running job are of different moments.
+        || (claim.kind == Kind::OpExtra && claim.open() != Alternatives::None)
+        || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
 }
 
 /// Makes claims no surer than a source can be that does not show which calls ended, or which ranks there were.

@@ -62,42 +62,16 @@ pub(crate) fn found(
     let is_silent = |rank: &GlobalRank| !spoken.contains(rank) && !waiting.contains(rank);
     let silent: Vec<GlobalRank> =
         (0..heard.world(world)).map(GlobalRank).filter(is_silent).collect();
-    // Of a group of some ranks nobody knows who is in it. Of the world, few that are silent stand
-    // out; many have their logs elsewhere.
+    // Nobody knows who is in a group of some ranks. Of the world, few that are silent stand out; many
+    // have their logs elsewhere.
     let of_all = is_world(call.group) && elsewhere.is_empty();
     let there = |rank: &GlobalRank| heard.wrote.contains_key(rank);
     let about: Vec<&Statement> = call.all.iter().map(|fired| fired.at).collect();
+    let who = cap_ranks(&waiting);
     let mut found = match (silent.len(), of_all) {
         // The others may be among those whose lines are left out.
-        _ if heard.hidden > 0 => finding(
-            Kind::CallNeverCompleted,
-            &about,
-            format!(
-                "{} timed out in {name}, and Ray leaves out the same line of {} other processes: who did not come \
-                 cannot be told.",
-                cap_ranks(&waiting),
-                heard.hidden
-            ),
-            "Set RAY_DEDUP_LOGS=0, so that every rank's line is written, and give the log of each rank.",
-        )?,
-        (0, true) => finding(
-            Kind::CallNeverCompleted,
-            &about,
-            match heard.world_size.max(world) {
-                0 => format!(
-                    "{} timed out in {name}: all of whom these logs tell. How many ranks the job has they \
-                     do not say: one whose log is not among these may never have come.",
-                    cap_ranks(&waiting)
-                ),
-                _ => format!(
-                    "{} timed out in {name}. All of them had called it, and their logs do not say why it \
-                     did not end.",
-                    cap_ranks(&waiting)
-                ),
-            },
-            "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
-             say whether the calls were alike.",
-        )?,
+        _ if heard.hidden > 0 => lines_left_out(&about, &who, &name, heard.hidden),
+        (0, true) => all_called(&about, &who, &name, heard.world_size.max(world)),
         (few, true) if few <= waiting.len() && silent.iter().all(there) => {
             return quiet(heard, &name, &about, (silent, waiting), last.seq);
         }
@@ -106,9 +80,8 @@ pub(crate) fn found(
                 Kind::RankNeverJoined,
                 &about,
                 format!(
-                    "{} timed out in {name}, and nothing is said of {}: not called, or a log that is \
+                    "{who} timed out in {name}, and nothing is said of {}: not called, or a log that is \
                      not among these.",
-                    cap_ranks(&waiting),
                     rank_list(&silent)
                 ),
                 NEVER,
@@ -118,41 +91,75 @@ pub(crate) fn found(
             found.alternatives = Alternatives::AsLikely;
             return Some(found);
         }
-        _ => finding(
-            Kind::CallNeverCompleted,
-            &about,
-            match elsewhere.as_slice() {
+        _ => {
+            let others = match elsewhere.as_slice() {
+                [] if known_world(heard, world) && is_world(call.group) && !silent.is_empty() => {
+                    format!(
+                        ".{} The group has {} ranks, and nothing is said of {}: they never came, or their \
+                         logs are not among these.",
+                        also_signalled(&unnamed),
+                        heard.world(world),
+                        ranks(&silent)
+                    )
+                }
                 [] => format!(
-                    "{} timed out in {name}.{} {}",
-                    cap_ranks(&waiting),
-                    also_signalled(&unnamed),
-                    match known_world(heard, world) && is_world(call.group) && !silent.is_empty() {
-                        true => format!(
-                            "The group has {} ranks, and nothing is said of {}: they never came, or their \
-                             logs are not among these.",
-                            heard.world(world),
-                            ranks(&silent)
-                        ),
-                        false => "Nothing is said of the other ranks of its group, so who did not come cannot \
-                                  be told."
-                            .to_owned(),
-                    }
+                    ".{} Nothing is said of the other ranks of its group, so who did not come cannot be \
+                     told.",
+                    also_signalled(&unnamed)
                 ),
                 elsewhere => format!(
-                    "{} timed out in {name}, {} in calls of other groups. Who of them did not come \
-                     where cannot be told from the logs.",
-                    cap_ranks(&waiting),
+                    ", {} in calls of other groups. Who of them did not come where cannot be told from \
+                     the logs.",
                     ranks(elsewhere)
                 ),
-            },
-            "Give all ranks' logs: who times out in an earlier call, in another one, or not at all, \
-             is where to look. Dumps (TORCH_FR_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1) say more.",
-        )?,
-    };
+            };
+            finding(
+                Kind::CallNeverCompleted,
+                &about,
+                format!("{who} timed out in {name}{others}"),
+                "Give all ranks' logs: who times out in an earlier call, in another one, or not at all, \
+                 is where to look. Dumps (TORCH_FR_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1) say more.",
+            )
+        }
+    }?;
     found.culprits = Vec::new();
     found.also_victims = waiting;
     (found.seq, found.alternatives) = (Some(last.seq), Alternatives::AsLikely);
     Some(found)
+}
+
+/// The finding where Ray shows a line of one process and hides the same line of others.
+fn lines_left_out(about: &[&Statement], who: &str, name: &str, hidden: u64) -> Option<Claim> {
+    finding(
+        Kind::CallNeverCompleted,
+        about,
+        format!(
+            "{who} timed out in {name}, and Ray leaves out the same line of {hidden} other processes: who did \
+             not come cannot be told.",
+        ),
+        "Set RAY_DEDUP_LOGS=0, so that every rank's line is written, and give the log of each rank.",
+    )
+}
+
+/// The finding where every rank that is known of timed out in the call; `world` is 0 if nothing says how
+/// many there are.
+fn all_called(about: &[&Statement], who: &str, name: &str, world: u32) -> Option<Claim> {
+    finding(
+        Kind::CallNeverCompleted,
+        about,
+        match world {
+            0 => format!(
+                "{who} timed out in {name}: all of whom these logs tell. How many ranks the job has they do \
+                 not say: one whose log is not among these may never have come.",
+            ),
+            _ => format!(
+                "{who} timed out in {name}. All of them had called it, and their logs do not say why it did \
+                 not end.",
+            ),
+        },
+        "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
+         say whether the calls were alike.",
+    )
 }
 
 /// True if something says how many ranks the job has.

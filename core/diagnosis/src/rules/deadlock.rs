@@ -6,6 +6,8 @@ use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
 use crate::model::graph::{Graph, Sink};
 use crate::model::index::{Made, Row};
+use crate::model::messages::PendingP2p;
+use crate::report::Evidence;
 use crate::rules::never_joined;
 use crate::rules::out_of_step;
 use crate::rules::skipped_message;
@@ -13,7 +15,7 @@ use crate::words;
 use crate::words::{cap_ranks, ranks, s};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::CallState;
+use lockstep_core::trace::{CallLog, CallState};
 use lockstep_core::words::rank_list;
 use std::collections::BTreeSet;
 
@@ -148,6 +150,7 @@ fn groups_of<'s>(facts: &'s Facts<'_, '_>, sink: &Sink) -> Vec<&'s ProcessGroup>
     rows.filter_map(|row| facts.job.group(row.group)).collect()
 }
 
+/// The claim of ranks that wait for each other in a circle.
 fn circle<'a>(
     facts: &Facts<'a, '_>,
     sink: &Sink,
@@ -155,7 +158,7 @@ fn circle<'a>(
     mut alternatives: Alternatives,
 ) -> Option<Claim> {
     let log = facts.job.log;
-    let rows: Vec<_> = sink.rows.iter().filter_map(|at| facts.job.rows.get(*at)).collect();
+    let first = sides.first()?.0;
     let mut culprits = sink.ranks.clone();
     if let [(_, one, _), (_, two, _)] = sides.as_slice()
         && one.len() != two.len()
@@ -165,23 +168,109 @@ fn circle<'a>(
         culprits = if one.len() < two.len() { one.clone() } else { two.clone() };
         alternatives = Alternatives::LessLikely;
     }
-    // Who else is in a group that one rank has called is guesswork: there is no majority in it.
-    let guessed = |row: &&Row<'_>| {
-        let calls = facts.job.rows_of(row.group).iter().flat_map(|row| &row.made);
-        let by: BTreeSet<GlobalRank> = calls.map(|made| made.rank).collect();
-        facts.job.members_are_worked_out(row.group) && by.len() == 1
-    };
-    let guessed = rows.iter().any(guessed);
-    let first = sides.first()?.0;
-    let worked_out = rows.iter().any(|row| facts.job.members_are_worked_out(row.group));
-    let unheard = log.ranks.iter().any(Option::is_none);
-    if guessed {
-        (culprits, alternatives) = (sink.ranks.clone(), Alternatives::AsLikely);
-    } else if worked_out {
-        // Whoever left no dump may be the one that is waited for.
-        alternatives = if unheard { Alternatives::AsLikely } else { Alternatives::LessLikely };
+    let members = Members::of(facts, sink);
+    match members {
+        Members::Recorded => {}
+        // A rank that left no dump may be the one that is waited for.
+        Members::WorkedOut { all_heard: false } => alternatives = Alternatives::AsLikely,
+        Members::WorkedOut { all_heard: true } => alternatives = Alternatives::LessLikely,
+        Members::Guessed => {
+            (culprits, alternatives) = (sink.ranks.clone(), Alternatives::AsLikely);
+        }
     }
-    let said = sides.iter().take(SHOWN).map(|(made, waiting, lacks)| {
+    let messages: Vec<&PendingP2p<'_>> = facts
+        .p2p
+        .iter()
+        .filter(|pending| {
+            pending.partner.is_none()
+                && sink.ranks.binary_search(&pending.made.rank).is_ok()
+                && sink.ranks.binary_search(&pending.peer).is_ok()
+        })
+        .collect();
+    let astray = if messages.is_empty() { "" } else { MAY_BE_ASTRAY };
+    if !messages.is_empty() {
+        alternatives = alternatives.max(Alternatives::LessLikely);
+    }
+    let groups = groups_of(facts, sink);
+    if let Some(fewer) = fewer_groups(facts, &sides, &groups) {
+        culprits = fewer;
+    }
+    let (why, fix) = why(facts, &sides, &groups);
+    let in_circle = sink.ranks.iter().copied();
+    Some(Claim {
+        kind: Kind::GroupDeadlock,
+        message: format!(
+            "{} wait for each other in a circle: {}. {why}{astray}{}",
+            cap_ranks(&sink.ranks),
+            waits_in_words(log, &sides, &messages),
+            members.note(),
+        )
+        .into(),
+        fix: fix.to_owned(),
+        also_victims: in_circle.filter(|rank| culprits.binary_search(rank).is_err()).collect(),
+        culprits,
+        group: Some(first.record.call.group),
+        seq: first.record.seq,
+        op: Some(first.record.call.op.clone()),
+        alternatives,
+        evidence: calls_of_circle(facts, sink, &sides, &messages),
+    })
+}
+
+/// How the members of a circle's groups are known.
+#[derive(Clone, Copy)]
+enum Members {
+    Recorded,
+    /// From the ranks that called the groups, which several did.
+    WorkedOut {
+        /// True if every rank left a dump.
+        all_heard: bool,
+    },
+    /// A group has been called by one rank only: there is no majority in it.
+    Guessed,
+}
+
+impl Members {
+    fn of(facts: &Facts<'_, '_>, sink: &Sink) -> Members {
+        let job = facts.job;
+        let rows = || sink.rows.iter().filter_map(|at| job.rows.get(*at));
+        let mut worked_out = rows().filter(|row| job.members_are_worked_out(row.group)).peekable();
+        if worked_out.peek().is_none() {
+            return Members::Recorded;
+        }
+        let has_one_caller = |row: &Row<'_>| {
+            let calls = job.rows_of(row.group).iter().flat_map(|row| &row.made);
+            calls.map(|made| made.rank).collect::<BTreeSet<GlobalRank>>().len() == 1
+        };
+        match worked_out.any(has_one_caller) {
+            true => Members::Guessed,
+            false => Members::WorkedOut { all_heard: job.log.ranks.iter().all(Option::is_some) },
+        }
+    }
+
+    /// The note for the reader, with a space before it.
+    fn note(self) -> &'static str {
+        match self {
+            Members::Recorded => "",
+            Members::WorkedOut { all_heard: false } => {
+                " (gloo does not record who is in a group; the members were worked out from who called it. A \
+                 rank that left no dump may be what is waited for: add it.)"
+            }
+            Members::WorkedOut { all_heard: true } => {
+                " (gloo does not record who is in a group; the members were worked out from who called it.)"
+            }
+            Members::Guessed => {
+                " (gloo does not record who is in a group, nor how many ranks a job has; the members were \
+                 worked out from who called it. If the job has more ranks than left a dump, one of them \
+                 may be what is waited for: add the dumps of all.)"
+            }
+        }
+    }
+}
+
+/// `ranks 0 and 1 wait in … for rank 2; rank 2 waits in … for rank 0`
+fn waits_in_words(log: &CallLog, sides: &[Standing<'_>], messages: &[&PendingP2p<'_>]) -> String {
+    let in_calls = sides.iter().take(SHOWN).map(|(made, waiting, lacks)| {
         format!(
             "{} wait{} in {} for {}",
             ranks(waiting),
@@ -190,18 +279,7 @@ fn circle<'a>(
             ranks(lacks)
         )
     });
-    let said: Vec<String> = said.collect();
-    let p2p = facts.p2p.iter().filter(|pending| {
-        pending.partner.is_none()
-            && sink.ranks.binary_search(&pending.made.rank).is_ok()
-            && sink.ranks.binary_search(&pending.peer).is_ok()
-    });
-    let p2p: Vec<_> = p2p.collect();
-    let astray = if p2p.is_empty() { "" } else { MAY_BE_ASTRAY };
-    if !p2p.is_empty() {
-        alternatives = alternatives.max(Alternatives::LessLikely);
-    }
-    let p2p_said = p2p.iter().take(SHOWN).map(|pending| {
+    let in_messages = messages.iter().take(SHOWN).map(|pending| {
         format!(
             "rank {} waits in {} for rank {}",
             pending.made.rank,
@@ -209,66 +287,34 @@ fn circle<'a>(
             pending.peer
         )
     });
-    let said: Vec<String> = said.into_iter().chain(p2p_said).collect();
-    let note = match (worked_out, guessed) {
-        (false, _) => "",
-        (true, false) if unheard => {
-            " (gloo does not record who is in a group; the members were worked out from who called it. A \
-             rank that left no dump may be what is waited for: add it.)"
-        }
-        (true, false) => {
-            " (gloo does not record who is in a group; the members were worked out from who called it.)"
-        }
-        (true, true) => {
-            " (gloo does not record who is in a group, nor how many ranks a job has; the members were \
-             worked out from who called it. If the job has more ranks than left a dump, one of them \
-             may be what is waited for: add the dumps of all.)"
-        }
-    };
-    let mut seen: Vec<_> = Vec::new();
-    for (made, waiting, lacks) in &sides {
-        let is_its = |row: &&&Row<'_>| {
-            row.group == made.record.call.group && Some(row.seq) == made.record.seq
-        };
-        let row = rows.iter().find(is_its);
-        let of = |ranks: &[GlobalRank]| -> Vec<Made<'a>> {
+    in_calls.chain(in_messages).collect::<Vec<_>>().join("; ")
+}
+
+/// The calls of a circle as evidence: those that wait, and those of the ranks that they wait for, which
+/// have made the call as well and are in another one.
+fn calls_of_circle(
+    facts: &Facts<'_, '_>,
+    sink: &Sink,
+    sides: &[Standing<'_>],
+    messages: &[&PendingP2p<'_>],
+) -> Vec<Evidence> {
+    let mut seen: Vec<Evidence> = Vec::new();
+    for (made, waiting, lacks) in sides {
+        let mut rows = sink.rows.iter().filter_map(|at| facts.job.rows.get(*at));
+        let row = rows
+            .find(|row| row.group == made.record.call.group && Some(row.seq) == made.record.seq);
+        let of = |ranks: &[GlobalRank]| -> Vec<Made<'_>> {
             ranks.iter().take(8).filter_map(|rank| row.and_then(|row| row.of(*rank))).collect()
         };
         seen.extend(of(waiting).into_iter().map(|made| match made.record.state {
             CallState::Started => evidence(facts, made, "has started, and waits in"),
             _ => evidence(facts, made, "waits in"),
         }));
-        // Who has made the call as well, and is in another one.
         seen.extend(of(lacks).into_iter().map(|made| evidence(facts, made, "has not started")));
     }
-    seen.extend(p2p.iter().take(8).map(|pending| evidence(facts, pending.made, "waits in")));
-    let groups = groups_of(facts, sink);
-    if let Some(fewer) = fewer_groups(facts, &sides, &groups) {
-        culprits = fewer;
-    }
-    let (why, fix) = why(facts, &sides, &groups);
-    Some(Claim {
-        kind: Kind::GroupDeadlock,
-        message: format!(
-            "{} wait for each other in a circle: {}. {why}{astray}{note}",
-            cap_ranks(&sink.ranks),
-            said.join("; "),
-        )
-        .into(),
-        fix: fix.to_owned(),
-        also_victims: sink
-            .ranks
-            .iter()
-            .filter(|rank| culprits.binary_search(rank).is_err())
-            .copied()
-            .collect(),
-        culprits,
-        group: Some(first.record.call.group),
-        seq: first.record.seq,
-        op: Some(first.record.call.op.clone()),
-        alternatives,
-        evidence: seen,
-    })
+    let messages = messages.iter().take(8);
+    seen.extend(messages.map(|pending| evidence(facts, pending.made, "waits in")));
+    seen
 }
 
 /// The ranks that have made fewer groups than the others, where they wait for each other in groups of

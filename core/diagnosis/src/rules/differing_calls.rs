@@ -10,7 +10,7 @@ use crate::facts::call_sites::{
     OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
 };
 use crate::facts::ddp_pass::of_pass;
-use crate::facts::deed::Reason;
+use crate::facts::deed::{Deed, Reason};
 use crate::facts::loops;
 use crate::facts::loops::fix_loop;
 use crate::facts::other_readings::{doubt, late, one_of_many};
@@ -21,7 +21,7 @@ use crate::facts::row_mismatch::{Decided, MAX_SIDES, Mismatch, Side};
 use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
-use crate::model::index::Row;
+use crate::model::index::{Made, Row};
 use crate::rules::ddp_passes;
 use crate::rules::never_joined;
 use crate::rules::ties::tie;
@@ -80,220 +80,303 @@ pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
     }
 }
 
+/// A side of a row whose calls differ from the majority's.
+struct Deviation<'s, 'a, 'j> {
+    facts: &'s Facts<'a, 'j>,
+    row: &'s Row<'a>,
+    mismatch: &'s Mismatch,
+    side: &'s Side,
+    /// The first rank of the side, which stands for all of them.
+    culprit: GlobalRank,
+    /// The rank of the majority whose later calls are compared with the culprit's.
+    peer: GlobalRank,
+    own: Made<'a>,
+    theirs: Made<'a>,
+}
+
+/// The claim of one side of a row whose calls differ.
 fn minority(
     facts: &Facts<'_, '_>,
     row: &Row<'_>,
     mismatch: &Mismatch,
     side: &Side,
 ) -> Option<Claim> {
-    let log = facts.job.log;
-    let majority = mismatch.majority.as_slice();
-    let history = match mismatch.decided {
-        Decided::ByMajority => "",
-        Decided::ByMajorityOfRecorded => {
-            " Nothing was recorded of other members, who may have called either."
-        }
-        Decided::ByHistory => {
-            " As many ranks called the one as the other, but all calls of that line before \
-                 were as the latter."
-        }
-        Decided::ByHistoryOfRecorded => {
-            " Nothing was recorded of other members, who may have called either, but all calls of that \
-             line before were as the latter."
-        }
-        Decided::ByOrder => " No majority tells, but in all rounds before the latter came next.",
-        Decided::Elsewhere { .. } => {
-            " As many ranks called the one as the other, but the ranks of other groups go through \
-             the program as the latter."
-        }
-    };
     let culprit = *side.ranks.first()?;
-    let peer =
-        mismatch.model.filter(|rank| row.of(*rank).is_some()).or(majority.first().copied())?;
+    let model = mismatch.model.filter(|rank| row.of(*rank).is_some());
+    let peer = model.or(mismatch.majority.first().copied())?;
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
-    let told = match mismatch.decided {
-        // A plan tells by itself.
-        Decided::Elsewhere { model, .. } if log.plan.is_none() => {
-            program_order::reason(facts.job, culprit, model)
+    Some(Deviation { facts, row, mismatch, side, culprit, peer, own, theirs }.claim())
+}
+
+impl Deviation<'_, '_, '_> {
+    fn claim(&self) -> Claim {
+        let (why, passes) = self.reason();
+        let decided = self.mismatch.decided;
+        let mut claim = self.base(why == Reason::Replaced);
+        if let [rank] = self.side.ranks.as_slice()
+            && let Some(mut wrong) =
+                wrong_group::differing(self.facts, self.row, decided, *rank, &why, &claim)
+        {
+            wrong.message.said += &format!(" {}.", self.both_calls());
+            return wrong;
         }
-        _ => None,
-    };
-    let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
-    let why = told
-        .unwrap_or_else(|| reason(facts.job, row.group, row.seq, culprit, peer, side.difference));
-    let (why, passes) =
-        ddp_passes::told(facts.job, row.group, culprit, peer, mismatch.decided.doubted(why));
-    let by_times = pauses::by_times(facts.job, (row.group, row.seq), culprit, peer, &why);
-    let why = match by_times.filter(|deed| deed.pause.is_some()) {
-        Some(deed) => Reason::Skipped(deed),
-        None => why,
-    };
-    let left = matches!(why, Reason::LeftLoop { .. } | Reason::StayedInLoop { .. });
-    let why =
-        match left && in_one_statement(facts.job, row.group, own.record, theirs.record, culprit) {
-            true => Reason::Replaced,
-            false => why,
+        match why {
+            Reason::Replaced | Reason::Other => {}
+            Reason::Skipped(deed) => self.skipped(&mut claim, deed),
+            Reason::Unused(deed) => {
+                self.about(&mut claim, Kind::DdpUnusedParameters, &deed);
+                self.say(&mut claim, &unused(&self.who(), &deed, &self.group()), "");
+                claim.fix = FIX_UNUSED.to_owned();
+            }
+            Reason::Extra(deed) => self.extra(&mut claim, deed),
+            Reason::Swapped(deed) => self.swapped(&mut claim, &deed),
+            Reason::StayedInLoop { ddp } => {
+                claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
+                claim.op = Some(self.own.record.call.op.clone());
+                claim.alternatives = Alternatives::LessLikely;
+                // A plan tells which of them it is.
+                let is_told = self.is_planned();
+                self.say(&mut claim, &loops::stayed(&self.who(), ddp, is_told), "");
+                claim.fix = fix_loop(ddp).to_owned();
+            }
+            Reason::LeftLoop { ddp, rounds, short_by } => {
+                let who = self.who();
+                let who = (who.as_str(), self.side.ranks.as_slice());
+                let left = loops::left(who, ddp, rounds, short_by, passes.is_some());
+                self.say(&mut claim, &left, "");
+                self.left_loop(&mut claim, ddp, short_by);
+            }
+        }
+        if claim.kind != kind_of(self.side.difference) {
+            // The evidence for the usual call is named, whatever the difference is told as.
+            claim.message.said += self.evidence_for_majority();
+            if decided == Decided::ByHistory {
+                let majority = cap_ranks(&self.mismatch.majority);
+                claim.message.said += &format!(" {majority} may be astray instead.");
+            }
+        }
+        claim.alternatives = decided.at_most(claim.alternatives);
+        claim.message.said += &self.further();
+        ddp_passes::with(claim, passes)
+    }
+
+    /// The reason that the call differs, and two backward passes that differ, if they are behind it.
+    fn reason(&self) -> (Reason, Option<ddp_passes::Told>) {
+        let (job, row) = (self.facts.job, self.row);
+        let (culprit, peer) = (self.culprit, self.peer);
+        let elsewhere = match self.mismatch.decided {
+            // A plan tells by itself.
+            Decided::Elsewhere { model, .. } if !self.is_planned() => {
+                program_order::reason(job, culprit, model)
+            }
+            _ => None,
         };
-    let group = words::group_label(log, row.group);
-    let who = cap_ranks(&side.ranks);
-    let [own_line, their_line] = words::lines_of_both(log, own, theirs);
-    let here = format!(
-        "At #{} of {group} {} called {}{} while {} called {}{}",
-        row.seq,
-        ranks(&side.ranks),
-        describe(log, own, side.difference),
-        words::at_line(own_line),
-        ranks(majority),
-        describe(log, theirs, side.difference),
-        words::at_line(their_line),
-    );
-    let waits = words::and_who_waits(row);
-    let doubt = match log.plan.is_some() || why == Reason::Replaced {
-        true => None,
-        false => doubt(facts.job, row, own, theirs, side.difference),
-    };
-    let mut claim = Claim {
-        kind: kind_of(side.difference),
-        culprits: side.ranks.clone(),
-        also_victims: majority
-            .iter()
-            .copied()
-            .filter(|rank| row.of(*rank).is_some_and(|m| m.pending()))
-            .collect(),
-        group: Some(row.group),
-        seq: Some(row.seq),
-        op: Some(theirs.record.call.op.clone()),
-        alternatives: match mismatch.decided {
-            Decided::ByMajority if doubt.is_none() => Alternatives::None,
-            _ => Alternatives::LessLikely,
-        },
-        message: format!("{here}{waits}.{history}{}", doubt.unwrap_or_default()).into(),
-        fix: fix_of(side.difference).to_owned(),
-        evidence: sides_seen(facts, row, majority, &side.ranks),
-    };
-    if let [rank] = side.ranks.as_slice()
-        && let Some(mut wrong) =
-            wrong_group::differing(facts, row, mismatch.decided, *rank, &why, &claim)
-    {
-        wrong.message.said += &format!(" {here}{waits}.");
-        return Some(wrong);
+        let elsewhere = elsewhere.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
+        let why = elsewhere.unwrap_or_else(|| {
+            reason(job, row.group, row.seq, culprit, peer, self.side.difference)
+        });
+        let why = self.mismatch.decided.doubted(why);
+        let (why, passes) = ddp_passes::told(job, row.group, culprit, peer, why);
+        let by_times = pauses::by_times(job, (row.group, row.seq), culprit, peer, &why);
+        let why = match by_times.filter(|deed| deed.pause.is_some()) {
+            Some(deed) => Reason::Skipped(deed),
+            None => why,
+        };
+        let of_a_loop = matches!(why, Reason::LeftLoop { .. } | Reason::StayedInLoop { .. });
+        let (own, theirs) = (self.own.record, self.theirs.record);
+        match of_a_loop && in_one_statement(job, row.group, own, theirs, culprit) {
+            true => (Reason::Replaced, passes),
+            false => (why, passes),
+        }
     }
-    match why {
-        Reason::Replaced | Reason::Other => {}
-        Reason::Skipped(mut deed) => {
-            let many = deed.pause.is_none() && one_of_many(facts.job, row, theirs, &deed);
-            if many {
-                deed.alternatives = deed.alternatives.max(Alternatives::LessLikely);
+
+    /// The claim that the calls differ, and nothing else is known.
+    fn base(&self, is_replaced: bool) -> Claim {
+        let (facts, row, difference) = (self.facts, self.row, self.side.difference);
+        let doubt = match self.is_planned() || is_replaced {
+            true => None,
+            false => doubt(facts.job, row, self.own, self.theirs, difference),
+        };
+        let majority = self.mismatch.majority.as_slice();
+        let waits = |rank: &GlobalRank| row.of(*rank).is_some_and(|made| made.pending());
+        Claim {
+            kind: kind_of(difference),
+            culprits: self.side.ranks.clone(),
+            also_victims: majority.iter().copied().filter(waits).collect(),
+            group: Some(row.group),
+            seq: Some(row.seq),
+            op: Some(self.theirs.record.call.op.clone()),
+            alternatives: match self.mismatch.decided {
+                Decided::ByMajority if doubt.is_none() => Alternatives::None,
+                _ => Alternatives::LessLikely,
+            },
+            message: format!(
+                "{}.{}{}",
+                self.both_calls(),
+                self.evidence_for_majority(),
+                doubt.unwrap_or_default()
+            )
+            .into(),
+            fix: fix_of(difference).to_owned(),
+            evidence: sides_seen(facts, row, majority, &self.side.ranks),
+        }
+    }
+
+    fn skipped(&self, claim: &mut Claim, mut deed: Deed) {
+        let (job, row) = (self.facts.job, self.row);
+        let one_of_many = deed.pause.is_none() && one_of_many(job, row, self.theirs, &deed);
+        if one_of_many {
+            deed.alternatives = deed.alternatives.max(Alternatives::LessLikely);
+        }
+        let of_pass = of_pass(self.own.record, self.theirs.record, true);
+        let otherwise = match one_of_many {
+            _ if !of_pass.is_empty() => of_pass,
+            true => ONE_OF_MANY,
+            false => late(job, row, self.own, &deed),
+        };
+        self.about(claim, Kind::OpSkipped, &deed);
+        claim.seq = Some(deed.told_seq());
+        self.say(claim, &skipped(&self.who(), &deed, &self.group()), otherwise);
+        claim.fix = match one_of_many && of_pass.is_empty() {
+            true => fix_loop(deed.ddp).to_owned(),
+            false => fix_skipped(deed.ddp),
+        };
+    }
+
+    fn extra(&self, claim: &mut Claim, deed: Deed) {
+        let (own, theirs) = (self.own, self.theirs);
+        self.about(claim, Kind::OpExtra, &deed);
+        let said = extra(&self.who(), &deed, &self.group());
+        let of_pass = of_pass(own.record, theirs.record, false);
+        if !of_pass.is_empty() {
+            self.say(claim, &said, of_pass);
+            claim.fix = fix_skipped(true);
+            return;
+        }
+        let only = nobody_else(self.facts, self.row, &self.side.ranks, deed.line.as_deref());
+        let otherwise = or_else(self.facts, self.row, own, theirs, &deed);
+        let text = otherwise.map(OtherReading::text).unwrap_or_default();
+        self.say(claim, &format!("{said}{only}"), text);
+        claim.fix = FIX_EXTRA.to_owned();
+        if otherwise == Some(OtherReading::LeftLoop) {
+            let ddp = is_ddp(&theirs.record.call.stack) && !is_ddp(&own.record.call.stack);
+            claim.fix += &format!(" If it left the loop: {}", words::uncapital(fix_loop(ddp)));
+        }
+    }
+
+    fn swapped(&self, claim: &mut Claim, deed: &Deed) {
+        claim.kind = Kind::OpsSwapped;
+        claim.alternatives = deed.alternatives;
+        let unsure = !self.is_planned() && deed.alternatives != Alternatives::None;
+        let line = deed.other.as_ref().and_then(|(_, line)| line.as_deref());
+        let only = nobody_else(self.facts, self.row, &self.side.ranks, line.filter(|_| unsure));
+        let otherwise =
+            " It may as well have made that call besides, or left the other out.".to_owned();
+        let only = match unsure {
+            _ if deed.count > 2 => String::new(),
+            true => only + &otherwise,
+            false => only,
+        };
+        let said = swapped(&self.who(), deed, &self.group());
+        self.say(claim, &format!("{said}{only}"), "");
+        claim.fix = FIX_SWAPPED.to_owned();
+    }
+
+    fn left_loop(&self, claim: &mut Claim, ddp: bool, short_by: Option<usize>) {
+        claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
+        claim.alternatives = Alternatives::LessLikely;
+        claim.fix = fix_loop(ddp).to_owned();
+        if short_by.is_some() || self.is_planned() {
+            return;
+        }
+        let only = nobody_else_through(self.facts, self.row, &self.side.ranks, self.own);
+        claim.message.said += &only;
+        let line = words::line_of(self.facts.job.log, self.culprit, self.own.record);
+        // Without a line, or from a line of its own, it may be a call behind the loop or one on top.
+        if !only.is_empty() || line.is_none() {
+            claim.message.said += " If that is no call behind the loop, it is one call too many.";
+            claim.fix += &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
+        }
+    }
+
+    /// Makes it a claim about the calls of a deed.
+    fn about(&self, claim: &mut Claim, kind: Kind, deed: &Deed) {
+        claim.kind = kind;
+        claim.seq = Some(deed.seq);
+        claim.op = Some(deed.op.clone());
+        claim.alternatives = deed.alternatives;
+    }
+
+    /// Makes the text the deed, both calls, and another explanation (with a space before it).
+    fn say(&self, claim: &mut Claim, deed: &str, otherwise: &str) {
+        claim.message.said = format!("{deed} {}.{otherwise}", self.both_calls());
+    }
+
+    /// `At #7 of dp rank 2 called …, while ranks 0 and 1 called …`, and the ranks that wait there.
+    fn both_calls(&self) -> String {
+        let (log, difference) = (self.facts.job.log, self.side.difference);
+        let [own_line, their_line] = words::lines_of_both(log, self.own, self.theirs);
+        format!(
+            "At #{} of {} {} called {}{} while {} called {}{}{}",
+            self.row.seq,
+            self.group(),
+            ranks(&self.side.ranks),
+            describe(log, self.own, difference),
+            words::at_line(own_line),
+            ranks(&self.mismatch.majority),
+            describe(log, self.theirs, difference),
+            words::at_line(their_line),
+            words::and_who_waits(self.row),
+        )
+    }
+
+    /// The evidence that the majority's call is the usual one, where it is not the number of ranks.
+    fn evidence_for_majority(&self) -> &'static str {
+        match self.mismatch.decided {
+            Decided::ByMajority => "",
+            Decided::ByMajorityOfRecorded => {
+                " Nothing was recorded of other members, who may have called either."
             }
-            let of_pass = of_pass(own.record, theirs.record, true);
-            let or = match many {
-                _ if !of_pass.is_empty() => of_pass,
-                true => ONE_OF_MANY,
-                false => late(facts.job, row, own, &deed),
-            };
-            claim.kind = Kind::OpSkipped;
-            claim.seq = Some(deed.told_seq());
-            claim.op = Some(deed.op.clone());
-            claim.alternatives = deed.alternatives;
-            claim.message.said = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
-            claim.fix = match many && of_pass.is_empty() {
-                true => fix_loop(deed.ddp).to_owned(),
-                false => fix_skipped(deed.ddp),
-            };
-        }
-        Reason::Unused(deed) => {
-            claim.kind = Kind::DdpUnusedParameters;
-            claim.seq = Some(deed.seq);
-            claim.op = Some(deed.op.clone());
-            claim.alternatives = deed.alternatives;
-            claim.message.said = format!("{} {here}{waits}.", unused(&who, &deed, &group));
-            claim.fix = FIX_UNUSED.to_owned();
-        }
-        Reason::Extra(deed) => {
-            claim.kind = Kind::OpExtra;
-            claim.seq = Some(deed.seq);
-            claim.op = Some(deed.op.clone());
-            claim.alternatives = deed.alternatives;
-            let only = nobody_else(facts, row, &side.ranks, deed.line.as_deref());
-            let or = or_else(facts, row, own, theirs, &deed);
-            let of_pass = of_pass(own.record, theirs.record, false);
-            let or_text = or.map(OtherReading::text).unwrap_or_default().to_owned();
-            let (only, or_text): (String, String) = match of_pass.is_empty() {
-                true => (only, or_text),
-                false => (String::new(), of_pass.to_owned()),
-            };
-            claim.message.said =
-                format!("{}{only} {here}{waits}.{or_text}", extra(&who, &deed, &group));
-            claim.fix = match of_pass.is_empty() {
-                true if or.is_some_and(|or| or == OtherReading::LeftLoop) => {
-                    let ddp = is_ddp(&theirs.record.call.stack) && !is_ddp(&own.record.call.stack);
-                    format!("{FIX_EXTRA} If it left the loop: {}", words::uncapital(fix_loop(ddp)))
-                }
-                true => FIX_EXTRA.to_owned(),
-                false => fix_skipped(true),
-            };
-        }
-        Reason::Swapped(deed) => {
-            claim.kind = Kind::OpsSwapped;
-            claim.alternatives = deed.alternatives;
-            let line = deed.other.as_ref().and_then(|(_, line)| line.as_deref());
-            let unsure = log.plan.is_none() && deed.alternatives != Alternatives::None;
-            let other = line.filter(|_| unsure);
-            let only = match nobody_else(facts, row, &side.ranks, other) {
-                _ if deed.count > 2 => String::new(),
-                only if !unsure => only,
-                only => format!(
-                    "{only} It may as well have made that call besides, or left the other out."
-                ),
-            };
-            claim.message.said = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
-            claim.fix = FIX_SWAPPED.to_owned();
-        }
-        Reason::StayedInLoop { ddp } => {
-            claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
-            claim.op = Some(own.record.call.op.clone());
-            claim.alternatives = Alternatives::LessLikely;
-            // A plan tells which of them it is.
-            let told = log.plan.is_some();
-            claim.message.said = format!("{} {here}{waits}.", loops::stayed(&who, ddp, told));
-            claim.fix = fix_loop(ddp).to_owned();
-        }
-        Reason::LeftLoop { ddp, rounds, short_by } => {
-            claim.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
-            claim.alternatives = Alternatives::LessLikely;
-            let who = (who.as_str(), side.ranks.as_slice());
-            let left = loops::left(who, ddp, rounds, short_by, passes.is_some());
-            claim.message.said = format!("{left} {here}{waits}.");
-            claim.fix = fix_loop(ddp).to_owned();
-            let line = words::line_of(log, culprit, own.record);
-            if short_by.is_none() && log.plan.is_none() {
-                let only = nobody_else_through(facts, row, &side.ranks, own);
-                claim.message.said += &only;
-                // Nothing tells what stands behind the loop.
-                if !only.is_empty() || line.is_none() {
-                    claim.message.said +=
-                        " If that is no call behind the loop, it is one call too many.";
-                    claim.fix +=
-                        &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
-                }
+            Decided::ByHistory => {
+                " As many ranks called the one as the other, but all calls of that line before \
+                 were as the latter."
+            }
+            Decided::ByHistoryOfRecorded => {
+                " Nothing was recorded of other members, who may have called either, but all calls of that \
+                 line before were as the latter."
+            }
+            Decided::ByOrder => {
+                " No majority tells, but in all rounds before the latter came next."
+            }
+            Decided::Elsewhere { .. } => {
+                " As many ranks called the one as the other, but the ranks of other groups go through \
+                 the program as the latter."
             }
         }
     }
-    let told_as = claim.kind != kind_of(side.difference);
-    if told_as {
-        // What tells it is shown, whatever it is told as.
-        claim.message.said += history;
+
+    /// The later deviations of the rank, in a sentence with a space before it.
+    fn further(&self) -> String {
+        let further =
+            further(self.facts.job, self.row.group, self.row.seq, self.culprit, self.peer);
+        if further.is_empty() {
+            return String::new();
+        }
+        let it = if self.side.ranks.len() == 1 { "it" } else { "they" };
+        format!(" Further on {it} {}.", further.join("; "))
     }
-    claim.alternatives = mismatch.decided.at_most(claim.alternatives);
-    if told_as && mismatch.decided == Decided::ByHistory {
-        claim.message.said += &format!(" {} may be astray instead.", cap_ranks(majority));
+
+    fn who(&self) -> String {
+        cap_ranks(&self.side.ranks)
     }
-    let further = further(facts.job, row.group, row.seq, culprit, peer);
-    if !further.is_empty() {
-        let it = if side.ranks.len() == 1 { "it" } else { "they" };
-        claim.message.said += &format!(" Further on {it} {}.", further.join("; "));
+
+    fn group(&self) -> String {
+        words::group_label(self.facts.job.log, self.row.group)
     }
-    Some(ddp_passes::with(claim, passes))
+
+    fn is_planned(&self) -> bool {
+        self.facts.job.log.plan.is_some()
+    }
 }
 
 /// A call of each side as evidence; of the majority a few are enough.

@@ -19,7 +19,6 @@ use crate::facts::{Facts, device_stall};
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};
-use crate::report::Evidence;
 use crate::rules::out_of_step::{ALIKE, in_another};
 use crate::rules::wrong_group;
 use crate::words;
@@ -33,7 +32,6 @@ pub(crate) fn claim(
     culprits: &[GlobalRank],
     row: &Row<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let waiting = row.waiting();
     // Whoever waits for those in the call is kept from it by them.
@@ -42,12 +40,12 @@ pub(crate) fn claim(
         culprits.binary_search(rank).is_ok() || held.binary_search(rank).is_ok()
     };
     let few = culprits.len() > waiting.len() && row.absent.iter().all(free);
-    if few && let Some(claim) = alone_in_it(facts, culprits, row, base, shown) {
+    if few && let Some(claim) = alone_in_it(facts, culprits, row, base) {
         return Some(claim);
     }
     match facts.job.log.plan.is_some() {
-        true => odd_by_plan(facts, culprits, row, base, shown),
-        false => odd_by_others(facts, culprits, row, base, shown),
+        true => odd_by_plan(facts, culprits, row, base),
+        false => odd_by_others(facts, culprits, row, base),
     }
 }
 
@@ -58,7 +56,6 @@ fn alone_in_it(
     absent: &[GlobalRank],
     row: &Row<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     let made = row.made.iter().find(|made| made.pending()).copied()?;
@@ -89,15 +86,14 @@ fn alone_in_it(
             )
             .into(),
             fix: FIX_EXTRA.to_owned(),
-            evidence: shown.to_vec(),
             ..base.clone()
         });
     }
-    if let Some(claim) = odd_by_others(facts, absent, row, base, shown) {
+    if let Some(claim) = odd_by_others(facts, absent, row, base) {
         return Some(claim);
     }
-    if let Some(claim) = next_of_all(facts, absent, row, made, base, shown)
-        .or_else(|| before_any_round(facts, absent, row, made, base, shown))
+    if let Some(claim) = next_of_all(facts, absent, row, made, base)
+        .or_else(|| before_any_round(facts, absent, row, made, base))
     {
         return Some(claim);
     }
@@ -128,7 +124,6 @@ fn alone_in_it(
         )
         .into(),
         fix: FIX_EXTRA.to_owned(),
-        evidence: shown.to_vec(),
         ..base.clone()
     })
 }
@@ -141,7 +136,6 @@ fn next_of_all(
     row: &Row<'_>,
     made: Made<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     let rows = job.rows_of(row.group);
@@ -162,7 +156,7 @@ fn next_of_all(
     );
     let fix = ". If they have ended, let every rank make as many rounds: the same number of batches, or \
                DDP's join().";
-    Some(either(facts, absent, row, made, (&said, fix), base, shown))
+    Some(either(facts, absent, row, made, (&said, fix), base))
 }
 
 /// The finding of a call that a minority made before it went through any round twice: what is usual is not
@@ -173,7 +167,6 @@ fn before_any_round(
     row: &Row<'_>,
     made: Made<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     if job.log.plan.is_some() || has_gone_round(job, made.rank, made.record) {
@@ -191,7 +184,7 @@ fn before_any_round(
         ": a download, a data set or a model that loads, another rank's lock. If they are past it: {}",
         words::uncapital(FIX_EXTRA)
     );
-    Some(either(facts, absent, row, made, (&said, &fix), base, shown))
+    Some(either(facts, absent, row, made, (&said, &fix), base))
 }
 
 fn they_are(ranks: &[GlobalRank]) -> (&'static str, &'static str) {
@@ -206,7 +199,6 @@ fn either(
     made: Made<'_>,
     (said, fix): (&str, &str),
     base: &Claim,
-    shown: &[Evidence],
 ) -> Claim {
     let waiting = row.waiting();
     let mut either: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
@@ -228,7 +220,6 @@ fn either(
             "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
              logs{fix}"
         ),
-        evidence: shown.to_vec(),
         ..base.clone()
     }
 }
@@ -240,7 +231,6 @@ fn odd_by_plan(
     absent: &[GlobalRank],
     row: &Row<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     let astray = plan_votes::astray(job, row.group)?;
@@ -257,7 +247,7 @@ fn odd_by_plan(
     }
     let Reason::Extra(deed) = first else { return None };
     let mut claim =
-        Claim { alternatives: astray.alternatives, ..on_top(facts, row, made, deed, base, shown) };
+        Claim { alternatives: astray.alternatives, ..on_top(facts, row, made, deed, base) };
     if let [rank] = waiting.as_slice()
         && let Some(wrong) = wrong_group::of(facts, *rank, row).filter(|it| it.group == row.group)
     {
@@ -273,7 +263,6 @@ fn odd_by_others(
     absent: &[GlobalRank],
     row: &Row<'_>,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     let waiting = row.waiting();
@@ -303,14 +292,13 @@ fn odd_by_others(
             )
             .into(),
             fix,
-            evidence: shown.to_vec(),
             ..base.clone()
         });
     }
     match program_order::reason(job, made.rank, odd.model)? {
         (group, Reason::Extra(deed)) if group == row.group => {
             let alternatives = Alternatives::LessLikely;
-            Some(Claim { alternatives, ..on_top(facts, row, made, deed, base, shown) })
+            Some(Claim { alternatives, ..on_top(facts, row, made, deed, base) })
         }
         _ => None,
     }
@@ -324,7 +312,6 @@ pub(crate) fn by_count(
     row: &Row<'_>,
     tally: &Tally,
     base: &Claim,
-    shown: &[Evidence],
 ) -> Option<Claim> {
     let job = facts.job;
     let waiting = row.waiting();
@@ -349,7 +336,6 @@ pub(crate) fn by_count(
                 words::call(job.log, made),
             ).into(),
             fix: fix_skipped(is_ddp(&made.record.call.stack)),
-            evidence: shown.to_vec(),
             ..base.clone()
         });
     }
@@ -362,7 +348,7 @@ pub(crate) fn by_count(
     // Those may as well be in front of it, and this one the first that came.
     if more.is_none()
         && !ended.is_empty()
-        && let Some(claim) = next_of_all(facts, absent, row, made, base, shown)
+        && let Some(claim) = next_of_all(facts, absent, row, made, base)
     {
         return Some(claim);
     }
@@ -387,20 +373,12 @@ pub(crate) fn by_count(
             ranks(absent),
         ).into(),
         fix: FIX_EXTRA.to_owned(),
-        evidence: shown.to_vec(),
         ..base.clone()
     })
 }
 
 /// The finding of calls that those who wait in a row made on top.
-fn on_top(
-    facts: &Facts<'_, '_>,
-    row: &Row<'_>,
-    made: Made<'_>,
-    deed: Deed,
-    base: &Claim,
-    shown: &[Evidence],
-) -> Claim {
+fn on_top(facts: &Facts<'_, '_>, row: &Row<'_>, made: Made<'_>, deed: Deed, base: &Claim) -> Claim {
     let waiting = row.waiting();
     let label = words::group_label(facts.job.log, row.group);
     Claim {
@@ -416,7 +394,6 @@ fn on_top(
         seq: Some(deed.seq),
         op: Some(deed.op),
         fix: FIX_EXTRA.to_owned(),
-        evidence: shown.to_vec(),
         ..base.clone()
     }
 }

@@ -5,7 +5,7 @@ use crate::claim::deed_text::{FIX_UNUSED, fix_skipped, skipped, unused};
 use crate::claim::message::{Guess, Message};
 use crate::claim::{Claim, evidence, no_call};
 use crate::facts::alternatives::Alternatives;
-use crate::facts::deed::Reason;
+use crate::facts::deed::{Deed, Reason};
 use crate::facts::loops::{alike_since, fix_loop, left_out};
 use crate::facts::pauses;
 use crate::facts::reason::from_plan_of;
@@ -111,279 +111,383 @@ pub(crate) fn never_joined(
     culprits: &[GlobalRank],
     row: &Row<'_>,
 ) -> Option<Claim> {
-    let mut claim = by_calls(facts, culprits, row)?;
+    let mut claim = MissedCall::of(facts, culprits, row)?.claim();
     claim.add_stacks(facts.other_sources);
     Some(claim)
 }
 
-/// The finding as the calls tell it.
-fn by_calls(facts: &Facts<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -> Option<Claim> {
-    let job = facts.job;
-    let log = job.log;
-    let waiting = row.waiting();
-    let made = row.made.iter().find(|made| made.pending()).copied()?;
-    let call = words::call(log, made);
-    let there = format!("{} there", waits(&waiting));
-    let first = *culprits.first()?;
-    let mut shown: Vec<Evidence> = row
-        .made
-        .iter()
-        .filter(|made| made.pending())
-        .take(4)
-        .map(|made| evidence(facts, *made, "waits in"))
-        .collect();
-    let base = Claim {
-        kind: Kind::RankNeverJoined,
-        culprits: culprits.to_vec(),
-        also_victims: Vec::new(),
-        group: Some(row.group),
-        seq: Some(row.seq),
-        op: Some(made.record.call.op.clone()),
-        alternatives: if job.members_are_worked_out(row.group)
-            && job.last_call(row.group, first).is_none()
-            // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
-            || culprits.iter().any(|rank| full_rows(facts, *rank).next().is_some())
-            || culprits.iter().any(|rank| send_recv_pairs::stands_in_one(facts, *rank))
-            || culprits.iter().filter_map(|rank| job.rank(*rank)).any(|own| !own.unended.is_empty())
+/// A call in which ranks wait, and the ranks that never made it.
+struct MissedCall<'s, 'a, 'j> {
+    facts: &'s Facts<'a, 'j>,
+    row: &'s Row<'a>,
+    culprits: &'s [GlobalRank],
+    /// The first of the culprits: where they are told apart by nothing, it stands for all.
+    first: GlobalRank,
+    /// The first call that waits.
+    made: Made<'a>,
+    /// The ranks that wait in it.
+    waiting: Vec<GlobalRank>,
+    /// The call in words.
+    call: String,
+}
+
+impl<'s, 'a, 'j> MissedCall<'s, 'a, 'j> {
+    /// Nothing if nobody waits in the call, or nobody is missed.
+    fn of(
+        facts: &'s Facts<'a, 'j>,
+        culprits: &'s [GlobalRank],
+        row: &'s Row<'a>,
+    ) -> Option<MissedCall<'s, 'a, 'j>> {
+        let made = row.made.iter().find(|made| made.pending()).copied()?;
+        Some(MissedCall {
+            facts,
+            row,
+            culprits,
+            first: *culprits.first()?,
+            made,
+            waiting: row.waiting(),
+            call: words::call(facts.job.log, made),
+        })
+    }
+
+    /// The finding as the calls tell it: the reason that is surest goes first.
+    fn claim(&self) -> Claim {
+        let base = self.base();
+        if self.facts.job.rank(self.first).is_none() {
+            return self.without_dumps(base);
+        }
+        let (facts, row, culprits) = (self.facts, self.row, self.culprits);
+        if let Some(claim) = stuck_inside::claim(facts, culprits)
+            .or_else(|| self.waits_of_ddp(&base))
+            .or_else(|| extra_callers::claim(facts, culprits, row, &base))
         {
-            Alternatives::LessLikely
-        } else {
-            Alternatives::None
-        },
-        message: String::new().into(),
-        fix: String::new(),
-        evidence: Vec::new(),
-    };
-    if job.rank(first).is_none() {
-        shown.extend(culprits.iter().take(16).map(|rank| no_call(*rank, "left no dump")));
-        // Without the missing ranks the call cannot have ended well for anybody.
-        let others = row.made.iter().map(|made| made.rank).collect();
-        let (they, were) = if culprits.len() == 1 { ("it", "was") } else { ("they", "were") };
+            return claim;
+        }
+        let tally = Tally::of(facts, row, culprits);
+        if facts.job.log.plan.is_none()
+            && let Some(claim) = wrong_group::by_count(facts, row, &base)
+                .or_else(|| extra_callers::by_count(facts, culprits, row, &tally, &base))
+        {
+            return claim;
+        }
+        let (why, passes) = self.reason();
+        let otherwise = self.too_many_instead(&tally);
+        match self.with_reason(&base, why, &otherwise) {
+            Some(claim) => ddp_passes::with(claim, passes),
+            None => self.unexplained(base, otherwise),
+        }
+    }
+
+    /// A claim that the culprits never made the call, with everything but the message and the fix.
+    fn base(&self) -> Claim {
+        let (job, row) = (self.facts.job, self.row);
+        let recorded = || self.culprits.iter().filter_map(|rank| job.rank(*rank));
+        let may_be_elsewhere = job.members_are_worked_out(row.group)
+            && job.last_call(row.group, self.first).is_none()
+            // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
+            || self.culprits.iter().any(|rank| full_rows(self.facts, *rank).next().is_some())
+            || self.culprits.iter().any(|rank| send_recv_pairs::stands_in_one(self.facts, *rank))
+            || recorded().any(|own| !own.unended.is_empty());
+        let waiting = row.made.iter().filter(|made| made.pending()).take(4);
+        let mut shown: Vec<Evidence> =
+            waiting.map(|made| evidence(self.facts, *made, "waits in")).collect();
+        let has_dump = job.rank(self.first).is_some();
+        shown.extend(self.culprits.iter().take(16).map(|rank| match has_dump {
+            true => last_call(self.facts, *rank, row),
+            false => no_call(*rank, "left no dump"),
+        }));
+        Claim {
+            kind: Kind::RankNeverJoined,
+            culprits: self.culprits.to_vec(),
+            also_victims: Vec::new(),
+            group: Some(row.group),
+            seq: Some(row.seq),
+            op: Some(self.made.record.call.op.clone()),
+            alternatives: match may_be_elsewhere {
+                true => Alternatives::LessLikely,
+                false => Alternatives::None,
+            },
+            message: String::new().into(),
+            fix: String::new(),
+            evidence: shown,
+        }
+    }
+
+    /// The claim about ranks of which nothing was recorded.
+    fn without_dumps(&self, base: Claim) -> Claim {
+        let row = self.row;
+        let (they, is, was) = match self.culprits {
+            [_] => ("it", "is", "was"),
+            _ => ("they", "are", "were"),
+        };
         let needs_all = matches!(
-            made.record.call.op.as_str(),
+            self.made.record.call.op.as_str(),
             "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier"
         );
-        let made = row.made.iter().filter(|_| needs_all);
-        let out: Vec<GlobalRank> =
-            made.filter(|made| !made.pending()).map(|made| made.rank).collect();
-        let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+        let completed = row.made.iter().filter(|made| needs_all && !made.pending());
+        let completed: Vec<GlobalRank> = completed.map(|made| made.rank).collect();
+        let on_gloo = is_on_gloo(self.facts, row);
         // A process that is stopped answers nobody who asks for its dump.
-        let either = format!(
-            "Either {they} {} dead, crashed or killed before the others noticed, or {} stopped and answer{} \
-             nobody, or only the dump is missing.",
-            if culprits.len() == 1 { "is" } else { "are" },
-            if culprits.len() == 1 { "is" } else { "are" },
-            words::s(culprits),
+        let dead_or_stopped = format!(
+            "Either {they} {is} dead, crashed or killed before the others noticed, or {is} stopped and \
+             answer{} nobody, or only the dump is missing.",
+            words::s(self.culprits),
         );
-        let either = match out.as_slice() {
-            [] => either,
-            out if gloo => format!(
-                "{either} But {} came out of it: if it did not fail there, which gloo's recorder does not \
-                 tell, {they} {were} in it, and only the dump is left out.",
-                ranks(out)
+        let causes = match completed.as_slice() {
+            [] => dead_or_stopped,
+            completed if on_gloo => format!(
+                "{dead_or_stopped} But {} came out of it: if it did not fail there, which gloo's recorder \
+                 does not tell, {they} {was} in it, and only the dump is left out.",
+                ranks(completed)
             ),
-            out => format!(
-                "But {} came out of it, which needs everybody: {they} {were} in it, and only the dump is \
+            completed => format!(
+                "But {} came out of it, which needs everybody: {they} {was} in it, and only the dump is \
                  left out, or {they} crashed in it.",
-                ranks(out)
+                ranks(completed)
             ),
         };
-        return Some(Claim {
+        Claim {
             kind: Kind::RankMissing,
-            also_victims: others,
-            alternatives: match row.absent.is_empty() && (out.is_empty() || gloo) {
+            // Without the missing ranks the call cannot have ended well for anybody.
+            also_victims: row.made.iter().map(|made| made.rank).collect(),
+            alternatives: match row.absent.is_empty() && (completed.is_empty() || on_gloo) {
                 true => Alternatives::LessLikely,
                 false => Alternatives::AsLikely,
             },
             message: Message {
                 said: format!(
-                    "Nothing was recorded of {}, and {} in {call}.",
-                    ranks(culprits),
-                    waits(&waiting)
+                    "Nothing was recorded of {}, and {} in {}.",
+                    ranks(self.culprits),
+                    waits(&self.waiting),
+                    self.call
                 ),
-                guess: Some(Guess::Several(either)),
+                guess: Some(Guess::Several(causes)),
                 ..Message::default()
             },
             fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
                   device error, a preemption; ps shows a stopped process as T). If its dump exists, add it."
                 .to_owned(),
-            evidence: shown,
             ..base
-        });
+        }
     }
-    shown.extend(culprits.iter().take(16).map(|rank| where_it_stands(facts, *rank, row)));
-    let (who, group) = (cap_ranks(culprits), words::group_label(log, row.group));
-    if let Some(claim) = stuck_inside::claim(facts, culprits) {
-        return Some(claim);
-    }
-    if let Some((kind, why, fix)) = culprits
-        .iter()
-        .map(|rank| ddp_waits::reason(facts, *rank, row.group, made))
-        .collect::<Option<Vec<_>>>()
-        .and_then(|reasons| reasons.first().copied())
-    {
+
+    /// The claim where every culprit waits in DDP's own code for something else.
+    fn waits_of_ddp(&self, base: &Claim) -> Option<Claim> {
+        let reasons = self.culprits.iter();
+        let reasons = reasons
+            .map(|rank| ddp_waits::reason(self.facts, *rank, self.row.group, self.made))
+            .collect::<Option<Vec<_>>>()?;
+        let (kind, why, fix) = reasons.first().copied()?;
         let claim = Claim {
             kind,
             alternatives: Alternatives::LessLikely,
-            message: format!("{who} never called {call}; {there}. {why}").into(),
+            message: format!("{} {why}", self.never_called()).into(),
             fix: fix.to_owned(),
-            evidence: shown,
-            ..base
+            ..base.clone()
         };
-        return Some(if kind == Kind::DdpModelMismatch {
-            ddp_models::of_raised(facts, row, claim)
-        } else {
-            claim
-        });
+        Some(match kind {
+            Kind::DdpModelMismatch => ddp_models::of_raised(self.facts, self.row, claim),
+            _ => claim,
+        })
     }
-    if let Some(claim) = extra_callers::claim(facts, culprits, row, &base, &shown) {
-        return Some(claim);
-    }
-    let tally = Tally::of(facts, row, culprits);
-    if log.plan.is_none()
-        && let Some(claim) = wrong_group::by_count(facts, row, &base, &shown)
-            .or_else(|| extra_callers::by_count(facts, culprits, row, &tally, &base, &shown))
-    {
-        return Some(claim);
-    }
-    let why = match from_plan_of(job, row.group, first, made.rank) {
-        Reason::Other => match skipped_by_lines(job, row.group, row.seq, first, made.rank) {
-            Reason::Other => skipped_among_groups(facts, culprits, row),
-            known => known,
-        },
-        known => known,
-    };
-    let (why, passes) = ddp_passes::told(job, row.group, first, made.rank, why);
-    // Without a majority that made it, the call may be the one too many.
-    let told = match log.plan.is_some() {
-        true => row.made.len() > culprits.len(),
-        false => tally.tells(),
-    };
-    let (tie, or) = match told {
-        true => (Alternatives::None, String::new()),
-        false => (Alternatives::LessLikely, or_too_many(row, culprits, &tally)),
-    };
-    match why {
-        Reason::Skipped(mut deed) => {
-            let wrong = match culprits {
-                [rank] => wrong_group::of(facts, *rank, row)
-                    .filter(|wrong| wrong.meant == Some(row.group)),
-                _ => None,
-            };
-            deed.alternatives = deed.alternatives.max(tie);
-            let then = if deed.seq == row.seq {
-                let finished = finished(job, culprits).unwrap_or_default();
-                format!("{} there.{finished}", capital(&waits(&waiting)))
-            } else {
-                format!(
-                    "Its later calls were matched one too early, so that {} now wait{} in {call}.",
-                    ranks(&waiting),
-                    words::s(&waiting)
-                )
-            };
-            let told = Claim {
-                kind: Kind::OpSkipped,
-                seq: Some(deed.seq),
-                op: Some(deed.op.clone()),
-                alternatives: deed.alternatives,
-                message: match &wrong {
-                    Some(wrong) => {
-                        format!("{} {} {then}", wrong.said, skipped(&who, &deed, &group))
-                    }
-                    None => format!("{} {then}{or}", skipped(&who, &deed, &group)),
-                }
-                .into(),
-                fix: match wrong {
-                    Some(wrong) => wrong.fix,
-                    None => fix_skipped(deed.ddp),
-                },
-                evidence: shown,
-                ..base
-            };
-            return Some(ddp_passes::with(told, passes));
+
+    /// The deviation from the others that kept the culprits from the call, as the plan, the lines or the
+    /// calls of other groups tell it.
+    fn reason(&self) -> (Reason, Option<ddp_passes::Told>) {
+        let (job, row, peer) = (self.facts.job, self.row, self.made.rank);
+        let mut why = from_plan_of(job, row.group, self.first, peer);
+        if why == Reason::Other {
+            why = skipped_by_lines(job, row.group, row.seq, self.first, peer);
         }
-        Reason::Unused(deed) => {
-            let told = Claim {
+        if why == Reason::Other {
+            why = skipped_among_groups(self.facts, self.culprits, row);
+        }
+        ddp_passes::told(job, row.group, self.first, peer, why)
+    }
+
+    /// The other explanation where no majority made the call: it may be the one too many.
+    fn too_many_instead(&self, tally: &Tally) -> Otherwise {
+        let is_told = match self.facts.job.log.plan.is_some() {
+            true => self.row.made.len() > self.culprits.len(),
+            false => tally.tells(),
+        };
+        if is_told {
+            return Otherwise::default();
+        }
+        Otherwise {
+            weight: Alternatives::LessLikely,
+            text: or_too_many(self.row, self.culprits, tally),
+        }
+    }
+
+    /// The claim with a reason, if there is one.
+    fn with_reason(&self, base: &Claim, why: Reason, otherwise: &Otherwise) -> Option<Claim> {
+        let who = cap_ranks(self.culprits);
+        let group = words::group_label(self.facts.job.log, self.row.group);
+        match why {
+            Reason::Skipped(deed) => Some(self.skipped(base, deed, otherwise)),
+            Reason::Unused(deed) => Some(Claim {
                 kind: Kind::DdpUnusedParameters,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
                 alternatives: deed.alternatives,
-                message: format!("{} {there}.", unused(&who, &deed, &group)).into(),
+                message: format!("{} {}.", unused(&who, &deed, &group), self.they_wait()).into(),
                 fix: FIX_UNUSED.to_owned(),
-                evidence: shown,
-                ..base
-            };
-            return Some(ddp_passes::with(told, passes));
-        }
-        Reason::LeftLoop { ddp, short_by, .. } => {
-            let told = Claim {
+                ..base.clone()
+            }),
+            Reason::LeftLoop { ddp, short_by, .. } => Some(Claim {
                 kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
-                    "{who} left the {}loop before the others{}: {} in {call}.{or}",
+                    "{who} left the {}loop before the others{}: {} in {}.{}",
                     if ddp { "DDP training " } else { "" },
                     left_out(short_by),
-                    waits(&waiting)
+                    waits(&self.waiting),
+                    self.call,
+                    otherwise.text
                 )
                 .into(),
                 fix: fix_loop(ddp).to_owned(),
-                alternatives: base.alternatives.max(tie).max(Alternatives::LessLikely),
-                evidence: shown,
-                ..base
-            };
-            return Some(ddp_passes::with(told, passes));
+                alternatives: base.alternatives.max(otherwise.weight).max(Alternatives::LessLikely),
+                ..base.clone()
+            }),
+            Reason::Extra(_)
+            | Reason::Swapped(_)
+            | Reason::StayedInLoop { .. }
+            | Reason::Replaced
+            | Reason::Other => None,
         }
-        Reason::Extra(_)
-        | Reason::Swapped(_)
-        | Reason::StayedInLoop { .. }
-        | Reason::Replaced
-        | Reason::Other => {}
     }
-    let stands = match culprits {
-        [rank] => stands(facts, *rank, row),
-        many if many.iter().all(|rank| device_stall(facts, *rank)) => {
-            " Their own last calls did not complete on them, though they did on others: most \
-             likely their devices or processes are stuck."
-                .to_owned()
-        }
-        many if many.iter().all(|rank| idle(facts, *rank)) => match is_unseen(facts, many, row) {
-            true => " They have no call under way: they are stuck in their own code, or in a send, a receive \
-                     or new_group, which gloo's recorder leaves out, or ended."
-                .to_owned(),
-            false => {
-                " They have no call under way: they are stuck in their own code, or ended.".to_owned()
+
+    /// The claim that the culprits left calls out, this one or earlier ones of its group.
+    fn skipped(&self, base: &Claim, mut deed: Deed, otherwise: &Otherwise) -> Claim {
+        let wrong_group = match self.culprits {
+            [rank] => wrong_group::of(self.facts, *rank, self.row)
+                .filter(|wrong| wrong.meant == Some(self.row.group)),
+            _ => None,
+        };
+        deed.alternatives = deed.alternatives.max(otherwise.weight);
+        let then = if deed.seq == self.row.seq {
+            let finished = finished(self.facts.job, self.culprits).unwrap_or_default();
+            format!("{}.{finished}", capital(&self.they_wait()))
+        } else {
+            format!(
+                "Its later calls were matched one too early, so that {} now wait{} in {}.",
+                ranks(&self.waiting),
+                words::s(&self.waiting),
+                self.call
+            )
+        };
+        let group = words::group_label(self.facts.job.log, self.row.group);
+        let skipped = skipped(&cap_ranks(self.culprits), &deed, &group);
+        Claim {
+            kind: Kind::OpSkipped,
+            seq: Some(deed.seq),
+            op: Some(deed.op.clone()),
+            alternatives: deed.alternatives,
+            message: match &wrong_group {
+                Some(wrong) => format!("{} {skipped} {then}", wrong.said),
+                None => format!("{skipped} {then}{}", otherwise.text),
             }
-        },
-        _ => String::new(),
-    };
-    let alike = match (&log.plan, alike_since(job, row.group, row.seq, first)) {
-        (None, Some(from))
-            if from < row.seq
-                && culprits.iter().all(|rank| {
-                    idle(facts, *rank) && {
-                        let last = job.rank(*rank).and_then(|log| log.calls.last());
-                        last.is_some_and(|last| last.call.group == row.group)
-                    }
-                }) =>
-        {
-            pauses::or_left_out(job, row, culprits, from)
+            .into(),
+            fix: match wrong_group {
+                Some(wrong) => wrong.fix,
+                None => fix_skipped(deed.ddp),
+            },
+            ..base.clone()
         }
-        _ => String::new(),
-    };
-    // Of programs that are alike, whoever is not there is late.
-    let (sure, or) = match log.plan.is_some() {
-        true => (Alternatives::None, String::new()),
-        false => (tie, or),
-    };
-    Some(Claim {
-        message: format!("{who} never called {call}; {there}.{stands}{alike}{or}").into(),
-        fix: fix_never_joined(facts, first, made),
-        alternatives: base.alternatives.max(sure),
-        evidence: shown,
-        ..base
-    })
+    }
+
+    /// The claim where nothing tells the reason: the position of the culprits, and other explanations.
+    fn unexplained(&self, base: Claim, otherwise: Otherwise) -> Claim {
+        // Of programs that are alike, whoever is not there is late.
+        let otherwise = match self.facts.job.log.plan.is_some() {
+            true => Otherwise::default(),
+            false => otherwise,
+        };
+        Claim {
+            message: format!(
+                "{}{}{}{}",
+                self.never_called(),
+                self.position(),
+                self.left_out_earlier(),
+                otherwise.text
+            )
+            .into(),
+            fix: fix_never_joined(self.facts, self.first, self.made),
+            alternatives: base.alternatives.max(otherwise.weight),
+            ..base
+        }
+    }
+
+    /// `Rank 2 never called all_reduce #7 …; ranks 0 and 1 wait there.`
+    fn never_called(&self) -> String {
+        let who = cap_ranks(self.culprits);
+        format!("{who} never called {}; {}.", self.call, self.they_wait())
+    }
+
+    /// `ranks 0 and 1 wait there`
+    fn they_wait(&self) -> String {
+        format!("{} there", waits(&self.waiting))
+    }
+
+    /// A sentence on the position of the culprits, with a space before it, or nothing.
+    fn position(&self) -> String {
+        let facts = self.facts;
+        match self.culprits {
+            [rank] => position_of(facts, *rank, self.row),
+            many if many.iter().all(|rank| device_stall(facts, *rank)) => {
+                " Their own last calls did not complete on them, though they did on others: most \
+                 likely their devices or processes are stuck."
+                    .to_owned()
+            }
+            many if many.iter().all(|rank| idle(facts, *rank)) => {
+                let unseen = match is_unseen(facts, many, self.row) {
+                    true => {
+                        ", or in a send, a receive or new_group, which gloo's recorder leaves out,"
+                    }
+                    false => ",",
+                };
+                format!(
+                    " They have no call under way: they are stuck in their own code{unseen} or ended."
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The other explanation of calls that are all alike for long: an earlier one was left out.
+    fn left_out_earlier(&self) -> String {
+        let (job, row) = (self.facts.job, self.row);
+        let Some(from) = alike_since(job, row.group, row.seq, self.first) else {
+            return String::new();
+        };
+        let last_was_here = |rank: &GlobalRank| {
+            let last = job.rank(*rank).and_then(|log| log.calls.last());
+            last.is_some_and(|last| last.call.group == row.group)
+        };
+        let told = job.log.plan.is_none()
+            && from < row.seq
+            && self.culprits.iter().all(|rank| idle(self.facts, *rank) && last_was_here(rank));
+        match told {
+            true => pauses::or_left_out(job, row, self.culprits, from),
+            false => String::new(),
+        }
+    }
 }
 
-/// The other possibility, where no majority made a call.
+/// Another explanation that is open: its weight, and a sentence with a space before it.
+#[derive(Default)]
+struct Otherwise {
+    weight: Alternatives,
+    text: String,
+}
+
+/// True if the group of a row is one of gloo's.
+fn is_on_gloo(facts: &Facts<'_, '_>, row: &Row<'_>) -> bool {
+    facts.job.group(row.group).is_some_and(|group| group.backend() == BackendName::Gloo)
+}
+
+/// The other possibility where no majority made a call.
 fn or_too_many(row: &Row<'_>, culprits: &[GlobalRank], tally: &Tally) -> String {
     let made: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
     if tally.unknown > 0 && row.made.len() > culprits.len() {
@@ -418,8 +522,8 @@ fn fix_never_joined(facts: &Facts<'_, '_>, rank: GlobalRank, made: Made<'_>) -> 
     format!("{fix}{bucket}")
 }
 
-/// ` Its last call was …`, or where its plan says that it stands.
-fn stands(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
+/// ` Its last call was …`, or the position that its plan tells.
+fn position_of(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
     let log = facts.job.log;
     let Some(own) = facts.job.rank(rank) else { return String::new() };
     let last = own.calls.last().map(|record| Made { rank, record });
@@ -464,13 +568,13 @@ fn finished(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<&'static str> {
 
 /// True if these ranks may be in calls that their recorders leave out, as gloo's do.
 fn is_unseen(facts: &Facts<'_, '_>, many: &[GlobalRank], row: &Row<'_>) -> bool {
-    let gloo = facts.job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
     let own = many.iter().filter_map(|rank| facts.job.rank(*rank));
     let mut calls = own.flat_map(|own| &own.calls);
-    facts.job.log.recorded && gloo && !calls.any(|record| record.call.p2p)
+    facts.job.log.recorded && is_on_gloo(facts, row) && !calls.any(|record| record.call.p2p)
 }
 
-fn where_it_stands(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Evidence {
+/// The last call of a rank, of the row's group if it made one, as evidence.
+fn last_call(facts: &Facts<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Evidence {
     let last = facts.job.last_call(row.group, rank).or_else(|| facts.job.rank(rank)?.calls.last());
     match last {
         Some(record) => {

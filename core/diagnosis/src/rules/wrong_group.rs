@@ -12,7 +12,6 @@ use crate::facts::program_order::odd_ones;
 use crate::facts::row_mismatch::Decided;
 use crate::kinds::Kind;
 use crate::model::index::{Job, Row};
-use crate::report::Evidence;
 use crate::rules::out_of_step::{FIX_GROUP, in_another};
 use crate::words;
 use crate::words::{at_line, cap_ranks, waits};
@@ -83,12 +82,7 @@ pub(crate) fn differing(
 
 /// The finding of a call in which one rank waits alone, as the recorders' numbers tell it where rings have
 /// dropped the place.
-pub(crate) fn by_count(
-    facts: &Facts<'_, '_>,
-    row: &Row<'_>,
-    base: &Claim,
-    shown: &[Evidence],
-) -> Option<Claim> {
+pub(crate) fn by_count(facts: &Facts<'_, '_>, row: &Row<'_>, base: &Claim) -> Option<Claim> {
     let job = facts.job;
     let waiting = row.waiting();
     let [rank] = waiting.as_slice() else { return None };
@@ -111,7 +105,6 @@ pub(crate) fn by_count(
             words::call(job.log, row.of(*rank)?),
         ).into(),
         fix: FIX_GROUP.to_owned(),
-        evidence: shown.to_vec(),
         ..base.clone()
     })
 }

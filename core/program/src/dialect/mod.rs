@@ -185,47 +185,11 @@ fn write(
             (first + 1..=statement.last).for_each(|line| out.line("", line));
             return Ok(());
         }
-        "with" => {
-            let (text, mask) = expressions(statement)?;
-            let Some(head) = block_head(&mask, "with") else {
-                return refused(
-                    "`with` and its block stand on one line",
-                    "Write the block on lines of its own.",
-                );
-            };
-            let items = split_items(&text, &mask, head);
-            for item in &items {
-                let enter = match item {
-                    (context, Some(name)) => format!("{name} = _enter({context})"),
-                    (context, None) => format!("_enter({context})"),
-                };
-                let flat = enter.replace('\n', " ");
-                out.line(&format!("{:indent$}{flat}", ""), first);
-            }
-            out.line(&format!("{:indent$}if True:", ""), first);
-            let kind = Block::With { contexts: items.len(), line: first };
-            blocks.push(Open { indent, kind });
-            return Ok(());
-        }
+        "with" => return write_with(out, blocks, statement),
         "while" => return write_while(out, blocks, statement, &[], ahead),
         // The same in a loop that is left from within.
         "if" if leaves && blocks.last().is_some_and(|open| open.is_endless(indent)) => {
-            let (text, mask) = expressions(statement)?;
-            let end = block_head(&mask, "if").or_else(|| {
-                let colon = mask.trim_end().strip_suffix("break")?.trim_end();
-                Some((mask.find("if")? + 2, colon.strip_suffix(':')?.len()))
-            });
-            if let Some((from, to)) = end
-                && POLLS.iter().any(|word| head.contains(word))
-            {
-                let exact = if head.contains("!=") { "True" } else { "False" };
-                out.line(&format!("{:indent$}_polling({exact})", ""), first);
-                let condition = text[from..to].replace('\n', " ");
-                let condition = condition.trim();
-                let rest = &text[to..];
-                let head = format!("{:indent$}if _polled({condition}, True){rest}", "");
-                out.line(&head, first);
-                (first + 1..=statement.last).for_each(|line| out.line("", line));
+            if write_polling(out, statement)? {
                 return Ok(());
             }
         }
@@ -284,7 +248,59 @@ fn write(
     Ok(())
 }
 
-/// Writes a `while`, with what its condition gives names to.
+/// Writes a `with`: its contexts are entered, and left where its block ends.
+fn write_with(
+    out: &mut Rewritten,
+    blocks: &mut Vec<Open>,
+    statement: &Logical,
+) -> Result<(), ProgramError> {
+    let Logical { first, indent, .. } = *statement;
+    let (text, mask) = expressions(statement)?;
+    let Some(head) = block_head(&mask, "with") else {
+        let why = "`with` and its block stand on one line";
+        return Err(
+            ProgramError::at(first, 0, why).with_help("Write the block on lines of its own.")
+        );
+    };
+    let items = split_items(&text, &mask, head);
+    for item in &items {
+        let enter = match item {
+            (context, Some(name)) => format!("{name} = _enter({context})"),
+            (context, None) => format!("_enter({context})"),
+        };
+        let flat = enter.replace('\n', " ");
+        out.line(&format!("{:indent$}{flat}", ""), first);
+    }
+    out.line(&format!("{:indent$}if True:", ""), first);
+    let kind = Block::With { contexts: items.len(), line: first };
+    blocks.push(Open { indent, kind });
+    Ok(())
+}
+
+/// Writes an `if` that leaves an endless loop when a poll says so, such as `if work.is_completed(): break`;
+/// false if it polls nothing.
+fn write_polling(out: &mut Rewritten, statement: &Logical) -> Result<bool, ProgramError> {
+    let Logical { first, indent, .. } = *statement;
+    let (text, mask) = expressions(statement)?;
+    let end = block_head(&mask, "if").or_else(|| {
+        let colon = mask.trim_end().strip_suffix("break")?.trim_end();
+        Some((mask.find("if")? + 2, colon.strip_suffix(':')?.len()))
+    });
+    let head = statement.mask.trim_start();
+    let Some((from, to)) = end.filter(|_| POLLS.iter().any(|word| head.contains(word))) else {
+        return Ok(false);
+    };
+    let exact = if head.contains("!=") { "True" } else { "False" };
+    out.line(&format!("{:indent$}_polling({exact})", ""), first);
+    let condition = text[from..to].replace('\n', " ");
+    let condition = condition.trim();
+    let rest = &text[to..];
+    out.line(&format!("{:indent$}if _polled({condition}, True){rest}", ""), first);
+    (first + 1..=statement.last).for_each(|line| out.line("", line));
+    Ok(true)
+}
+
+/// Writes a `while`, with the statements that give names to parts of its condition.
 fn write_while(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,

@@ -131,7 +131,9 @@ pub fn run_join_of(
     accumulate: u32,
     backend: BackendName,
 ) -> Result<Vec<JoinedRank>, DdpError> {
-    let first = joinables.first().ok_or(DdpError::NoJoinables)?;
+    if joinables.is_empty() {
+        return Err(DdpError::NoJoinables);
+    }
     let order = model.grad_ready_order();
     let trained = model.trained().count() as u32;
     let hidden = |index: &u32| !order.contains(index) || model.reentrant.contains(index);
@@ -151,57 +153,27 @@ pub fn run_join_of(
         let throw = join.throw_on_early_termination.then_some(exhausted);
         let rank0 = ranks.first().and_then(|(ddp, _)| ddp.reducer());
         let rank0_order = rank0.map(|reducer| reducer.rebuild_order().to_vec()).unwrap_or_default();
-        let rank0_order = Some(rank0_order.as_slice());
         let sync = reduces(iteration, accumulate);
         let divisor = match join.divide_by_initial_world_size {
             true => inputs.len(),
             false => active.len(),
         };
+        let step = JoinedStep {
+            joinables,
+            model,
+            world_size,
+            order: &order,
+            unused: &unused,
+            authoritative_rank,
+            throw,
+            rank0_order: &rank0_order,
+            sync,
+            divisor: sync.then_some(divisor as u32),
+        };
         for (rank, (ddp, done)) in (0..).zip(&mut ranks) {
-            if active.binary_search(&rank).is_ok() {
-                let with_ddp = joinables.contains(&Joinable::Ddp);
-                let tells = *first == Joinable::Ddp;
-                let in_join = with_ddp.then_some(InJoin { authoritative_rank, throw, tells });
-                let mut step = JoinIteration::default();
-                let join = in_join;
-                let forward =
-                    Forward { sync, unused: &unused, rank0_order, join, ..Forward::default() };
-                let passes = ddp.forward(&forward, &mut step.forward).and_then(|()| {
-                    ddp.backward(&order, &mut step.backward)?;
-                    step.divisor = sync.then_some(divisor as u32);
-                    Ok(())
-                });
-                let stepped = passes.and_then(|()| {
-                    let zero = joinables.iter().filter_map(|joinable| joinable.as_zero());
-                    zero.into_iter().try_for_each(|as_buffers| {
-                        if !tells {
-                            tell(throw, &mut step.optimizer)?;
-                        }
-                        step.optimizer.extend(sync_params(model, world_size, as_buffers));
-                        Ok(())
-                    })
-                });
-                done.error = stepped.err();
-                done.iterations.push(step);
-            } else {
-                done.after.push(presence());
-                if throw.is_some() {
-                    done.after.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
-                    done.error = Some(DdpError::Exhausted { rank });
-                    continue;
-                }
-                for joinable in joinables {
-                    let Some(as_buffers) = joinable.as_zero() else {
-                        let shadowed =
-                            ddp.shadow(authoritative_rank, rank0_order, sync, &mut done.after);
-                        done.error = done.error.take().or(shadowed.err());
-                        continue;
-                    };
-                    if joinable == first {
-                        done.after.push(presence());
-                    }
-                    done.after.extend(sync_params(model, world_size, as_buffers));
-                }
+            match active.binary_search(&rank).is_ok() {
+                true => step.with_inputs(ddp, done),
+                false => step.without_inputs(rank, ddp, done),
             }
         }
         if ranks.iter().any(|(_, done)| done.error.is_some()) {
@@ -224,6 +196,88 @@ pub fn run_join_of(
         }
     }
     Ok(ranks.into_iter().map(|(_, done)| done).collect())
+}
+
+/// One iteration of a training loop inside `Join`, as every rank has it.
+struct JoinedStep<'a> {
+    joinables: &'a [Joinable],
+    model: &'a Model,
+    world_size: u32,
+    /// The order in which gradients become ready.
+    order: &'a [u32],
+    /// The parameters that get no gradient.
+    unused: &'a [u32],
+    authoritative_rank: u32,
+    /// Under `throw_on_early_termination`, whether a rank has run out of inputs.
+    throw: Option<bool>,
+    /// The order in which rank 0 would rebuild its buckets.
+    rank0_order: &'a [u32],
+    /// False inside `no_sync()`.
+    sync: bool,
+    /// The divisor of the gradients, if the pass reduces them.
+    divisor: Option<u32>,
+}
+
+impl JoinedStep<'_> {
+    /// The first joinable tells the others that its rank has not joined yet.
+    fn ddp_tells(&self) -> bool {
+        self.joinables.first() == Some(&Joinable::Ddp)
+    }
+
+    /// The iteration of a rank that has inputs left.
+    fn with_inputs(&self, ddp: &mut Ddp, done: &mut JoinedRank) {
+        let mut step = JoinIteration::default();
+        done.error = self.train(ddp, &mut step).err();
+        done.iterations.push(step);
+    }
+
+    fn train(&self, ddp: &mut Ddp, step: &mut JoinIteration) -> Result<(), DdpError> {
+        let in_join = InJoin {
+            authoritative_rank: self.authoritative_rank,
+            throw: self.throw,
+            tells: self.ddp_tells(),
+        };
+        let forward = Forward {
+            sync: self.sync,
+            unused: self.unused,
+            rank0_order: Some(self.rank0_order),
+            join: self.joinables.contains(&Joinable::Ddp).then_some(in_join),
+            ..Forward::default()
+        };
+        ddp.forward(&forward, &mut step.forward)?;
+        ddp.backward(self.order, &mut step.backward)?;
+        step.divisor = self.divisor;
+        for as_buffers in self.joinables.iter().filter_map(Joinable::as_zero) {
+            if !self.ddp_tells() {
+                tell(self.throw, &mut step.optimizer)?;
+            }
+            step.optimizer.extend(sync_params(self.model, self.world_size, as_buffers));
+        }
+        Ok(())
+    }
+
+    /// The iteration of a rank that has none left: it shadows what the others communicate.
+    fn without_inputs(&self, rank: u32, ddp: &mut Ddp, done: &mut JoinedRank) {
+        done.after.push(presence());
+        if self.throw.is_some() {
+            done.after.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
+            done.error = Some(DdpError::Exhausted { rank });
+            return;
+        }
+        for (number, joinable) in self.joinables.iter().enumerate() {
+            let Some(as_buffers) = joinable.as_zero() else {
+                let order = Some(self.rank0_order);
+                let shadowed =
+                    ddp.shadow(self.authoritative_rank, order, self.sync, &mut done.after);
+                done.error = done.error.take().or(shadowed.err());
+                continue;
+            };
+            if number == 0 {
+                done.after.push(presence());
+            }
+            done.after.extend(sync_params(self.model, self.world_size, as_buffers));
+        }
+    }
 }
 
 impl Joinable {

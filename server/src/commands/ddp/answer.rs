@@ -7,58 +7,76 @@ use lockstep_torch::ddp::join::JoinedRank;
 use lockstep_torch::ddp::lab::{Best, DdpLog, SweepPoint};
 use lockstep_torch::ddp::plan::TrainingError;
 use lockstep_torch::ddp::replicas::Replicas;
-use lockstep_torch::ddp::{AfterSteps, DdpReport, Half, TrainingRun};
+use lockstep_torch::ddp::{AfterSteps, DdpError, DdpReport, Half, TrainingRun};
 use serde::Serialize;
 
-/// What `--json` prints: the report, and what else was asked for.
+/// The report, and the parts that were asked for besides. `--json` prints it.
 #[derive(Serialize)]
-pub(super) struct Shown<'a> {
+pub(super) struct Answer {
     pub(super) schema: &'static str,
     #[serde(flatten)]
-    pub(super) report: &'a DdpReport,
+    pub(super) report: DdpReport,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) differences: Option<&'a [String]>,
-    /// What the recorded run does not hold.
+    pub(super) differences: Option<Vec<String>>,
+    /// The parts that the recorded run does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) not_compared: Option<&'a [&'static str]>,
+    pub(super) not_compared: Option<Vec<&'static str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sweep: Option<&'a [SweepPoint]>,
+    pub(super) sweep: Option<Vec<SweepPoint>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) best: Option<&'a Best>,
+    pub(super) best: Option<Best>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) after_steps: Option<&'a AfterSteps>,
+    pub(super) after_steps: Option<AfterSteps>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) join: Option<&'a [JoinedRank]>,
+    pub(super) join: Option<Vec<JoinedRank>>,
+    #[serde(flatten)]
+    pub(super) simulated: Option<Simulated>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) simulated: Option<&'a [SimulatedStep]>,
-    /// What DDP raises in the simulated run.
+    pub(super) replicas: Option<Replicas>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) simulated_error: Option<&'a RaisedInStep>,
-    /// How the simulation ended, where it did not come to its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) simulated_outcome: Option<&'a Outcome>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) replicas: Option<&'a Replicas>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) log: Option<&'a DdpLog>,
-    /// What was asked for and is not there, since DDP raises.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub(super) missing: &'a [Missing],
-    /// What a reader has to know besides.
-    pub(super) notes: &'a [String],
+    pub(super) log: Option<DdpLog>,
+    /// The parts that were asked for and are not there, since DDP raises.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) missing: Vec<Missing>,
+    /// Remarks that a reader needs besides.
+    pub(super) notes: Vec<String>,
+    /// The step at which the written plan ends, since DDP raises in it.
+    #[serde(skip)]
+    pub(super) planned_error: Option<RaisedInStep>,
+}
+
+impl Answer {
+    /// True if it differs from the recorded run; without one, if DDP raises or the simulation does not
+    /// come to its end. An error that the recorded run raised as well is as it should be.
+    pub(super) fn has_failed(&self) -> bool {
+        if let Some(differences) = &self.differences {
+            return !differences.is_empty();
+        }
+        let cut_short = |run: &Simulated| run.raised.is_some() || run.ended.is_some();
+        self.report.error.is_some()
+            || self.join.iter().flatten().any(|rank| rank.error.is_some())
+            || self.planned_error.is_some()
+            || self.simulated.as_ref().is_some_and(cut_short)
+    }
 }
 
 /// A simulated run.
+#[derive(Serialize)]
 pub(super) struct Simulated {
+    #[serde(skip)]
     pub(super) world_size: u32,
     /// Rank 0's.
+    #[serde(rename = "simulated")]
     pub(super) steps: Vec<SimulatedStep>,
+    /// The error that DDP raises in it.
+    #[serde(rename = "simulated_error", skip_serializing_if = "Option::is_none")]
     pub(super) raised: Option<RaisedInStep>,
-    /// How it ended, where that is not as it should.
+    /// Its outcome, where it did not come to its end.
+    #[serde(rename = "simulated_outcome", skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<Outcome>,
 }
 
-/// What DDP raises in a step of a training run.
+/// The error that DDP raises in a step of a training run.
 #[derive(Serialize)]
 pub(super) struct RaisedInStep {
     /// The first rank that raises, where rank 0 does not: the others wait for it.
@@ -87,25 +105,40 @@ pub(super) struct Missing {
     pub(super) error: String,
 }
 
-impl Missing {
-    /// Adds what DDP raises in place of a part. Where its constructor raises, there is no answer at
-    /// all.
+/// The parts of the answer that there are none of.
+pub(super) struct MissingParts {
+    /// True if DDP raises in a step of the report.
+    in_a_step: bool,
+    pub(super) parts: Vec<Missing>,
+}
+
+impl MissingParts {
+    pub(super) fn of(report: &DdpReport) -> MissingParts {
+        MissingParts { in_a_step: report.error.is_some(), parts: Vec::new() }
+    }
+
+    /// The part, or a note of the error that DDP raises in place of it. Where its constructor raises,
+    /// there is no answer at all.
     ///
     /// # Errors
-    /// Then, and with whatever is not DDP's.
+    /// Then, and with every error that is not DDP's.
     pub(super) fn unless<T>(
+        &mut self,
         part: Result<T, TrainingError>,
-        in_a_step: bool,
         what: &'static str,
-        missing: &mut Vec<Missing>,
     ) -> Result<Option<T>> {
         match part {
             Ok(part) => Ok(Some(part)),
-            Err(TrainingError::Ddp(error)) if in_a_step => {
-                missing.push(Missing { what, error: format!("{}: {error}", error.class()) });
+            Err(TrainingError::Ddp(error)) if self.in_a_step => {
+                self.raised(what, &error);
                 Ok(None)
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Notes that DDP raises in place of a part.
+    pub(super) fn raised(&mut self, what: &'static str, error: &DdpError) {
+        self.parts.push(Missing { what, error: format!("{}: {error}", error.class()) });
     }
 }

@@ -1,6 +1,6 @@
 //! The output of `lockstep ddp` for people.
 
-use super::answer::{Missing, RaisedInStep, Simulated};
+use super::answer::{Answer, Missing, RaisedInStep, Simulated};
 use crate::commands::describe_ps;
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
@@ -18,7 +18,26 @@ const MAX_CALLS: usize = 5;
 /// Averaged steps that the text names.
 const MAX_AVERAGED: usize = 8;
 
-pub(super) fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
+/// The whole answer.
+pub(super) fn as_text(model: &Model, options: &DdpOptions, answer: &Answer) -> String {
+    let not_compared = answer.not_compared.as_deref().unwrap_or_default();
+    let parts = [
+        Some(as_report(model, options, &answer.report)),
+        Some(as_notes(&answer.notes)),
+        answer.differences.as_deref().map(|differences| as_differences(differences, not_compared)),
+        answer.replicas.as_ref().map(as_replicas),
+        answer.join.as_deref().map(as_join),
+        answer.planned_error.as_ref().map(as_planned),
+        answer.simulated.as_ref().map(as_steps),
+        answer.after_steps.as_ref().map(as_after_steps),
+        answer.sweep.as_deref().map(|points| as_sweep(points, answer.best.as_ref())),
+        answer.log.as_ref().map(|log| format!("\nDDP's log\n{log}\n")),
+        Some(as_missing(&answer.missing)),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
     let mut text = format!(
         "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {:>12}  efficiency\n",
         "cap (MiB)", "buckets", "step", "communication", "exposed", "waiting"
@@ -45,7 +64,7 @@ pub(super) fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
 }
 
 /// The calls that ranks issue after their optimizers' steps.
-pub(super) fn as_after_steps(after: &AfterSteps) -> String {
+fn as_after_steps(after: &AfterSteps) -> String {
     let mut text = "\nafter the optimizer's steps\n".to_owned();
     if let Some(zero) = &after.zero {
         let of = |of: Option<usize>| of.unwrap_or(0);
@@ -92,12 +111,12 @@ pub(super) fn as_after_steps(after: &AfterSteps) -> String {
 }
 
 /// The notes for the reader.
-pub(super) fn as_notes(notes: &[String]) -> String {
+fn as_notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("\nnote: {note}\n")).collect()
 }
 
 /// The differences between the run and a real one.
-pub(super) fn as_differences(differences: &[String], not_compared: &[&str]) -> String {
+fn as_differences(differences: &[String], not_compared: &[&str]) -> String {
     let mut text = match differences.len() {
         0 => "\nno difference from the recorded run\n".to_owned(),
         number => {
@@ -113,7 +132,7 @@ pub(super) fn as_differences(differences: &[String], not_compared: &[&str]) -> S
     text
 }
 
-pub(super) fn as_text(model: &Model, options: &DdpOptions, report: &DdpReport) -> String {
+fn as_report(model: &Model, options: &DdpOptions, report: &DdpReport) -> String {
     // The reducer counts only its own.
     let own = model.trained().filter(|param| options.reduces(model, &param.name));
     let trained: Vec<_> = own.collect();
@@ -204,7 +223,7 @@ fn listed(calls: &[&DdpCall]) -> String {
 }
 
 /// The extra work of a process with several devices.
-pub(super) fn as_replicas(replicas: &Replicas) -> String {
+fn as_replicas(replicas: &Replicas) -> String {
     let Replicas { devices, params, buffers, members, divisor } = replicas;
     let copied = |copies: &[DeviceCopy]| match copies {
         [] => "nothing".to_owned(),
@@ -223,7 +242,7 @@ pub(super) fn as_replicas(replicas: &Replicas) -> String {
 }
 
 /// The calls of ranks with uneven inputs inside `join()`.
-pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
+fn as_join(ranks: &[JoinedRank]) -> String {
     let mut text = "\nuneven inputs, inside join()\n".to_owned();
     let raising = ranks.iter().position(|done| done.error.is_some());
     for (rank, done) in ranks.iter().enumerate() {
@@ -269,7 +288,7 @@ impl RaisedInStep {
 }
 
 /// Rank 0's steps as they were simulated.
-pub(super) fn as_steps(simulated: &Simulated) -> String {
+fn as_steps(simulated: &Simulated) -> String {
     let mut text =
         format!("\nsimulated on {}, as rank 0 sees it\n", counted(simulated.world_size, "rank"));
     if !simulated.steps.is_empty() {
@@ -315,12 +334,12 @@ pub(super) fn as_steps(simulated: &Simulated) -> String {
 }
 
 /// A plan that ends where DDP raises.
-pub(super) fn as_planned(raised: &RaisedInStep) -> String {
+fn as_planned(raised: &RaisedInStep) -> String {
     format!("\nthe plan ends where DDP raises{} {}\n", raised.place(), raised.error)
 }
 
 /// The parts that are missing, since DDP raises.
-pub(super) fn as_missing(missing: &[Missing]) -> String {
+fn as_missing(missing: &[Missing]) -> String {
     let line = |of: &Missing| format!("\nno {}: DDP raises {}\n", of.what, of.error);
     missing.iter().map(line).collect()
 }

@@ -1,7 +1,7 @@
 //! The events at a moment, in sentences.
 
 use super::outcome::hook_name;
-use super::pass::{BucketFate, CallSpan, Event, Pass};
+use super::pass::{BucketFate, CallSpan, Event, ParamFate, Pass};
 use super::words::{bytes, count, time, with_commas};
 use super::{LabModel, Setting};
 use crate::ddp::call::{HookPart, Purpose};
@@ -173,43 +173,9 @@ impl Pass {
         if moment > at {
             return format!("{ready}, though the reducer has it marked ready already.");
         }
-        let (mut there, mut held, mut marked) = (0, 0, 0);
-        for of in &bucket.params {
-            if let Some(fate) = self.params.get(*of as usize).filter(|of| of.ready_moment <= at) {
-                there += 1;
-                marked += u32::from(fate.marked);
-                held += model.params.get(*of as usize).map_or(0, |param| param.bytes);
-            }
-        }
         if bucket.last != Some(param) {
-            let rest = match (bucket.last, bucket.full_ps) {
-                (Some(last), Some(full)) => {
-                    match full.saturating_sub(fate.and_then(|f| f.ready_ps).unwrap_or(0)) {
-                        0 => format!("{} of the same layer comes last", model.name_of(last)),
-                        ps => format!("the last, {}, comes in {}", model.name_of(last), time(ps)),
-                    }
-                }
-                _ if self.delayed => {
-                    "the first pass of a static graph reduces everything at its end".into()
-                }
-                _ => match self.never_ready(bucket) {
-                    Some(never) => format!(
-                        "{} never comes, so the bucket is never reduced",
-                        model.name_of(never)
-                    ),
-                    None => "it is never full".into(),
-                },
-            };
-            let unused = match marked {
-                0 => String::new(),
-                marked => format!(" ({marked} of them unused)"),
-            };
-            return format!(
-                "{ready}: bucket {number} has {there} of its {}{unused} and {} of {}; {rest}.",
-                bucket.params.len(),
-                bytes(held),
-                bytes(bucket.bytes)
-            );
+            let so_far = self.bucket_so_far(model, bucket, fate);
+            return format!("{ready}: bucket {number} has {so_far}.");
         }
         let full = format!(
             "{ready} and completes bucket {number} ({}{})",
@@ -225,29 +191,16 @@ impl Pass {
                 "{full}; the first pass of a static graph launches nothing before its end."
             );
         }
-        let launched =
-            self.buckets.iter().filter(|other| other.launched_by == Some(param)).count() as u64;
         match (bucket.launched_by, bucket.held_by) {
             (Some(by), _) if by == param => {
-                let others = match launched {
+                let launched = self.buckets.iter().filter(|it| it.launched_by == Some(param));
+                let others = match launched.count() as u64 {
                     0 | 1 => String::new(),
                     more => {
                         format!(", and {} that had to wait for it", count(more - 1, "later bucket"))
                     }
                 };
-                let start = match (bucket.launch_ps, bucket.span_ps) {
-                    (Some(launch), Some((start, _))) if start > launch => format!(
-                        "it queues {} behind what the communication stream is busy with",
-                        time(start - launch)
-                    ),
-                    _ if self.is_alone() => {
-                        "it is done at once, for one rank has nobody to reduce with".into()
-                    }
-                    _ if self.backward_end_ps > fate.and_then(|f| f.ready_ps).unwrap_or(0) => {
-                        "it starts at once, while the backward pass goes on".into()
-                    }
-                    _ => "it starts at once, but there is nothing left to hide behind".into(),
-                };
+                let start = self.reduction_start(bucket, fate);
                 format!("{full}: its reduction is launched{others}; {start}.")
             }
             (None, Some(earlier)) if bucket.span_ps.is_none() => format!(
@@ -259,6 +212,67 @@ impl Pass {
                  order of their indices, so this one is held back."
             ),
             _ => format!("{full}; {} communicates nothing of it.", hook_name(setting)),
+        }
+    }
+
+    /// `2 of its 5 (1 of them unused) and 3 MB of 8 MB; the last, fc.weight, comes in 2 ms`
+    fn bucket_so_far(
+        &self,
+        model: &LabModel,
+        bucket: &BucketFate,
+        fate: Option<&ParamFate>,
+    ) -> String {
+        let at = fate.map_or(0, |fate| fate.ready_moment);
+        let (mut there, mut held, mut marked) = (0, 0, 0);
+        for of in &bucket.params {
+            if let Some(fate) = self.params.get(*of as usize).filter(|of| of.ready_moment <= at) {
+                there += 1;
+                marked += u32::from(fate.marked);
+                held += model.params.get(*of as usize).map_or(0, |param| param.bytes);
+            }
+        }
+        let unused = match marked {
+            0 => String::new(),
+            marked => format!(" ({marked} of them unused)"),
+        };
+        let ready_ps = fate.and_then(|fate| fate.ready_ps).unwrap_or(0);
+        let rest = match (bucket.last, bucket.full_ps) {
+            (Some(last), Some(full)) => match full.saturating_sub(ready_ps) {
+                0 => format!("{} of the same layer comes last", model.name_of(last)),
+                ps => format!("the last, {}, comes in {}", model.name_of(last), time(ps)),
+            },
+            _ if self.delayed => {
+                "the first pass of a static graph reduces everything at its end".into()
+            }
+            _ => match self.never_ready(bucket) {
+                Some(never) => {
+                    format!("{} never comes, so the bucket is never reduced", model.name_of(never))
+                }
+                None => "it is never full".into(),
+            },
+        };
+        format!(
+            "{there} of its {}{unused} and {} of {}; {rest}",
+            bucket.params.len(),
+            bytes(held),
+            bytes(bucket.bytes)
+        )
+    }
+
+    /// When the reduction of a bucket starts that its last gradient has launched.
+    fn reduction_start(&self, bucket: &BucketFate, last: Option<&ParamFate>) -> String {
+        match (bucket.launch_ps, bucket.span_ps) {
+            (Some(launch), Some((start, _))) if start > launch => format!(
+                "it queues {} behind what the communication stream is busy with",
+                time(start - launch)
+            ),
+            _ if self.is_alone() => {
+                "it is done at once, for one rank has nobody to reduce with".into()
+            }
+            _ if self.backward_end_ps > last.and_then(|last| last.ready_ps).unwrap_or(0) => {
+                "it starts at once, while the backward pass goes on".into()
+            }
+            _ => "it starts at once, but there is nothing left to hide behind".into(),
         }
     }
 
@@ -294,41 +308,7 @@ impl Pass {
         };
         match call.purpose {
             Purpose::Bucket { bucket } | Purpose::HookPart { bucket, .. } => {
-                let among = match self.agreement.ranks {
-                    all if ranks < all => {
-                        format!("the {ranks} ranks of this subgroup, of {all} in the world,")
-                    }
-                    _ => format!("all {ranks} ranks"),
-                };
-                let done = format!(
-                    "{} is done on {among} after {}",
-                    named(call),
-                    time(call.end_ps - call.start_ps)
-                );
-                let left = self.buckets.len() as u64
-                    - 1
-                    - u64::from(bucket).min(self.buckets.len() as u64 - 1);
-                match call.waited_ps {
-                    _ if self.kind != StepKind::Training => format!(
-                        "{done}: zeros were this rank's share{}.",
-                        match call.peers_ps {
-                            0 => String::new(),
-                            peers => format!(
-                                ", and {} of it went by until the others began it",
-                                time(peers)
-                            ),
-                        }
-                    ),
-                    None => format!("{done}: the backward pass hid all of it."),
-                    Some((from, to)) => format!(
-                        "{done}: {} of that is exposed, for the compute stream had nothing else to do{}.",
-                        time(to - from),
-                        match left {
-                            0 => String::new(),
-                            left => format!("; {} to go", count(left, "bucket")),
-                        }
-                    ),
-                }
+                self.bucket_done(call, bucket)
             }
             Purpose::Buffers => format!(
                 "The model's {} ({}) {} broadcast from rank 0 before the forward pass, as \
@@ -402,6 +382,38 @@ impl Pass {
             }
             _ => format!("The {took}."),
         }
+    }
+
+    /// The end of a bucket's reduction, and how much of it the backward pass hid.
+    fn bucket_done(&self, call: &CallSpan, bucket: u32) -> String {
+        let ranks = call.ranks;
+        let among = match self.agreement.ranks {
+            all if ranks < all => {
+                format!("the {ranks} ranks of this subgroup, of {all} in the world,")
+            }
+            _ => format!("all {ranks} ranks"),
+        };
+        let took = time(call.end_ps - call.start_ps);
+        let done = format!("{} is done on {among} after {took}", named(call));
+        if self.kind != StepKind::Training {
+            let until_others = match call.peers_ps {
+                0 => String::new(),
+                peers => format!(", and {} of it went by until the others began it", time(peers)),
+            };
+            return format!("{done}: zeros were this rank's share{until_others}.");
+        }
+        let Some((from, to)) = call.waited_ps else {
+            return format!("{done}: the backward pass hid all of it.");
+        };
+        let last = self.buckets.len() as u64 - 1;
+        let left = match last - u64::from(bucket).min(last) {
+            0 => String::new(),
+            left => format!("; {} to go", count(left, "bucket")),
+        };
+        format!(
+            "{done}: {} of that is exposed, for the compute stream had nothing else to do{left}.",
+            time(to - from)
+        )
     }
 }
 

@@ -41,81 +41,30 @@ impl Pass {
             );
             return why;
         }
-        match (bucket.full_ps, bucket.last) {
+        why.push(match (bucket.full_ps, bucket.last) {
             (Some(_), Some(last)) if last == param => {
-                why.push(format!(
-                    "It is the last of bucket {number}: nobody there keeps it waiting."
-                ));
+                format!("It is the last of bucket {number}: nobody there keeps it waiting.")
             }
-            (Some(full), Some(last)) if full > ready => why.push(format!(
+            (Some(full), Some(last)) if full > ready => format!(
                 "It waits {} for {}, the last gradient of its bucket.",
                 time(full - ready),
                 model.name_of(last)
-            )),
+            ),
             (Some(_), Some(last)) => {
-                why.push(format!(
-                    "{}, of the same layer, fills the bucket at once.",
-                    model.name_of(last)
-                ));
+                format!("{}, of the same layer, fills the bucket at once.", model.name_of(last))
             }
-            _ => why.push(match self.never_ready(bucket) {
+            _ => match self.never_ready(bucket) {
                 Some(never) => format!(
                     "Its bucket never fills: the gradient of {} never becomes ready.",
                     model.name_of(never)
                 ),
                 None => "Its bucket never fills.".into(),
-            }),
-        }
-        if let (Some(full), Some(launch)) = (bucket.full_ps, bucket.launch_ps)
-            && launch > full
-        {
-            why.push(match (self.delayed, bucket.held_by) {
-                (false, Some(earlier)) => format!(
-                    "The bucket is full, yet held back {}: buckets are launched in the order of \
-                     their indices, and bucket {earlier} is not full before.",
-                    time(launch - full)
-                ),
-                _ => format!(
-                    "The bucket is full, yet waits {} for the end of the backward pass: the first \
-                     pass of a static graph reduces everything there.",
-                    time(launch - full)
-                ),
-            });
-        }
-        if let (Some(launch), Some((start, end))) = (bucket.launch_ps, bucket.span_ps) {
-            if bucket.full_ps.is_some_and(|full| launch < full) {
-                why.push(
-                    "The bucket is launched before its gradients are there: the reducer takes them \
-                     for unused, as it does in a static graph whose first pass was inside no_sync()."
-                        .into(),
-                );
-            }
-            if start > launch {
-                why.push(format!(
-                    "Launched, it queues {} on the communication stream{}.",
-                    time(start - launch),
-                    bucket
-                        .behind
-                        .and_then(|c| self.calls.get(c as usize))
-                        .map_or(String::new(), |call| { format!(" behind {}", named(call)) })
-                ));
-            }
-            why.push(format!(
-                "It is reduced in {}; {}.",
-                time(end - start),
-                match end > self.backward_end_ps {
-                    true => format!(
-                        "the sum is there {} after the backward pass",
-                        time(end - self.backward_end_ps)
-                    ),
-                    false => format!(
-                        "the sum is there {} before the backward pass ends",
-                        time(self.backward_end_ps - end)
-                    ),
-                }
-            ));
-        } else {
-            why.push(match bucket.held_by {
+            },
+        });
+        why.extend(self.held_back(bucket));
+        match (bucket.launch_ps, bucket.span_ps) {
+            (Some(launch), Some(span)) => why.extend(self.reduced(bucket, launch, span)),
+            _ => why.push(match bucket.held_by {
                 _ if bucket.full_ps.is_none() => "Nothing reduces it in this pass.".into(),
                 Some(earlier) => format!(
                     "The bucket is full, yet never launched: bucket {earlier} never fills, and \
@@ -125,9 +74,59 @@ impl Pass {
                     "{} communicates nothing of it: every rank keeps its own.",
                     hook_name(setting)
                 ),
-            });
+            }),
         }
         why
+    }
+
+    /// The reason that a full bucket is launched later.
+    fn held_back(&self, bucket: &BucketFate) -> Option<String> {
+        let (full, launch) = (bucket.full_ps?, bucket.launch_ps?);
+        if launch <= full {
+            return None;
+        }
+        Some(match (self.delayed, bucket.held_by) {
+            (false, Some(earlier)) => format!(
+                "The bucket is full, yet held back {}: buckets are launched in the order of their \
+                 indices, and bucket {earlier} is not full before.",
+                time(launch - full)
+            ),
+            _ => format!(
+                "The bucket is full, yet waits {} for the end of the backward pass: the first pass of \
+                 a static graph reduces everything there.",
+                time(launch - full)
+            ),
+        })
+    }
+
+    /// The way of a bucket from its launch to its sum.
+    fn reduced(&self, bucket: &BucketFate, launch: u64, (start, end): (u64, u64)) -> Vec<String> {
+        let mut said = Vec::new();
+        if bucket.full_ps.is_some_and(|full| launch < full) {
+            said.push(
+                "The bucket is launched before its gradients are there: the reducer takes them \
+                 for unused, as it does in a static graph whose first pass was inside no_sync()."
+                    .into(),
+            );
+        }
+        if start > launch {
+            let before = bucket.behind.and_then(|call| self.calls.get(call as usize));
+            said.push(format!(
+                "Launched, it queues {} on the communication stream{}.",
+                time(start - launch),
+                before.map_or(String::new(), |call| format!(" behind {}", named(call)))
+            ));
+        }
+        said.push(format!(
+            "It is reduced in {}; the sum is there {}.",
+            time(end - start),
+            match end > self.backward_end_ps {
+                true => format!("{} after the backward pass", time(end - self.backward_end_ps)),
+                false =>
+                    format!("{} before the backward pass ends", time(self.backward_end_ps - end)),
+            }
+        ));
+        said
     }
 
     /// The first gradient of a bucket that never becomes ready, nor is marked so.
