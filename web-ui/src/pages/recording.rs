@@ -9,14 +9,16 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::kept::{self, Kept};
 use crate::route::{Route, View};
-use crate::turns::use_turns;
+use crate::turns::{Turns, use_turns};
 use crate::ui::dropped::Texts;
 use crate::ui::prose;
 use files::{dropped, path_of, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{CANCELLED, Opened, Progress, Reached, Request, Response, Unit};
+use lockstep_web_protocol::{
+    Asked, CANCELLED, Client, Opened, Progress, Reached, Request, Response, Unit,
+};
 use samples::Sample;
 use save::Save;
 use std::cell::RefCell;
@@ -39,103 +41,11 @@ enum Stage {
 /// Recordings, dropped on the page.
 #[component(Recording)]
 pub(crate) fn recording() -> Html {
-    let client = use_shared().client;
-    let canceller = client.clone();
-    let stage = use_state(|| Stage::Empty);
-    let over = use_state(|| false);
-    // What is no recording is a whole by itself.
-    let is_whole = matches!(&*stage, Stage::Open(opened, _) if !is_recorded(opened));
-    let asked = use_mut_ref(|| None);
-    let turns = use_turns();
-    let cancelled_turns = turns.clone();
-    let texts = use_state(Texts::default);
-    let opened = use_mut_ref(Vec::<File>::new);
-    // The programs among what was dropped: they are shown, and no part of the recording.
-    let programs = use_mut_ref(Vec::<File>::new);
-    let forget_marks = {
-        let nav = use_shared().nav;
-        Callback::from(move |()| {
-            if nav.route.view() == View::Recording && !nav.is_stale() {
-                nav.replace(KEPT.iter().fold(nav.route.clone(), |route, name| route.without(name)));
-            }
-        })
-    };
-    let read = {
-        let (client, stage, asked) = (client.clone(), stage.setter(), asked.clone());
-        let (texts, opened, programs) = (texts.clone(), opened.clone(), programs.clone());
-        let forget_marks = forget_marks.clone();
-        Callback::from(move |files: Vec<File>| {
-            let (sources, files): (Vec<File>, Vec<File>) =
-                files.into_iter().partition(sources::is_source);
-            if !sources.is_empty() {
-                programs.borrow_mut().extend(sources.iter().cloned());
-                let texts = texts.clone();
-                wasm_bindgen_futures::spawn_local(async move {
-                    texts.set(sources::with((*texts).clone(), sources).await);
-                });
-            }
-            if files.is_empty() {
-                return;
-            }
-            if is_whole {
-                opened.borrow_mut().clear();
-                forget_marks.emit(());
-            }
-            let before = opened.borrow().len();
-            let count = files.len();
-            let files = together(&mut opened.borrow_mut(), files);
-            if before > 0 && files.len() == count {
-                // Another recording: marks on the one before are none on it.
-                forget_marks.emit(());
-            }
-            // Files that are dropped while others are read come to them, too.
-            let (session, turn) = (client.new_session(), turns.next());
-            let total = files.iter().map(|file| file.size() as u64).sum();
-            let what = counted(files.len() as u64, "file");
-            let (done, unit) = (0, Unit::Bytes);
-            stage.set(Stage::Reading(Reached { done, total, unit, what }));
-            let progress: Progress = {
-                let (stage, turn) = (stage.clone(), turn.clone());
-                Rc::new(move |reached| {
-                    if turn.counts() {
-                        stage.set(Stage::Reading(reached));
-                    }
-                })
-            };
-            let paths = files.iter().map(path_of).collect();
-            let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
-            let request = Request::OpenFiles { session: session.id(), paths };
-            let (client, asked) = (client.clone(), asked.clone());
-            let (stage, opened, alone) = (stage.clone(), opened.clone(), files.len() == 1);
-            wasm_bindgen_futures::spawn_local(async move {
-                client.has_heard().await;
-                if !turn.counts() {
-                    return;
-                }
-                let (question, answer) = client.ask_with(request, &files, Some(progress));
-                *asked.borrow_mut() = Some(question);
-                let answered = answer.await.map(|answered| answered.response);
-                if !turn.counts() {
-                    return;
-                }
-                stage.set(match answered {
-                    Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened), session),
-                    Ok(_) => return,
-                    Err(why) if why == CANCELLED => Stage::Empty,
-                    Err(why) => {
-                        // Nothing that comes is of one recording with what could not be read.
-                        if alone {
-                            opened.borrow_mut().clear();
-                        }
-                        Stage::Failed { why }
-                    }
-                });
-            });
-        })
-    };
+    let reading = use_reading();
     let sample = use_mut_ref(|| None::<String>);
-    let forget_sample = use_sample(&stage, &read, &sample);
-    use_kept(&stage, &read, &sample, &opened, &programs);
+    let read = reading.callback();
+    let forget_sample = use_sample(&reading.stage, &read, &sample);
+    use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
     let read = {
         let forget_sample = forget_sample.clone();
         read.reform(move |files: Vec<File>| {
@@ -153,6 +63,7 @@ pub(crate) fn recording() -> Html {
             }
         });
     }
+    let over = use_state(|| false);
     let drop = {
         let (read, over) = (read.clone(), over.setter());
         Callback::from(move |event: DragEvent| {
@@ -171,85 +82,36 @@ pub(crate) fn recording() -> Html {
             over.set(is_over);
         })
     };
-    let pick = {
-        let read = read.clone();
-        Callback::from(move |event: Event| {
-            let input: HtmlInputElement = event.target_unchecked_into();
-            let files = picked(&input);
-            if !files.is_empty() {
-                read.emit(files);
-            }
-            input.set_value("");
-        })
-    };
     let close = {
-        let (stage, opened, programs) = (stage.setter(), opened.clone(), programs.clone());
+        let reading = reading.clone();
         Callback::from(move |_: MouseEvent| {
-            opened.borrow_mut().clear();
-            programs.borrow_mut().clear();
-            forget_marks.emit(());
+            reading.close();
             forget_sample.emit(());
-            stage.set(Stage::Empty);
-            wasm_bindgen_futures::spawn_local(kept::forget());
         })
     };
-    let count = opened.borrow().len();
     let cancel = {
-        let (stage, opened) = (stage.setter(), opened.clone());
-        Callback::from(move |_: MouseEvent| {
-            // What comes next is no part of what was given up on, and does not wait for its end.
-            opened.borrow_mut().clear();
-            cancelled_turns.end();
-            stage.set(Stage::Empty);
-            if let Some(asked) = asked.borrow_mut().take() {
-                canceller.give_up(asked);
-            }
-        })
+        let reading = reading.clone();
+        Callback::from(move |_: MouseEvent| reading.cancel())
     };
-    let stage_word = match &*stage {
+    let stage_word = match &*reading.stage {
         Stage::Empty => "empty",
         Stage::Reading(_) => "reading",
         Stage::Open(..) => "open",
         Stage::Failed { .. } => "failed",
     };
-    let small = matches!(&*stage, Stage::Open(..));
+    let small = matches!(&*reading.stage, Stage::Open(..));
     // Once a recording is open, a file anywhere on it belongs to it: more ranks, or the job's source.
     let anywhere = small.then(|| drop.clone());
     html! {
         <div class="recording" data-test="recording" data-stage={stage_word} ondrop={anywhere}>
             <section class={classes!("drop", over.then_some("over"), small.then_some("small"))} ondrop={(!small).then_some(drop)}
                      ondragover={dragged(true)} ondragenter={dragged(true)} ondragleave={dragged(false)} data-test="drop">
-                <h1 class={small.then_some("hidden")}>{ if small { "Recording" } else { "Open a recording of a real job" } }</h1>
-                <p>
-                    { match small {
-                        true => "Drop more of what the job left here: dumps, logs, profiles, its sources. ",
-                        false => "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. ",
-                    } }
-                    if !small { <b>{ "They are read in this tab and go nowhere; until you close them, this browser keeps them for a reload." }</b> }
-                </p>
-                <div class="row">
-                    <label class="button primary">{ "Choose files" }
-                        <input class="hidden" type="file" multiple={true} onchange={pick.clone()} data-test="pick-files" /></label>
-                    <label class="button">{ "Choose a folder" }
-                        <input class="hidden" type="file" multiple={true} webkitdirectory={true} onchange={pick} data-test="pick-folder" /></label>
-                    if small {
-                        <button onclick={close} data-test="close-recording">{ "Close" }</button>
-                        <Save files={opened.clone()} programs={programs.clone()} />
-                        <span class="muted small-print">{ format!("{}. {}", counted(count as u64, "file"), match is_whole {
-                            true => "What you drop now is opened in its place.",
-                            false => "Files of other names are added to them; one of the same name opens another recording.",
-                        }) }</span>
-                    }
-                </div>
-                if !small {
-                    <details>
-                        <summary>{ "How to get dumps from a job" }</summary>
-                        <p>{ "Set these before the job starts; when a collective times out every rank writes one file." }</p>
-                        <pre class="mono">{ "TORCH_FR_BUFFER_SIZE=2000   # older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\nTORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/dump_rank_" }</pre>
-                    </details>
-                }
+                { match small {
+                    true => adding(&reading, &read, close),
+                    false => inviting(&read),
+                } }
             </section>
-            { match &*stage {
+            { match &*reading.stage {
                 Stage::Empty => html! {},
                 Stage::Reading(reached) => html! {
                     <section class="panel reading" role="status">
@@ -262,9 +124,208 @@ pub(crate) fn recording() -> Html {
                         { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ prose(line) }</p> }) }
                     </section>
                 },
-                Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*texts).clone()} /> },
+                Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*reading.texts).clone()} /> },
             } }
         </div>
+    }
+}
+
+/// The drop zone before anything is open.
+fn inviting(read: &Callback<Vec<File>>) -> Html {
+    html! {
+        <>
+            <h1>{ "Open a recording of a real job" }</h1>
+            <p>
+                { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. " }
+                <b>{ "They are read in this tab and go nowhere; until you close them, this browser keeps them for a reload." }</b>
+            </p>
+            <div class="row">{ pickers(read) }</div>
+            <details>
+                <summary>{ "How to get dumps from a job" }</summary>
+                <p>{ "Set these before the job starts; when a collective times out every rank writes one file." }</p>
+                <pre class="mono">{ "TORCH_FR_BUFFER_SIZE=2000   # older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\nTORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/dump_rank_" }</pre>
+            </details>
+        </>
+    }
+}
+
+/// The drop zone of a recording that is open.
+fn adding(reading: &Reading, read: &Callback<Vec<File>>, close: Callback<MouseEvent>) -> Html {
+    let count = counted(reading.opened.borrow().len() as u64, "file");
+    let next = match reading.is_whole {
+        true => "What you drop now is opened in its place.",
+        false => {
+            "Files of other names are added to them; one of the same name opens another recording."
+        }
+    };
+    html! {
+        <>
+            <h1 class="hidden">{ "Recording" }</h1>
+            <p>{ "Drop more of what the job left here: dumps, logs, profiles, its sources. " }</p>
+            <div class="row">
+                { pickers(read) }
+                <button onclick={close} data-test="close-recording">{ "Close" }</button>
+                <Save files={reading.opened.clone()} programs={reading.programs.clone()} />
+                <span class="muted small-print">{ format!("{count}. {next}") }</span>
+            </div>
+        </>
+    }
+}
+
+/// The buttons that choose files and a folder.
+fn pickers(read: &Callback<Vec<File>>) -> Html {
+    let read = read.clone();
+    let pick = Callback::from(move |event: Event| {
+        let input: HtmlInputElement = event.target_unchecked_into();
+        let files = picked(&input);
+        if !files.is_empty() {
+            read.emit(files);
+        }
+        input.set_value("");
+    });
+    html! {
+        <>
+            <label class="button primary">{ "Choose files" }
+                <input class="hidden" type="file" multiple={true} onchange={pick.clone()} data-test="pick-files" /></label>
+            <label class="button">{ "Choose a folder" }
+                <input class="hidden" type="file" multiple={true} webkitdirectory={true} onchange={pick} data-test="pick-folder" /></label>
+        </>
+    }
+}
+
+/// The recording that is open or being read, and the files that it is made of.
+#[derive(Clone)]
+struct Reading {
+    client: Client,
+    stage: UseStateHandle<Stage>,
+    /// True if the open file is no recording but a trace or plan: nothing is added to it.
+    is_whole: bool,
+    opened: Rc<RefCell<Vec<File>>>,
+    /// The job's programs among the dropped files: they are shown, and no part of the recording.
+    programs: Rc<RefCell<Vec<File>>>,
+    texts: UseStateHandle<Texts>,
+    asked: Rc<RefCell<Option<Asked>>>,
+    turns: Turns,
+    /// Takes the reader's marks on a recording out of the address.
+    forget_marks: Callback<()>,
+}
+
+#[hook]
+fn use_reading() -> Reading {
+    let shared = use_shared();
+    let stage = use_state(|| Stage::Empty);
+    let is_whole = matches!(&*stage, Stage::Open(opened, _) if !is_recorded(opened));
+    let nav = shared.nav;
+    Reading {
+        client: shared.client,
+        is_whole,
+        opened: use_mut_ref(Vec::new),
+        programs: use_mut_ref(Vec::new),
+        texts: use_state(Texts::default),
+        asked: use_mut_ref(|| None),
+        turns: use_turns(),
+        forget_marks: Callback::from(move |()| {
+            if nav.route.view() == View::Recording && !nav.is_stale() {
+                nav.replace(KEPT.iter().fold(nav.route.clone(), |route, name| route.without(name)));
+            }
+        }),
+        stage,
+    }
+}
+
+impl Reading {
+    /// Reads files that were dropped or chosen.
+    fn callback(&self) -> Callback<Vec<File>> {
+        let reading = self.clone();
+        Callback::from(move |files: Vec<File>| {
+            let (sources, files): (Vec<File>, Vec<File>) =
+                files.into_iter().partition(sources::is_source);
+            if !sources.is_empty() {
+                reading.programs.borrow_mut().extend(sources.iter().cloned());
+                let texts = reading.texts.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    texts.set(sources::with((*texts).clone(), sources).await);
+                });
+            }
+            if !files.is_empty() {
+                reading.open(files);
+            }
+        })
+    }
+
+    /// Opens files together with those that are open. Files that are dropped while others are read come
+    /// to them, too.
+    fn open(&self, files: Vec<File>) {
+        if self.is_whole {
+            self.opened.borrow_mut().clear();
+            self.forget_marks.emit(());
+        }
+        let before = self.opened.borrow().len();
+        let count = files.len();
+        let files = together(&mut self.opened.borrow_mut(), files);
+        if before > 0 && files.len() == count {
+            // Another recording has other calls to mark.
+            self.forget_marks.emit(());
+        }
+        let (session, turn) = (self.client.new_session(), self.turns.next());
+        let total = files.iter().map(|file| file.size() as u64).sum();
+        let what = counted(files.len() as u64, "file");
+        self.stage.set(Stage::Reading(Reached { done: 0, total, unit: Unit::Bytes, what }));
+        let progress: Progress = {
+            let (stage, turn) = (self.stage.clone(), turn.clone());
+            Rc::new(move |reached| {
+                if turn.counts() {
+                    stage.set(Stage::Reading(reached));
+                }
+            })
+        };
+        let paths = files.iter().map(path_of).collect();
+        let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
+        let request = Request::OpenFiles { session: session.id(), paths };
+        let reading = self.clone();
+        wasm_bindgen_futures::spawn_local(async move {
+            reading.client.has_heard().await;
+            if !turn.counts() {
+                return;
+            }
+            let (question, answer) = reading.client.ask_with(request, &files, Some(progress));
+            *reading.asked.borrow_mut() = Some(question);
+            let answered = answer.await.map(|answered| answered.response);
+            if !turn.counts() {
+                return;
+            }
+            reading.stage.set(match answered {
+                Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened), session),
+                Ok(_) => return,
+                Err(why) if why == CANCELLED => Stage::Empty,
+                Err(why) => {
+                    // The next files are of no recording with one that could not be read.
+                    if files.len() == 1 {
+                        reading.opened.borrow_mut().clear();
+                    }
+                    Stage::Failed { why }
+                }
+            });
+        });
+    }
+
+    fn close(&self) {
+        self.opened.borrow_mut().clear();
+        self.programs.borrow_mut().clear();
+        self.forget_marks.emit(());
+        self.stage.set(Stage::Empty);
+        wasm_bindgen_futures::spawn_local(kept::forget());
+    }
+
+    /// Gives up on the files that are being read: the next ones neither belong to them nor wait for
+    /// their end.
+    fn cancel(&self) {
+        self.opened.borrow_mut().clear();
+        self.turns.end();
+        self.stage.set(Stage::Empty);
+        if let Some(asked) = self.asked.borrow_mut().take() {
+            self.client.give_up(asked);
+        }
     }
 }
 

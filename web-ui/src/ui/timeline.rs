@@ -17,7 +17,7 @@ use crate::explain;
 use crate::palette;
 use geometry::{Geometry, Stretch};
 pub(crate) use hover::frame;
-use hover::{Hover, use_hover};
+use hover::{Hover, Hovered, use_hover};
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
 pub(crate) use order::{Order, Shown};
@@ -111,29 +111,10 @@ pub(crate) enum Step {
 /// A lane per rank over time.
 #[component(Timeline)]
 pub(crate) fn timeline(props: &TimelineProps) -> Html {
-    let shared = use_shared();
     let (frame, canvas) = (use_node_ref(), use_node_ref());
     let (width, height) = use_size(&frame);
-    let fit = props.fit.unwrap_or((0, props.end_ps.saturating_add(props.end_ps / 50).max(1)));
-    let stretch = use_state(|| Stretch::whole(fit));
-    {
-        // Another trace, or a live one that has grown: everything is shown again.
-        let stretch = stretch.setter();
-        let again = (props.session, if props.follow { props.end_ps } else { fit.1 });
-        use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
-    }
     let order = props.order.clone().unwrap_or(Order::All(props.world_size));
-    {
-        let (stretch, order) = (stretch.clone(), order.clone());
-        let (rows, end) = (rows_of(props), props.end_ps as f64);
-        let ready = width > 0.0;
-        use_effect_with((props.look.clone(), ready), move |(look, ready)| {
-            if let Some(Look { rank, from_ps, to_ps, .. }) = look.as_ref().filter(|_| *ready) {
-                let row = order.row_of(*rank);
-                stretch.set(stretch.showing(*from_ps, *to_ps, row, rows, height, end));
-            }
-        });
-    }
+    let stretch = use_stretch(props, &order, width, height);
     let raster = use_raster(props, &order, *stretch, width, height);
     let in_sight = in_sight(&order, *stretch, rows_of(props), height);
     let hover = use_hover(props.session, in_sight);
@@ -145,52 +126,17 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         order: order.clone(),
         end: props.end_ps as f64,
     });
-    {
-        // The playhead moves every frame, the pixels beneath it seldom: they are kept as an image.
-        let image = use_memo((raster.clone(), shared.dark), |(raster, dark)| {
-            raster.as_ref().and_then(|raster| image_of(raster, *dark))
-        });
-        let (canvas, raster, now) = (canvas.clone(), raster.clone(), now.clone());
-        let marks = Marks {
-            culprits: props.culprits.clone(),
-            playhead_ps: props.playhead_ps,
-            selected: props.selected.clone(),
-            area: props.area.clone(),
-            path: props.path.clone(),
-            flags: props.flags.clone(),
-            links: hover.links(),
-        };
-        let deps = (now.clone(), raster.clone(), marks, shared.dark);
-        use_effect_with(deps, move |(_, _, marks, dark)| {
-            let drawn = raster.as_deref().zip((*image).as_ref());
-            paint(&canvas, &now, drawn, marks, *dark);
-        });
-    }
-    let on_click = {
-        let (on_select, hover) = (props.on_select.clone(), hover.clone());
-        let (client, session) = (shared.client.clone(), props.session);
-        on_select.map(|on_select| {
-            Callback::from(move |point: Option<hover::Point>| {
-                let (client, hover, on_select) = (client.clone(), hover.clone(), on_select.clone());
-                wasm_bindgen_futures::spawn_local(async move {
-                    let picked = match point {
-                        Some(point) => hover::picked(&client, session, point).await,
-                        None => None,
-                    };
-                    let call = picked.as_ref().and_then(|picked| picked.call);
-                    match (point, call) {
-                        (Some(point), Some(work)) => {
-                            hover.set.emit((None, false));
-                            on_select.emit(Some(CallId { rank: point.rank, work }));
-                        }
-                        // Something else than a call is explained where it is.
-                        (Some(_), None) if picked.is_some() => hover.set.emit((point, true)),
-                        _ => on_select.emit(None),
-                    }
-                });
-            })
-        })
+    let marks = Marks {
+        culprits: props.culprits.clone(),
+        playhead_ps: props.playhead_ps,
+        selected: props.selected.clone(),
+        area: props.area.clone(),
+        path: props.path.clone(),
+        flags: props.flags.clone(),
+        links: hover.links(),
     };
+    use_painted(&canvas, &raster, &now, marks);
+    let on_click = use_click(props.session, &props.on_select, &hover);
     let pointer = use_pointer(
         &frame,
         now.clone(),
@@ -198,35 +144,143 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         hover.clone(),
         Clicks { on_seek: props.on_seek.clone(), on_click, on_area: props.on_area.clone() },
     );
-    let keys = {
-        let (stretch, now) = (stretch.clone(), now.clone());
-        let (on_step, selected) = (props.on_step.clone(), props.selected.clone());
-        Callback::from(move |event: KeyboardEvent| {
-            if event.ctrl_key() || event.meta_key() || event.alt_key() {
-                return;
+    let keys = on_key(props, &stretch, &now);
+    let words = format!(
+        "Timeline of {} over {}",
+        counted(props.world_size, "rank"),
+        explain::time(props.end_ps)
+    );
+    let busy = if pointer.dragging { "dragging" } else { "" };
+    let first_row = stretch.first_row as u32;
+    html! {
+        <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
+             data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}
+             data-links={hover.links().len().to_string()}>
+            <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} onkeydown={keys}
+                 onpointerdown={pointer.down} onpointermove={pointer.moved} onpointerup={pointer.up.clone()}
+                 onpointercancel={pointer.up} onpointerleave={pointer.leave}>
+                <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
+                <Hover hover={(*hover).clone()} {width} {height} />
+            </div>
+            { tools(props, &stretch, &now) }
+        </div>
+    }
+}
+
+/// The stretch of time and rows that is shown: all of it at first, again when another trace is shown or a
+/// live one has grown, and the place of a call that is to come in sight.
+#[hook]
+fn use_stretch(
+    props: &TimelineProps,
+    order: &Order,
+    width: f64,
+    height: f64,
+) -> UseStateHandle<Stretch> {
+    let fit = props.fit.unwrap_or((0, props.end_ps.saturating_add(props.end_ps / 50).max(1)));
+    let stretch = use_state(|| Stretch::whole(fit));
+    {
+        let stretch = stretch.setter();
+        let again = (props.session, if props.follow { props.end_ps } else { fit.1 });
+        use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
+    }
+    {
+        let (stretch, order) = (stretch.clone(), order.clone());
+        let (rows, end) = (rows_of(props), props.end_ps as f64);
+        let ready = width > 0.0;
+        use_effect_with((props.look.clone(), ready), move |(look, ready)| {
+            if let Some(Look { rank, from_ps, to_ps, .. }) = look.as_ref().filter(|_| *ready) {
+                let row = order.row_of(*rank);
+                stretch.set(stretch.showing(*from_ps, *to_ps, row, rows, height, end));
             }
-            if let Some(on_step) = &on_step
-                && let Some(step) = step_of(&event.key(), selected.as_ref(), &now)
-            {
-                event.prevent_default();
-                on_step.emit(step);
-                return;
-            }
-            let (middle, span) = ((stretch.from + stretch.to) / 2.0, stretch.to - stretch.from);
-            let changed = match event.key().as_str() {
-                "w" | "W" => stretch.zoomed(0.7, middle, now.end),
-                "s" | "S" => stretch.zoomed(1.4, middle, now.end),
-                "a" | "A" => stretch.moved(-0.15 * span, now.end),
-                "d" | "D" => stretch.moved(0.15 * span, now.end),
-                "0" => Stretch::whole((0, (now.end * 1.02) as u64)),
-                "ArrowUp" => stretch.scrolled(-4.0, now.rows.count, now.visible()),
-                "ArrowDown" => stretch.scrolled(4.0, now.rows.count, now.visible()),
-                _ => return,
-            };
-            event.prevent_default();
-            stretch.set(changed);
+        });
+    }
+    stretch
+}
+
+/// Paints the canvas. The playhead moves every frame, the pixels beneath it seldom: they are kept as an
+/// image.
+#[hook]
+fn use_painted(canvas: &NodeRef, raster: &Option<Rc<Raster>>, now: &Rc<Geometry>, marks: Marks) {
+    let dark = use_shared().dark;
+    let image = use_memo((raster.clone(), dark), |(raster, dark)| {
+        raster.as_ref().and_then(|raster| image_of(raster, *dark))
+    });
+    let (canvas, raster, now) = (canvas.clone(), raster.clone(), now.clone());
+    let deps = (now.clone(), raster.clone(), marks, dark);
+    use_effect_with(deps, move |(_, _, marks, dark)| {
+        let drawn = raster.as_deref().zip((*image).as_ref());
+        paint(&canvas, &now, drawn, marks, *dark);
+    });
+}
+
+/// Selects the call at a point; anything else that is there is explained on the spot.
+#[hook]
+fn use_click(
+    session: SessionId,
+    on_select: &Option<Callback<Option<CallId>>>,
+    hover: &Rc<Hovered>,
+) -> Option<Callback<Option<hover::Point>>> {
+    let client = use_shared().client;
+    let hover = hover.clone();
+    on_select.clone().map(|on_select| {
+        Callback::from(move |point: Option<hover::Point>| {
+            let (client, hover, on_select) = (client.clone(), hover.clone(), on_select.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                let picked = match point {
+                    Some(point) => hover::picked(&client, session, point).await,
+                    None => None,
+                };
+                let call = picked.as_ref().and_then(|picked| picked.call);
+                match (point, call) {
+                    (Some(point), Some(work)) => {
+                        hover.set.emit((None, false));
+                        on_select.emit(Some(CallId { rank: point.rank, work }));
+                    }
+                    (Some(_), None) if picked.is_some() => hover.set.emit((point, true)),
+                    _ => on_select.emit(None),
+                }
+            });
         })
-    };
+    })
+}
+
+/// Moves the selection or the stretch by keys.
+fn on_key(
+    props: &TimelineProps,
+    stretch: &UseStateHandle<Stretch>,
+    now: &Rc<Geometry>,
+) -> Callback<KeyboardEvent> {
+    let (stretch, now) = (stretch.clone(), now.clone());
+    let (on_step, selected) = (props.on_step.clone(), props.selected.clone());
+    Callback::from(move |event: KeyboardEvent| {
+        if event.ctrl_key() || event.meta_key() || event.alt_key() {
+            return;
+        }
+        if let Some(on_step) = &on_step
+            && let Some(step) = step_of(&event.key(), selected.as_ref(), &now)
+        {
+            event.prevent_default();
+            on_step.emit(step);
+            return;
+        }
+        let (middle, span) = ((stretch.from + stretch.to) / 2.0, stretch.to - stretch.from);
+        let changed = match event.key().as_str() {
+            "w" | "W" => stretch.zoomed(0.7, middle, now.end),
+            "s" | "S" => stretch.zoomed(1.4, middle, now.end),
+            "a" | "A" => stretch.moved(-0.15 * span, now.end),
+            "d" | "D" => stretch.moved(0.15 * span, now.end),
+            "0" => Stretch::whole((0, (now.end * 1.02) as u64)),
+            "ArrowUp" => stretch.scrolled(-4.0, now.rows.count, now.visible()),
+            "ArrowDown" => stretch.scrolled(4.0, now.rows.count, now.visible()),
+            _ => return,
+        };
+        event.prevent_default();
+        stretch.set(changed);
+    })
+}
+
+/// The buttons that scroll and zoom.
+fn tools(props: &TimelineProps, stretch: &UseStateHandle<Stretch>, now: &Rc<Geometry>) -> Html {
     let whole = {
         let (stretch, end) = (stretch.setter(), props.end_ps);
         Callback::from(move |_: MouseEvent| {
@@ -240,7 +294,6 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.zoomed(factor, middle, now.end));
         })
     };
-    let first_row = stretch.first_row as u32;
     let scroll = |pages: f64| {
         let (stretch, now) = (stretch.clone(), now.clone());
         let by = pages * f64::from((now.visible() / 2).max(1));
@@ -248,35 +301,20 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.scrolled(by, now.rows.count, now.visible()));
         })
     };
-    let words = format!(
-        "Timeline of {} over {}",
-        counted(props.world_size, "rank"),
-        explain::time(props.end_ps)
-    );
-    let busy = if pointer.dragging { "dragging" } else { "" };
+    let first_row = stretch.first_row as u32;
     html! {
-        <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
-             data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}
-             data-links={hover.links().len().to_string()}>
-            <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} onkeydown={keys}
-                 onpointerdown={pointer.down} onpointermove={pointer.moved} onpointerup={pointer.up.clone()}
-                 onpointercancel={pointer.up} onpointerleave={pointer.leave}>
-                <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
-                <Hover hover={(*hover).clone()} {width} {height} />
-            </div>
-            <div class="tools">
-                if now.visible() < now.rows.count {
-                    <span class="muted mono" data-test="visible-ranks">{ match now.order {
-                        Order::All(_) => format!("r{}–{} of {}", first_row, first_row + now.visible() - 1, props.world_size),
-                        Order::Chosen { .. } => format!("rows {}–{} of {}", first_row + 1, first_row + now.visible(), now.rows.count),
-                    } }</span>
-                    <button class="quiet" onclick={scroll(-1.0)} aria-label="Ranks before" title="Ranks before (↑, shift and wheel)" data-test="ranks-up">{ "↑" }</button>
-                    <button class="quiet" onclick={scroll(1.0)} aria-label="Ranks after" title="Ranks after (↓, shift and wheel)" data-test="ranks-down">{ "↓" }</button>
-                }
-                <button class="quiet" onclick={zoom(0.6)} aria-label="Zoom in" title="Zoom in (W, wheel)" data-test="zoom-in">{ "+" }</button>
-                <button class="quiet" onclick={zoom(1.7)} aria-label="Zoom out" title="Zoom out (S, wheel)" data-test="zoom-out">{ "−" }</button>
-                <button class="quiet" onclick={whole} aria-label="Show all" title="Show all (0)" data-test="zoom-all">{ "all" }</button>
-            </div>
+        <div class="tools">
+            if now.visible() < now.rows.count {
+                <span class="muted mono" data-test="visible-ranks">{ match now.order {
+                    Order::All(_) => format!("r{}–{} of {}", first_row, first_row + now.visible() - 1, props.world_size),
+                    Order::Chosen { .. } => format!("rows {}–{} of {}", first_row + 1, first_row + now.visible(), now.rows.count),
+                } }</span>
+                <button class="quiet" onclick={scroll(-1.0)} aria-label="Ranks before" title="Ranks before (↑, shift and wheel)" data-test="ranks-up">{ "↑" }</button>
+                <button class="quiet" onclick={scroll(1.0)} aria-label="Ranks after" title="Ranks after (↓, shift and wheel)" data-test="ranks-down">{ "↓" }</button>
+            }
+            <button class="quiet" onclick={zoom(0.6)} aria-label="Zoom in" title="Zoom in (W, wheel)" data-test="zoom-in">{ "+" }</button>
+            <button class="quiet" onclick={zoom(1.7)} aria-label="Zoom out" title="Zoom out (S, wheel)" data-test="zoom-out">{ "−" }</button>
+            <button class="quiet" onclick={whole} aria-label="Show all" title="Show all (0)" data-test="zoom-all">{ "all" }</button>
         </div>
     }
 }

@@ -26,7 +26,9 @@ use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
-use lockstep_web_protocol::{CallDetails, CallId, CallMark, Opened, Request, Response, Which};
+use lockstep_web_protocol::{
+    CallDetails, CallId, CallMark, Opened, Request, Response, SessionId, Which,
+};
 use measured::{Marked, MeasuredArea};
 use notes::{Note, Notes};
 use sources::Sources;
@@ -219,8 +221,6 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     let (client, nav, session) = (shared.client, shared.nav, opened.session);
     let from_address = nav.route.get(CALL).and_then(read);
     let selected = use_state(|| from_address);
-    let details = use_state(|| None::<Rc<CallDetails>>);
-    let look = use_state(|| None::<Look>);
     let query = {
         let asked = nav.route.get(QUERY).unwrap_or_default().to_owned();
         use_state(move || asked)
@@ -237,22 +237,9 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         let asked = nav.route.get(NOTES).map(Note::read).unwrap_or_default();
         use_state(move || asked)
     };
-    let looks = use_mut_ref(|| 0u32);
-    let bring = {
-        let look = look.setter();
-        Callback::from(move |mark: CallMark| {
-            let mut number = looks.borrow_mut();
-            *number += 1;
-            look.set(Some(Look {
-                rank: mark.id.rank,
-                from_ps: mark.from_ps,
-                to_ps: mark.to_ps.unwrap_or(mark.from_ps),
-                number: *number,
-            }));
-        })
-    };
+    let (look, bring) = use_look();
     {
-        // Another trace in the same place: what was looked at in the one before is no call of it.
+        // Another trace in the same place has other calls.
         let (selected, pins, before) = (selected.clone(), pins.clone(), use_mut_ref(|| session));
         let (notes, first) = (notes.clone(), first.clone());
         use_effect_with(session, move |session| {
@@ -264,67 +251,26 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             }
         });
     }
-    {
-        let (client, details, bring) = (client.clone(), details.setter(), bring.clone());
-        let turns = use_turns();
-        let first = use_mut_ref(|| from_address);
-        use_effect_with((session, *selected), move |&(session, selected)| {
-            let turn = turns.next();
-            match selected {
-                None => details.set(None),
-                Some(id) => wasm_bindgen_futures::spawn_local(async move {
-                    let answered = client.ask(Request::AboutCall { session, id }).await;
-                    if let Ok(Response::CallTold(told)) = answered.map(|answered| answered.response)
-                        && turn.counts()
-                    {
-                        // What the address asks for is not in sight yet.
-                        if let (Some(told), Some(_)) = (&told, first.borrow_mut().take()) {
-                            bring.emit(told.mark.clone());
-                        }
-                        details.set(told.map(|told| Rc::new(*told)));
-                    }
-                }),
-            }
-        });
-    }
-    {
-        // What is looked at is part of the address, as far as it changes: a link leads back to it.
-        let nav = nav.clone();
-        // Another view may be shown meanwhile, with parameters of its own.
-        let own = use_memo((), |()| nav.route.path.clone());
-        let shown = nav.route.path == *own;
-        let pinned = (*pins != first).then(|| written_pins(&pins));
-        let deps = (*selected, (*query).clone(), pinned, Note::write(&notes), shown);
-        use_effect_with(deps, move |(selected, query, pinned, notes, shown)| {
-            if !shown {
-                return;
-            }
-            let put = |route: crate::route::Route, name: &str, value: Option<String>| match value {
-                Some(value) => route.with(name, value),
-                None => route.without(name),
-            };
-            let route = put(nav.route.clone(), CALL, selected.map(written));
-            let route = put(route, QUERY, Some(query.clone()).filter(|query| !query.is_empty()));
-            let route = put(route, PINS, pinned.clone());
-            let route = put(route, NOTES, Some(notes.clone()).filter(|notes| !notes.is_empty()));
-            if route != nav.route && !nav.is_stale() {
-                nav.replace(route);
-            }
-        });
-    }
+    let details = use_details(session, *selected, from_address, &bring);
+    use_marks_in_address(Marks {
+        call: *selected,
+        query: (*query).clone(),
+        pins: (*pins != first).then(|| written_pins(&pins)),
+        notes: Note::write(&notes),
+    });
     let select = {
         let selected = selected.setter();
         Callback::from(move |id| selected.set(id))
     };
     let show = {
-        let (selected, bring) = (selected.setter(), bring.clone());
+        let selected = selected.setter();
         Callback::from(move |mark: CallMark| {
             selected.set(Some(mark.id));
             bring.emit(mark);
         })
     };
     let go = {
-        let (client, show) = (client.clone(), show.clone());
+        let show = show.clone();
         Callback::from(move |Go { rank, which }: Go| {
             let (client, show) = (client.clone(), show.clone());
             wasm_bindgen_futures::spawn_local(async move {
@@ -341,7 +287,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         let (go, show, select, details) =
             (go.clone(), show.clone(), select.clone(), details.clone());
         let first = culprits.first().copied().unwrap_or(0);
-        Callback::from(move |step: Step| match (step, &*details) {
+        Callback::from(move |step: Step| match (step, &details) {
             (Step::Leave, _) => select.emit(None),
             (Step::Open, Some(_)) => details::focus(),
             (Step::Open | Step::Previous | Step::Next, None) => {
@@ -361,49 +307,147 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             (Step::To { rank }, None) => go.emit(Go { rank, which: Which::Last }),
         })
     };
-    let pin = {
-        let pins = pins.clone();
-        Callback::from(move |rank: u32| {
-            let mut now = (*pins).clone();
-            if !now.remove(&rank) {
-                now.insert(rank);
-            }
-            pins.set(now);
-        })
-    };
-    let note = {
-        let notes = notes.clone();
-        Callback::from(move |note: Note| notes.set([(*notes).clone(), vec![note]].concat()))
-    };
-    let drop_note = {
-        let notes = notes.clone();
-        Callback::from(move |at: usize| {
-            let mut now = (*notes).clone();
-            if at < now.len() {
-                now.remove(at);
-            }
-            notes.set(now);
-        })
-    };
-    let close = select.reform(|()| None);
-    let details = (*details).clone().filter(|details| Some(details.mark.id) == *selected);
-    let mark = details.as_ref().map(|details| details.mark.clone());
+    let (note, drop_note) = adding_and_dropping(&notes);
+    let details = details.filter(|details| Some(details.mark.id) == *selected);
     Selection {
-        mark,
+        mark: details.as_ref().map(|details| details.mark.clone()),
         details,
         look,
+        pin: toggling(&pins),
         pins,
-        pin,
         notes,
         note,
         drop_note,
+        close: select.reform(|()| None),
         select,
         show,
         go,
         step,
-        close,
         query,
     }
+}
+
+/// The stretch of the timeline that is to come in sight, and a callback that brings a call there.
+#[hook]
+fn use_look() -> (UseStateHandle<Option<Look>>, Callback<CallMark>) {
+    let look = use_state(|| None::<Look>);
+    let looks = use_mut_ref(|| 0u32);
+    let bring = {
+        let look = look.setter();
+        Callback::from(move |mark: CallMark| {
+            let mut number = looks.borrow_mut();
+            *number += 1;
+            look.set(Some(Look {
+                rank: mark.id.rank,
+                from_ps: mark.from_ps,
+                to_ps: mark.to_ps.unwrap_or(mark.from_ps),
+                number: *number,
+            }));
+        })
+    };
+    (look, bring)
+}
+
+/// The details of the selected call, asked of the worker. The call that the address names is brought in
+/// sight once.
+#[hook]
+fn use_details(
+    session: SessionId,
+    selected: Option<CallId>,
+    from_address: Option<CallId>,
+    bring: &Callback<CallMark>,
+) -> Option<Rc<CallDetails>> {
+    let client = use_shared().client;
+    let details = use_state(|| None::<Rc<CallDetails>>);
+    let turns = use_turns();
+    let first = use_mut_ref(|| from_address);
+    let (setter, bring) = (details.setter(), bring.clone());
+    use_effect_with((session, selected), move |&(session, selected)| {
+        let turn = turns.next();
+        let Some(id) = selected else {
+            setter.set(None);
+            return;
+        };
+        wasm_bindgen_futures::spawn_local(async move {
+            let answered = client.ask(Request::AboutCall { session, id }).await;
+            if let Ok(Response::CallTold(told)) = answered.map(|answered| answered.response)
+                && turn.counts()
+            {
+                if let (Some(told), Some(_)) = (&told, first.borrow_mut().take()) {
+                    bring.emit(told.mark.clone());
+                }
+                setter.set(told.map(|told| Rc::new(*told)));
+            }
+        });
+    });
+    (*details).clone()
+}
+
+/// The reader's marks on a trace, as far as they differ from those that it opens with.
+#[derive(Clone, PartialEq)]
+struct Marks {
+    call: Option<CallId>,
+    query: String,
+    pins: Option<String>,
+    notes: String,
+}
+
+/// Keeps the marks in the address, so that a link leads back to them.
+#[hook]
+fn use_marks_in_address(marks: Marks) {
+    let nav = use_shared().nav;
+    // Another view may be shown meanwhile, with parameters of its own.
+    let own = use_memo((), |()| nav.route.path.clone());
+    let shown = nav.route.path == *own;
+    use_effect_with((marks, shown), move |(marks, shown)| {
+        if !shown {
+            return;
+        }
+        let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let values = [
+            (CALL, marks.call.map(written)),
+            (QUERY, filled(&marks.query)),
+            (PINS, marks.pins.clone()),
+            (NOTES, filled(&marks.notes)),
+        ];
+        let route =
+            values.into_iter().fold(nav.route.clone(), |route, (name, value)| match value {
+                Some(value) => route.with(name, value),
+                None => route.without(name),
+            });
+        if route != nav.route && !nav.is_stale() {
+            nav.replace(route);
+        }
+    });
+}
+
+/// Pins a rank, or takes its pin away.
+fn toggling(pins: &UseStateHandle<BTreeSet<u32>>) -> Callback<u32> {
+    let pins = pins.clone();
+    Callback::from(move |rank: u32| {
+        let mut now = (*pins).clone();
+        if !now.remove(&rank) {
+            now.insert(rank);
+        }
+        pins.set(now);
+    })
+}
+
+/// Adds a note, and drops the one at a place.
+fn adding_and_dropping(notes: &UseStateHandle<Vec<Note>>) -> (Callback<Note>, Callback<usize>) {
+    let add = {
+        let notes = notes.clone();
+        Callback::from(move |note: Note| notes.set([(*notes).clone(), vec![note]].concat()))
+    };
+    let notes = notes.clone();
+    let remove = Callback::from(move |at: usize| {
+        let mut now = (*notes).clone();
+        if at < now.len() {
+            now.remove(at);
+        }
+        notes.set(now);
+    });
+    (add, remove)
 }
 
 /// Ranks that are blamed are pinned, where they would not be in sight by themselves.
