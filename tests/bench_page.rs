@@ -7,7 +7,7 @@ use lockstep_core::collective::Collective;
 use lockstep_core::plan::CollectiveLab;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_sim::{SimConfig, simulate};
-use lockstep_tests::{Chromium, Service};
+use lockstep_tests::{Browser, Service};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -71,23 +71,23 @@ async fn first_view(service: &Service) -> Result<()> {
     let mut asked = Value::Null;
     for _ in 0..ROUNDS {
         // A browser of its own, so that nothing is kept.
-        let chromium = Chromium::start().await?;
-        chromium.client.goto("about:blank").await?;
-        chromium.throttle(SLOW_BYTES_A_SECOND, SLOW_LATENCY_MS).await?;
-        chromium.client.goto(&service.page("")).await?;
+        let browser = Browser::start().await?;
+        browser.client.goto("about:blank").await?;
+        browser.throttle(SLOW_BYTES_A_SECOND, SLOW_LATENCY_MS).await?;
+        browser.client.goto(&service.page("")).await?;
         let home = "return document.querySelector('#page .boot') ? null : performance.now()";
         let number = |value: Value| value.as_f64().context("a number");
-        answers.push(number(chromium.until("the home", home).await?)?);
+        answers.push(number(browser.until("the home", home).await?)?);
         let first =
             "return document.querySelector('.moving .now')?.textContent ? performance.now() : null";
-        simulated.push(number(chromium.until("the first simulation", first).await?)?);
+        simulated.push(number(browser.until("the first simulation", first).await?)?);
         let paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime";
-        painted.push(number(chromium.until("the first paint", paint).await?)?);
+        painted.push(number(browser.until("the first paint", paint).await?)?);
         let files = "const times = {};
             for (const { name } of performance.getEntriesByType('resource')) times[name] = (times[name] ?? 0) + 1;
             return Object.entries(times).filter(([_, times]) => times > 1)";
-        asked = chromium.run(files).await?;
-        chromium.close().await?;
+        asked = browser.run(files).await?;
+        browser.close().await?;
     }
     println!(
         "| first view, empty cache, 10 Mbit/s and {SLOW_LATENCY_MS} ms: something to read, the page \
@@ -102,45 +102,45 @@ async fn first_view(service: &Service) -> Result<()> {
 
 /// Median milliseconds until the first step is on the screen, with a warm cache.
 async fn until_drawn(service: &Service) -> Result<f64> {
-    let chromium = Chromium::start().await?;
+    let browser = Browser::start().await?;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        chromium.client.goto("about:blank").await?;
+        browser.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&service.page("#/step?world=8")).await?;
+        browser.client.goto(&service.page("#/step?world=8")).await?;
         let drawn =
             "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
-        chromium.until("the first step", drawn).await?;
+        browser.until("the first step", drawn).await?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
-    chromium.close().await?;
+    browser.close().await?;
     Ok(median(times))
 }
 
 /// Median milliseconds until every card and curve of the gallery is there, with a warm cache.
 async fn until_compared(service: &Service) -> Result<f64> {
-    let chromium = Chromium::start().await?;
+    let browser = Browser::start().await?;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        chromium.client.goto("about:blank").await?;
+        browser.client.goto("about:blank").await?;
         let start = Instant::now();
-        chromium.client.goto(&service.page("#/algorithms?world=64")).await?;
+        browser.client.goto(&service.page("#/algorithms?world=64")).await?;
         let ready =
             "return document.querySelector('[data-test=algorithms]')?.dataset.ready === 'true'";
-        chromium.until("every algorithm", ready).await?;
+        browser.until("every algorithm", ready).await?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
-    chromium.close().await?;
+    browser.close().await?;
     Ok(median(times))
 }
 
 /// Milliseconds between frames while the page plays, sorted.
 async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
-    let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page(address)).await?;
+    let browser = Browser::start().await?;
+    browser.client.goto(&service.page(address)).await?;
     let drawn = "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
-    chromium.until("the first step", drawn).await?;
-    chromium
+    browser.until("the first step", drawn).await?;
+    browser
         .run(
             "window.frames_ms = []; let last = performance.now();
              const tick = now => {
@@ -154,13 +154,13 @@ async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
         )
         .await?;
     let done = "return window.frames_done || window.frames_ms.length > 600";
-    chromium.until("the end of the playing", done).await?;
-    let frames = chromium.run("return window.frames_ms").await?;
+    browser.until("the end of the playing", done).await?;
+    let frames = browser.run("return window.frames_ms").await?;
     let frames = frames.as_array().context("a list")?.iter().filter_map(Value::as_f64);
     // The first interval holds the click.
     let mut frames: Vec<f64> = frames.skip(1).collect();
     frames.sort_by(f64::total_cmp);
-    chromium.close().await?;
+    browser.close().await?;
     Ok(frames)
 }
 
@@ -172,11 +172,11 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
         .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
         .collect();
     files.sort();
-    let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page("#/recording")).await?;
+    let browser = Browser::start().await?;
+    browser.client.goto(&service.page("#/recording")).await?;
     let place = fantoccini::Locator::Css("[data-test=pick-files]");
-    let input = chromium.client.wait().for_element(place).await?;
-    chromium
+    let input = browser.client.wait().for_element(place).await?;
+    browser
         .run(
             "window.worst_ms = 0; window.took = null; let last = performance.now(), start = null;
              document.querySelector('[data-test=pick-files]')
@@ -193,9 +193,9 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
         )
         .await?;
     input.send_keys(&files.join("\n")).await?;
-    let took = chromium.until("the findings", "return window.took").await?;
-    anyhow::ensure!(chromium.run("return window.stage").await? == "open", "the dumps do not open");
-    let worst = chromium.run("return window.worst_ms").await?;
+    let took = browser.until("the findings", "return window.took").await?;
+    anyhow::ensure!(browser.run("return window.stage").await? == "open", "the dumps do not open");
+    let worst = browser.run("return window.worst_ms").await?;
     println!(
         "in the page: {} dumps opened, diagnosed and drawn in {:.1} s; the longest that it drew nothing: \
          {:.0} ms",
@@ -203,15 +203,15 @@ async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
         took.as_f64().context("a number")? / 1e3,
         worst.as_f64().context("a number")?
     );
-    chromium.close().await
+    browser.close().await
 }
 
 /// The DDP lab: GPT-2 XL on 1,024 ranks, in closed form and simulated; a sweep; frames.
 async fn ddp(service: &Service) -> Result<()> {
-    let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page("#/ddp?model=gpt2-xl&world=512")).await?;
+    let browser = Browser::start().await?;
+    browser.client.goto(&service.page("#/ddp?model=gpt2-xl&world=512")).await?;
     let ready = "return document.querySelector('[data-test=ddp]')?.dataset.ready === 'true'";
-    chromium.until("the lab", ready).await?;
+    browser.until("the lab", ready).await?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         // Another batch each time, so that nothing is known already.
@@ -228,8 +228,8 @@ async fn ddp(service: &Service) -> Result<()> {
              requestAnimationFrame(look)",
             round + 8
         );
-        chromium.run(&script).await?;
-        let took = chromium.until("the pass", "return window.took").await?;
+        browser.run(&script).await?;
+        let took = browser.until("the pass", "return window.took").await?;
         times.push(took.as_f64().context("a number")?);
     }
     println!(
@@ -237,9 +237,9 @@ async fn ddp(service: &Service) -> Result<()> {
          gradient by gradient and drawn | {:.0} ms |",
         median(times)
     );
-    chromium.run("document.querySelector('[data-test=check-run]').click()").await?;
+    browser.run("document.querySelector('[data-test=check-run]').click()").await?;
     let checked = "return document.querySelector('[data-test=check]')?.dataset.ms";
-    let ms = chromium.until("the simulator", &format!("{checked} || null")).await?;
+    let ms = browser.until("the simulator", &format!("{checked} || null")).await?;
     println!(
         "| the same three passes simulated on all 1,024 ranks | {:.1} s |",
         ms.as_str().context("a text")?.parse::<f64>()? / 1e3
@@ -247,12 +247,12 @@ async fn ddp(service: &Service) -> Result<()> {
     for model in ["resnet18", "gpt2-xl"] {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
-            chromium.client.goto("about:blank").await?;
+            browser.client.goto("about:blank").await?;
             let address = service.page(&format!("#/ddp?model={model}&world=64&tab=sweep"));
-            chromium.client.goto(&address).await?;
+            browser.client.goto(&address).await?;
             let swept = "const sweep = document.querySelector('[data-test=sweep]');
                 return sweep?.dataset.ready === 'true' && sweep.dataset.ms !== '0' ? sweep.dataset.ms : null";
-            let ms = chromium.until("the sweep", swept).await?;
+            let ms = browser.until("the sweep", swept).await?;
             times.push(ms.as_str().context("a text")?.parse::<f64>()?);
         }
         println!(
@@ -260,7 +260,7 @@ async fn ddp(service: &Service) -> Result<()> {
             median(times)
         );
     }
-    chromium.close().await?;
+    browser.close().await?;
     let frames = frames(service, "#/ddp?model=gpt2-xl&world=1024&moment=1").await?;
     let at = |share: f64| frames[((frames.len() - 1) as f64 * share) as usize];
     println!(
@@ -281,9 +281,9 @@ fn timed_plan() -> Result<lockstep_core::plan::Plan> {
 
 /// Median seconds that the page's worker takes for the plan's trace.
 async fn in_wasm(service: &Service) -> Result<f64> {
-    let chromium = Chromium::start().await?;
-    chromium.client.goto(&service.page("")).await?;
-    chromium.until("the page", "return !!window.lockstep_trace_of").await?;
+    let browser = Browser::start().await?;
+    browser.client.goto(&service.page("")).await?;
+    browser.until("the page", "return !!window.lockstep_trace_of").await?;
     let plan = serde_json::to_string(&timed_plan()?.to_json())?;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -291,11 +291,11 @@ async fn in_wasm(service: &Service) -> Result<f64> {
             "window.took = null; const start = performance.now();
              window.lockstep_trace_of({plan}).then(() => window.took = performance.now() - start)"
         );
-        chromium.run(&script).await?;
-        let took = chromium.until("the trace", "return window.took").await?;
+        browser.run(&script).await?;
+        let took = browser.until("the trace", "return window.took").await?;
         times.push(took.as_f64().context("a number")? / 1e3);
     }
-    chromium.close().await?;
+    browser.close().await?;
     Ok(median(times))
 }
 

@@ -30,7 +30,7 @@ async fn hover(page: &Page, across: f64, down: f64) -> Result<()> {
          const at = {{ clientX: area.left + {across}, clientY: area.top + {down}, bubbles: true }};
          shelf.dispatchEvent(new PointerEvent('pointermove', at))"
     );
-    page.chromium.run(&script).await?;
+    page.browser.run(&script).await?;
     Ok(())
 }
 
@@ -64,18 +64,18 @@ async fn resnet18_fills_pytorchs_buckets_step_by_step() -> Result<()> {
     page.scrub(scrubbed).await?;
     page.until("blocks-A", "data-moment", &scrubbed.to_string()).await?;
     assert_eq!(page.text("sentence").await?, pass.sentence(&shown, &setting, scrubbed));
-    page.chromium.screenshot("ddp").await?;
+    page.browser.screenshot("ddp").await?;
     // The address holds where it stands.
     let address =
         "return location.hash.includes('moment=') && location.hash.includes('model=resnet18')";
-    page.chromium.until("the moment in the address", address).await?;
+    page.browser.until("the moment in the address", address).await?;
     // The first pass: one bucket, the constructor's.
     page.click("pass-1").await?;
     let first = run.pass(0).context("a pass")?;
     page.until("transport", "data-last", &(first.moments.len() - 1).to_string()).await?;
     page.until("ddp", "data-ready", "true").await?;
     let rows = "return document.querySelectorAll('[data-test=bucket-table-A] tbody tr').length";
-    assert_eq!(page.chromium.run(rows).await?, json!(1));
+    assert_eq!(page.browser.run(rows).await?, json!(1));
     page.close().await
 }
 
@@ -84,7 +84,7 @@ async fn a_gradient_says_why_it_waits() -> Result<()> {
     let page = Page::open("#/ddp?model=resnet18").await?;
     ready(&page).await?;
     let shown = "return document.querySelector('[data-test=blocks-A]').dataset.shown";
-    assert_eq!(page.chromium.until("blocks", shown).await?, json!("62"));
+    assert_eq!(page.browser.until("blocks", shown).await?, json!("62"));
     // The first block of the first shelf, behind the bucket's number: fc.bias.
     hover(&page, 33.0, 10.0).await?;
     page.until("param-card", "data-param", "61").await?;
@@ -97,17 +97,17 @@ async fn a_gradient_says_why_it_waits() -> Result<()> {
     // By keyboard: the next one, and it stays in the address.
     let focus = "document.querySelector('[data-test=blocks-A] .shelf').dispatchEvent(new PointerEvent('pointerleave'));
         document.querySelector('[data-test=blocks-A] .shelf').focus()";
-    page.chromium.run(focus).await?;
+    page.browser.run(focus).await?;
     page.press(Key::Down.into()).await?;
     page.press(Key::Down.into()).await?;
-    page.chromium
+    page.browser
         .until("the gradient in the address", "return location.hash.includes('param=60')")
         .await?;
     // Its card can be closed, as a phone has no Escape.
-    page.chromium.run("document.querySelector('[data-test=param-close]').click()").await?;
+    page.browser.run("document.querySelector('[data-test=param-close]').click()").await?;
     let closed = "return !location.hash.includes('param=')
         && !document.querySelector('[data-test=param-card]')";
-    page.chromium.until("the card closed", closed).await?;
+    page.browser.until("the card closed", closed).await?;
     // All of GPT-2 XL's 580 and ResNet-152's 467 have room.
     for (model, count) in [("gpt2-xl", "580"), ("resnet152", "467")] {
         page.go(&format!("#/ddp?model={model}&world=1024")).await?;
@@ -130,13 +130,13 @@ async fn two_settings_side_by_side_say_what_each_option_changed() -> Result<()> 
              select.dispatchEvent(new Event('change', {{ bubbles: true }}))"
         )
     };
-    page.chromium.run(&choose("known-cap", "25")).await?;
+    page.browser.run(&choose("known-cap", "25")).await?;
     page.until("changes", "data-rows", "1").await?;
-    page.chromium.run(&choose("hook", "fp16")).await?;
+    page.browser.run(&choose("hook", "fp16")).await?;
     page.until("changes", "data-rows", "2").await?;
     ready(&page).await?;
     page.until("changes", "data-ready", "true").await?;
-    page.chromium.screenshot("ddp-compare").await?;
+    page.browser.screenshot("ddp-compare").await?;
     // An explicit 25 is not the default.
     let (a, b) = (page.text("bytes-A").await?, page.text("bytes-B").await?);
     assert!(
@@ -163,9 +163,7 @@ async fn two_settings_side_by_side_say_what_each_option_changed() -> Result<()> 
     let pass = LabRun::of(&model, &setting)?.pass(2).context("a pass")?;
     ensure!(exposed.starts_with(&format!("{},", pass.exposed_ps)), "{exposed}");
     page.click("compare-end").await?;
-    page.chromium
-        .until("A alone", "return !document.querySelector('[data-test=blocks-B]')")
-        .await?;
+    page.browser.until("A alone", "return !document.querySelector('[data-test=blocks-B]')").await?;
     page.close().await
 }
 
@@ -181,8 +179,8 @@ async fn a_sweep_names_the_best_cap_and_ddp_prints_its_log() -> Result<()> {
     }
     // Ten points on each of five curves, three times.
     let drawn = "return document.querySelectorAll('.charts svg circle').length";
-    assert_eq!(page.chromium.until("curves", drawn).await?, json!(150));
-    page.chromium.screenshot("ddp-sweep").await?;
+    assert_eq!(page.browser.until("curves", drawn).await?, json!(150));
+    page.browser.screenshot("ddp-sweep").await?;
     for over in ["worlds", "links"] {
         page.go(&format!("#/ddp?tab=sweep&sweep={over}&lines=caps")).await?;
         page.until("sweep", "data-ready", "true").await?;
@@ -218,19 +216,19 @@ async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {
             "return document.querySelector('[data-test=sentence]')?.innerText.includes('{words}')"
         )
     };
-    page.chromium.run(&set("join", "5,3")).await?;
-    page.chromium.until("the address", "return location.hash.includes('join=5%2C3')").await?;
+    page.browser.run(&set("join", "5,3")).await?;
+    page.browser.until("the address", "return location.hash.includes('join=5%2C3')").await?;
     page.until("role", "data-role", "0").await?;
     assert_eq!(page.text("role").await?, "5 inputs");
     // Rank 1 has three inputs: in pass 4 it shadows rank 0.
-    page.chromium.run(&set("role", "1")).await?;
+    page.browser.run(&set("role", "1")).await?;
     page.until("role", "data-role", "1").await?;
     page.click("pass-4").await?;
     ready(&page).await?;
     page.press(Key::Home.into()).await?;
-    page.chromium.until("the shadow", &said("Rank 1 has no inputs left")).await?;
+    page.browser.until("the shadow", &said("Rank 1 has no inputs left")).await?;
     assert!(page.text("pass-words").await?.contains("shadows the others"));
-    page.chromium.screenshot("ddp-join").await?;
+    page.browser.screenshot("ddp-join").await?;
     for (hash, test, words) in [
         ("#/ddp?nograd=fc", "raised", "Expected to have finished reduction"),
         ("#/ddp?averager=periodic%3A4%3A0", "pass-words", "averages the parameters"),
@@ -256,7 +254,7 @@ async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {
     ready(&page).await?;
     page.click("check-run").await?;
     let told = "return document.querySelector('[data-test=check]').innerText.includes('Simulated on 2 ranks')";
-    page.chromium.until("what the simulator says", told).await?;
+    page.browser.until("what the simulator says", told).await?;
     page.close().await
 }
 
@@ -272,7 +270,7 @@ async fn the_plan_is_simulated_and_can_be_run() -> Result<()> {
     page.until("real-run", "data-stage", "ended").await?;
     // Value by value as simulated.
     page.until("comparison", "data-equal", "true").await?;
-    page.chromium.screenshot("ddp-simulate").await?;
+    page.browser.screenshot("ddp-simulate").await?;
     page.close().await
 }
 
@@ -283,7 +281,7 @@ async fn pick(page: &Page, name: &str, contents: &str) -> Result<()> {
          const files = new DataTransfer(); files.items.add(new File([{contents}], '{name}'));
          input.files = files.files; input.dispatchEvent(new Event('change', {{ bubbles: true }}))"
     );
-    page.chromium.run(&script).await?;
+    page.browser.run(&script).await?;
     Ok(())
 }
 
@@ -303,11 +301,11 @@ async fn a_model_from_a_file_is_read_or_refused_with_reasons() -> Result<()> {
             "return document.querySelector('[data-test=ddp-wrong]')?.innerText.includes({})",
             Value::from(said)
         );
-        page.chromium.until(&format!("{name} to be refused"), &wrong).await?;
+        page.browser.until(&format!("{name} to be refused"), &wrong).await?;
     }
     // A small one of three parameters, and what DDP does with it.
     pick(&page, "three.csv", "'w1,256x1024\\nw2,1024x256\\nw3,8'").await?;
-    page.chromium
+    page.browser
         .until("the model of the file", "return location.hash.includes('model=file')")
         .await?;
     ready(&page).await?;
@@ -318,7 +316,7 @@ async fn a_model_from_a_file_is_read_or_refused_with_reasons() -> Result<()> {
     pick(&page, "many.csv", many).await?;
     let drawn =
         "return Number(document.querySelector('[data-test=blocks-A]')?.dataset.shown) > 10000";
-    page.chromium.until("many blocks", drawn).await?;
+    page.browser.until("many blocks", drawn).await?;
     ready(&page).await?;
     page.press(Key::End.into()).await?;
     page.until("transport", "data-moving", "false").await?;
@@ -328,7 +326,7 @@ async fn a_model_from_a_file_is_read_or_refused_with_reasons() -> Result<()> {
     page.go("#/ddp?model=file&moment=2").await?;
     let fits = "return document.querySelector('[data-test=sentence]')?.innerText.includes('aaaa')
         && document.documentElement.scrollWidth <= innerWidth";
-    page.chromium.until("a long name on the page", fits).await?;
+    page.browser.until("a long name on the page", fits).await?;
     page.close().await
 }
 
@@ -364,7 +362,7 @@ async fn worlds_and_caps_at_their_ends_are_answered() -> Result<()> {
                 let wrong = format!(
                     "return document.querySelector('main.ddp')?.innerText.includes('{said}')"
                 );
-                page.chromium.until(hash, &wrong).await?;
+                page.browser.until(hash, &wrong).await?;
             }
         }
     }
@@ -381,6 +379,6 @@ async fn a_hook_begins_where_pytorchs_does() -> Result<()> {
     page.go("#/ddp?model=mlp:64,64,10&world=4&hook=powersgd&psgd_start=2").await?;
     let gone = "return !document.querySelector('[data-test=hook-note]')
         && document.querySelector('main.ddp')?.innerText.includes('start_powerSGD_iter')";
-    page.chromium.until("no note", gone).await?;
+    page.browser.until("no note", gone).await?;
     page.close().await
 }

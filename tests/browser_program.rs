@@ -49,7 +49,7 @@ run(main, world_size = 2)
 
 async fn ready(page: &Page) -> Result<()> {
     page.until("debugger", "data-state", "ready").await?;
-    page.chromium
+    page.browser
         .until("a moment", "return !!document.querySelector('[data-test=one-rank]')")
         .await?;
     Ok(())
@@ -58,16 +58,16 @@ async fn ready(page: &Page) -> Result<()> {
 /// Writes a program into the page and runs it.
 async fn write(page: &Page, text: &str) -> Result<()> {
     let open = "return !!document.querySelector('[data-test=program-text]')";
-    if page.chromium.run(open).await? != json!(true) {
+    if page.browser.run(open).await? != json!(true) {
         page.click("edit").await?;
     }
-    page.chromium.until("the editor", open).await?;
+    page.browser.until("the editor", open).await?;
     let script = format!(
         "const area = document.querySelector('[data-test=program-text]');
          area.value = {}; area.dispatchEvent(new InputEvent('input', {{ bubbles: true }}))",
         json!(text)
     );
-    page.chromium.run(&script).await?;
+    page.browser.run(&script).await?;
     page.click("run-program").await
 }
 
@@ -75,7 +75,7 @@ async fn write(page: &Page, text: &str) -> Result<()> {
 async fn ranks_at(page: &Page, line: u32) -> Result<Value> {
     let script =
         format!("return document.querySelector('[data-line=\"{line}\"]')?.dataset.ranks ?? null");
-    page.chromium.run(&script).await
+    page.browser.run(&script).await
 }
 
 /// The line of `SKIPS` that holds `what`.
@@ -143,13 +143,13 @@ async fn a_program_is_written_run_stopped_and_sent_to_somebody() -> Result<()> {
     assert!(page.text("stopped").await?.contains(&format!("line {line}")));
     let stands =
         format!("return document.querySelector('[data-line=\"{line}\"]').dataset.ranks !== ''");
-    page.chromium.until("a cursor on the line", &stands).await?;
+    page.browser.until("a cursor on the line", &stands).await?;
     // Another rank, by its cursor; the address brings all of it back.
     page.click("cursor-2").await?;
     page.until("one-rank", "data-rank", "2").await?;
-    page.chromium.screenshot("program").await?;
+    page.browser.screenshot("program").await?;
     let does = page.text("rank-does").await?;
-    let address = page.chromium.run("return location.hash").await?;
+    let address = page.browser.run("return location.hash").await?;
     let address = address.as_str().context("an address")?.to_owned();
     page.go("#/step").await?;
     page.go(&address).await?;
@@ -190,7 +190,7 @@ async fn the_first_disagreement_is_where_the_native_engine_finds_it() -> Result<
     page.click("cursor-2").await?;
     page.until("one-rank", "data-rank", "2").await?;
     let apart = "return document.querySelectorAll('[data-test=numbers] tr.apart').length";
-    assert_eq!(page.chromium.run(apart).await?, json!(1));
+    assert_eq!(page.browser.run(apart).await?, json!(1));
     page.close().await
 }
 
@@ -216,7 +216,7 @@ async fn an_order_that_hangs_is_found_and_stepped_through() -> Result<()> {
     session.run_to_end()?;
     let last = session.moments().len() - 1;
     page.until("transport", "data-last", &last.to_string()).await?;
-    let address = page.chromium.run("return location.hash.includes('order=one')").await?;
+    let address = page.browser.run("return location.hash.includes('order=one')").await?;
     assert_eq!(address, json!(true));
     page.click("own-order").await?;
     page.until("findings", "data-verdict", "healthy").await?;
@@ -245,11 +245,11 @@ async fn what_is_no_program_is_answered_with_its_line_and_the_page_goes_on() -> 
     // An address that was cut off says so, and an unknown stop is named.
     page.go("#/program?code=AAAA").await?;
     let said = "return document.querySelector('[data-test=unread]')?.innerText ?? null";
-    let said = page.chromium.until("an answer", said).await?;
+    let said = page.browser.until("an answer", said).await?;
     assert!(said.as_str().unwrap_or_default().contains("not complete"), "{said}");
     page.go("#/program?stop=lime:3").await?;
     let said = "return document.querySelector('[data-test=wrong-stop]')?.innerText ?? null";
-    let said = page.chromium.until("an answer", said).await?;
+    let said = page.browser.until("an answer", said).await?;
     assert!(said.as_str().unwrap_or_default().contains("lime:3"), "{said}");
     page.close().await
 }
@@ -258,7 +258,7 @@ async fn what_is_no_program_is_answered_with_its_line_and_the_page_goes_on() -> 
 #[tokio::test]
 async fn a_phone_has_the_buttons_in_reach() -> Result<()> {
     let page = Page::open("#/hangs/checkpoint-on-rank-0").await?;
-    page.chromium.client.set_window_size(500, 844).await?;
+    page.browser.client.set_window_size(500, 844).await?;
     ready(&page).await?;
     for place in ["0", "document.documentElement.scrollHeight"] {
         let script = format!(
@@ -267,7 +267,7 @@ async fn a_phone_has_the_buttons_in_reach() -> Result<()> {
              const there = document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2); \
              return at.bottom <= innerHeight && button.contains(there)"
         );
-        page.chromium.until("Continue in sight", &script).await?;
+        page.browser.until("Continue in sight", &script).await?;
     }
     page.close().await
 }

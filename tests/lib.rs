@@ -2,11 +2,13 @@
 //! browser. What is started here is ended here, by its process id.
 
 mod binary;
-mod chromium;
+
 mod page;
 mod service;
+mod web_browser;
 
 pub use binary::{Output, Patience, binary, data, lockstep};
-pub use chromium::Chromium;
+
 pub use page::Page;
 pub use service::{Answer, Service};
+pub use web_browser::{Browser, Kind};

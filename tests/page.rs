@@ -1,6 +1,6 @@
 //! The page in a browser, as its tests use it. What is looked at has a `data-test` attribute.
 
-use crate::{Chromium, Service};
+use crate::{Browser, Service};
 use anyhow::{Context, Result, ensure};
 use fantoccini::Locator;
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
@@ -13,7 +13,7 @@ pub struct Page {
     /// The service.
     pub service: Service,
     /// The browser.
-    pub chromium: Chromium,
+    pub browser: Browser,
 }
 
 impl Page {
@@ -22,7 +22,7 @@ impl Page {
     /// # Errors
     /// When the page does not come up.
     pub async fn open(hash: &str) -> Result<Page> {
-        let page = Page { service: Service::start(), chromium: Chromium::start().await? };
+        let page = Page { service: Service::start(), browser: Browser::start().await? };
         page.go(hash).await?;
         Ok(page)
     }
@@ -33,9 +33,9 @@ impl Page {
     /// When the page does not come up.
     pub async fn go(&self, hash: &str) -> Result<()> {
         let url = self.service.page(hash);
-        self.chromium.client.goto(&url).await?;
+        self.browser.client.goto(&url).await?;
         let has_page = "return !document.querySelector('#page .boot')";
-        self.chromium.until("the page", has_page).await?;
+        self.browser.until("the page", has_page).await?;
         Ok(())
     }
 
@@ -47,7 +47,7 @@ impl Page {
         let script = format!(
             "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}')"
         );
-        self.chromium.run(&script).await
+        self.browser.run(&script).await
     }
 
     /// Waits until an attribute of what is under test has a value.
@@ -59,11 +59,11 @@ impl Page {
             "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}') === '{value}'"
         );
         let what = format!("{test} to have {name} = {value}");
-        let waited = self.chromium.until(&what, &script).await;
+        let waited = self.browser.until(&what, &script).await;
         if waited.is_err() {
-            self.chromium.screenshot("failed").await?;
+            self.browser.screenshot("failed").await?;
         }
-        let text = self.chromium.run("return document.body.innerText").await?;
+        let text = self.browser.run("return document.body.innerText").await?;
         waited.map(drop).with_context(|| text.to_string())
     }
 
@@ -73,7 +73,7 @@ impl Page {
     /// When the driver fails.
     pub async fn text(&self, test: &str) -> Result<String> {
         let script = format!("return document.querySelector('[data-test=\"{test}\"]')?.innerText");
-        let text = self.chromium.run(&script).await?;
+        let text = self.browser.run(&script).await?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
@@ -83,7 +83,7 @@ impl Page {
     /// When it never is.
     pub async fn click(&self, test: &str) -> Result<()> {
         let locator = format!("[data-test=\"{test}\"]");
-        let found = self.chromium.client.wait().for_element(Locator::Css(&locator)).await;
+        let found = self.browser.client.wait().for_element(Locator::Css(&locator)).await;
         found.with_context(|| test.to_owned())?.click().await?;
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Page {
     /// When there is no such field.
     pub async fn choose(&self, test: &str, files: &[PathBuf]) -> Result<()> {
         let locator = format!("[data-test=\"{test}\"]");
-        let input = self.chromium.client.find(Locator::Css(&locator)).await?;
+        let input = self.browser.client.find(Locator::Css(&locator)).await?;
         let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
         // chromedriver takes several files as lines.
         Ok(input.send_keys(&names.join("\n")).await?)
@@ -108,7 +108,7 @@ impl Page {
         let keys = KeyActions::new("keys".to_owned())
             .then(KeyAction::Down { value: key })
             .then(KeyAction::Up { value: key });
-        Ok(self.chromium.client.perform_actions(keys).await?)
+        Ok(self.browser.client.perform_actions(keys).await?)
     }
 
     /// The moment that is shown.
@@ -129,7 +129,7 @@ impl Page {
             "const scrub = document.querySelector('[data-test=scrub]');
              scrub.value = {moment}; scrub.dispatchEvent(new Event('input', {{ bubbles: true }}))"
         );
-        self.chromium.run(&scrub).await?;
+        self.browser.run(&scrub).await?;
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Page {
             const at = document.querySelector('[data-test=transport]').dataset;
             if (!list || list.dataset.moment !== at.moment || at.moving === 'true') return null;
             return [...list.querySelectorAll('span')].map(value => value.innerText)";
-        let values = self.chromium.until("values", values).await?;
+        let values = self.browser.until("values", values).await?;
         let values = values.as_array().context("a list")?.iter();
         values.map(|value| Ok(value.as_str().context("a text")?.parse()?)).collect()
     }
@@ -155,6 +155,6 @@ impl Page {
         // What went wrong inside without anybody noticing.
         let broken = self.attribute("worker-broken", "class").await?;
         ensure!(broken.is_null(), "the worker broke");
-        self.chromium.close().await
+        self.browser.close().await
     }
 }

@@ -1,16 +1,17 @@
-//! Headless Chromium, driven through chromedriver.
+//! A headless browser, driven through its WebDriver: Chromium, or Firefox where
+//! `LOCKSTEP_BROWSER=firefox` asks for it.
 
 use crate::binary::{Killed, Patience};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The flags that keep a browser quiet, and let it run as root in a container.
-const FLAGS: &[&str] = &[
+/// The flags that keep Chromium quiet, and let it run as root in a container.
+const CHROMIUM_FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -23,15 +24,78 @@ const FLAGS: &[&str] = &[
     "--window-size=1440,900",
 ];
 
+/// The flags that give Firefox the same window.
+const FIREFOX_FLAGS: &[&str] = &["-headless", "--width=1440", "--height=900"];
+
 /// The number of starts of a driver before it counts as one that does not start.
 const STARTS: usize = 5;
+
+/// The browsers that the page is tested in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Chromium, through chromedriver.
+    Chromium,
+    /// Firefox, through geckodriver.
+    Firefox,
+}
+
+impl Kind {
+    /// The browser that `LOCKSTEP_BROWSER` names; Chromium without it.
+    ///
+    /// # Errors
+    /// When it names another one.
+    pub fn asked_for() -> Result<Kind> {
+        match std::env::var("LOCKSTEP_BROWSER").as_deref() {
+            Err(_) | Ok("chromium") => Ok(Kind::Chromium),
+            Ok("firefox") => Ok(Kind::Firefox),
+            Ok(other) => anyhow::bail!("LOCKSTEP_BROWSER is {other:?}: take chromium or firefox"),
+        }
+    }
+
+    /// The driver's program.
+    fn driver(self) -> &'static str {
+        match self {
+            Kind::Chromium => "chromedriver",
+            Kind::Firefox => "geckodriver",
+        }
+    }
+
+    /// The text before the port in the line that the driver writes when it listens.
+    fn before_port(self) -> &'static str {
+        match self {
+            Kind::Chromium => "started successfully on port ",
+            Kind::Firefox => "Listening on 127.0.0.1:",
+        }
+    }
+
+    fn capabilities(self, profile: &Path) -> Map<String, Value> {
+        let mut capabilities = Map::new();
+        let texts = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect();
+        match self {
+            Kind::Chromium => {
+                let mut arguments: Vec<String> = texts(CHROMIUM_FLAGS);
+                arguments.push(format!("--user-data-dir={}", profile.display()));
+                capabilities.insert("goog:chromeOptions".into(), json!({ "args": arguments }));
+                // So that a test can say what the page complained of.
+                capabilities.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
+            }
+            // geckodriver makes a profile of its own, and removes it.
+            Kind::Firefox => {
+                let arguments: Vec<String> = texts(FIREFOX_FLAGS);
+                capabilities.insert("moz:firefoxOptions".into(), json!({ "args": arguments }));
+            }
+        }
+        capabilities
+    }
+}
 
 /// A browser with a profile of its own. Both it and its driver are ended when it is closed, or
 /// dropped after a failure.
 #[derive(Debug)]
-pub struct Chromium {
+pub struct Browser {
     /// The client that drives the page.
     pub client: Client,
+    kind: Kind,
     /// The port at which its driver listens.
     port: u16,
     // In this order: the driver takes its browser with it, then the profile can go.
@@ -39,26 +103,21 @@ pub struct Chromium {
     _profile: tempfile::TempDir,
 }
 
-impl Chromium {
+impl Browser {
     /// Starts a browser.
     ///
     /// # Errors
     /// When there is none, or it does not start.
-    pub async fn start() -> Result<Chromium> {
+    pub async fn start() -> Result<Browser> {
+        let kind = Kind::asked_for()?;
         let profile = tempfile::tempdir()?;
-        let (driver, port) = driver()?;
-        let mut arguments: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
-        arguments.push(format!("--user-data-dir={}", profile.path().display()));
-        let mut capabilities = Map::new();
-        capabilities.insert("goog:chromeOptions".into(), json!({ "args": arguments }));
-        // So that a test can say what the page complained of.
-        capabilities.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
+        let (driver, port) = driver(kind)?;
         let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities)
+            .capabilities(kind.capabilities(profile.path()))
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
-            .context("Chromium does not start")?;
-        Ok(Chromium { client, port, _driver: driver, _profile: profile })
+            .with_context(|| format!("{kind:?} does not start"))?;
+        Ok(Browser { client, kind, port, _driver: driver, _profile: profile })
     }
 
     /// Runs a script in the page and returns what it returns.
@@ -104,8 +163,9 @@ impl Chromium {
     /// Makes the network of the page slow: so many bytes a second, so many milliseconds to an answer.
     ///
     /// # Errors
-    /// When the driver does not do that.
+    /// When the driver does not do that: Firefox's never does.
     pub async fn throttle(&self, bytes_a_second: u64, latency_ms: u64) -> Result<()> {
+        ensure!(self.kind == Kind::Chromium, "only Chromium's driver makes a network slow");
         let session = self.client.session_id().await?.context("no session")?;
         let url =
             format!("http://127.0.0.1:{}/session/{session}/chromium/network_conditions", self.port);
@@ -130,32 +190,36 @@ impl Chromium {
 
 /// A driver and its port. chromedriver looks for a free port and takes it in two steps; where
 /// another process takes it between them, chromedriver ends, and is started again.
-fn driver() -> Result<(Killed, u16)> {
+fn driver(kind: Kind) -> Result<(Killed, u16)> {
     let mut said = String::new();
     for _ in 0..STARTS {
-        let mut driver = Command::new("chromedriver");
+        let mut driver = Command::new(kind.driver());
         driver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = driver.spawn().context(
-            "chromedriver does not start; `cargo xtask test` installs it, or says what to install",
-        )?;
+        let mut driver = driver.spawn().with_context(|| {
+            format!(
+                "{} does not start; `cargo xtask test` installs it, or says what to install",
+                kind.driver()
+            )
+        })?;
         let out = driver.stdout.take().context("a pipe")?;
         let driver = Killed(driver);
-        if let Some(port) = port_of(BufReader::new(out), &mut said)? {
+        if let Some(port) = port_of(kind, BufReader::new(out), &mut said)? {
             return Ok((driver, port));
         }
     }
-    anyhow::bail!("chromedriver ended {STARTS} times before it said its port:\n{said}")
+    anyhow::bail!("{} ended {STARTS} times before it said its port:\n{said}", kind.driver())
 }
 
 /// The port that the driver chose, from its first lines; `None` if it ended without one. The rest
-/// of what it says is read and dropped, so that it never waits for us.
+/// of its output is read and dropped, so that it never waits for us.
 fn port_of(
+    kind: Kind,
     mut out: BufReader<std::process::ChildStdout>,
     said: &mut String,
 ) -> Result<Option<u16>> {
     let mut line = String::new();
     while out.read_line(&mut line)? > 0 {
-        if let Some((_, port)) = line.split_once("started successfully on port ") {
+        if let Some((_, port)) = line.split_once(kind.before_port()) {
             let port = port.trim().trim_end_matches('.').parse()?;
             std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
             return Ok(Some(port));

@@ -29,7 +29,7 @@ async fn check_a_schedule_of_ones_own() -> Result<()> {
     for (name, text, proved) in [("wrong.xml", &wrong, "false"), ("right.xml", &right, "true")] {
         let path = folder.path().join(name);
         std::fs::write(&path, text)?;
-        let input = page.chromium.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
+        let input = page.browser.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
         input.send_keys(&path.display().to_string()).await?;
         page.until("schedule-verdict", "data-proved", proved).await?;
         let said = page.text("schedule-verdict").await?;
@@ -51,7 +51,7 @@ async fn check_a_schedule_of_ones_own() -> Result<()> {
     }
     let bad = folder.path().join("no.xml");
     std::fs::write(&bad, "<html></html>")?;
-    let input = page.chromium.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
+    let input = page.browser.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
     input.send_keys(&bad.display().to_string()).await?;
     page.until("schedule-error", "data-test", "schedule-error").await?;
     page.close().await
@@ -73,11 +73,11 @@ async fn a_dropped_file_finds_its_view() -> Result<()> {
             json!(name)
         )
     };
-    page.chromium.run(&drop("a2a.xml", &xml)).await?;
+    page.browser.run(&drop("a2a.xml", &xml)).await?;
     page.until("schedule-verdict", "data-proved", "true").await?;
     page.go("#/step").await?;
     page.until("transport", "data-moment", "1").await?;
-    page.chromium.run(&drop("rank_0", "this is no dump")).await?;
+    page.browser.run(&drop("rank_0", "this is no dump")).await?;
     page.until("recording", "data-stage", "failed").await?;
     page.close().await
 }
@@ -92,7 +92,7 @@ async fn open_a_recording() -> Result<()> {
         ("t291_healthy", "inconclusive", ""),
     ];
     for (folder, verdict, culprits) in cases {
-        let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+        let input = page.browser.client.find(Locator::Css("[data-test=pick-files]")).await?;
         let mut files: Vec<String> = std::fs::read_dir(data("flight-recorder").join(folder))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.is_file() && path.extension().is_none())
@@ -106,7 +106,7 @@ async fn open_a_recording() -> Result<()> {
             page.until("finding", "data-culprits", culprits).await?;
         }
         assert_eq!(page.attribute("open-trace", "data-world").await?, "4");
-        page.chromium.screenshot(&format!("recording-{folder}")).await?;
+        page.browser.screenshot(&format!("recording-{folder}")).await?;
         page.go("#/step").await?;
         page.go("#/recording").await?;
     }
@@ -122,19 +122,19 @@ async fn a_recording_is_repaired() -> Result<()> {
     page.choose("pick-files", &files).await?;
     page.until("finding", "data-culprits", "2").await?;
     let rows = "document.querySelectorAll('[data-test=ladder] tr.differs').length";
-    assert_eq!(page.chromium.run(&format!("return {rows}")).await?, 1);
+    assert_eq!(page.browser.run(&format!("return {rows}")).await?, 1);
     page.click("try-repair").await?;
     page.until("repaired", "data-verified", "true").await?;
-    page.chromium.screenshot("recording-repaired").await?;
+    page.browser.screenshot("recording-repaired").await?;
     page.click("as-program").await?;
     let written =
         "const text = document.querySelector('[data-test=program-written]')?.innerText ?? '';
         return text.includes('def main():') && text.includes('if rank != 2:')";
-    page.chromium.until("the program", written).await?;
-    page.chromium.screenshot("recording-as-program").await?;
+    page.browser.until("the program", written).await?;
+    page.browser.screenshot("recording-as-program").await?;
     page.click("debug-program").await?;
     page.until("debugger", "data-ready", "true").await?;
-    page.chromium.screenshot("recording-debugged").await?;
+    page.browser.screenshot("recording-debugged").await?;
     page.close().await
 }
 
@@ -168,7 +168,7 @@ async fn logs_and_profiles_open_like_dumps() -> Result<()> {
         ),
         (with(healthy, &nccl), "inconclusive", "", "NCCL's log tells of"),
     ] {
-        let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+        let input = page.browser.client.find(Locator::Css("[data-test=pick-files]")).await?;
         let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
         input.send_keys(&names.join("\n")).await?;
         page.until("findings", "data-verdict", verdict).await?;
@@ -210,7 +210,7 @@ async fn large_recordings_come_to_the_same_as_small_ones() -> Result<()> {
     }
     files.insert(1, folder.path().join("train.log"));
     std::fs::write(&files[1], "RuntimeError: Rank 3 exhausted all inputs.\n")?;
-    let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+    let input = page.browser.client.find(Locator::Css("[data-test=pick-files]")).await?;
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     input.send_keys(&names.join("\n")).await?;
     page.until("finding", "data-kind", "ddp_uneven_inputs").await?;
@@ -237,7 +237,7 @@ async fn what_was_cancelled_is_not_read_again() -> Result<()> {
     let large = folder.path().join("core.bin");
     std::fs::File::create(&large)?.set_len(400 << 20)?;
     let pick = async |names: &str| -> Result<()> {
-        let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+        let input = page.browser.client.find(Locator::Css("[data-test=pick-files]")).await?;
         Ok(input.send_keys(names).await?)
     };
     pick(&large.display().to_string()).await?;
@@ -261,7 +261,7 @@ async fn what_was_cancelled_is_not_read_again() -> Result<()> {
 #[tokio::test]
 async fn a_file_that_is_dropped_early_is_kept() -> Result<()> {
     let page = Page::open("#/runs").await?;
-    page.chromium
+    page.browser
         .run(
             "window.child = window.open(location.origin + '/#/step');
              const timer = setInterval(() => {
@@ -276,12 +276,12 @@ async fn a_file_that_is_dropped_early_is_kept() -> Result<()> {
              }, 0)",
         )
         .await?;
-    let kept = page.chromium.until("the file to be kept", "return window.kept").await?;
+    let kept = page.browser.until("the file to be kept", "return window.kept").await?;
     assert_eq!(kept, json!(1));
-    assert_eq!(page.chromium.run("return window.early").await?, json!(true));
+    assert_eq!(page.browser.run("return window.early").await?, json!(true));
     let read = "return child.document.querySelector('[data-test=recording-error]')?.innerText";
-    let said = page.chromium.until("the file to be read", read).await?;
+    let said = page.browser.until("the file to be read", read).await?;
     assert!(said.as_str().unwrap_or_default().contains("rank_0"), "{said}");
-    assert_eq!(page.chromium.run("return child.lockstep_early").await?, json!(null));
+    assert_eq!(page.browser.run("return child.lockstep_early").await?, json!(null));
     page.close().await
 }

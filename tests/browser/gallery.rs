@@ -109,7 +109,7 @@ async fn the_gallery_counts_what_we_count() -> Result<()> {
             let marked = page.attribute(&format!("algorithm-{algorithm}"), "data-fastest").await?;
             assert_eq!(marked, (Some(time) == least).to_string(), "{algorithm} {collective}");
         }
-        page.chromium.screenshot(&format!("algorithms-{collective}-{world_size}")).await?;
+        page.browser.screenshot(&format!("algorithms-{collective}-{world_size}")).await?;
     }
     page.close().await
 }
@@ -139,7 +139,7 @@ async fn two_algorithms_side_by_side() -> Result<()> {
     let time = page.attribute("half-a", "data-time-ps").await?;
     assert_eq!(time, page.attribute("half-b", "data-time-ps").await?);
     ensure!(time != "0", "scrubbing moves the time");
-    page.chromium.screenshot("side-by-side").await?;
+    page.browser.screenshot("side-by-side").await?;
     page.click("end").await?;
     page.until("half-a", "data-done", "true").await?;
     page.until("half-b", "data-done", "true").await?;
@@ -157,7 +157,7 @@ async fn two_algorithms_side_by_side() -> Result<()> {
     page.go("#/step").await?;
     page.go("#/algorithms/side?world=8&a=sharp&b=nvls&by=step&moment=1").await?;
     page.until("transport", "data-last", "4").await?;
-    page.chromium
+    page.browser
         .until(
             "the same step",
             "return document.querySelector('[data-test=place]').innerText.includes('step 2 / 4')",
@@ -167,7 +167,7 @@ async fn two_algorithms_side_by_side() -> Result<()> {
         let script = format!(
             "return document.querySelector('[data-test={half}] .told').innerText.startsWith('{says}')"
         );
-        page.chromium.until(says, &script).await?;
+        page.browser.until(says, &script).await?;
     }
     page.close().await
 }
@@ -230,11 +230,11 @@ async fn a_mesh_is_laid_out_as_pytorch_does() -> Result<()> {
     for (rank, along) in [(4, "tp"), (7, "tp"), (1, "dp"), (13, "pp"), (0, "")] {
         page.until(&format!("cell-{rank}"), "data-peer", along).await?;
     }
-    page.chromium.screenshot("mesh").await?;
+    page.browser.screenshot("mesh").await?;
     page.go("#/step").await?;
     page.go("#/mesh?dims=tp%3D4,tp%3D2").await?;
     let wrong = page
-        .chromium
+        .browser
         .until("a refusal", "return document.querySelector('[data-test=mesh-wrong]')?.innerText")
         .await?;
     ensure!(wrong.as_str().is_some_and(|wrong| wrong.contains("unique")), "{wrong}");

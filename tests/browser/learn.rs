@@ -18,7 +18,7 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
     page.until("transport", "data-moment", "1").await?;
     page.click("forward").await?;
     page.until("transport", "data-moment", "2").await?;
-    let address = page.chromium.run("return location.hash").await?;
+    let address = page.browser.run("return location.hash").await?;
     ensure!(address == "#/learn/ring-all-reduce", "the lesson's address is its own: {address}");
     // To the question, by keyboard.
     page.press('j').await?;
@@ -38,9 +38,9 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
     page.until("transport", "data-moment", "2").await?;
     page.click("next-step").await?;
     page.until("lesson", "data-at", "3").await?;
-    page.chromium.screenshot("learn").await?;
+    page.browser.screenshot("learn").await?;
     // Opened again it is where it was, and the answer is known.
-    page.chromium.client.refresh().await?;
+    page.browser.client.refresh().await?;
     page.until("lesson", "data-at", "3").await?;
     page.until("dot-2", "data-solved", "true").await?;
     page.press('k').await?;
@@ -51,7 +51,7 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
         page.until("lesson", "data-at", &step.to_string()).await?;
         for answer in 1..=5 {
             let open = "return document.querySelector('[data-test=question]')?.dataset.state";
-            let state = page.chromium.run(open).await?;
+            let state = page.browser.run(open).await?;
             if state.is_null() || state == "right" {
                 break;
             }
@@ -62,7 +62,7 @@ async fn a_lesson_is_answered_and_remembered() -> Result<()> {
     page.click("all-lessons").await?;
     page.until("lessons", "data-done", "1").await?;
     page.until("lesson-ring-all-reduce", "data-state", "done").await?;
-    page.chromium.screenshot("learn-list").await?;
+    page.browser.screenshot("learn-list").await?;
     // Begun anew.
     page.click("lesson-ring-all-reduce").await?;
     page.click("reset-lesson").await?;
@@ -76,14 +76,14 @@ async fn a_hang_keeps_its_diagnosis_until_the_question_is_answered() -> Result<(
     let page = Page::open("#/learn/a-skipped-call?at=3").await?;
     page.until("debugger", "data-state", "ready").await?;
     let shown = "return document.querySelectorAll('.learn-live .findings').length";
-    page.chromium
+    page.browser
         .until("an end", "return document.body.innerText.includes('the watchdog ended the job')")
         .await?;
-    ensure!(page.chromium.run(shown).await? == 0, "the answer is shown before the question");
+    ensure!(page.browser.run(shown).await? == 0, "the answer is shown before the question");
     page.click("answer-2").await?;
     page.until("question", "data-state", "right").await?;
-    page.chromium.until("the findings", &format!("{shown} > 0")).await?;
-    page.chromium.screenshot("learn-hang").await?;
+    page.browser.until("the findings", &format!("{shown} > 0")).await?;
+    page.browser.screenshot("learn-hang").await?;
     page.close().await
 }
 
@@ -93,11 +93,11 @@ async fn dumps_are_read_and_words_are_found() -> Result<()> {
     let page = Page::open("#/learn/flight-recorder").await?;
     page.until("recording", "data-stage", "open").await?;
     page.until("open-trace", "data-world", "4").await?;
-    page.chromium.screenshot("learn-dump").await?;
+    page.browser.screenshot("learn-dump").await?;
     page.go("#/learn/glossary?word=bucket").await?;
     page.until("word-bucket", "class", "asked").await?;
     let link = "document.querySelector('[data-test=word-bucket] a').click()";
-    page.chromium.run(link).await?;
+    page.browser.run(link).await?;
     page.until("ddp", "data-ready", "true").await?;
     page.go("#/learn/nothing-of-the-kind").await?;
     page.until("lesson-missing", "role", "alert").await?;

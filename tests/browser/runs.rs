@@ -19,13 +19,13 @@ async fn a_live_stream_survives_a_lost_connection() -> Result<()> {
                 if (window.sockets === 1) this.addEventListener('message', () => this.close(4000));
             }
         }";
-    page.chromium.run(breaks).await?;
+    page.browser.run(breaks).await?;
     page.click("run-real").await?;
     page.until("real-run", "data-stage", "ended").await?;
-    assert_eq!(page.chromium.run("return window.sockets").await?, 2);
+    assert_eq!(page.browser.run("return window.sockets").await?, 2);
     let script = "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
         .map(finding => finding.dataset.culprits)[0]";
-    assert_eq!(page.chromium.until("the real run's finding", script).await?, simulated);
+    assert_eq!(page.browser.until("the real run's finding", script).await?, simulated);
     page.close().await
 }
 
@@ -38,7 +38,7 @@ async fn run_it_for_real() -> Result<()> {
     page.until("comparison", "data-equal", "true").await?;
     assert_eq!(page.attribute("comparison", "data-tensors").await?, "3");
     assert_eq!(page.attribute("comparison", "data-elements").await?, "3000");
-    page.chromium.screenshot("run").await?;
+    page.browser.screenshot("run").await?;
     // It is in the list, and can be opened from there.
     page.click("run-link").await?;
     page.until("comparison", "data-equal", "true").await?;
@@ -46,7 +46,7 @@ async fn run_it_for_real() -> Result<()> {
     page.until("runs", "data-count", "1").await?;
     let row = page.text("run-1").await?;
     ensure!(row.contains("completed") && !row.contains("ended"), "{row:?}");
-    page.chromium.screenshot("runs").await?;
+    page.browser.screenshot("runs").await?;
     // Another backend than the plan's carried it out: that is said.
     page.go("#/step?call=all_reduce&backend=nccl&world=2").await?;
     page.until("transport", "data-moment", "1").await?;
@@ -60,7 +60,7 @@ async fn run_it_for_real() -> Result<()> {
 #[tokio::test]
 async fn see_a_hang() -> Result<()> {
     let page = Page::open("#/hangs").await?;
-    page.chromium.screenshot("hangs").await?;
+    page.browser.screenshot("hangs").await?;
     let cases = [
         ("skipped-all-reduce", json!([2])),
         ("mismatched-collectives", Value::Null),
@@ -94,9 +94,9 @@ async fn see_a_hang() -> Result<()> {
         let script =
             "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
             .map(finding => finding.dataset.culprits)[0]";
-        let real = page.chromium.until("the real run's finding", script).await?;
+        let real = page.browser.until("the real run's finding", script).await?;
         ensure!(real == found, "{scenario}: simulated {found}, ran {real}");
-        page.chromium.screenshot(&format!("hang-{scenario}")).await?;
+        page.browser.screenshot(&format!("hang-{scenario}")).await?;
     }
     page.close().await
 }
@@ -112,12 +112,12 @@ async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
     page.go(&address).await?;
     page.click("run-pause").await?;
     let stands = "return document.querySelector('[data-test=run-pause]')?.innerText === 'Go on'";
-    page.chromium.until("a run that stands", stands).await?;
+    page.browser.until("a run that stands", stands).await?;
     let told = "return fetch('api/runs', { headers: { authorization: 'Bearer ' + sessionStorage.getItem('lockstep.token') } }).then(runs => runs.json()).then(runs => runs[0].paused)";
-    page.chromium.until("the server to know", told).await?;
-    page.chromium.client.refresh().await?;
-    page.chromium.until("the same after a reload", stands).await?;
-    page.chromium.screenshot("run-live").await?;
+    page.browser.until("the server to know", told).await?;
+    page.browser.client.refresh().await?;
+    page.browser.until("the same after a reload", stands).await?;
+    page.browser.screenshot("run-live").await?;
     page.go("#/runs").await?;
     page.until("runs", "data-count", "1").await?;
     let row = page.text("run-1").await?;
@@ -137,40 +137,40 @@ async fn runs_are_kept_in_order() -> Result<()> {
     page.service.post("api/runs/1/cancel", &json!({}));
     let again = json!({ "scenario": "skipped-all-reduce", "timeout_ms": 300 });
     page.service.post("api/runs", &again);
-    page.chromium.client.refresh().await?;
+    page.browser.client.refresh().await?;
     let ended = "document.querySelector('[data-test=refresh]')?.click();
         return document.querySelector('[data-test=runs]')?.innerText.includes('timed out')";
-    page.chromium.until("both to end", ended).await?;
+    page.browser.until("both to end", ended).await?;
     let row = page.text("run-1").await?;
     ensure!(row.contains("ended by its user"), "{row:?}");
 
     page.click("rename-2").await?;
     let field =
-        page.chromium.client.find(fantoccini::Locator::Css("[data-test=rename-field]")).await?;
+        page.browser.client.find(fantoccini::Locator::Css("[data-test=rename-field]")).await?;
     field.clear().await?;
     field.send_keys("the one that hangs\u{e007}").await?;
     let named = "return document.querySelector('[data-test=run-2]')?.innerText.includes('the one that hangs')";
-    page.chromium.until("the name", named).await?;
+    page.browser.until("the name", named).await?;
 
     page.click("tick-1").await?;
     page.click("tick-2").await?;
-    page.chromium.screenshot("runs").await?;
+    page.browser.screenshot("runs").await?;
     page.click("compare-runs").await?;
     let both = "const text = document.querySelector('[data-test=two-runs]')?.innerText ?? '';
         return text.includes('ended by its user') && text.includes('timed out')";
-    page.chromium.until("both side by side", both).await?;
-    page.chromium.screenshot("two-runs").await?;
+    page.browser.until("both side by side", both).await?;
+    page.browser.screenshot("two-runs").await?;
     page.go("#/runs/1").await?;
     let told = "return document.querySelector('[data-test=ended-by-user]')?.innerText
         .includes('Its user ended this run')";
-    page.chromium.until("who ended it", told).await?;
+    page.browser.until("who ended it", told).await?;
 
     page.go("#/runs").await?;
     page.click("delete-1").await?;
     page.click("delete-keep").await?;
     page.click("delete-1").await?;
     page.click("delete-sure").await?;
-    page.chromium
+    page.browser
         .until(
             "the other",
             "return document.querySelector('[data-test=runs]')?.dataset.count === '1'",
@@ -184,15 +184,15 @@ async fn runs_are_kept_in_order() -> Result<()> {
 async fn a_fault_is_chosen_in_a_form() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=3&count=1000").await?;
     page.until("transport", "data-moment", "1").await?;
-    page.chromium.run("document.querySelector('.faults').open = true").await?;
+    page.browser.run("document.querySelector('.faults').open = true").await?;
     page.click("fault-add").await?;
     // A call that rank 2 does not make is told before the run.
     let second = "const field = document.querySelector('[data-test=choose-fault-call]');
         const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
         set.call(field, VALUE); field.dispatchEvent(new Event('change', { bubbles: true }))";
-    page.chromium.run(&second.replace("VALUE", "2")).await?;
+    page.browser.run(&second.replace("VALUE", "2")).await?;
     page.until("run-faults-wrong", "role", "alert").await?;
-    page.chromium.run(&second.replace("VALUE", "1")).await?;
+    page.browser.run(&second.replace("VALUE", "1")).await?;
     page.click("run-real").await?;
     page.until("real-run", "data-stage", "ended").await?;
     page.until("finding", "data-culprits", "2").await?;

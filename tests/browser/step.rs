@@ -17,7 +17,7 @@ use std::time::Duration;
 async fn step_through_a_collective() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=4&count=8&algorithm=ring").await?;
     page.until("transport", "data-moment", "1").await?;
-    page.chromium.screenshot("step").await?;
+    page.browser.screenshot("step").await?;
     let last: usize =
         page.attribute("transport", "data-last").await?.as_str().context("a number")?.parse()?;
     // By mouse: forward and back, and to both ends.
@@ -89,14 +89,14 @@ async fn another_address_begins_at_its_own_moment() -> Result<()> {
     let watched = "window.writes = 0; const replace = history.replaceState;
         history.replaceState = function(...to) { writes += 1; return replace.apply(this, to) };
         location.hash = '#/step?world=64&count=5'";
-    page.chromium.run(watched).await?;
+    page.browser.run(watched).await?;
     page.until("transport", "data-last", "253").await?;
     page.until("transport", "data-moment", "1").await?;
     // What would go on for ever goes on while this is asked for again and again.
     for _ in 0..20 {
         assert_eq!(page.moment().await?, 1);
     }
-    let writes = page.chromium.run("return writes").await?;
+    let writes = page.browser.run("return writes").await?;
     ensure!(writes.as_u64().is_some_and(|writes| writes < 10), "{writes} writes of the address");
     page.close().await
 }
@@ -108,7 +108,7 @@ async fn large_worlds_are_shown_too() -> Result<()> {
         page.until("transport", "data-moment", "1").await?;
         page.click("forward").await?;
         page.until("transport", "data-moment", "2").await?;
-        page.chromium.screenshot(&format!("step-64-{collective}")).await?;
+        page.browser.screenshot(&format!("step-64-{collective}")).await?;
         page.close().await?;
     }
     Ok(())
@@ -120,9 +120,7 @@ async fn an_address_that_cannot_be_is_answered() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=100000").await?;
     page.until("unmet", "data-count", "1").await?;
     let address = "return location.hash";
-    ensure!(
-        page.chromium.run(address).await? == json!("#/step?collective=all_reduce&world=100000")
-    );
+    ensure!(page.browser.run(address).await? == json!("#/step?collective=all_reduce&world=100000"));
     page.click("way-on").await?;
     page.until("transport", "data-moment", "1").await?;
     for (hash, says) in [
@@ -136,8 +134,8 @@ async fn an_address_that_cannot_be_is_answered() -> Result<()> {
         ("#/algorithms/sdie", "algorithms/side"),
         ("#/mesh?rank=99", "no such rank"),
     ] {
-        page.chromium.run(&format!("location.hash = '{hash}'")).await?;
-        page.chromium
+        page.browser.run(&format!("location.hash = '{hash}'")).await?;
+        page.browser
             .until(hash, &format!("return document.querySelector('[data-test=unmet]')?.innerText.includes('{says}')"))
             .await?;
     }
@@ -175,7 +173,7 @@ async fn every_call_can_be_stepped_through() -> Result<()> {
                 "if (!location.hash.startsWith('{hash}')) location.hash = '{hash}';
                  return location.hash.startsWith('{hash}')"
             );
-            page.chromium.until(&hash, &set).await?;
+            page.browser.until(&hash, &set).await?;
             page.until("step-call", "data-call", call.name).await?;
             let ready = format!(
                 "const call = document.querySelector('[data-test=step-call]');
@@ -183,17 +181,17 @@ async fn every_call_can_be_stepped_through() -> Result<()> {
                      && document.querySelector('[data-test=transport]')?.dataset.last === '{last}'
                      && location.hash.includes('moment=')"
             );
-            let waited = page.chromium.until(&format!("{hash} with {last} moments"), &ready).await;
+            let waited = page.browser.until(&format!("{hash} with {last} moments"), &ready).await;
             if waited.is_err() {
                 let stands = "return JSON.stringify([location.hash,
                     document.querySelector('[data-test=step-call]')?.dataset,
                     document.querySelector('[data-test=transport]')?.dataset])";
-                let stands = page.chromium.run(stands).await?;
+                let stands = page.browser.run(stands).await?;
                 waited.with_context(|| stands.to_string())?;
             }
         }
     }
-    page.chromium.screenshot("step-call").await?;
+    page.browser.screenshot("step-call").await?;
     page.go("#/step?call=all_reduce&backend=gloo&op=AVG").await?;
     page.until("step-call", "data-refused", "true").await?;
     let said = page.text("sentence").await?;
@@ -206,16 +204,16 @@ async fn every_call_can_be_stepped_through() -> Result<()> {
 async fn an_address_that_was_not_taken_is_written_again() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=4").await?;
     let moment = |moment: usize| format!("return location.hash.includes('moment={moment}')");
-    page.chromium.until("the first moment", &moment(1)).await?;
+    page.browser.until("the first moment", &moment(1)).await?;
     // Chromium takes 200 in ten seconds.
     let often = "for (let at = 0; at < 400; at++) history.replaceState(null, '', location.hash)";
-    page.chromium.run(often).await?;
+    page.browser.run(often).await?;
     let last = page.attribute("transport", "data-last").await?;
     let last: usize = last.as_str().context("no last moment")?.parse()?;
     page.click("end").await?;
-    page.chromium.until("the last moment", &moment(last)).await?;
+    page.browser.until("the last moment", &moment(last)).await?;
     page.click("back").await?;
-    page.chromium.until("the moment before", &moment(last - 1)).await?;
+    page.browser.until("the moment before", &moment(last - 1)).await?;
     page.close().await
 }
 
@@ -254,7 +252,7 @@ async fn playing_draws_between_the_moments() -> Result<()> {
         const moment = () => Number(document.querySelector('[data-test=transport]').dataset.moment);
         const frame = () => { frames += 1; moment() < 6 ? requestAnimationFrame(frame) : done(frames) };
         requestAnimationFrame(frame);";
-    let frames = page.chromium.client.execute_async(script, vec![]);
+    let frames = page.browser.client.execute_async(script, vec![]);
     let frames = tokio::time::timeout(Duration::from_secs(60), frames).await??;
     ensure!(frames.as_u64().is_some_and(|frames| frames >= 5), "{frames} frames for 5 moments");
     page.close().await
@@ -265,19 +263,19 @@ async fn playing_draws_between_the_moments() -> Result<()> {
 async fn a_tree_is_drawn_and_additions_are_shown() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=8&algorithm=tree").await?;
     page.until("ring", "data-tree", "true").await?;
-    page.chromium.screenshot("step-tree").await?;
+    page.browser.screenshot("step-tree").await?;
     page.go("#/step?collective=all_reduce&world=4&algorithm=ring").await?;
     page.until("ring", "data-tree", "false").await?;
     page.until("transport", "data-moment", "1").await?;
     let forward = "document.activeElement.blur();
         window.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
         return document.querySelector('[data-added]')?.dataset.added";
-    let added = page.chromium.until("an addition", forward).await?;
+    let added = page.browser.until("an addition", forward).await?;
     let added = added.as_str().unwrap_or_default();
     let numbers: Vec<f64> =
         added.split([' ', '+', '→']).filter_map(|word| word.parse().ok()).collect();
     ensure!(numbers.len() == 3 && (numbers[0] + numbers[1] - numbers[2]).abs() < 1e-3, "{added:?}");
-    page.chromium.screenshot("step-addition").await?;
+    page.browser.screenshot("step-addition").await?;
     page.click("chunk").await?;
     page.until("about-chunk", "data-chunk", "0").await?;
     page.close().await

@@ -18,25 +18,25 @@ async fn without_a_server_all_but_real_runs_works() -> Result<()> {
     let page = Page::open("#/step").await?;
     page.until("transport", "data-moment", "1").await?;
     // The page that is open, and a service that has gone.
-    let Page { service, chromium } = page;
+    let Page { service, browser } = page;
     assert_eq!(service.stop(), Some(0));
-    chromium.run("location.hash = '#/step?collective=broadcast&world=8'").await?;
+    browser.run("location.hash = '#/step?collective=broadcast&world=8'").await?;
     let simulated = "return location.hash.includes('collective=broadcast')
                          && location.hash.includes('moment=')";
-    chromium.until("a broadcast", simulated).await?;
+    browser.until("a broadcast", simulated).await?;
     // What executes programs was not fetched before: that is said, and nothing waits for it.
-    chromium.run("location.hash = '#/hangs/skipped-all-reduce'").await?;
+    browser.run("location.hash = '#/hangs/skipped-all-reduce'").await?;
     let said = "return document.querySelector('[data-test=sentence]')?.innerText
                     .includes('could not be loaded')";
-    chromium.until("what is missing", said).await?;
-    chromium.close().await
+    browser.until("what is missing", said).await?;
+    browser.close().await
 }
 
 #[tokio::test]
 async fn the_browser_and_we_make_the_same_trace() -> Result<()> {
     let page = Page::open("#/step").await?;
     let ready = "return typeof window.lockstep_trace_of === 'function'";
-    page.chromium.until("the page's door for tests", ready).await?;
+    page.browser.until("the page's door for tests", ready).await?;
     let nodes = |plan: Plan| Plan { ranks_per_node: 2, ..plan };
     let fast = Link { latency_ps: 9_000_000, ..Link::DEFAULT };
     let mut cases: Vec<(Plan, Option<&str>, Topology)> =
@@ -52,7 +52,7 @@ async fn the_browser_and_we_make_the_same_trace() -> Result<()> {
                 done(text);
             }, error => done('error: ' + error));";
         let given = vec![plan.to_json().into(), json!(network)];
-        let made = page.chromium.client.execute_async(script, given).await?;
+        let made = page.browser.client.execute_async(script, given).await?;
         let config = SimConfig { topology, ..SimConfig::default() };
         let native = simulate(&plan, &config)?.to_bytes();
         let native: String = native.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -22,10 +22,10 @@ async fn a_hang_is_investigated() -> Result<()> {
     page.until("timeline", "data-first", "10").await?;
     page.click("go-culprit").await?;
     page.until("details", "data-rank", "10").await?;
-    page.chromium.screenshot("workbench").await?;
+    page.browser.screenshot("workbench").await?;
 
     page.click("find").await?;
-    let input = page.chromium.client.find(Locator::Css("[data-test=find]")).await?;
+    let input = page.browser.client.find(Locator::Css("[data-test=find]")).await?;
     input.send_keys("rank:10 unfinished").await?;
     page.until("find-count", "data-total", "1").await?;
     page.press(ENTER).await?;
@@ -33,48 +33,48 @@ async fn a_hang_is_investigated() -> Result<()> {
     let members =
         "return document.querySelectorAll('[data-test=member][data-state=missing]').length";
     // The world's all_reduce: ranks 2, 6 and 14 have not come.
-    assert_eq!(page.chromium.run(members).await?, 3);
+    assert_eq!(page.browser.run(members).await?, 3);
 
     // The calls before, by keys in the timeline.
-    page.chromium.run("document.querySelector('.trace-grid .stage').focus()").await?;
+    page.browser.run("document.querySelector('.trace-grid .stage').focus()").await?;
     page.press(LEFT).await?;
     let before =
         "return document.querySelector('[data-test=details]')?.dataset.call !== 'all_reduce #5'";
-    page.chromium.until("the call before", before).await?;
+    page.browser.until("the call before", before).await?;
     let called = page.attribute("details", "data-call").await?;
 
     // Another view, and back.
-    page.chromium.run("location.hash = '#/step'").await?;
+    page.browser.run("location.hash = '#/step'").await?;
     page.until("transport", "data-moment", "1").await?;
     let shown =
         "return [...document.querySelectorAll('main')].filter(main => main.offsetParent).length";
-    assert_eq!(page.chromium.run(shown).await?, 1, "the recording is kept, and not shown");
-    page.chromium.run("location.hash = '#/recording'").await?;
+    assert_eq!(page.browser.run(shown).await?, 1, "the recording is kept, and not shown");
+    page.browser.run("location.hash = '#/recording'").await?;
     page.until("view-recording", "class", "view recording").await?;
     assert_eq!(page.attribute("details", "data-call").await?, called);
 
     // The address alone leads back to the call.
     let in_address =
         "return location.hash.includes('sample=moe16') && location.hash.includes('call=10.')";
-    page.chromium.until("the call in the address", in_address).await?;
-    page.chromium.client.refresh().await?;
+    page.browser.until("the call in the address", in_address).await?;
+    page.browser.client.refresh().await?;
     page.until("details", "data-call", called.as_str().unwrap_or_default()).await?;
-    page.chromium.run("document.querySelector('.details').focus()").await?;
+    page.browser.run("document.querySelector('.details').focus()").await?;
     page.press(ESCAPE).await?;
-    page.chromium
+    page.browser
         .until("no details", "return !document.querySelector('[data-test=details]')")
         .await?;
 
     // A word that cannot be read is told, and so is what nobody calls.
-    let input = page.chromium.client.find(Locator::Css("[data-test=find]")).await?;
+    let input = page.browser.client.find(Locator::Css("[data-test=find]")).await?;
     input.send_keys(&ESCAPE.to_string()).await?;
     let empty = "return document.querySelector('[data-test=find]').value === ''";
-    page.chromium.until("an empty query", empty).await?;
+    page.browser.until("an empty query", empty).await?;
     input.send_keys("slower:10").await?;
     page.until("find-error", "role", "alert").await?;
     ensure!(page.text("find-error").await?.contains("slower:10ms"));
     input.send_keys("s").await?;
-    page.chromium
+    page.browser
         .until("hits", "return document.querySelector('[data-test=find-count]')?.dataset.total")
         .await?;
     page.close().await
@@ -90,10 +90,10 @@ async fn a_recording_is_saved_as_a_page() -> Result<()> {
     // The page hands it to the browser as a download; here it is taken on its way.
     let take = "const url = URL.createObjectURL;
         URL.createObjectURL = blob => { window.saved = blob; return url(blob); }";
-    page.chromium.run(take).await?;
+    page.browser.run(take).await?;
     page.click("save-page").await?;
-    page.chromium.until("the page", "return !!window.saved").await?;
-    let text = page.chromium.client.execute_async(
+    page.browser.until("the page", "return !!window.saved").await?;
+    let text = page.browser.client.execute_async(
         "const done = arguments[0]; window.saved.text().then(done, error => done(`${error}`))",
         Vec::new(),
     );
@@ -101,15 +101,15 @@ async fn a_recording_is_saved_as_a_page() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("saved.html");
     std::fs::write(&file, text.as_str().unwrap_or_default())?;
-    let Page { service, chromium } = page;
+    let Page { service, browser } = page;
     assert_eq!(service.stop(), Some(0));
-    chromium.client.goto(&format!("file://{}", file.display())).await?;
+    browser.client.goto(&format!("file://{}", file.display())).await?;
     let opened = "return document.querySelector('[data-test=details]')?.dataset.call";
-    assert_eq!(chromium.until("the call", opened).await?, called);
+    assert_eq!(browser.until("the call", opened).await?, called);
     let again = "return document.querySelector('[data-test=save-page]')";
-    assert_eq!(chromium.run(again).await?, Value::Null, "it has nothing to save itself with");
-    chromium.screenshot("saved").await?;
-    chromium.close().await
+    assert_eq!(browser.run(again).await?, Value::Null, "it has nothing to save itself with");
+    browser.screenshot("saved").await?;
+    browser.close().await
 }
 
 /// Waits are told by their cause; a note on a call is kept over a reload, and is in the copied report.
@@ -118,36 +118,36 @@ async fn causes_are_told_and_notes_are_kept() -> Result<()> {
     let page = Page::open("#/recording?sample=moe16").await?;
     page.until("finding", "data-culprits", "10").await?;
     let root = "return document.querySelector('[data-test=wait-group].culprit')?.dataset.depth";
-    assert_eq!(page.chromium.until("the culprit", root).await?, "0");
+    assert_eq!(page.browser.until("the culprit", root).await?, "0");
     let counted = "return [...document.querySelectorAll('[data-test=wait-group]')]
         .reduce((sum, group) => sum + Number(group.dataset.count), 0)";
-    assert_eq!(page.chromium.run(counted).await?, 16, "every rank is in one group");
+    assert_eq!(page.browser.run(counted).await?, 16, "every rank is in one group");
     page.click("go-culprit").await?;
     page.until("details", "data-rank", "10").await?;
     // N goes to the note's line, Enter keeps it.
     page.press('n').await?;
     let typing = "return document.activeElement?.dataset.test === 'note-text'";
-    page.chromium.until("the note's line", typing).await?;
-    let line = page.chromium.client.find(Locator::Css("[data-test=note-text]")).await?;
+    page.browser.until("the note's line", typing).await?;
+    let line = page.browser.client.find(Locator::Css("[data-test=note-text]")).await?;
     line.send_keys("skips the router's step").await?;
     line.send_keys(&ENTER.to_string()).await?;
     let note = "return document.querySelector('[data-test=note]')?.innerText";
-    let told = page.chromium.until("the note", note).await?;
+    let told = page.browser.until("the note", note).await?;
     ensure!(told.as_str().is_some_and(|told| told.contains("skips the router's step")), "{told}");
-    page.chromium.client.refresh().await?;
-    page.chromium.until("the note after a reload", note).await?;
+    page.browser.client.refresh().await?;
+    page.browser.until("the note after a reload", note).await?;
     // The report is caught on its way to the clipboard.
     let take = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }";
-    page.chromium.run(take).await?;
+    page.browser.run(take).await?;
     page.click("copy-report").await?;
-    let copied = page.chromium.until("the report", "return window.copied").await?;
+    let copied = page.browser.until("the report", "return window.copied").await?;
     let copied = copied.as_str().unwrap_or_default();
     ensure!(
         copied.contains("## Notes of the reader") && copied.contains("skips the router's step")
     );
-    page.chromium.screenshot("notes").await?;
+    page.browser.screenshot("notes").await?;
     page.click("drop-note").await?;
-    page.chromium.until("no note", "return !document.querySelector('[data-test=note]')").await?;
+    page.browser.until("no note", "return !document.querySelector('[data-test=note]')").await?;
     page.close().await
 }
 
@@ -157,23 +157,23 @@ async fn a_hang_is_investigated_by_keyboard() -> Result<()> {
     let page = Page::open("#/recording?sample=moe16").await?;
     page.until("finding", "data-culprits", "10").await?;
     let take = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }";
-    page.chromium.run(take).await?;
+    page.browser.run(take).await?;
     page.press('f').await?;
     page.until("details", "data-rank", "10").await?;
     let in_timeline = "return document.activeElement?.classList.contains('stage')";
-    page.chromium.until("the focus in the timeline", in_timeline).await?;
+    page.browser.until("the focus in the timeline", in_timeline).await?;
     let called = page.attribute("details", "data-call").await?;
     page.press(LEFT).await?;
     let other =
         format!("return document.querySelector('[data-test=details]')?.dataset.call !== {called}");
-    page.chromium.until("the call before", &other).await?;
+    page.browser.until("the call before", &other).await?;
     page.press(ENTER).await?;
     let in_details = "return document.activeElement?.classList.contains('details')";
-    page.chromium.until("the focus in the details", in_details).await?;
+    page.browser.until("the focus in the details", in_details).await?;
     page.press(ESCAPE).await?;
-    page.chromium.until("the focus back", in_timeline).await?;
+    page.browser.until("the focus back", in_timeline).await?;
     page.press('r').await?;
-    page.chromium.until("the report", "return window.copied?.startsWith('# 1 finding')").await?;
+    page.browser.until("the report", "return window.copied?.startsWith('# 1 finding')").await?;
     page.close().await
 }
 
@@ -184,13 +184,13 @@ async fn a_recording_is_saved_for_other_tools() -> Result<()> {
     page.until("finding", "data-culprits", "10").await?;
     let take = "window.saved = []; const url = URL.createObjectURL;
         URL.createObjectURL = blob => { window.saved.push(blob.size); return url(blob); }";
-    page.chromium.run(take).await?;
+    page.browser.run(take).await?;
     let forms = ["perfetto", "kineto", "chakra", "flight-recorder", "binary", "json"];
     for (at, form) in forms.into_iter().enumerate() {
         // Those of other tools are folded.
         let press = format!("document.querySelector('[data-test=export-{form}]').click()");
-        page.chromium.run(&press).await?;
-        page.chromium.until(form, &format!("return window.saved[{at}] > 100")).await?;
+        page.browser.run(&press).await?;
+        page.browser.until(form, &format!("return window.saved[{at}] > 100")).await?;
     }
     page.close().await
 }
@@ -209,9 +209,9 @@ async fn what_belongs_together_is_linked() -> Result<()> {
         stage.dispatchEvent(new PointerEvent('pointermove', { ...at, bubbles: true }));
         const links = document.querySelector('[data-test=timeline]').dataset.links;
         return links > 0 ? links : null";
-    let links = page.chromium.until("a link", hover).await?;
+    let links = page.browser.until("a link", hover).await?;
     assert_eq!(links, "1");
-    page.chromium.screenshot("links").await?;
+    page.browser.screenshot("links").await?;
     page.close().await
 }
 
@@ -222,10 +222,10 @@ async fn every_sample_opens() -> Result<()> {
     for line in include_str!("../../web-ui/samples.txt").lines() {
         let id = line.split(" | ").next().unwrap_or_default();
         page.go(&format!("#/recording?sample={id}")).await?;
-        page.chromium.client.refresh().await?;
+        page.browser.client.refresh().await?;
         page.until("recording", "data-stage", "open").await?;
         let problems = "return document.querySelectorAll('[data-test=file-problem]').length";
-        assert_eq!(page.chromium.run(problems).await?, 0, "{id}");
+        assert_eq!(page.browser.run(problems).await?, 0, "{id}");
         let verdict = page.attribute("findings", "data-verdict").await?;
         ensure!(
             verdict == "findings" || (id == "straggler" && verdict != "healthy"),
@@ -243,13 +243,13 @@ async fn a_reload_loses_nothing() -> Result<()> {
     let files: Vec<_> = (0..4).map(|rank| folder.join(format!("rank_{rank}"))).collect();
     page.choose("pick-files", &files).await?;
     page.until("finding", "data-culprits", "2").await?;
-    page.chromium.until("the files in the browser", &kept(true)).await?;
-    page.chromium.client.refresh().await?;
+    page.browser.until("the files in the browser", &kept(true)).await?;
+    page.browser.client.refresh().await?;
     page.until("finding", "data-culprits", "2").await?;
     page.click("close-recording").await?;
     page.until("recording", "data-stage", "empty").await?;
-    page.chromium.until("no files in the browser", &kept(false)).await?;
-    page.chromium.client.refresh().await?;
+    page.browser.until("no files in the browser", &kept(false)).await?;
+    page.browser.client.refresh().await?;
     page.until("recording", "data-stage", "empty").await?;
     page.close().await
 }
@@ -291,6 +291,6 @@ async fn a_slow_job_is_analysed() -> Result<()> {
     let times = ["before", "after"].map(|side| native[side]["time_ps"].to_string());
     page.until("what-if-told", "data-after", &times[1]).await?;
     assert_eq!(page.attribute("what-if-told", "data-before").await?, times[0].as_str());
-    page.chromium.screenshot("analysis").await?;
+    page.browser.screenshot("analysis").await?;
     page.close().await
 }

@@ -33,6 +33,8 @@ enum Part {
     System,
     /// The tests that drive the page in Chromium
     Browser,
+    /// The main path through the page, in Firefox; no part of all of them
+    Firefox,
     /// The tests of the mpi backend, with Open MPI and with MPICH; no part of all of them
     Mpi,
 }
@@ -58,7 +60,11 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     if wants(Part::Lint) && !missing.is_empty() {
         missing.extend(mpi::missing());
     }
-    let drives = wants(Part::System) || wants(Part::Browser);
+    let firefox = options.only == Some(Part::Firefox);
+    if firefox {
+        missing.extend(browser::missing_firefox()?);
+    }
+    let drives = wants(Part::System) || wants(Part::Browser) || firefox;
     // Beside each other, as each has long stretches of one thread or of waiting; the page is not
     // packed before the lint is done, since the server's lint reads `dist/`.
     std::thread::scope(|scope| {
@@ -95,6 +101,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
             "--test=attach",
         ],
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
+        Some(Part::Firefox) => &["--test=browser"],
         None => &[],
     };
     // An error's message says enough; its backtrace through the runtime hides it.
@@ -106,6 +113,10 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     }
     if drives {
         environment.push(("LOCKSTEP_BIN", build_tests()?.into()));
+    }
+    if firefox {
+        environment.push(("LOCKSTEP_BROWSER", "firefox".into()));
+        environment.push(("PATH", browser::path_with_geckodriver()?));
     }
     test_programs::run(filter, &Start { arguments: &options.rest, environment })?;
     done(start)
