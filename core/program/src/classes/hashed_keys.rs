@@ -15,10 +15,9 @@ const KEYED: &str = "keyed!";
 /// The most of them there may be, each of which is compared with all others.
 const MOST: usize = 300;
 
-/// A new object gets its key.
+/// Gives a new object of a class with `__eq__` and `__hash__` its key.
 ///
-/// # Errors
-/// Where no process runs.
+/// # Errors No process is running.
 pub(crate) fn made<'v>(
     object: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

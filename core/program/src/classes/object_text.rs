@@ -40,7 +40,7 @@ impl fmt::Display for ShownValue {
 #[starlark_value(type = "shown")]
 impl<'v> StarlarkValue<'v> for ShownValue {}
 
-/// Whether a value is an object, or holds one, as far as is still looked at.
+/// True if a value is an object of the program's or a tensor, or contains one within the first `left` values.
 fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     if value.downcast_ref::<InstanceValue<'_>>().is_some()
         || value.downcast_ref::<TensorValue>().is_some()
@@ -62,10 +62,9 @@ fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     }
 }
 
-/// A value as `str()` shows it, in which objects are what they show of themselves.
+/// A value as `str()` shows it; objects inside are shown by their own `__str__` or `__repr__`.
 ///
-/// # Errors
-/// What their methods raise.
+/// # Errors An exception that one of these methods raises.
 pub(crate) fn shown<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -82,10 +81,9 @@ pub(crate) fn shown<'v>(
     }
 }
 
-/// The same as `repr()` shows it.
+/// A value as `repr()` shows it; objects inside are shown by their own `__repr__`.
 ///
-/// # Errors
-/// What their methods raise.
+/// # Errors An exception that one of these methods raises.
 pub(crate) fn as_repr<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -93,10 +91,9 @@ pub(crate) fn as_repr<'v>(
     within(value, 0, &mut { MAX_LOOKED_AT }, eval)
 }
 
-/// The value that a format shows: of a tensor without dimensions its number, of an object its text.
+/// The value that a format shows: the number of a tensor without dimensions, the text of an object.
 ///
-/// # Errors
-/// What an object's method raises, and what holds too much.
+/// # Errors An exception that an object's method raises, or a value with too many parts to show.
 pub(crate) fn formatted<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

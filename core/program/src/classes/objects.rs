@@ -86,7 +86,7 @@ impl<'v> InstanceValue<'v> {
         class(self.state()?.class)
     }
 
-    /// Whether both are one object.
+    /// True if both are the same object.
     pub(crate) fn is(&self, other: &InstanceValue<'v>) -> bool {
         other.0.ptr_eq(self.0)
     }
@@ -119,7 +119,7 @@ impl<'v> ClassValue<'v> {
         behind.find_map(|above| found(&above.members, name))
     }
 
-    /// Whether it is that class, or below it.
+    /// True if this is that class or a subclass of it.
     pub(crate) fn is(&self, other: &ClassValue<'v>) -> bool {
         let other_is =
             |above: &Value<'v>| class(*above).is_some_and(|own| std::ptr::eq(own, other));
@@ -198,12 +198,12 @@ pub(crate) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     Some(own.is_some_and(|own| own.is(of)))
 }
 
-/// Whether it is an object of one of them.
+/// True if a value is an object of one of the program's classes.
 pub(crate) fn is_object(value: Value<'_>) -> bool {
     value.downcast_ref::<InstanceValue<'_>>().is_some()
 }
 
-/// Whether objects of a class are keys by what they equal.
+/// True if dicts and sets compare objects of this class by `__eq__` and `__hash__`.
 pub(crate) fn has(class: &ClassValue<'_>) -> bool {
     class.find("__eq__").is_some() && class.find("__hash__").is_some()
 }

@@ -64,10 +64,10 @@ fn of_sides<'v>(
     }))
 }
 
-/// The answer of `a < b` or its like where one of them is an object of the program's; nothing elsewhere.
+/// The answer of `a < b` or another comparison if one side is an object of a program's class; `None` for
+/// other values.
 ///
-/// # Errors
-/// What the methods raise, and objects that have none.
+/// # Errors An exception that the methods raise, or objects without such a method.
 pub(crate) fn compared<'v>(
     operator: &str,
     a: Value<'v>,
@@ -88,10 +88,9 @@ pub(crate) fn compared<'v>(
     }
 }
 
-/// The values in order: by `<` alone, as Python sorts.
+/// The order of two values, found by `<` alone, as Python sorts.
 ///
-/// # Errors
-/// What their methods raise, and values that have no order.
+/// # Errors An exception that the methods raise, or values that have no order.
 pub(crate) fn sorted<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -107,11 +106,10 @@ pub(crate) fn sorted<'v>(
     })
 }
 
-/// The result of an operator on two values where one of them is an object of the program's; nothing
-/// elsewhere. In place, `x += y`, the left one may change itself.
+/// The result of an operator if one side is an object of a program's class; `None` for other values. In place
+/// (`x += y`), the left side may change itself.
 ///
-/// # Errors
-/// What the methods raise, and objects that have none.
+/// # Errors An exception that the methods raise, or objects without such a method.
 pub(crate) fn made<'v>(
     (operator, in_place): (&str, bool),
     a: Value<'v>,

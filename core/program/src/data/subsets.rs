@@ -71,10 +71,9 @@ impl<'v> SubsetValue<'v> {
     }
 }
 
-/// A row of a data set, by its class's `__getitem__` where it is one of the program's.
+/// A row of a data set, by `__getitem__` if its class is the program's.
 ///
-/// # Errors
-/// What that raises, and what has no rows.
+/// # Errors An exception that `__getitem__` raises, or a value that has no rows.
 pub(crate) fn row<'v>(
     dataset: Value<'v>,
     index: Value<'v>,
@@ -91,10 +90,9 @@ pub(crate) fn row<'v>(
     }
 }
 
-/// The data set that a subset is; nothing of what is none.
+/// The data set of a subset; `None` if the value is not a subset.
 ///
-/// # Errors
-/// What the methods of the program's classes raise.
+/// # Errors An exception that the methods of the program's classes raise.
 pub(crate) fn of_subset<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -151,7 +149,7 @@ fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// Which rows come into which part is random, so that a row of one is known by its shape alone.
+    /// The split is random, so only the shape of a row in one part is known.
     fn random_split<'v>(
         dataset: Value<'v>,
         lengths: Value<'v>,
@@ -274,11 +272,10 @@ fn any_row<'v>(
     Ok(heap.alloc(process(eval)?.unknown(Unknown::Outside(number))))
 }
 
-/// `DataLoader(dataset, collate_fn = f)`: what `f` makes of the rows of each batch. Where they come in a
-/// random order, each row is known by its shape alone.
+/// `DataLoader(dataset, collate_fn = f)`: the results of `f` for the rows of each batch. If the order is
+/// random, only the shape of each row is known.
 ///
-/// # Errors
-/// What the functions of the program raise.
+/// # Errors An exception that the program's functions raise.
 pub(crate) fn collated<'v>(
     dataset: Value<'v>,
     sampler: Option<&SamplerValue>,

@@ -52,7 +52,7 @@ pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
     Some((at + 1, target))
 }
 
-/// Whether giving a target a value may raise: it stands in something.
+/// True if assigning to a target may raise: the target is an item or an attribute.
 pub(super) fn is_part(target: &str) -> bool {
     target.contains(['[', '.'])
 }

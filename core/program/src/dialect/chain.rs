@@ -81,7 +81,7 @@ fn find(mask: &str) -> Option<Chain> {
     None
 }
 
-/// Whether a part may be looked at twice: it calls nothing, or only what does nothing.
+/// True if a part may be evaluated twice: it calls nothing, or only functions without side effects.
 fn may_repeat(mask: &str) -> bool {
     const HARMLESS: [&str; 8] =
         ["len", "int", "float", "abs", "min", "max", "get_rank", "get_world_size"];

@@ -173,7 +173,7 @@ fn supers(text: &str, mask: &str, name: &str) -> String {
     out
 }
 
-/// Whether it is a text, or nothing.
+/// True if a statement is only a text, `pass` or `...`.
 fn is_empty(mask: &str) -> bool {
     let bare: String =
         mask.chars().filter(|c| c.is_ascii_graphic() && !"'\"".contains(*c)).collect();

@@ -28,9 +28,9 @@ struct Found {
 #[derive(Clone, Debug)]
 struct Part {
     from: usize,
-    /// Whether the next `in` belongs to a `for`.
+    /// True if the next `in` belongs to a `for`.
     of_for: bool,
-    /// Whether it is printed.
+    /// True if the part is the argument of a print.
     printed: bool,
     found: Vec<Found>,
 }

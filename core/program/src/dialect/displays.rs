@@ -72,7 +72,7 @@ fn generators(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a bracket behind this calls something.
+/// True if a bracket after this text calls or indexes something.
 fn is_called(before: &str) -> bool {
     let before = before.trim_end();
     let part = |c: char| c.is_alphanumeric() || c == '_';

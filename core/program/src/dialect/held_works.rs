@@ -19,7 +19,7 @@ const ASKED: [&str; 5] =
 /// The names that are followed.
 #[derive(Default)]
 pub(super) struct Bound {
-    /// Of each statement, the function that it stands in.
+    /// The innermost function of each statement, by the function's first statement.
     within: Vec<Option<usize>>,
     /// By function, or the file itself.
     names: BTreeMap<Option<usize>, BTreeSet<String>>,
@@ -29,7 +29,7 @@ pub(super) struct Bound {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Here<'b> {
     names: Option<&'b BTreeSet<String>>,
-    /// Whether that is in a function.
+    /// True if the statement is in a function.
     function: bool,
 }
 
@@ -63,7 +63,7 @@ impl Bound {
         Here { names: self.names.get(&function), function: function.is_some() }
     }
 
-    /// Whether a name of the function that begins with this statement is followed.
+    /// True if works are followed by name in the function that begins with this statement.
     pub(super) fn begins(&self, statement: usize) -> bool {
         self.names.contains_key(&Some(statement))
     }
@@ -100,7 +100,7 @@ fn word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether nothing but the value holds the works in it: a call's own, or those of a list of calls.
+/// True if only the value of the expression holds the works: a call, or a list of calls.
 fn held_by(value: &str) -> bool {
     if is_call(value) {
         return true;
@@ -121,7 +121,7 @@ fn held_by(value: &str) -> bool {
     items.peek().is_some() && items.all(call)
 }
 
-/// Whether an expression is a call of one of [`CALLS`], and nothing more.
+/// True if an expression is a single call of one of [`CALLS`].
 fn is_call(value: &str) -> bool {
     let value = value.trim();
     let open = value.find(|c: char| !word(c) && c != '.').unwrap_or(value.len());
@@ -131,7 +131,7 @@ fn is_call(value: &str) -> bool {
         && closing(value.as_bytes(), open).map(|at| at + 1) == Some(value.len())
 }
 
-/// Whether nothing but a name can hold what it is given.
+/// True if nothing but this name can hold the works that are assigned to it.
 fn alone(
     name: &str,
     function: Option<usize>,
@@ -187,7 +187,7 @@ fn gone_through<'m>(before: &'m str, behind: &str) -> Option<&'m str> {
     (ends && !each.is_empty() && each.chars().all(word)).then_some(each)
 }
 
-/// Whether what stands around a name asks, or compares, and hands nothing on.
+/// True if the text around a name only queries it or compares it, and passes it to nothing.
 fn only_looked_at(before: &str, behind: &str) -> bool {
     let behind = behind.trim_start();
     let called = before.strip_suffix('(').map(str::trim_end);

@@ -1,7 +1,7 @@
-//! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
-//! f-strings are written in Starlark's words, and every line remembers where it came from.
+//! Translates Python into Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and f-strings are
+//! rewritten, and every line remembers where it came from.
 //!
-//! What has no counterpart (generators, coroutines) is refused with what to write instead.
+//! Constructs without a counterpart (generators, coroutines) are refused with advice on an alternative.
 
 mod annotations;
 mod arguments;

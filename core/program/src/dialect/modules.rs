@@ -55,7 +55,7 @@ fn method(block: &[Logical], at: usize) -> Option<&str> {
     (direct && called && !decorated).then_some(name)
 }
 
-/// Whether a statement asks something for that attribute.
+/// True if a statement reads this attribute of some value.
 fn asks_for(own: &Logical, name: &str) -> bool {
     let dotted = format!(".{name}");
     own.text.match_indices(&dotted).any(|(at, _)| {
@@ -312,7 +312,7 @@ fn weight_loops(body: &[&Logical]) -> Vec<Option<InLoop>> {
     places
 }
 
-/// Whether a statement only gives a weight its first values, or decides which one.
+/// True if a statement only initializes a weight, or chooses which weight to initialize.
 fn gives_weights(own: &Logical) -> bool {
     let mask = own.mask.trim();
     let branch = ["if ", "elif ", "else:"].iter().any(|word| mask.starts_with(word));
@@ -323,8 +323,8 @@ fn gives_weights(own: &Logical) -> bool {
     (branch || call || fills || nothing) && !mask.contains("dist.") && !mask.contains("self.")
 }
 
-/// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that
-/// does is not seen.
+/// True if a statement of `__init__` calls a method of its own class or one that every module has. The effect
+/// of such a call is not followed.
 fn calls_itself(own: &Logical, block: &[Logical]) -> bool {
     calls_own(own, block) || OF_EVERY_MODULE.iter().any(|name| calls(own, name))
 }
@@ -333,15 +333,15 @@ fn calls(own: &Logical, name: &str) -> bool {
     own.mask.contains(&format!("self.{name}("))
 }
 
-/// Whether a statement calls a method of its own class.
+/// True if a statement calls a method of its own class.
 fn calls_own(own: &Logical, block: &[Logical]) -> bool {
     let defined = block.iter().filter_map(|own| own.mask.trim_start().strip_prefix("def "));
     let mut names = defined.filter_map(|def| def.split_once('(')).map(|(name, _)| name.trim());
     names.any(|name| calls(own, name))
 }
 
-/// Whether a statement of `__init__` is a call of a method of its own class that keeps nothing in `self`
-/// and calls nothing of others' ranks: what weights begin with.
+/// True if a statement of `__init__` calls a method of its own class that only initializes weights: the
+/// method keeps nothing in `self` and makes no call to other ranks.
 fn changes_weights(own: &Logical, block: &[Logical]) -> bool {
     let mask = own.mask.trim();
     let Some((name, _)) = mask.strip_prefix("self.").and_then(|rest| rest.split_once('(')) else {

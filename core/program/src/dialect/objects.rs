@@ -44,17 +44,17 @@ impl Asks {
         }
     }
 
-    /// Whether operators are asked of objects.
+    /// True if arithmetic operators call methods of the program's classes.
     pub(super) fn sums(self) -> bool {
         self.sums
     }
 
-    /// Whether comparisons are.
+    /// True if comparisons call methods of the program's classes.
     pub(super) fn orders(self) -> bool {
         self.orders
     }
 
-    /// Whether loops take one piece after the other.
+    /// True if loops ask iterators for one item after the other.
     pub(super) fn pieces(self) -> bool {
         self.pieces
     }
@@ -185,7 +185,7 @@ fn subscript(mask: &str, open: usize) -> Option<(usize, usize)> {
     Some((before(mask.as_bytes(), open)?, close))
 }
 
-/// Whether what ends there is given a value: `a[0], b[1] = c`.
+/// True if the expression that ends at this place is an assignment target: `a[0], b[1] = c`.
 fn is_target(mask: &str, end: usize) -> bool {
     let rest = mask[end..].trim_start();
     if rest.starts_with('=') {

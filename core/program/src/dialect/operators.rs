@@ -135,7 +135,7 @@ fn counted(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a text is a comparison by itself.
+/// True if a text is a comparison outside of all brackets.
 fn compares(inside: &str) -> bool {
     let mut depth = 0_usize;
     let flat: String = inside
@@ -237,8 +237,8 @@ fn percent(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether what stands before a `%` may be a text that something is put into: a name, of which tuples,
-/// texts or names are taken. What is a number either way is none, and so is what has a number on the right.
+/// True if the left side of `%` may be a format string: it is a single name, and the right side is a tuple, a
+/// text or a name. With a number on either side, `%` is a remainder.
 fn is_format(mask: &str, (start, left): (usize, usize), (from, to): (usize, usize)) -> bool {
     let name = mask[start..left].chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
         && !mask[start..].starts_with(|c: char| c.is_ascii_digit());

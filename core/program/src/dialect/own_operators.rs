@@ -30,17 +30,17 @@ const ORDERS: [&str; 4] = ["lt", "le", "gt", "ge"];
 const NO_VALUES: [&str; 12] =
     ["return", "in", "and", "or", "not", "if", "else", "elif", "lambda", "is", "assert", "yield"];
 
-/// Whether a program, whose classes are rewritten, has methods of one of these names.
+/// True if a program, after its classes were rewritten, defines one of these methods.
 fn has(text: &str, names: &[&str]) -> bool {
     names.iter().any(|name| text.contains(&format!("__method____{name}__(")))
 }
 
-/// Whether operators of a program ask its classes.
+/// True if the program's classes define arithmetic operators.
 pub(super) fn sums(text: &str) -> bool {
     has(text, &SUMS)
 }
 
-/// Whether comparisons do.
+/// True if the program's classes define comparisons.
 pub(super) fn orders(text: &str) -> bool {
     has(text, &ORDERS)
 }
@@ -63,7 +63,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether what stands in front of an operator there ends a value that it joins.
+/// True if the text before an operator ends with a value, so that the operator joins two values.
 fn joins(mask: &str, at: usize) -> bool {
     let front = mask[..at].trim_end();
     let word = |c: char| c.is_alphanumeric() || c == '_';

@@ -99,7 +99,7 @@ impl Mask {
         Mask { string: None, opened: Vec::new(), backslash: false, chain: 0 }
     }
 
-    /// Whether the next line continues this statement.
+    /// True if the next line continues this statement.
     fn goes_on(&self) -> bool {
         self.string.is_some() || !self.opened.is_empty() || self.backslash
     }

@@ -23,7 +23,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a statement is such an assignment.
+/// True if a statement assigns to targets with a `*`.
 pub(super) fn is_one(mask: &str) -> bool {
     let equals = assignment(mask).filter(|_| mask.contains('*'));
     equals.is_some_and(|equals| starred(&mask[..equals]).is_some())

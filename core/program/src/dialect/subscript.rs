@@ -98,13 +98,13 @@ fn parts(mask: &str, separator: char) -> Vec<(usize, usize)> {
 
 struct Bracket {
     at: usize,
-    /// Whether it follows a value.
+    /// True if the bracket follows a value.
     subscript: bool,
     comma: bool,
     colon: bool,
 }
 
-/// Whether a text ends with a value: a name, or something in brackets.
+/// True if a text ends with a value: a name, or something in brackets.
 fn is_value(before: &str) -> bool {
     if before.ends_with([')', ']']) {
         return true;

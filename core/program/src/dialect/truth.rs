@@ -122,12 +122,12 @@ fn set(open: &mut [bool], condition: bool) {
     }
 }
 
-/// Whether a word stands there by itself, and not behind a call.
+/// True if the word at this place is not an attribute of something.
 fn front_is_free(mask: &str, at: usize) -> bool {
     !mask[..at].trim_end().ends_with('.')
 }
 
-/// Whether an operand of a condition ends there.
+/// True if an operand of a condition ends at this place.
 fn ends(mask: &str, at: usize) -> bool {
     let rest = mask.get(at..).unwrap_or_default().trim_start_matches([' ', '\n', '\\']);
     let word = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();

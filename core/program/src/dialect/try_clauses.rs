@@ -4,7 +4,7 @@ use crate::dialect::scan::Logical;
 use crate::dialect::words::first_word;
 use std::borrow::Cow;
 
-/// Whether a statement is a part of a `try`.
+/// True if a statement is a clause of a `try`.
 pub(super) fn is_clause(mask: &str) -> bool {
     let head = mask.trim();
     match first_word(head) {

@@ -2,7 +2,7 @@
 
 use crate::dialect::scan::Logical;
 
-/// Whether a block that stands further in than that does nothing but sleep and ask stores.
+/// True if a block that is indented deeper than `indent` only sleeps and asks stores.
 pub(super) fn only_waits(after: &[Logical], indent: usize) -> bool {
     let called = |mask: &str| {
         let before = |(at, _): (usize, &str)| {

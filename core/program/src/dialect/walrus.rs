@@ -7,10 +7,10 @@ use super::scan::Logical;
 use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 
-/// The statements to be written in front of one, and it without them; nothing where it names nothing.
+/// The assignments to write before a statement with `:=`, and the statement without them; `None` if it has no
+/// `:=`.
 ///
-/// # Errors
-/// Where what is named may not be worked out at all, or only later.
+/// # Errors The named value may not be evaluated at all, or only later.
 pub(super) fn hoisted(
     statement: &Logical,
 ) -> Result<Option<(Vec<Logical>, Logical)>, ProgramError> {
@@ -82,12 +82,12 @@ impl Found {
     }
 }
 
-/// Whether a word stands in a text by itself.
+/// True if a text contains a name as a whole word.
 fn has_word(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
 }
 
-/// Whether what follows is worked out whatever comes of what stands before.
+/// True if the expression after this text is always evaluated.
 fn is_reached(front: &str) -> bool {
     let inner = front.trim_start();
     let rest = &inner[first_word(inner).len()..];

@@ -241,8 +241,7 @@ pub(crate) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
 
 /// The list of tensors that may be missing; an empty tuple counts as missing.
 ///
-/// # Errors
-/// What a tensor says that PyTorch takes for true or false.
+/// # Errors The value is a tensor with more than one element, which PyTorch refuses as a truth value.
 pub(crate) fn tensors_or_none(value: Value<'_>) -> anyhow::Result<Option<TensorListArg>> {
     if value.downcast_ref::<TensorValue>().is_some_and(|tensor| tensor.0.numel() > 1) {
         let text = "Boolean value of Tensor with more than one value is ambiguous";
@@ -325,7 +324,7 @@ pub(crate) fn device(value: Value<'_>) -> anyhow::Result<Option<Device>> {
     }
 }
 
-/// Which of the devices of its type a `device=` names: 1 of `"cuda:1"`.
+/// The index in a `device=` argument: 1 for `"cuda:1"`.
 pub(crate) fn device_index(value: Value<'_>) -> Option<u32> {
     if let Some(device) = value.downcast_ref::<DeviceValue>() {
         return device.0.1;

@@ -34,7 +34,7 @@ const MAX_CALLBACKS: usize = 100_000;
 pub(crate) struct ThenValue {
     #[allocative(skip)]
     work: c10d::Work,
-    /// Which callback of the process it is.
+    /// The index of the callback among those of the process.
     at: u32,
 }
 starlark_simple_value!(ThenValue);

@@ -104,7 +104,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(there && !backend.eq_ignore_ascii_case("mpi"))
     }
 
-    /// Whether `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
+    /// True if `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
     fn is_torchelastic_launched(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
         Ok(matches!(process(eval)?.environ.get("TORCHELASTIC_RUN_ID"), Some(Some(_))))
     }

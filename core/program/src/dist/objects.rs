@@ -16,7 +16,7 @@ use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
-/// Whether the objects are on their way, whatever is raised then: of a list that is too short.
+/// True if the objects are sent even though the call raises: the list of results is too short.
 fn sent(called: &Result<(), DistError>) -> bool {
     called.as_ref().err().is_none_or(|error| error.kind == ErrorKind::IndexError)
 }

@@ -48,7 +48,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether it has made no object call.
+    /// True if the rank has made no object call.
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -66,7 +66,7 @@ pub(crate) struct Board {
 pub(crate) type ByRank = BTreeMap<GlobalRank, Objects>;
 
 impl Board {
-    /// Of what each rank has sent, in rank order.
+    /// Gathers the objects that each rank has sent; the ranks come in order.
     pub(crate) fn of<'s>(ranks: impl Iterator<Item = &'s Sent>) -> Board {
         let mut of: BTreeMap<Meeting, ByRank> = BTreeMap::new();
         for (rank, sent) in (0..).map(GlobalRank).zip(ranks) {

@@ -18,8 +18,8 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
     ended.map_err(|error| error.in_column(text))
 }
 
-/// Whether the interpreter misses an operator of what is true or false, which Python counts: `ok + n` of
-/// names is asked of the interpreter, and everywhere a call would take its time.
+/// True if the interpreter refused an operator on a bool, which Python takes for a number. `ok + n` of names
+/// is not rewritten as a call everywhere, because the calls would take time.
 fn counts(message: &str) -> bool {
     let types =
         message.strip_prefix("Operation `").and_then(|rest| rest.split_once("` not supported"));

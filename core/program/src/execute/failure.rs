@@ -10,16 +10,16 @@ use starlark::errors::Frame;
 
 /// The early end of an execution.
 pub(crate) struct Failure {
-    /// Whether the rank raised, rather than the program being wrong.
+    /// True if the rank raised an exception; false if the program could not be interpreted.
     pub(crate) raised: bool,
-    /// Whether it went on for longer than it may.
+    /// True if the execution ran longer than allowed.
     pub(crate) endless: bool,
-    /// Whether its process has left because it was done: no failure.
+    /// True if the process ended early because it was done, which is not a failure.
     pub(crate) left: bool,
     pub(crate) error: ProgramError,
 }
 
-/// Whether a call is one of the program's, and not of what `try` was written as.
+/// True if a frame is a function of the program's, and not one that a `try` was rewritten to.
 fn is_own((name, _): &(String, u32)) -> bool {
     !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
 }

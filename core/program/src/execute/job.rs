@@ -96,7 +96,7 @@ fn whole_nanoseconds(seconds: f64) -> anyhow::Result<u64> {
     Ok((seconds * 1e9) as u64)
 }
 
-/// Which PyTorch a program says that it was written for: `torch = "1.13"`.
+/// The PyTorch version that a program says it was written for: `torch = "1.13"`.
 fn torch_version(version: Value<'_>) -> anyhow::Result<Option<(u32, u32)>> {
     if version.is_none() {
         return Ok(None);

@@ -229,7 +229,7 @@ pub(crate) fn shown(value: Value<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a decorator changes nothing here: what torchrun reports errors with.
+/// True if a decorator has no effect here: the one with which torchrun records errors.
 pub(crate) fn changes_nothing(decorator: Value<'_>) -> bool {
     let of = decorator.downcast_ref::<AbsentValue>();
     of.is_some_and(|of| of.path == "torch.distributed.elastic.multiprocessing.errors.record")

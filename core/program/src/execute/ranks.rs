@@ -164,7 +164,7 @@ impl Script<'_> {
 struct Lost {
     rank: GlobalRank,
     error: ProgramError,
-    /// Whether it went on for longer than it may.
+    /// True if the rank ran longer than allowed.
     endless: bool,
 }
 

@@ -128,7 +128,7 @@ fn wrap<'v>(
     DdpValue::of(process, wanted, device_ids)
 }
 
-/// Whether a refusal of the constructor comes of what that call brings.
+/// True if the constructor's refusal is found by the call with this purpose.
 fn found_by(error: &DdpError, purpose: Purpose) -> bool {
     match error {
         DdpError::ParamCount { .. } => purpose == Purpose::ParamCount,

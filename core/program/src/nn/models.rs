@@ -171,7 +171,7 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Whether a module has that by its arguments: the value behind so many others, or the keyword's.
+/// The value of a module's option: the positional argument `nth`, or the keyword.
 fn option<'v>(
     name: &str,
     nth: usize,

@@ -57,7 +57,7 @@ impl Window {
 }
 
 impl Shape {
-    /// Whether pictures come out of it, of which a class makes what it likes.
+    /// True if the module's output is still a picture, whose further shape depends on the class that uses it.
     fn has_windows(&self) -> bool {
         match self {
             Shape::Window(..) | Shape::Last(_) => true,

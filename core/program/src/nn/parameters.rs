@@ -35,7 +35,7 @@ pub(crate) struct ParametersValue {
     /// The prefix of the names, where they are named.
     #[allocative(skip)]
     named: Option<&'static str>,
-    /// Whether it is the buffers that are gone through.
+    /// True if the iterator yields buffers instead of parameters.
     buffers: bool,
 }
 starlark_simple_value!(ParametersValue);

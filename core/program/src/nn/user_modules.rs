@@ -176,11 +176,9 @@ fn own_of(of: Value<'_>, process: &Process<'_>) -> Option<(usize, String)> {
     Some((at, process.own.get(at)?.class.clone()))
 }
 
-/// An attribute of a model of a class, or of `self` in its methods, that a program asks for by hand;
-/// nothing of what else there is.
+/// An attribute of a model of a program's class, or of `self` in its methods; `None` for other values.
 ///
-/// # Errors
-/// Where nobody is a rank.
+/// # Errors No rank is running.
 pub(crate) fn attribute<'v>(
     of: Value<'v>,
     name: &str,

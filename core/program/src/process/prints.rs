@@ -2,7 +2,7 @@
 
 use crate::process::state::Process;
 
-/// Of a print, so many characters are kept.
+/// The most characters that are kept of a print.
 const MAX_CHARS: usize = 2000;
 /// And so many prints of a process.
 const MAX_PRINTS: usize = 1000;

@@ -34,9 +34,9 @@ pub(crate) const OBJECT: &str = "an object whose class has __bool__ or __len__ i
      a call): give it a name and write bool(name), or len(name) > 0";
 
 thread_local! {
-    /// Whether the program of this thread has decided by a tensor.
+    /// True if the program on this thread has branched on a tensor.
     static BY_VALUES: Cell<bool> = const { Cell::new(false) };
-    /// Whether it has decided by an object that was not asked.
+    /// True if the program has branched on an object whose `__bool__` or `__len__` was not called.
     static BY_OBJECT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -56,17 +56,17 @@ pub(crate) fn by_object() {
     BY_OBJECT.set(true);
 }
 
-/// Whether something was decided by such an object.
+/// True if something was decided by an object whose `__bool__` or `__len__` was not called.
 pub(crate) fn decided_by_object() -> bool {
     BY_OBJECT.get()
 }
 
-/// Whether something was decided by a tensor.
+/// True if something was decided by a tensor.
 pub(crate) fn decided_by_values() -> bool {
     BY_VALUES.get()
 }
 
-/// Which number of Python's it is that is not known.
+/// The Python type of a number whose value is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Bool,
@@ -189,7 +189,7 @@ impl fmt::Display for Unknown {
 pub(crate) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
 impl Decided {
-    /// Whether the program has, by any answer of the process.
+    /// True if the program has branched on any answer that is not known yet.
     pub(crate) fn any(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -235,7 +235,7 @@ impl UnknownValue {
         UnknownValue { what, ..self.clone() }
     }
 
-    /// Which number it is, if it is one.
+    /// The type of the unknown number; `None` if the unknown answer is not a number.
     pub(crate) fn number(&self) -> Option<Number> {
         match self.what {
             Unknown::Value(number) | Unknown::Outside(number) => Some(number),
@@ -244,7 +244,7 @@ impl UnknownValue {
         }
     }
 
-    /// Whether it is a number.
+    /// True if the unknown answer is a number.
     pub(crate) fn is_value(&self) -> bool {
         self.number().is_some()
     }
@@ -253,10 +253,9 @@ impl UnknownValue {
         Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
     }
 
-    /// The type, where that is known.
+    /// The type of the unknown answer.
     ///
-    /// # Errors
-    /// What is not known.
+    /// # Errors The type is not known either.
     pub(crate) fn class(&self) -> anyhow::Result<&'static str> {
         match self.what {
             Unknown::Sender => Ok("int"),

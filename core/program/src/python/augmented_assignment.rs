@@ -15,8 +15,7 @@ use starlark::values::none::NoneType;
 
 /// The result of `this operator= other`: a tensor and a list are changed in place.
 ///
-/// # Errors
-/// What an operator of the program's raises, and operands that do not go together.
+/// # Errors An exception that a program's operator raises, or operands that do not fit each other.
 fn changed<'v>(
     operator: &str,
     this: Value<'v>,

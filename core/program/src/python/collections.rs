@@ -45,7 +45,7 @@ fn with_maker<'v>(
     made
 }
 
-/// Whether a program has made one.
+/// True if the program has made a `defaultdict` or `Counter`.
 pub(crate) fn has_makers(eval: &Evaluator<'_, '_, '_>) -> bool {
     eval.module().get(MAKERS).is_some()
 }
@@ -70,10 +70,9 @@ pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
     Some(order)
 }
 
-/// The value that a dict makes of a missing key.
+/// The value that a `defaultdict` makes for a missing key.
 ///
-/// # Errors
-/// What its function raises.
+/// # Errors An exception that its function raises.
 pub(crate) fn missing<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -140,11 +139,9 @@ fn count<'v>(
     Ok(())
 }
 
-/// A method of a dict that Starlark's has not, or that those which make what they have not have
-/// otherwise.
+/// Calls a method of a dict that Starlark lacks, or that a `defaultdict` or `Counter` has differently.
 ///
-/// # Errors
-/// What its arguments raise.
+/// # Errors An exception that the arguments raise.
 pub(crate) fn method<'v>(
     name: &str,
     this: Value<'v>,
@@ -429,10 +426,9 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// The field of a named tuple at a place; nothing of what is none.
+/// The field of a named tuple at an index; `None` if the value is not a named tuple.
 ///
-/// # Errors
-/// Where it has no such field.
+/// # Errors The index is out of range.
 pub(crate) fn field<'v>(of: Value<'v>, index: Value<'v>) -> starlark::Result<Option<Value<'v>>> {
     let fields = of.downcast_ref::<InstanceValue<'v>>().and_then(fields_of);
     let Some(fields) = fields else { return Ok(None) };

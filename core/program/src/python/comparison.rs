@@ -46,7 +46,7 @@ fn entries<'v>(value: Value<'v>) -> Option<&'v [Value<'v>]> {
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()))
 }
 
-/// Whether it is a tensor, or a model's output.
+/// True if a value is a tensor, or a model's output.
 fn is_tensor(value: Value<'_>) -> bool {
     value.downcast_ref::<TensorValue>().is_some() || value.downcast_ref::<OutputValue>().is_some()
 }
@@ -131,8 +131,8 @@ fn compared<'v>(
     }))
 }
 
-/// Whether the interpreter compares such a value with any other by itself: it takes values of ours
-/// for something else than a number.
+/// True if the interpreter compares such a value correctly by itself; it knows only Lockstep's own values as
+/// something other than numbers.
 fn plain(value: Value<'_>) -> bool {
     matches!(
         value.get_type(),

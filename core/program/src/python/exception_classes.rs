@@ -68,12 +68,12 @@ pub(crate) fn named(class: &str) -> Option<&'static str> {
     all.find(|(own, _)| *own == class).map(|(own, _)| *own)
 }
 
-/// Whether a name is that of a class of exceptions.
+/// True if a name is that of an exception class.
 pub(crate) fn is_class(name: &str) -> bool {
     named(name).is_some() || OF_SYSTEM.contains(&name)
 }
 
-/// Whether an exception is one of a class, by their names.
+/// True if an exception class is `of` or a subclass of it, by name.
 pub(crate) fn is_below(class: &str, of: &str) -> bool {
     let of = if OF_SYSTEM.contains(&of) { "OSError" } else { of };
     let mut own = class;

@@ -45,8 +45,7 @@ fn made<'v>(
 
 /// An exception of Python's with these arguments.
 ///
-/// # Errors
-/// What the methods raise that show them.
+/// # Errors An exception that the methods raise that show the arguments.
 pub(crate) fn of_args<'v>(
     name: &str,
     given: Vec<Value<'v>>,
@@ -62,8 +61,7 @@ pub(crate) fn of_args<'v>(
 
 /// The exception that `raise` raises: a class is called without arguments.
 ///
-/// # Errors
-/// What its `__init__` raises.
+/// # Errors An exception that the class's `__init__` raises.
 pub(crate) fn of_class<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -90,7 +88,7 @@ pub(crate) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
     Some(heap.alloc_complex_no_freeze(ExceptionValue { class, args, text, inside }))
 }
 
-/// Whether a value is an exception.
+/// True if a value is an exception.
 pub(crate) fn is_one(value: Value<'_>) -> bool {
     class_of(value).is_some() || of_program(value).is_some()
 }
@@ -100,10 +98,9 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v str> {
     value.downcast_ref::<ExceptionValue<'v>>().map(|own| own.class.as_str())
 }
 
-/// The last line of Python's traceback where a value is raised.
+/// The last line of Python's traceback for a raised value.
 ///
-/// # Errors
-/// What its class's `__str__` raises.
+/// # Errors An exception that its class's `__str__` raises.
 pub(crate) fn told<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -122,8 +119,8 @@ pub(crate) fn told<'v>(
     Ok(if text.is_empty() { class } else { format!("{class}: {text}") })
 }
 
-/// Whether `except classes` catches an exception. What is no class of exceptions that is known here
-/// catches none.
+/// True if `except classes` catches an exception. A class that is not a known exception class catches
+/// nothing.
 pub(crate) fn catches<'v>(classes: Value<'v>, error: Value<'v>) -> bool {
     if let Some(several) = TupleRef::from_value(classes) {
         return several.content().iter().any(|one| catches(*one, error));

@@ -76,8 +76,7 @@ pub(super) type Show<'x, 'v> = &'x mut dyn FnMut(Value<'v>, bool) -> anyhow::Res
 
 /// `template.format(…)` of positional and named values.
 ///
-/// # Errors
-/// What Python raises: an index that is past the arguments, a brace that is not closed.
+/// # Errors The error that Python raises: an index past the arguments, or a brace that is not closed.
 pub(super) fn template<'v>(
     template: &str,
     (args, named): (&[Value<'v>], &[(&str, Value<'v>)]),
@@ -172,8 +171,7 @@ pub(super) fn conversions(template: &str) -> Vec<char> {
 
 /// `template % values`.
 ///
-/// # Errors
-/// What Python raises: too few or too many values, or a number that is none.
+/// # Errors The error that Python raises: too few or too many values, or a value that is not a number.
 pub(crate) fn percent<'v>(
     template: &str,
     values: Value<'v>,

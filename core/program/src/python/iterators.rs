@@ -26,7 +26,7 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
 }
 
-/// Whether its pieces are asked for one by one.
+/// True if the iterator's items are produced one at a time.
 pub(crate) fn is_lazy(of: Value<'_>) -> bool {
     match of.downcast_ref::<IteratorValue<'_>>() {
         Some(own) => !matches!(own.source, Source::Items(_)),
@@ -36,8 +36,7 @@ pub(crate) fn is_lazy(of: Value<'_>) -> bool {
 
 /// The result of `iter(of)`.
 ///
-/// # Errors
-/// Where it cannot be gone through, and what an `__iter__` raises.
+/// # Errors A value that cannot be iterated, or an exception that `__iter__` raises.
 pub(crate) fn iterator<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -86,10 +85,9 @@ fn unless<'v>(
     if told.is_some_and(ends) { Ok(None) } else { Err(error) }
 }
 
-/// The next piece of an iterator.
+/// The next item of an iterator; `None` at its end.
 ///
-/// # Errors
-/// What is no iterator, and what an object's method raises.
+/// # Errors A value that is not an iterator, or an exception that an object's method raises.
 pub(crate) fn advance<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -180,10 +178,9 @@ fn advanced<'v>(
     })
 }
 
-/// All pieces of what is asked for them one by one; nothing of what else there is.
+/// All items of a lazy iterator; `None` for other values.
 ///
-/// # Errors
-/// Where it has no end, and what an object's method raises.
+/// # Errors An iterator without an end, or an exception that an object's method raises.
 pub(crate) fn pieces<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -203,10 +200,9 @@ pub(crate) fn pieces<'v>(
     Ok(Some(all))
 }
 
-/// All pieces of whatever can be gone through.
+/// All items of a value that can be iterated.
 ///
-/// # Errors
-/// What cannot, and what has no end.
+/// # Errors A value that cannot be iterated, or that has no end.
 pub(crate) fn each<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

@@ -105,7 +105,7 @@ fn of_signal(builder: &mut GlobalsBuilder) {
 /// `os._exit`, `os.abort` and `os.kill`.
 #[starlark_module]
 pub(crate) fn of_os(builder: &mut GlobalsBuilder) {
-    /// Of its own process: which other ones there are, a plan does not say.
+    /// Signals the rank's own process only; a plan does not say what other processes exist.
     fn kill<'v>(
         pid: Value<'v>,
         sig: i32,

@@ -12,7 +12,7 @@ use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
 
-/// Whether an iterator is there twice: `zip(it, it)` takes its pieces by turns.
+/// True if the same iterator is given twice: `zip(it, it)` takes its items by turns.
 fn has_twice(all: &[Value<'_>]) -> bool {
     let mut before = all.iter().enumerate().map(|(at, one)| (one, all.get(..at)));
     before.any(|(one, before)| {

@@ -26,10 +26,9 @@ fn refused(name: &str, what: &str) -> starlark::Error {
     starlark::Error::new_native(type_error(format!("'{name}' object {what}")))
 }
 
-/// `del x[key]` of an object with `__delitem__`; returns whether it is an object.
+/// `del x[key]` of an object with `__delitem__`; returns false if the value is not an object.
 ///
-/// # Errors
-/// What the method raises, and an object that has none.
+/// # Errors An exception that the method raises, or an object without it.
 pub(crate) fn deleted<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -44,8 +43,7 @@ pub(crate) fn deleted<'v>(
 
 /// `of[key]`.
 ///
-/// # Errors
-/// What `__getitem__` raises, and what has no items or none of that key.
+/// # Errors An exception that `__getitem__` raises, or a value without items or without this key.
 pub(crate) fn item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -76,8 +74,7 @@ pub(crate) fn item<'v>(
 
 /// `of[key] = value`.
 ///
-/// # Errors
-/// What `__setitem__` raises, and what takes no items.
+/// # Errors An exception that `__setitem__` raises, or a value that takes no items.
 pub(crate) fn set_item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -135,7 +132,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// Whether it was.
+    /// True if `_breaks` was called for this loop since the last time.
     fn _broke<'v>(
         #[starlark(require = pos)] name: u32,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -134,10 +134,9 @@ struct Caught<'v> {
     value: Value<'v>,
 }
 
-/// The exception, as a program can catch it.
+/// The exception as a program can catch it.
 ///
-/// # Errors
-/// What is nothing that a program can catch.
+/// # Errors An error that a program cannot catch.
 fn catchable<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -164,11 +163,10 @@ fn catchable<'v>(
     Ok(Caught { error, told, value })
 }
 
-/// Leaves the `with` blocks in which something was raised, but for so many; returns what is raised behind
-/// them, which may be what an `__exit__` has raised instead.
+/// Leaves the `with` blocks in which an exception was raised, down to `contexts` of them. Returns the
+/// exception that goes on, which an `__exit__` may have replaced.
 ///
-/// # Errors
-/// What is nothing that a program can catch.
+/// # Errors An error that a program cannot catch.
 fn unwound<'v>(
     mut raised: Caught<'v>,
     contexts: usize,
@@ -216,10 +214,9 @@ pub(crate) fn uncaught<'v>(
     }
 }
 
-/// A `try` takes what was raised in it.
+/// Stores the exception that was raised in a `try`.
 ///
-/// # Errors
-/// What is nothing that a program can catch.
+/// # Errors An error that a program cannot catch.
 fn caught<'v>(
     of: Value<'v>,
     error: starlark::Error,
@@ -255,7 +252,8 @@ fn tried<'v>(
     }
 }
 
-/// Whether a value can be taken apart as an assignment does. Shapes are as deep as the program's text.
+/// Checks that a value can be unpacked into the targets of an assignment. The depth of a shape is bounded by
+/// the program's text.
 fn fits<'v>(value: Value<'v>, shape: Value<'v>) -> starlark::Result<()> {
     let each = TupleRef::from_value(shape).map(|each| each.content());
     let wanted = match each {

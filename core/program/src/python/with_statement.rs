@@ -23,10 +23,9 @@ use std::fmt;
 const PLAIN: [&str; 9] =
     ["int", "float", "bool", "str", "list", "tuple", "dict", "NoneType", "Tensor"];
 
-/// `with context:` begins.
+/// Begins `with context:`.
 ///
-/// # Errors
-/// What is no context, and what an `__enter__` raises.
+/// # Errors A value that is not a context manager, or an exception that `__enter__` raises.
 pub(crate) fn entered<'v>(
     context: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -68,10 +67,9 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
     Ok(handed.unwrap_or(context))
 }
 
-/// It ends.
+/// Ends the innermost `with` block.
 ///
-/// # Errors
-/// What an `__exit__` raises.
+/// # Errors An exception that `__exit__` raises.
 pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
     let process = process(eval).map_err(starlark::Error::new_native)?;
     let last = process.contexts.pop();

@@ -17,13 +17,13 @@ pub(crate) struct Agreed {
     pub(super) signals: BTreeMap<At, Vec<Signal>>,
     /// By what each rank waits in, for whom.
     pub(super) waits: BTreeMap<At, Vec<Signal>>,
-    /// Which operations wait for which.
+    /// The operations that must come after each operation.
     pub(super) edges: BTreeMap<At, Vec<At>>,
     /// The changes that are known of each key.
     pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
-    /// Which order was taken where more than one can happen.
+    /// The order that was taken where more than one can happen.
     pub(super) chosen: Chosen,
-    /// Whether all ranks have been looked at once.
+    /// True once all ranks have been looked at.
     pub(super) looked: bool,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Call {
     pub(super) asks: Asks,
 }
 
-/// Whether the program looks at the answer.
+/// The time at which the program looks at the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// Never: the call is a statement of its own.
@@ -96,8 +96,7 @@ fn own(
 
 /// Meets the other ranks in a store that `init_process_group` is given.
 ///
-/// # Errors
-/// What it raises where they are not in the same one.
+/// # Errors The error that PyTorch raises if the ranks are not in the same store.
 pub(super) fn meet(process: &mut Process<'_>, handle: &Handle, column: u32) -> anyhow::Result<()> {
     let dist = process.dist()?;
     let timeout_ms = dist.default_timeout_ms();

@@ -250,8 +250,8 @@ impl Scene<'_, '_> {
     }
 }
 
-/// Whether ranks draw from a key: they only add to it, or only compete for it, so that another
-/// order gives other ranks the same answers.
+/// True if ranks draw from a key: they only add to it, or only compete for it, so that another order gives
+/// other ranks the same answers.
 fn is_drawn(op: &Op, changes: &Changes<'_>) -> bool {
     let [key] = &op.keys[..] else { return false };
     let of_key = changes.of_key(&op.store, key);

@@ -217,10 +217,9 @@ pub(crate) fn of_c10d(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// A program passes a store to `init_process_group`, in which its ranks meet.
+/// Passes a store to `init_process_group`, in which the ranks meet.
 ///
-/// # Errors
-/// What PyTorch raises where they do not.
+/// # Errors The error that PyTorch raises if the ranks do not meet.
 pub(crate) fn given(
     store: Value<'_>,
     init_method: Value<'_>,

@@ -15,7 +15,7 @@ pub(super) struct Seen {
     pub(super) value: Result<Option<Vec<u8>>, Unordered>,
 }
 
-/// Whether the key is there.
+/// The presence of a key when an operation looks at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum There {
     Yes,
@@ -82,7 +82,7 @@ impl<'l> Changes<'l> {
         changes.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether a key is nothing but a counter.
+    /// True if all changes of a key are additions.
     pub(super) fn only_adds(&self, store: &Place, key: &str) -> bool {
         let changes = self.of_key(store, key);
         changes.iter().all(|at| matches!(self.what(*at), Some(What::Add(_))))
@@ -219,7 +219,7 @@ impl<'l> Changes<'l> {
         Seen::known(self.applied(store, key, None, &rest))
     }
 
-    /// Whether two changes come to the same in either order.
+    /// True if two changes have the same result in either order.
     fn commute(&self, one: At, other: At) -> bool {
         match (self.what(one), self.what(other)) {
             (Some(What::Add(_)), Some(What::Add(_))) => true,

@@ -36,7 +36,7 @@ impl<'l> Order<'l> {
         self.begins_after.entry(later).or_default().insert(earlier);
     }
 
-    /// Whether it was too much to look at.
+    /// True if the search has used up its budget.
     pub(super) fn exhausted(&self) -> bool {
         self.budget.get() == 0
     }
@@ -107,7 +107,7 @@ impl<'l> Order<'l> {
     }
 }
 
-/// Whether an operation is among the first ones.
+/// True if an operation is among the first `done` ones of its rank.
 pub(super) fn within((rank, at): At, done: &[usize]) -> bool {
     done.get(rank).is_some_and(|done| at < *done)
 }

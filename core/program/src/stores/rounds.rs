@@ -29,7 +29,7 @@ pub(crate) struct Rounds {
     chosen: Chosen,
     /// The keys that ranks would set behind a wait in vain: the rank, and the line.
     would_set: BTreeMap<(Arc<Place>, String), (usize, u32)>,
-    /// Of which waits that was found out.
+    /// The waits that `would_set` was found for.
     tried: BTreeSet<At>,
     executions: usize,
 }
@@ -394,7 +394,7 @@ fn instead(op: &Op) -> Option<What> {
     matches!(op.what, What::AtLeast { .. } | What::Until(_)).then(|| op.what.clone())
 }
 
-/// Whether its keys are there when it is done.
+/// True if the operation's keys exist when it is done.
 fn makes(op: &Op) -> bool {
     op.what.changes() && op.what != What::Delete
 }

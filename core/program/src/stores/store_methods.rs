@@ -88,8 +88,8 @@ pub(super) fn column(eval: &mut Evaluator<'_, '_, '_>) -> u32 {
     own.unwrap_or(place.column) as u32 + 1
 }
 
-/// Whether the answer of a method is looked at: not where the call is a statement of its own, or
-/// gives it a name that the program has nowhere else.
+/// The time at which the program looks at a method's answer: never if the call is a statement of its own, or
+/// assigns the answer to a name that the program uses nowhere else.
 fn asks(process: &Process<'_>, method: &str) -> Asks {
     let line = process.line_text().trim_start();
     let Some((before, _)) = line.split_once(&format!(".{method}(")) else { return Asks::Now };

@@ -100,7 +100,8 @@ fn latest(begins: Clock, done: Clock, timeout_ms: u64) -> Option<u64> {
     (begins.meetings == done.meetings).then_some(until)
 }
 
-/// Whether what is done then is surely in time for one who waits so long.
+/// True if an operation that is done at `done` is certainly in time for a wait that begins at `begins` and
+/// may last `timeout_ms`.
 pub(super) fn in_time(begins: Clock, done: Clock, timeout_ms: u64) -> bool {
     latest(begins, done, timeout_ms).is_none_or(|until| done.ns < until)
 }

@@ -43,7 +43,7 @@ impl Operation {
         })
     }
 
-    /// Whether whole numbers become floats.
+    /// True if the operation makes floats of whole numbers.
     pub(crate) fn divides(self) -> bool {
         matches!(self, Operation::Div | Operation::RightBy)
     }

@@ -7,7 +7,7 @@ use crate::tensor::operand::Operand;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::Tensor;
 
-/// Of larger tensors only the shape is followed.
+/// The most elements of a tensor whose values are followed; of larger ones only the shape is.
 pub(crate) const FOLLOWED: u64 = 1 << 20;
 
 /// Rows that are copied one by one where a shape is repeated.

@@ -222,7 +222,7 @@ pub(crate) const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no d
     the GPU, because the job's backend serves no other. In PyTorch it is on the CPU, where nccl \
     refuses it (No backend type associated with device type cpu): add device = \"cuda\"";
 
-/// Whether the default group's backends have that in their list.
+/// True if the default group's backends include this one.
 fn serves(dist: &c10d::Dist<'_>, what: &str) -> bool {
     dist.get_backend_config(None).is_ok_and(|config| config.contains(what))
 }

@@ -196,7 +196,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 }
 
-/// Whether a shape has the dimensions of another, some of them split.
+/// True if a shape has the dimensions of another, some of them split.
 fn splits(whole: &[u64], shape: &[u64]) -> bool {
     let mut left = shape.iter();
     let each = whole.iter().filter(|size| **size != 1).all(|size| {
