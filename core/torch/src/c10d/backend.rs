@@ -89,7 +89,7 @@ impl fmt::Display for Backend {
 pub struct Machine {
     /// CUDA devices that a rank sees: `torch.cuda.device_count()`.
     pub cuda_devices: u32,
-    /// Whether PyTorch was built with MPI; the wheels are not.
+    /// True if PyTorch was built with MPI; the wheels are not.
     pub mpi: bool,
 }
 

@@ -350,7 +350,7 @@ impl Dist<'_> {
         }
     }
 
-    /// Whether a coalescing manager of the group holds the call back.
+    /// Returns true if a coalescing manager of the group holds the call back.
     pub(super) fn hold(&mut self, pg: GroupHandle, call: impl FnOnce() -> Held) -> bool {
         match &mut self.pg_mut(pg).coalescing {
             Some(coalescing) => {

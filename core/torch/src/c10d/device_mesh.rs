@@ -15,7 +15,7 @@ pub struct DeviceMesh {
     pub(super) groups: Option<Vec<Group>>,
     /// The place of this rank; `None` if it is not in the mesh.
     pub(super) coordinate: Option<Vec<u32>>,
-    /// Whether it was cut out of another mesh.
+    /// True if the mesh is a slice of another mesh.
     pub(super) is_submesh: bool,
 }
 
@@ -288,7 +288,7 @@ impl Sliced<'_> {
         }
     }
 
-    /// Whether its dimensions lie beside each other.
+    /// True if the mesh's dimensions are adjacent.
     fn is_whole(&self) -> bool {
         self.dims().windows(2).all(|pair| pair[1] == pair[0] + 1)
     }

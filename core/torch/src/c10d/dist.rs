@@ -105,7 +105,7 @@ impl Dist<'_> {
         (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
     }
 
-    /// Whether the process has handed a tensor to a call of NCCL.
+    /// True if the process has passed the tensor to an NCCL call.
     pub fn has_used(&self, storage: TensorId) -> bool {
         self.state.used.contains(&storage)
     }

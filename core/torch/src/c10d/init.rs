@@ -126,7 +126,7 @@ impl Dist<'_> {
         self.state.world.group_count
     }
 
-    /// Whether all processes of the job meet as they say they will.
+    /// Passes if all processes of the job meet as they say they will.
     fn comes_together(
         &self,
         met: &Rendezvous,

@@ -159,14 +159,13 @@ impl Job {
         self.ranks.get(rank.index()).map(|state| &state.warnings[..]).unwrap_or_default()
     }
 
-    /// The plan of what the ranks have done.
+    /// The plan of the ranks' calls.
     ///
-    /// Where a member of a group never made it (or made another of that name), the ranks that did
-    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. So do
-    /// ranks that come to NCCL's communicators of two in a circle.
+    /// If a member of a group never made it (or made another one of that name), the ranks that did make it
+    /// wait for that member in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. Ranks
+    /// that come to NCCL's communicators of two in a circle wait in the same way.
     ///
-    /// # Errors
-    /// When the plan is past a plan's limits.
+    /// # Errors The plan is past a plan's limits.
     pub fn finish(self) -> Result<Plan, PlanError> {
         self.finish_with(std::iter::empty())
     }
@@ -334,7 +333,7 @@ impl Shared {
         entry.map_or(BackendName::Unknown, |entry| entry.backend)
     }
 
-    /// Whether NCCL carries out a group's calls.
+    /// True if NCCL carries out a group's calls.
     pub(super) fn is_on_nccl(&self, group: GroupId) -> bool {
         self.backend(group) == BackendName::Nccl
     }
@@ -349,7 +348,7 @@ impl Shared {
         self.groups.groups.get(group.index()).map(|entry| entry.timeout_ms)
     }
 
-    /// Whether every rank of the job is in a group of the plan.
+    /// True if every rank of the job is in a group of the plan.
     pub(super) fn is_of_all(&self, group: GroupId) -> bool {
         let entry = self.groups.groups.get(group.index());
         entry.is_some_and(|entry| entry.ranks.len() == self.world_size as usize)

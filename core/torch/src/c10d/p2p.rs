@@ -16,7 +16,7 @@ use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::Call;
 use lockstep_core::rank::GroupRank;
 
-/// Which of the two calls a [`P2POp`] makes.
+/// The call that a [`P2POp`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P2pKind {
     /// `dist.isend`.
@@ -318,8 +318,9 @@ impl Dist<'_> {
 }
 
 impl Dist<'_> {
-    /// Whether a call with that rank has the communicator of the two, which NCCL makes at their first call
-    /// that is not batched. A group whose processes are bound to devices uses its own for all.
+    /// True if a call with that rank uses the communicator of the pair, which NCCL makes at their first call
+    /// that is not batched. A group whose processes are bound to devices uses its own communicator for all
+    /// calls.
     fn pair_with(&mut self, pg: GroupHandle, group: GroupId, peer: GroupRank) -> bool {
         let own = self.pg(pg);
         if self.state.batch.is_some() || own.device_id.is_some() {

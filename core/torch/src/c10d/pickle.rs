@@ -62,7 +62,7 @@ impl Object {
         Object { refused: Some(error), ..self }
     }
 
-    /// Whether it can be pickled at all.
+    /// Passes if the object can be pickled.
     pub(super) fn pickles(&self) -> Result<(), DistError> {
         self.refused.clone().map_or(Ok(()), Err)
     }

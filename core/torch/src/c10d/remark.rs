@@ -33,8 +33,8 @@ impl<'w> Whole<'w> {
 }
 
 impl Noted {
-    /// Whether there is something to say at the end: a work that was waited for has said it, and
-    /// groups that all ranks make alike are as they should be.
+    /// True if the remark is reported at the end. A remark on a work is not if the program waited for the
+    /// work, which reported it already; one on a group is not if all ranks make the same groups.
     pub(super) fn is_said(&self, whole: &Whole<'_>) -> bool {
         let work = |Work(work): Work| whole.works.get(work as usize);
         let unheard = self.work.is_none_or(|of| work(of).is_none_or(|work| !work.waited));
@@ -64,7 +64,7 @@ impl Noted {
     }
 }
 
-/// Whether every rank calls `new_group` for the same ranks in the same order, as far as it comes.
+/// True if every rank calls `new_group` for the same ranks in the same order, as far as it comes.
 pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
     let of = |state: &'_ RankState| -> Vec<Vec<GlobalRank>> {
         let made = state.recorded.iter().filter_map(|recorded| match recorded {

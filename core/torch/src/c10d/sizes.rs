@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SizeId(u32);
 
-/// Which size: the nth call of that kind in a group, between those group ranks where it is
-/// point-to-point.
+/// The key of a size: the nth call of this kind in a group, and the two group ranks of a point-to-point call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SizeKey {
     pub(super) group: GroupId,

@@ -71,7 +71,7 @@ pub(super) struct RankState {
 }
 
 impl Shared {
-    /// Whether PyTorch's wrapper compares the ranks' calls.
+    /// True if PyTorch's wrapper compares the ranks' calls.
     pub(super) fn debug_detail(&self) -> bool {
         let level = self.environment.get(VARIABLE).and_then(Option::as_deref);
         level == Some("DETAIL")

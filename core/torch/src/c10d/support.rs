@@ -1,8 +1,8 @@
-//! Which call works on which device with which backend: the "Backends" tables of
-//! torch.distributed's documents, as data.
+//! The calls that work on each device with each backend: the "Backends" tables of torch.distributed's
+//! documents, as data.
 //!
-//! The tables are what the documents promise. What 2.7.1 really does is in the calls themselves,
-//! and differs in places, which [`Documents::note`] says.
+//! The tables are what the documents promise. The behaviour of 2.7.1 is in the calls themselves, and differs
+//! in places, which [`Documents::note`] names.
 
 use std::fmt;
 

@@ -29,12 +29,12 @@ pub struct Tensor {
     pub(super) shape: Vec<u64>,
     pub(super) dtype: Dtype,
     pub(super) device: Device,
-    /// Which of the devices of that type: `cuda:1`.
+    /// The index of the device among those of its type: 1 for `cuda:1`.
     pub(super) device_index: u32,
     pub(super) layout: Layout,
     pub(super) contiguous: bool,
-    /// Whether it is a part of another tensor that does not lie in a row there: its elements are
-    /// copies, which do.
+    /// True if the tensor is a part of another one that is not contiguous there. Its elements are contiguous
+    /// copies.
     pub(super) in_parts: bool,
     /// The forward pass that it comes of: what `backward()` goes through.
     pub(super) pass: Option<ForwardPass>,
@@ -45,7 +45,7 @@ pub struct Tensor {
 pub struct ForwardPass {
     /// The model's number in its process.
     pub model: usize,
-    /// Whether it went through DDP, or through the model that it wraps.
+    /// True if the tensor went through DDP, or through the model that DDP wraps.
     pub ddp: bool,
     /// False if it was made under `torch.no_grad()`.
     pub grad: bool,
@@ -109,7 +109,7 @@ impl Tensor {
         self.device
     }
 
-    /// Which of its machine's GPUs it is on; 0 on the CPU.
+    /// The index of the tensor's GPU on its machine; 0 on the CPU.
     pub fn device_index(&self) -> u32 {
         self.device_index
     }
@@ -212,7 +212,7 @@ impl Tensor {
         self.contiguous && !self.in_parts
     }
 
-    /// Whether its elements lie in the order of its columns.
+    /// True if the elements are in column-major order.
     pub fn is_transposed(&self) -> bool {
         !self.contiguous
     }
@@ -223,7 +223,7 @@ impl Tensor {
         Tensor { in_parts: true, ..self }
     }
 
-    /// Whether it is a copy of elements that do not lie in a row where they are from.
+    /// True if the tensor is a copy of elements that are not contiguous in the tensor that they are from.
     pub fn is_in_parts(&self) -> bool {
         self.in_parts
     }
@@ -263,7 +263,7 @@ impl Tensor {
         self.shape.iter().skip(1).fold(1, |product, size| product.saturating_mul(*size))
     }
 
-    /// Whether it is the whole of its storage, so that a call can take the storage itself.
+    /// True if the tensor is the whole of its storage, so that a call can take the storage itself.
     pub(super) fn is_whole(&self) -> bool {
         self.offset == 0 && self.numel() == self.storage_numel
     }

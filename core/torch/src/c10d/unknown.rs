@@ -54,7 +54,7 @@ impl Dist<'_> {
         self.record_copy(&from, tensor, None);
     }
 
-    /// Whether a tensor's values are followed.
+    /// True if a tensor's values are followed.
     pub fn is_followed(&self, tensor: &Tensor) -> bool {
         let storage = self.made_for(tensor.storage);
         let begins = || self.shared.tensors.fill(storage) == Some(Fill::Unknown);

@@ -11,11 +11,10 @@ use lockstep_core::plan::{Action, Call, WorkQuery};
 use lockstep_core::rank::GroupRank;
 
 impl Dist<'_> {
-    /// `work.wait(timeout)`, the timeout in milliseconds: `true` once it has completed. May be
-    /// called again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
+    /// `work.wait(timeout)`, the timeout in milliseconds: `true` once the work has completed. May be called
+    /// again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
     ///
-    /// # Errors
-    /// What the backend found wrong with the call while it worked on it.
+    /// # Errors The error that the backend found while it carried out the call.
     pub fn wait(&mut self, work: Work, timeout_ms: Option<u64>) -> Result<bool, DistError> {
         let side = match timeout_ms {
             None => self.work(work).map(|state| self.calls_of(state))?,
@@ -87,11 +86,10 @@ impl Dist<'_> {
         Ok(())
     }
 
-    /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None`
-    /// where it is not known whether it has completed, without which gloo refuses.
+    /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None` if it is
+    /// not known that the call has completed; gloo refuses before it has.
     ///
-    /// # Errors
-    /// Where gloo has no result of the call, or the work is not this rank's.
+    /// # Errors Gloo has no result for the call, or the work is not this rank's.
     pub fn result(&mut self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
         self.query(work, WorkQuery::Result)?;
         if !self.has_result(work)? {
@@ -100,8 +98,8 @@ impl Dist<'_> {
         self.written(work)
     }
 
-    /// Whether a work says what its call has written: gloo's sends and receives do not, and what it
-    /// makes of others does not.
+    /// True if a work returns the tensors that its call has written. Those of gloo's sends, receives and
+    /// `reduce_scatter_tensor` do not.
     fn has_result(&self, work: Work) -> Result<bool, DistError> {
         let state = self.work(work)?;
         let bare = matches!(state.via, "isend" | "irecv" | "reduce_scatter_tensor");
@@ -110,8 +108,7 @@ impl Dist<'_> {
 
     /// `work.get_future()`, whose `wait` is [`Dist::wait`].
     ///
-    /// # Errors
-    /// What works say that have none.
+    /// # Errors The error that a work without a future raises.
     pub fn get_future(&self, work: Work) -> Result<Work, DistError> {
         match self.has_result(work)? {
             true => Ok(work),
@@ -166,8 +163,8 @@ impl Dist<'_> {
         }
     }
 
-    /// Whether the rank knows that the call has completed without asking: it waited for it. On NCCL
-    /// waiting holds a stream, and not the process.
+    /// True if the rank knows that the call has completed, because it waited for it. On NCCL waiting blocks a
+    /// stream, and not the process.
     pub fn has_completed(&self, work: Work) -> bool {
         self.work(work).is_ok_and(|state| state.waited && !state.on_nccl)
     }

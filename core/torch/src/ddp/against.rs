@@ -34,7 +34,7 @@ pub struct RecordedRun {
     accumulate: Option<u32>,
     passes: Option<u32>,
     error: Option<String>,
-    /// Whether the module raises it by itself, without DDP.
+    /// True if the module raises the error by itself, without DDP.
     error_of_module: Option<bool>,
     /// `TORCH_DISTRIBUTED_DEBUG`.
     distributed_debug: Option<String>,
@@ -155,12 +155,12 @@ impl RecordedRun {
         fields.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
     }
 
-    /// Whether the constructor raised, so that there are no passes.
+    /// True if the constructor raised, so that there are no passes.
     fn raised_at_once(&self) -> bool {
         self.error.is_some() && self.iterations.is_some()
     }
 
-    /// Whether it does not say which buckets a rebuild made, nor that there was none.
+    /// True if the record says neither which buckets a rebuild made, nor that there was no rebuild.
     fn leaves_the_rebuild_open(&self, report: &DdpReport) -> bool {
         if self.rebuilt().is_some() || self.shows_no_rebuild() {
             return false;
@@ -168,7 +168,7 @@ impl RecordedRun {
         report.rebuilt.is_some() || self.ends_before_the_rebuild()
     }
 
-    /// Whether it has too few passes for its buckets to be rebuilt.
+    /// True if the record has too few passes for its buckets to be rebuilt.
     fn ends_before_the_rebuild(&self) -> bool {
         let Some(steps) = &self.iterations else { return true };
         let static_graph = self.static_graph == Some(true);
@@ -185,8 +185,9 @@ impl RecordedRun {
         reductions * u64::from(self.accumulate()) + 1
     }
 
-    /// Whether it would tell of rebuilt buckets, and does not. DDP's own log follows at the beginning
-    /// of a pass that reduces, ahead of the rebuild, so that it takes a pass more: the last reduces.
+    /// True if the record would contain rebuilt buckets, and says that there are none. DDP's own log is
+    /// written at the beginning of a pass that reduces, before the rebuild, so it takes one more pass, and
+    /// the last one reduces.
     fn shows_no_rebuild(&self) -> bool {
         let says_none = matches!(self.rebuilt, Some(None)) && self.rebuilt_bytes.is_none();
         if !says_none || self.error.is_some() {

@@ -18,7 +18,7 @@ pub struct BucketParam {
     pub dtype: Dtype,
     /// Its number of elements.
     pub numel: u64,
-    /// Whether its gradient is sparse (`nn.Embedding(sparse=True)`).
+    /// True if the parameter's gradient is sparse (`nn.Embedding(sparse=True)`).
     pub sparse: bool,
 }
 

@@ -116,7 +116,7 @@ pub enum DdpError {
     #[error("Got the following error when running the callback: RuntimeError: {}{error}", again(*.wrapped))]
     Callback {
         error: CallbackError,
-        /// Whether a wrapper's callback meets it too.
+        /// True if a wrapper's callback raises the error too.
         wrapped: bool,
     },
     /// A hook that works on the flat tensor of a bucket, given a sparse gradient (recorded:

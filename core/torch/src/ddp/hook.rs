@@ -139,7 +139,7 @@ pub(super) struct GradBucket<'a> {
     pub(super) is_last: bool,
     pub(super) dtype: Dtype,
     pub(super) numel: u64,
-    /// Whether it is the one sparse gradient of a bucket of its own.
+    /// True if the bucket is the single sparse gradient of a bucket of its own.
     pub(super) sparse: bool,
     /// The shapes of its gradients, in order.
     pub(super) shapes: &'a [&'a [u64]],
@@ -241,8 +241,7 @@ impl HookState {
 
     /// The calls that the hook issues for a bucket, in order, on a backend if it is known.
     ///
-    /// # Errors
-    /// What the hook raises, at once or in its callback.
+    /// # Errors The error that the hook raises, at once or in its callback.
     pub(super) fn run(
         &mut self,
         bucket: &GradBucket<'_>,

@@ -31,7 +31,7 @@ impl NamingArgument {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.told(.argument.name()))]
 pub struct UnknownName {
-    /// Which.
+    /// The argument that contains the name.
     pub argument: NamingArgument,
     name: String,
     near: Option<String>,
@@ -47,8 +47,8 @@ impl UnknownName {
 }
 
 impl DdpOptions {
-    /// Whether a name is among those that DDP is to leave alone (`parameters_to_ignore`). Parameters
-    /// and buffers go by it where states are broadcast.
+    /// True if DDP leaves a name alone (`parameters_to_ignore`). The broadcast of parameters and buffers goes
+    /// by this.
     pub fn leaves_out(&self, name: &str) -> bool {
         let delayed = self.delay_all_reduce_named_params.iter().flatten();
         self.ignored.iter().chain(delayed).any(|left_out| left_out == name)
@@ -83,10 +83,9 @@ impl DdpOptions {
         Ok(())
     }
 
-    /// Whether the reducer has a parameter that requires grad (`_build_params_for_reducer`). It asks
-    /// module by module, so that a parameter of the model itself is called `.weight` there, and
-    /// nothing but that name takes it out; one that several modules share is left out if it is under
-    /// each of its names.
+    /// True if the reducer has a parameter that requires grad (`_build_params_for_reducer`). The reducer asks
+    /// module by module, so a parameter of the model itself is called `.weight` there, and only that name
+    /// excludes it. A parameter that several modules share is left out if each of its names is excluded.
     pub fn reduces(&self, model: &Model, name: &str) -> bool {
         self.name_in_reducer(model, name).is_some()
     }

@@ -73,9 +73,9 @@ pub struct StepNotes {
     pub first_op: u32,
     /// The kind of step.
     pub kind: StepKind,
-    /// Whether gradients are reduced: the forward pass was outside `no_sync()`.
+    /// True if gradients are reduced: the forward pass was outside `no_sync()`.
     pub sync: bool,
-    /// Whether the buckets were rebuilt at the start of its forward pass.
+    /// True if the buckets were rebuilt at the start of the forward pass.
     pub rebuilds: bool,
     /// The buckets in force in its backward pass, with indices among the parameters that require
     /// grad.
@@ -121,7 +121,7 @@ pub struct LayerNote {
     pub op: u32,
     /// Index into the model's layers.
     pub layer: u32,
-    /// Whether it is the forward pass.
+    /// True for a forward pass, false for a backward pass.
     pub forward: bool,
 }
 

@@ -198,8 +198,7 @@ impl Default for DdpOptions {
 impl DdpOptions {
     /// Checks the arguments that depend on the number of ranks.
     ///
-    /// # Errors
-    /// What PyTorch raises when the groups that a hook needs are made.
+    /// # Errors The error that PyTorch raises when the groups that a hook needs are made.
     pub fn check(&self, world_size: u32) -> Result<(), super::DdpError> {
         match self.comm_hook.map(|hook| hook.algorithm) {
             Some(super::HookAlgorithm::PostLocalSgd(state)) => {
@@ -217,7 +216,7 @@ impl DdpOptions {
         }
     }
 
-    /// Whether the buckets are built anew from the order in which gradients became ready
+    /// True if the buckets are built anew from the order in which gradients became ready
     /// (`Reducer::should_rebuild_buckets`).
     pub fn rebuilds(&self) -> bool {
         self.static_graph || !self.find_unused_parameters

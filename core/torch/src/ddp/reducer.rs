@@ -20,7 +20,7 @@ pub(super) struct ReducerParam {
     pub(super) bucket: BucketParam,
     pub(super) shape: Vec<u64>,
     pub(super) name: String,
-    /// Whether its gradient is of another kind than `bucket.sparse`.
+    /// True if the gradient's kind is not `bucket.sparse`.
     pub(super) unexpected: bool,
 }
 
@@ -110,7 +110,7 @@ impl Reducer {
         &self.buckets
     }
 
-    /// Whether the buckets have been rebuilt.
+    /// True if the buckets have been rebuilt.
     pub(crate) fn has_rebuilt(&self) -> bool {
         self.has_rebuilt
     }
@@ -402,8 +402,8 @@ impl Reducer {
         self.finalize()
     }
 
-    /// Whether the end of this backward pass waits for what was launched. Autograd is told to call
-    /// `finalize_backward` once every bucket is: where one is left over, it never is. A static
+    /// True if the end of this backward pass waits for the collectives that were launched. The reducer queues
+    /// `finalize_backward` once every bucket is launched; if one is left over, it never does. A static
     /// graph's first pass `delays` them all, and inside `no_sync()` fails before it waits.
     pub(super) fn finalizes(&self, delays: bool) -> bool {
         let left_over = self.require_finalize && !self.finalize_queued;
@@ -412,8 +412,7 @@ impl Reducer {
 
     /// The callbacks at the end of a backward pass.
     ///
-    /// # Errors
-    /// What a hook's callback raised.
+    /// # Errors The error that a hook's callback raised.
     pub(super) fn end_backward(&mut self) -> Result<(), DdpError> {
         if !std::mem::take(&mut self.finalize_queued) {
             return Ok(());

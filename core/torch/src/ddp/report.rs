@@ -67,7 +67,7 @@ pub struct DdpReport {
 pub struct ErrorAt {
     /// The iteration, counted from 1.
     pub iteration: u32,
-    /// Which half of it.
+    /// The half of the pass.
     pub phase: Half,
 }
 
@@ -76,7 +76,7 @@ pub struct ErrorAt {
 pub struct ReportedCall {
     /// The iteration, counted from 1; 0 for the constructor.
     pub iteration: u32,
-    /// Which part of it.
+    /// The part of the pass.
     pub phase: Phase,
     /// The call.
     #[serde(flatten)]
@@ -102,11 +102,10 @@ pub enum Phase {
 }
 
 impl DdpReport {
-    /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order
-    /// leaves out are unused.
+    /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order leaves out are
+    /// unused.
     ///
-    /// # Errors
-    /// What DDP's constructor raises.
+    /// # Errors The error that DDP's constructor raises.
     pub fn of(
         model: &Model,
         options: &DdpOptions,
@@ -116,11 +115,10 @@ impl DdpReport {
         DdpReport::accumulating(model, options, world_size, BackendName::Gloo, iterations, 1)
     }
 
-    /// The same on a backend, and with all but the last of every `accumulate` iterations, and of
-    /// all, inside `no_sync()`.
+    /// Constructs DDP on a backend and runs `iterations` iterations. All but the last of every `accumulate`
+    /// iterations, and of all, are inside `no_sync()`.
     ///
-    /// # Errors
-    /// What DDP's constructor raises.
+    /// # Errors The error that DDP's constructor raises.
     pub fn accumulating(
         model: &Model,
         options: &DdpOptions,

@@ -141,7 +141,7 @@ struct Queued {
     ready_ps: Vec<Option<u64>>,
     /// By itself.
     duration_ps: u64,
-    /// Of a broadcast: ranks, root and bytes.
+    /// The world size, root and bytes of a broadcast.
     broadcast: Option<(u32, u32, u64)>,
     /// When all have begun it, and when it is done.
     span_ps: Option<(u64, u64)>,

@@ -66,15 +66,14 @@ pub struct InJoin {
     pub authoritative_rank: u32,
     /// `throw_on_early_termination`, and whether any rank has no inputs left.
     pub throw: Option<bool>,
-    /// Whether DDP is the context's first joinable, which says that its rank has not joined.
+    /// True if DDP is the first joinable of the context, which announces that its rank has not joined.
     pub tells: bool,
 }
 
 impl Ddp {
     /// The constructor on `rank`, and the collectives that it issues.
     ///
-    /// # Errors
-    /// What PyTorch's constructor raises.
+    /// # Errors The error that PyTorch's constructor raises.
     pub fn new(
         rank: u32,
         model: &Model,
@@ -230,8 +229,8 @@ impl Ddp {
 
     /// A forward pass, up to the return of the wrapper.
     ///
-    /// # Errors
-    /// What PyTorch raises: an unfinished reduction of the pass before, an end of inputs.
+    /// # Errors The error that PyTorch raises: an unfinished reduction of the pass before, or an end of
+    /// inputs.
     pub fn forward(
         &mut self,
         forward: &Forward<'_>,
@@ -337,7 +336,7 @@ impl Ddp {
         }
     }
 
-    /// Whether the end of this backward pass waits for what was launched.
+    /// True if the end of this backward pass waits for the collectives that were launched.
     pub(super) fn finalizes(&self) -> bool {
         let delays = self.options.static_graph && !self.static_graph_delay_enqueued;
         self.reducer.as_ref().is_none_or(|reducer| reducer.finalizes(delays))

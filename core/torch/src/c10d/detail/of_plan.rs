@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Of the hangs that ship, only the one of sends is beyond it; repaired, none raises.
+    /// Only the hang of sends among the examples is not caught; a repaired example raises nothing.
     #[test]
     fn hangs_become_errors() {
         use lockstep_scenarios::{ScenarioOptions, find};

@@ -14,7 +14,7 @@ use super::error::{
 };
 use std::collections::BTreeMap;
 
-/// Which of c10d's stores a table answers as.
+/// The c10d store that a table behaves like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// `HashStore`: inside one process.
@@ -23,7 +23,7 @@ pub enum StoreKind {
     File,
     /// `TCPStore`: served by one process.
     Tcp {
-        /// Whether it was made with a world size, so that its clients are counted as they come.
+        /// True if the store was made with a world size, so that its clients are counted as they connect.
         counts_workers: bool,
     },
 }
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Which store it is.
+    /// The kind of the store.
     pub fn kind(&self) -> StoreKind {
         self.kind
     }

@@ -54,14 +54,14 @@ pub struct Parameter {
     pub shape: Vec<u64>,
     /// Its element type.
     pub dtype: Dtype,
-    /// Whether it is trained.
+    /// True if the parameter is trained.
     pub requires_grad: bool,
-    /// Whether DDP expects a sparse gradient of it.
+    /// True if DDP expects a sparse gradient of the parameter.
     pub sparse: bool,
-    /// Whether its gradient is of the other kind than that.
+    /// True if the gradient's kind (sparse or dense) is not the one that DDP expects.
     pub unexpected: bool,
-    /// Whether it is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`): it
-    /// has no shape yet, and DDP refuses it.
+    /// True if the parameter is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`):
+    /// it has no shape yet, and DDP refuses it.
     pub uninitialized: bool,
 }
 

@@ -36,7 +36,7 @@ pub(super) enum Contents {
     Bucket { indices: Vec<u32>, dtype: Dtype },
     /// Parameters of the model.
     States { params: Vec<u32> },
-    /// Which parameters any rank used.
+    /// The flags of the parameters that any rank used.
     UsedMap,
 }
 

@@ -50,7 +50,7 @@ pub enum TrainerError {
     WrongLength {
         /// The rank.
         rank: u32,
-        /// Which parameter or gradient.
+        /// The name of the parameter or gradient.
         what: String,
         /// The number that was found.
         found: usize,
@@ -69,11 +69,11 @@ pub enum TrainerError {
 
 impl Trainer {
     /// Ranks that construct DDP over their own parameters, and the constructor's exchange: after
-    /// [`Trainer::receive`] all have rank 0's. `params` has, per rank, the values of every parameter
-    /// of the model.
+    /// [`Trainer::receive`] all have rank 0's. `params` has, per rank, the values of every parameter of the
+    /// model.
     ///
-    /// # Errors
-    /// What DDP's constructor raises; values that do not fit; settings that are not followed.
+    /// # Errors An error that DDP's constructor raises, values that do not fit, or settings that are not
+    /// followed.
     pub fn new(
         model: &Model,
         options: &DdpOptions,
@@ -128,11 +128,11 @@ impl Trainer {
         Some(&gradient.values)
     }
 
-    /// A forward and a backward pass of all ranks; none for a rank that has joined. The plan that
-    /// comes back has still to be run.
+    /// A forward and a backward pass of all ranks; `None` for a rank that has joined. The caller must still
+    /// run the exchange that is returned.
     ///
-    /// # Errors
-    /// What DDP raises; gradients that do not fit; ranks without inputs outside `join()`.
+    /// # Errors An error that DDP raises, gradients that do not fit, or ranks without inputs outside
+    /// `join()`.
     pub fn iteration(&mut self, passes: &[Option<Pass>]) -> Result<Exchange, TrainerError> {
         let active = (0u32..).zip(passes).filter(|(_, pass)| pass.is_some());
         self.active = active.map(|(rank, _)| rank).collect();
