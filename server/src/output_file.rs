@@ -1,8 +1,8 @@
-//! Files that commands write where their user says: `-o`, `--plan`, `--report`.
+//! Files that commands write to a path that the user gives: `-o`, `--plan`, `--report`.
 //!
-//! What is there is evidence until its user says otherwise: a file is replaced only if it is empty or of the kind
-//! that the command writes, and an input never; `--force` replaces any other. The new one is written beside and
-//! renamed, so that a full disk leaves the old one.
+//! An existing file may be evidence: it is replaced only if it is empty or of the kind that the command
+//! writes, and an input never is; `--force` replaces any other file. The new file is written beside the old
+//! one and renamed, so a full disk leaves the old one intact.
 
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
@@ -62,7 +62,7 @@ impl FileKind {
         }
     }
 
-    /// Whether a file that begins so is of this kind.
+    /// True if a file with these first bytes is of this kind.
     fn begins(self, bytes: &[u8]) -> bool {
         let text = String::from_utf8_lossy(bytes);
         let json = |schema: &str| {
@@ -88,7 +88,7 @@ impl FileKind {
     }
 }
 
-/// Whether files of other kinds are replaced.
+/// The option that permits replacing files of other kinds.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Overwrite {
     /// Replace the output file whatever it holds

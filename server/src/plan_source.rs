@@ -1,5 +1,5 @@
-//! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
-//! The command line and `POST /api/runs` say it in the same words.
+//! The sources of a plan: a program, a file, one of the shipped scenarios, or one collective on its own. The
+//! command line and `POST /api/runs` share the same words.
 
 mod cluster;
 mod faults;
@@ -332,15 +332,15 @@ fn kind_of(path: &Path) -> Result<PathKind> {
     }
 }
 
-/// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its
-/// schema elsewhere is read whole.
+/// True if a file begins like a JSON plan that a tool wrote: an object with the schema in front. A plan with
+/// the schema elsewhere is recognized only when it is read whole.
 fn claims_to_be_a_plan(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&head[..head.len().min(200)]);
     let without_spaces: String = text.split_ascii_whitespace().collect();
     without_spaces.starts_with("{\"schema\":\"lockstep.plan/")
 }
 
-/// Whether a file is a program: by its name, or, of standard input, by what only a program says.
+/// True if a file is a program: by its name, or, on standard input, by lines that only a program has.
 fn is_program(path: &Path, bytes: &[u8]) -> bool {
     let named = path.extension().is_some_and(|extension| {
         ["py", "star", "bzl"].iter().any(|known| extension.eq_ignore_ascii_case(known))

@@ -30,8 +30,7 @@ struct Question {
 
 /// The plan of a program.
 ///
-/// # Errors
-/// What is wrong with the program, with its line, or that it takes too much.
+/// # Errors An error in the program, with its line, or a program that takes too much time or memory.
 pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compiled> {
     let question = Question {
         path: path.to_owned(),

@@ -78,7 +78,7 @@ impl Progress {
         });
     }
 
-    /// Whether the work is to end.
+    /// True if the work is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -171,7 +171,7 @@ impl Stage {
         self.bar.inc(amount);
     }
 
-    /// Whether the work is to end.
+    /// True if the work is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

@@ -101,7 +101,7 @@ struct Shared {
 struct Live {
     control: RunControl,
     progress: watch::Receiver<Progress>,
-    /// Whether it was told to pause, and not to go on since.
+    /// True if the run was paused and not resumed since.
     paused: bool,
 }
 
@@ -117,10 +117,9 @@ impl Runs {
         self.shared.launcher.clone()
     }
 
-    /// Whether another run could be started now.
+    /// Passes if another run could be started now.
     ///
-    /// # Errors
-    /// Why not.
+    /// # Errors The service is shutting down, or too many runs are in progress.
     pub(crate) fn check_room(&self) -> Result<(), StartError> {
         match (self.shared.places.is_closed(), self.shared.places.available_permits()) {
             (true, _) => Err(StartError::ShuttingDown),
@@ -196,7 +195,7 @@ impl Runs {
         true
     }
 
-    /// Whether a run stands because it was told to pause; not when it is not in progress.
+    /// True if a run is paused; false if it is not in progress.
     pub(crate) fn is_paused(&self, id: u64) -> bool {
         self.shared.live().get(&id).is_some_and(|run| run.paused)
     }

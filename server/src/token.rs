@@ -107,7 +107,8 @@ impl Token {
         Ok(Token(text))
     }
 
-    /// Whether a word is the token. It takes as long for one that is nearly right as for any other.
+    /// True if a word is the token. The comparison takes the same time for a nearly right word as for any
+    /// other.
     pub(crate) fn is(&self, word: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(word).fold(0, |all, (a, b)| all | (a ^ b));

@@ -39,7 +39,7 @@ pub(crate) struct Guard {
 pub(crate) struct Unproven(Token);
 
 impl Unproven {
-    /// Whether the first message proves it.
+    /// True if the first message carries the token.
     pub(crate) fn is(&self, word: &[u8]) -> bool {
         self.0.is(word)
     }

@@ -61,7 +61,7 @@ struct Create {
     options: PlanOptions,
     #[serde(default = "host")]
     backend: BackendName,
-    /// Whether single messages are recorded.
+    /// True to record single messages.
     #[serde(default = "yes")]
     record_messages: bool,
     /// The faults that are injected into ranks: `kill:rank=1,call=3`.

@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Calibrated<'a> {
     schema: &'static str,

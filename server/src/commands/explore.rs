@@ -55,7 +55,7 @@ enum DevicesArgument {
     OneAtATime,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     overwrite: Overwrite,
 }
 
-/// Which tool's words.
+/// The tool whose format is written.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Form {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The folder with everything that is gathered.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Whether its user named it.
+    /// True if the user named the folder.
     asked: bool,
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn strategy(
     }
 }
 
-/// What carries messages between ranks.
+/// The transport of messages between ranks.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum TransportChoice {
     /// Shared memory where all ranks are on one machine, else TCP
@@ -98,7 +98,7 @@ impl From<TransportChoice> for Transport {
     }
 }
 
-/// What is made of a run.
+/// The outputs of a run.
 #[derive(clap::Args)]
 pub(crate) struct Results {
     /// Write each rank's Flight Recorder dump into this folder when the run does not complete, or
@@ -170,7 +170,7 @@ impl Results {
         signals::steer(handle.control(), self.dump_dir.clone())
     }
 
-    /// Whether ranks are to hand in what their recorders hold.
+    /// True if ranks hand in their recorders' dumps.
     pub(crate) fn wants_dumps(&self) -> bool {
         self.dump_dir.is_some()
     }
@@ -205,7 +205,7 @@ impl BackendChoice {
     }
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Ran<'a> {
     schema: &'static str,
@@ -245,12 +245,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnOrder(pub(crate) &'static str);
 
-/// What is told of a run at its end.
+/// Everything that the report at a run's end needs.
 pub(crate) struct Conclusion<'a> {
     pub(crate) results: &'a Results,
-    /// What was done to it on purpose.
+    /// The faults that were injected into the run.
     pub(crate) faults: &'a [Fault],
-    /// What its program's ranks say.
+    /// The lines that the program's ranks print and raise.
     pub(crate) said: &'a Said,
     pub(crate) own_order: Option<OwnOrder>,
 }
@@ -306,14 +306,14 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
     Ok(results.exit.code_of_run(report.verdict, completed))
 }
 
-/// Whether floats are in the tensor of that name.
+/// True if the tensor of this name holds floats.
 fn is_float(plan: &Plan, name: &str) -> bool {
     let named = plan.tensors.iter().find(|tensor| tensor.name == name);
     named.is_some_and(|tensor| tensor.dtype.as_real().is_float())
 }
 
-/// Whether a reduction to another rank may have left anything in the tensor: a schedule's sums on
-/// their way, or what was there before.
+/// True if a reduction to another rank may have left anything in the tensor: partial sums of a schedule, or
+/// its earlier values.
 fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
     let ops = plan.program(difference.rank).map_or(&[][..], |program| &program.ops);
     ops.iter().flat_map(|op| op.action.calls()).any(|call| {
@@ -327,7 +327,7 @@ fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
 /// A run that was read to its end.
 struct Followed {
     trace: Trace,
-    /// Whether something could not be written that should have been, which was said.
+    /// True if an output could not be written, which was reported already.
     unwritten: bool,
 }
 

@@ -33,7 +33,7 @@ enum Verb {
 
 const SCHEMA: &str = "lockstep.schedule-check/1";
 
-/// What `--json` prints of a schedule that is refused.
+/// The JSON that `--json` prints for a schedule that is refused.
 #[derive(Serialize)]
 struct Refused {
     schema: &'static str,
@@ -42,7 +42,7 @@ struct Refused {
     error: String,
 }
 
-/// What `--json` prints of a schedule that is proved.
+/// The JSON that `--json` prints for a schedule that is proved.
 #[derive(Serialize)]
 struct Checked<'a> {
     schema: &'static str,

@@ -63,7 +63,7 @@ fn events_of(plan: &Plan) -> usize {
     ops.sum::<usize>().saturating_mul(EVENTS_OF_AN_OP)
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Simulated<'a> {
     schema: &'static str,
@@ -79,7 +79,7 @@ struct Simulated<'a> {
     debug_detail: Option<Option<Vec<DetailLine>>>,
 }
 
-/// What a rank raises under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+/// The error that a rank raises under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
 #[derive(Serialize)]
 struct DetailLine {
     rank: u32,

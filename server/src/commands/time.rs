@@ -216,7 +216,7 @@ fn folder(
 
 /// A table with its errors and its machine.
 type Line = (String, Errors, Site);
-/// What is told, what is aimed at, how many tables, their median error.
+/// A row of the summary: the quantity, its target, the number of tables, and their median error.
 type Median = (&'static str, Option<f64>, usize, f64);
 
 fn medians(lines: &[Line]) -> Vec<Median> {

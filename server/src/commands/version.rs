@@ -25,7 +25,7 @@ pub(crate) struct Version {
     backends: Vec<BackendState>,
 }
 
-/// Whether plans can be run with a backend.
+/// The state of a backend: whether plans can be run with it.
 #[derive(Clone, Debug, Serialize)]
 struct BackendState {
     name: BackendName,

@@ -153,11 +153,10 @@ pub(super) fn adopt(
     Ok(())
 }
 
-/// Of the runs that a service left running when it ended: those whose trace has an end have ended so, the others
-/// were interrupted.
+/// Settles the runs that a service left running when it ended: those whose trace has an end get its outcome,
+/// the others count as interrupted.
 ///
-/// # Errors
-/// When the list cannot be read or written.
+/// # Errors When the list cannot be read or written.
 pub(super) fn settle_running(list: &Connection, folder: &Path) -> Result<(), StoreError> {
     let mut statement = list.prepare("SELECT id FROM runs WHERE state = 'running'")?;
     let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;

@@ -30,7 +30,7 @@ pub(crate) struct RunRecord {
     pub(crate) backend: String,
     pub(crate) world_size: u32,
     pub(crate) state: RunState,
-    /// Whether it stands because it was told to pause, which no file knows.
+    /// True if the run is paused, which no file records.
     pub(crate) paused: bool,
     /// Milliseconds since 1970.
     pub(crate) created_ms: u64,

@@ -47,7 +47,7 @@ struct Way {
     ranks: u32,
     collectives: Collectives,
     sharing: Sharing,
-    /// Whether a machine may be without it: what is tried and not promised.
+    /// True for a check that may fail on some machines: the report says if it works, and promises nothing.
     may_fail: bool,
 }
 
@@ -166,7 +166,7 @@ impl Bench {
         self.report.checks.push(Check { way, ranks, what, state, says });
     }
 
-    /// Whether a way that may fail works here; the report says how it does not.
+    /// True if a way that may fail works here; otherwise the report says why not.
     fn works(&mut self, way: &Way) -> Result<bool> {
         let options = RunOptions { timeout: Some(Duration::from_secs(20)), ..options() };
         let (state, says) = match self.backend(way)?.run(plans::smoke(way.ranks)?, options) {
@@ -195,8 +195,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether NCCL reduces 8-bit floats among these ranks (`enqueue.cc`: from compute capability 9.0 on),
-    /// if a kernel of its does it at all.
+    /// True if NCCL reduces 8-bit floats among these ranks (`enqueue.cc`: from compute capability 9.0 on), or
+    /// if none of its kernels is needed.
     fn reduces_float8(&self, way: &Way) -> bool {
         let capability = self.report.device.split_once("(sm_").map(|(_, rest)| rest);
         let digits = capability.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
@@ -336,7 +336,7 @@ fn options() -> RunOptions {
     }
 }
 
-/// Whether a run left what the other did.
+/// Compares a run's trace with the reference's: the state of the check, and its text.
 fn against(way: &Way, plan: &Plan, mut reference: Trace, mut trace: Trace) -> (State, String) {
     let outcome = trace.end.as_ref().map(|end| &end.outcome);
     if outcome != Some(&Outcome::Completed) {

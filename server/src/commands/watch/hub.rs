@@ -53,11 +53,11 @@ pub(super) struct WatchedRank {
     changes: u64,
     /// When it was seen to make a call last.
     moved: Instant,
-    /// Whether its process stands stopped by a signal.
+    /// True if the process is stopped by a signal.
     pub(super) stopped: bool,
-    /// Whether its script came to its end.
+    /// True if the script came to its end.
     pub(super) ended: bool,
-    /// Whether its connection is closed.
+    /// True if the connection is closed.
     gone: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Whether no rank has made a call for so long, and at least one is still there.
+    /// True if no rank has made a call for `patience`, and at least one rank is still connected.
     pub(super) fn stands_still(&self, patience: Duration) -> bool {
         let mut there = self.ranks.values().filter(|rank| !rank.ended && !rank.gone).peekable();
         there.peek().is_some() && there.all(|rank| rank.moved.elapsed() >= patience)
@@ -90,7 +90,7 @@ impl Watched {
     }
 }
 
-/// Whether a process stands stopped by a signal or a debugger; false where there is none.
+/// True if a process is stopped by a signal or a debugger; false if there is no such process.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
