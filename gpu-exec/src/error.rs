@@ -25,7 +25,7 @@ pub enum RunError {
          (delay, drop, resize), or the host backend"
     )]
     NoSignals {
-        /// Which backend.
+        /// The backend that the plan was to run on.
         backend: BackendName,
     },
     /// A backend that plans can name but this executor does not have.
@@ -39,7 +39,7 @@ pub enum RunError {
          {backend} backend does not have; choose another algorithm, or simulate the plan"
     )]
     NeedsSwitch {
-        /// Which backend.
+        /// The backend without such a switch.
         backend: BackendName,
         /// The call.
         collective: Collective,
@@ -49,7 +49,7 @@ pub enum RunError {
     /// The backend needs something that this machine does not have.
     #[error("the {backend} backend cannot run here: {why}")]
     Unavailable {
-        /// Which.
+        /// The backend that cannot run.
         backend: BackendName,
         /// The library that was looked for, the places, and the result.
         why: String,
@@ -156,13 +156,13 @@ pub enum RunError {
          process; stop it at a call (stop:rank={rank},call=1), or kill it"
     )]
     CannotStop {
-        /// Which rank.
+        /// The rank that cannot be stopped.
         rank: GlobalRank,
     },
     /// A rank's process could not be started.
     #[error("rank {rank}: cannot start {program:?}: {cause}")]
     Spawn {
-        /// Which rank.
+        /// The rank that was to be started.
         rank: GlobalRank,
         /// The program that was to be executed.
         program: PathBuf,
@@ -172,7 +172,7 @@ pub enum RunError {
     /// A rank ended, failed or took too long before it joined.
     #[error("rank {rank} did not join the run: {why}")]
     DidNotJoin {
-        /// Which rank.
+        /// The rank that did not join.
         rank: GlobalRank,
         /// The reason, in words.
         why: String,

@@ -33,8 +33,8 @@ pub struct RunOptions {
     /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes
     /// is more than somebody who watches a hang wants to wait.
     pub timeout: Option<Duration>,
-    /// Whether every message of a schedule is recorded as sent and received. Benchmarks turn it
-    /// off; calls, operations and results are recorded in any case.
+    /// True to record every message of a schedule as sent and received. Benchmarks turn it off; calls,
+    /// operations and results are recorded in any case.
     pub record_messages: bool,
     /// The whole run is ended after this long, as failed.
     pub max_duration: Duration,
@@ -60,7 +60,7 @@ pub struct RunOptions {
     /// Calls that each rank's flight recorder holds; older ones are overwritten. PyTorch's
     /// `TORCH_FR_BUFFER_SIZE`; 0 for no recorder.
     pub recorded_calls: u32,
-    /// Whether ranks hand in their recorders' dumps when the run ends before its program does.
+    /// True if ranks hand in their recorders' dumps when the run ends before its program does.
     pub dump_at_end: bool,
     /// The strategy by which ranks get hold of the shared memory.
     pub sharing: SharingStrategy,

@@ -86,7 +86,7 @@ pub(crate) struct Setup {
     pub(crate) device: Option<DeviceSetup>,
     /// Calls that the flight recorder holds.
     pub(crate) recorded_calls: u32,
-    /// Whether an abort asks for a dump too.
+    /// True if an abort asks for a dump too.
     pub(crate) dump_at_end: bool,
     /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it
     /// stands still is to count for no timeout. For ranks that others started it counts: one of
@@ -270,8 +270,8 @@ pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
 pub(crate) struct TcpSetup {
     /// The token that connections of the run know, and nobody else.
     pub(crate) token: [u8; 32],
-    /// Whether all ranks are on this machine: they then reach each other under 127.0.0.1, however
-    /// rank 0 is called.
+    /// True if all ranks are on this machine: they then reach each other under 127.0.0.1, whatever rank 0's
+    /// host name is.
     pub(crate) local: bool,
     /// The largest message of each channel that the rank reads, in bytes.
     pub(crate) landings: Vec<(ChannelKey, u64)>,

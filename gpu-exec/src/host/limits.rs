@@ -78,7 +78,7 @@ pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
     }
 }
 
-/// Whether a rank of the plan is sent a signal by an operation of its own.
+/// True if an operation of the plan sends a signal to its own rank.
 pub(super) fn sends_signals(plan: &Plan) -> bool {
     let mut ops = plan.programs.iter().flat_map(|program| &program.ops);
     ops.any(|op| matches!(op.action, Action::Signal(_)))

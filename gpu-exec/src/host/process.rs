@@ -330,7 +330,7 @@ impl RankProcess {
         }
     }
 
-    /// Whether others started it.
+    /// True if another process started the rank.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Body::Elsewhere { .. })
     }

@@ -114,7 +114,7 @@ fn is_a_runs(name: &str) -> bool {
     })
 }
 
-/// Whether no coordinator has a lock on the file, though it is old enough to have one.
+/// True if no coordinator has a lock on the file, though it is old enough to have one.
 fn is_left_behind(path: &Path) -> bool {
     let Ok(descriptor) = open(path) else { return false };
     let file = std::fs::File::from(descriptor);

@@ -1,7 +1,7 @@
-//! Which channels a plan needs, and where each of them and each rank's arena lies in the shared
+//! The channels that a plan needs, and the positions of each of them and of each rank's arena in the shared
 //! memory.
 //!
-//! What is connected is what the plan's calls can use, found from their schedules before anything
+//! Only channels that the plan's calls can use are connected, found from their schedules before anything
 //! runs: a ring of 64 ranks needs 64 channels, not 4,032, and each can be larger.
 
 use super::arena::Arena;

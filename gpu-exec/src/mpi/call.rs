@@ -234,7 +234,7 @@ impl Communicator {
         checked(call, code).map(|()| pending)
     }
 
-    /// Whether the buffers hold what the counts say.
+    /// Checks that the buffers are long enough for the counts.
     fn long_enough(
         &self,
         how: &How,
@@ -331,7 +331,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) receive: Buffer,
-    /// Of a receive: from whom, as a rank of the communicator.
+    /// The sender of a received message, as a rank of the communicator.
     pub(super) source: i32,
 }
 

@@ -55,7 +55,7 @@ pub struct Job {
 /// The message of a process to all others before they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket {
-    /// Whether it has a plan that it can run.
+    /// True if the process has a plan that it can run.
     ready: bool,
     /// XXH3 of the plan's binary form.
     plan: u64,
@@ -112,11 +112,11 @@ impl Job {
         self.world_size
     }
 
-    /// Runs the plan as one of its ranks, and returns the process's exit code once all are done.
-    /// Where this process has no `plan`, none runs it. On rank 0 `conclude` is given the run in
-    /// progress, or why there is none, on a thread of its own; what it returns is that process's
-    /// exit code. A run that does not complete ends here, for all, by `MPI_Abort`. Why a job cannot begin is said by one
-    /// of its processes, before any of them ends.
+    /// Runs the plan as one of its ranks, and returns the process's exit code once all are done. If this
+    /// process has no `plan`, no process runs it. On rank 0 `conclude` is given the run in progress, or the
+    /// reason that there is none, on a thread of its own; its result is that process's exit code. A run that
+    /// does not complete ends here, for all, by `MPI_Abort`. If a job cannot begin, one of its processes
+    /// prints the reason before any of them ends.
     pub fn run<E: From<RunError> + Display>(
         self,
         plan: Result<Plan, E>,

@@ -248,7 +248,7 @@ impl Device {
         Ok(event)
     }
 
-    /// Whether the stream has come to the event.
+    /// True if the stream has passed the event.
     pub(super) fn has_passed(&self, event: &Event) -> Result<bool, DeviceError> {
         // SAFETY: an event that the driver made.
         match unsafe { (self.driver.cuEventQuery)(event.event) } {

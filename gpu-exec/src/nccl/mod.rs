@@ -1,12 +1,11 @@
-//! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked
-//! for when a run starts.
+//! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked for when
+//! a run starts.
 //!
-//! `probe` finds the libraries, `table` their functions; `device`, `compiler` and `communicator` are
-//! what a rank does with them. `lower` turns a plan into steps on streams, which is where NCCL's own
-//! collectives and the plan's schedules differ; `rank` carries the steps out. What starts, watches
-//! and ends ranks is the host executor's.
+//! `probe` finds the libraries, `table` their functions; `device`, `compiler` and `communicator` wrap them
+//! for a rank. `lower` turns a plan into steps on streams, which is where NCCL's own collectives and the
+//! plan's schedules differ; `rank` carries the steps out. The host executor starts, watches and ends ranks.
 //!
-//! Which of cudarc: its types and signatures; see `table`.
+//! Only the types and signatures of cudarc are used; see `table`.
 
 mod communicator;
 mod compiler;

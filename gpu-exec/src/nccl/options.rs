@@ -56,7 +56,7 @@ pub(crate) struct DeviceSetup {
 }
 
 impl DeviceSetup {
-    /// Whether one process carries all ranks.
+    /// True if one process carries all ranks.
     pub(crate) fn one_process(&self) -> bool {
         self.sharing == Sharing::OneProcess
     }

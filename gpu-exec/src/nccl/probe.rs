@@ -40,7 +40,7 @@ pub struct LibraryProbe {
     pub names: Vec<&'static str>,
     /// The folders, in order.
     pub folders: Vec<PathBuf>,
-    /// Whether the system loader's own search comes after them.
+    /// True if the system loader's own search comes after the folders.
     pub by_name: bool,
     /// The path that was found, if anything.
     pub found: Option<PathBuf>,
@@ -181,8 +181,8 @@ impl Search {
     }
 }
 
-/// Whether a compiler of that name is for a driver that goes up to this major version of CUDA: a driver
-/// loads no machine code of a later one's. What is not known is tried.
+/// True if a compiler of this name fits a driver that supports CUDA up to this major version: a driver loads
+/// no machine code of a later version. If either version is unknown, the compiler is tried.
 fn is_for(nvrtc: &str, newest: Option<c_int>) -> bool {
     let major = nvrtc.rsplit_once(".so.").and_then(|(_, major)| major.parse().ok());
     major.zip(newest).is_none_or(|(major, newest): (c_int, c_int)| major <= newest)

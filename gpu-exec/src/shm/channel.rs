@@ -125,7 +125,7 @@ pub(crate) struct Sender {
     /// Positions in the bounce buffer count bytes since the start and never wrap.
     bounced: u64,
     bounce_freed: u64,
-    /// Of each slot's message, where its bytes in the bounce buffer end.
+    /// The end of each slot's message in the bounce buffer.
     bounce_ends: Box<[u64; SLOTS as usize]>,
 }
 
@@ -217,7 +217,7 @@ impl Sender {
         }
     }
 
-    /// Whether that message was taken: its memory is the sender's own again.
+    /// True if the message was taken: its memory is the sender's own again.
     pub(crate) fn was_taken(&mut self, number: u64) -> bool {
         if self.taken_seen < number {
             self.look();
@@ -247,8 +247,7 @@ impl Sender {
 pub(crate) struct Receiver {
     channel: Channel,
     taken: u64,
-    /// Whether the next message is there. It is read from its line however often it is asked for,
-    /// which is a core's own by then.
+    /// True if the next message is there. Asking again reads a cache line that this core owns by then.
     seen: bool,
 }
 

@@ -284,7 +284,7 @@ impl Locked {
     }
 }
 
-/// Whether a record ends where the file does.
+/// True if the file ends within a record.
 fn is_torn(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

@@ -1,10 +1,10 @@
-//! c10d's key-value stores, through which the ranks of a job find each other: [`HashStore`] inside
-//! one process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them,
-//! and [`PrefixStore`], a part of another.
+//! c10d's key-value stores, through which the ranks of a job find each other: [`HashStore`] inside one
+//! process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them, and
+//! [`PrefixStore`], a part of another.
 //!
-//! What the operations answer is [`lockstep_torch::c10d::store`]'s; here it is held, shared, sent
-//! and waited for. The file's format and the protocol are PyTorch's own (`FileStore.cpp`,
-//! `TCPStoreBackend.hpp` of 2.7), so that its processes and ours can share one store.
+//! [`lockstep_torch::c10d::store`] defines the answers of the operations; this module stores, shares, sends
+//! and waits. The file's format and the protocol are PyTorch's own (`FileStore.cpp`, `TCPStoreBackend.hpp` of
+//! 2.7), so that its processes and ours can share one store.
 
 mod file;
 mod hash;
@@ -37,7 +37,7 @@ pub enum StoreError {
     /// The file of a file store cannot be used.
     #[error("the store's file {path:?} cannot be used: {cause}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// The system's reason.
         cause: std::io::Error,
@@ -83,10 +83,9 @@ pub trait Store {
     /// When the store is gone.
     fn append(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
-    /// Whether all keys exist now.
+    /// True if all keys exist now.
     ///
-    /// # Errors
-    /// When the store is gone.
+    /// # Errors When the store is gone.
     fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
 
     /// Sets the key to `desired` if it holds `expected`, or if it does not exist and `expected` is

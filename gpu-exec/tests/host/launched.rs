@@ -40,7 +40,7 @@ impl Job {
         self.folder.path().join("trace")
     }
 
-    /// Which ranks have kept a dump of their own.
+    /// For each rank, true if it has kept a dump of its own.
     fn kept(&self) -> [bool; 3] {
         [0, 1, 2].map(|rank| {
             let dump = std::fs::read(self.folder.path().join(format!("nccl_trace_rank_{rank}")));

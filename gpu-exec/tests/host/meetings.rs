@@ -19,7 +19,7 @@ fn job(plan: &lockstep_core::plan::Plan) -> (Job, PathBuf, String) {
 /// On a machine that has much to do.
 const LIMIT: Duration = Duration::from_secs(25);
 
-/// Whether events have come besides the header, which holds the plan.
+/// True if the trace has events besides the header, which holds the plan.
 fn has_begun(job: &Job) -> bool {
     let trace = std::fs::read(job.trace_path()).unwrap_or_default();
     Trace::read(&trace).is_ok_and(|trace| trace.events.len() > 9)
@@ -33,7 +33,7 @@ fn kill(rank: &Child) {
     signal(rank, Signal::KILL);
 }
 
-/// Whether none of a process's threads runs any more: a signal reaches them one after the other.
+/// True if none of a process's threads runs any more: a signal reaches them one after the other.
 fn has_stopped(rank: &Child) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", rank.id())).unwrap();
     threads.flatten().all(|thread| {

@@ -166,7 +166,7 @@ fn a_receive_from_any_source_takes_the_first_send_and_names_it() {
     assert_eq!(peers, [2, 3, 1, 2]);
 }
 
-/// Of the receives that could take a message, the one that was called first has it.
+/// If several receives could take a message, the one that was called first gets it.
 #[test]
 fn named_receives_and_those_from_any_source_share_a_channel_in_call_order() {
     let zeros = (2, Fill::Zeros);

@@ -47,7 +47,7 @@ pub(in crate::host) struct Coordinator {
     pub(super) offsets_ns: BTreeMap<GlobalRank, i64>,
     /// Until all ranks have it.
     pub(super) memory: Option<SharedMemory>,
-    /// Whether messages go over TCP, and whether ranks know where to.
+    /// True if messages go over TCP; `introduced` is true once ranks know each other's addresses.
     pub(super) over_tcp: bool,
     pub(super) introduced: bool,
     pub(super) phase: Phase,

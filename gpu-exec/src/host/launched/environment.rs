@@ -25,13 +25,13 @@ pub struct Launch {
     pub rank: GlobalRank,
     /// The number of ranks.
     pub world_size: u32,
-    /// Which of those on its node, if the launcher says.
+    /// The rank among those on its node, if the launcher says.
     pub local_rank: Option<u32>,
     /// The host that the store is on, or will be on: a name or an address.
     pub master_addr: String,
     /// Its port.
     pub master_port: u16,
-    /// Whether somebody else serves the store: a torchrun agent.
+    /// True if another process serves the store: a torchrun agent.
     pub store_is_served: bool,
     /// The file in which ranks find each other, if they do not at an address.
     pub file: Option<PathBuf>,

@@ -23,7 +23,7 @@ pub(super) struct Hello {
     pub(super) pid: u32,
     /// XXH3 of the plan's binary form.
     pub(super) plan: u64,
-    /// Whether it can map rank 0's memory.
+    /// True if the rank can map rank 0's memory.
     pub(super) same_machine: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn line_of(stream: TcpStream) -> UnixStream {
     UnixStream::from(OwnedFd::from(stream))
 }
 
-/// Whether the other side of a line is there: until it is told to go, it says nothing.
+/// True if the other side of a connection is still there. It sends nothing until it is told to go.
 pub(super) fn is_open(line: &UnixStream) -> bool {
     use rustix::net::{RecvFlags, recv};
     let mut word = [0; 1];

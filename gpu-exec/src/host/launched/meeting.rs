@@ -323,7 +323,7 @@ pub(crate) fn accept(
     said.and_then(|()| settle(host)).map(line_of).map_err(lost)
 }
 
-/// Whether rank 0's memory is seen on this machine.
+/// True if rank 0's memory is visible on this machine.
 pub(super) fn is_here(invitation: &[u8]) -> bool {
     let invitation = postcard::from_bytes::<Invitation>(invitation);
     invitation.is_ok_and(|invitation| begins_with(&invitation.probe, &invitation.token))
@@ -344,7 +344,7 @@ pub(super) fn leader(invitation: &[u8]) -> Option<u32> {
     begins_with(&probe, &token).then_some(pid)
 }
 
-/// Whether a memory file can be read here and is the one that is meant.
+/// True if a memory file can be read here and begins with the token of the expected one.
 fn begins_with(path: &str, token: &Token) -> bool {
     let Ok(mut file) = std::fs::File::open(path) else { return false };
     let mut found = Token::default();

@@ -119,7 +119,7 @@ fn part_of(
     Ok(PrefixStore::new(part(launch), store))
 }
 
-/// Whether the file was removed since it was opened: by the rank 0 that met in it before.
+/// True if the file was removed since it was opened, by a rank 0 that met in it before.
 fn was_removed(error: &StoreError) -> bool {
     matches!(error, StoreError::File { cause, .. } if cause.kind() == ErrorKind::StaleNetworkFileHandle)
 }

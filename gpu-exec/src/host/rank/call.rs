@@ -24,7 +24,7 @@ pub(super) struct CollectiveCall {
     pub(super) divide: Option<Divide>,
     /// The same in fewer passes through memory, if the schedule allows it.
     pub(super) in_place: Option<InPlace>,
-    /// Whether its first step takes less than a look at the clock does.
+    /// True if the first step takes less time than reading the clock.
     pub(super) begins_soon: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The clerk: writes down what happens on the rank, hands it to the coordinator while the program
-//! runs, and watches the timeouts of its calls.
+//! The clerk: records events of the rank, sends them to the coordinator while the program runs, and watches
+//! the timeouts of its calls.
 //!
-//! What is written down is small and copied under one lock; a thread of its own turns it into
-//! trace events and sends them some fifty times a second, and sleeps when nothing happens.
+//! The records are small and copied under one lock; a thread of its own turns them into trace events and
+//! sends them some fifty times a second, and sleeps when nothing happens.
 
 use super::desk::{Desk, MANY, touched};
 use super::failure::{RankFailure, cannot};
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) plan: Arc<Plan>,
     pub(crate) rank: GlobalRank,
     pub(crate) start_ns: u64,
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     pub(crate) messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     pub(crate) shortest_timeout_ns: u64,
@@ -60,9 +60,9 @@ pub(crate) struct Clerk {
     start_ns: u64,
     /// The wall clock at `start_ns`, in nanoseconds since 1970.
     epoch_ns: u64,
-    /// Whether an abort asks for a dump too.
+    /// True if an abort asks for a dump too.
     dump_at_end: bool,
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     shortest_timeout_ns: u64,
@@ -164,7 +164,7 @@ impl Clerk {
         self.desk().pending.remove(work);
     }
 
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     pub(super) fn writes_messages(&self) -> bool {
         self.messages
     }
@@ -347,7 +347,7 @@ impl Clerk {
         self.send_dump(Asked::Now);
     }
 
-    /// Whether a call has timed out, also if the thread that says so is held up in sending.
+    /// True if a call has timed out, even if the thread that reports it is blocked in sending.
     pub(super) fn is_late(&self) -> bool {
         let desk = self.desk();
         let now = clock::now_ns();

@@ -45,7 +45,7 @@ pub(crate) enum RankFailure {
     /// A peer that this rank was to connect to.
     #[error("cannot reach rank {peer} at {address}: {cause}")]
     Unreachable {
-        /// Which.
+        /// The rank that cannot be reached.
         peer: GlobalRank,
         /// Its address.
         address: SocketAddr,

@@ -33,7 +33,7 @@ pub(super) struct InPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lend {
     pub(super) message: Exchange,
-    /// Whether the peer's result comes back into the same place, so that it may put it there.
+    /// True if the peer sends its result back into the same place, so that it may write it there directly.
     pub(super) comes_back: bool,
 }
 

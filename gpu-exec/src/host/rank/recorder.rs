@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Recording {
     /// Calls that the ring holds; 0 for none.
     pub(crate) calls: u32,
-    /// Whether the rank hands in a dump when it is ended early.
+    /// True if the rank hands in a dump when it is ended early.
     pub(crate) at_end: bool,
 }
 

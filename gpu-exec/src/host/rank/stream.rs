@@ -45,12 +45,11 @@ struct Queue {
 }
 
 impl Stream {
-    /// Takes a call that was made at `made_ns` on the shared clock, or when its operation began. One that the program waits for is
-    /// carried out here and now if the stream is empty, which saves two thread switches; others are
-    /// queued.
+    /// Takes a call that was made at `made_ns` on the shared clock, or when its operation began. A call that
+    /// the program waits for is carried out here and now if the stream is empty, which saves two thread
+    /// switches; others are queued.
     ///
-    /// # Errors
-    /// What ends the rank.
+    /// # Errors The error that ends the rank.
     pub(super) fn take(
         &mut self,
         call: &Arc<CollectiveCall>,

@@ -49,7 +49,7 @@ pub(super) struct Outgoing {
 pub(super) struct Left {
     /// Its number in the channel.
     pub(super) number: u64,
-    /// Whether its bytes must be left alone until it is taken.
+    /// True if the bytes must be left alone until the message is taken.
     pub(super) in_place: bool,
 }
 

@@ -276,7 +276,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether an operation is one call by itself and not a batch.
+/// True if an operation is one call by itself and not a batch.
 fn batch_of_one(action: &Action) -> bool {
     matches!(action, Action::Call { .. })
 }

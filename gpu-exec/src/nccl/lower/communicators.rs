@@ -1,4 +1,4 @@
-//! Which communicators a plan needs, in an order that is the same on every rank.
+//! The communicators that a plan needs, in an order that is the same on every rank.
 
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Plan};

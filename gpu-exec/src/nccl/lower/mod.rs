@@ -165,9 +165,9 @@ pub(crate) enum Unsupported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) collectives: Collectives,
-    /// Whether messages of schedules are marked.
+    /// True if the messages of schedules are recorded.
     pub(super) messages: bool,
-    /// Whether ranks have processes of their own.
+    /// True if ranks have processes of their own.
     pub(super) processes: bool,
 }
 

@@ -1,11 +1,11 @@
 //! A rank's process on a device: opens it, meets the others, puts its program on streams, reports.
 //!
-//! What starts the process, lets it join, watches its calls and ends it is the host executor's.
-//! All memory is made before the first operation: making or freeing it later would wait for the
-//! whole device, and so for ever behind a collective whose peer does not come.
+//! The host executor starts the process, lets it join, watches its calls and ends it. All memory is made
+//! before the first operation: making or freeing it later would wait for the whole device, and so for ever
+//! behind a collective whose peer does not come.
 //!
-//! A run that is paused holds the programs before their next operations, as on the host; what they
-//! have put on their streams goes on.
+//! A paused run holds the programs before their next operations, as on the host; operations that are already
+//! on streams go on.
 
 mod backlog;
 mod mailbox;

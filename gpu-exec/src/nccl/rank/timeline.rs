@@ -204,7 +204,7 @@ impl Timeline {
         }
     }
 
-    /// Whether no stream has anything ahead that this anchor could be older than.
+    /// True if no stream has an event ahead that could be older than this anchor.
     fn is_idle(&self) -> bool {
         self.desk().ahead.values().all(|ahead| ahead.len() < 2)
     }

@@ -18,7 +18,7 @@ pub(super) struct Held {
     queues: BTreeMap<String, VecDeque<Vec<u8>>>,
     /// Bytes of the table's keys, each with its value; not less than there are.
     sizes: BTreeMap<String, usize>,
-    /// Of the table and the queues together.
+    /// Bytes of the table and the queues together.
     bytes: usize,
     /// In the order in which they began to wait.
     waiting: Vec<Waiting>,
@@ -160,7 +160,7 @@ impl Held {
         self.table.check(&[key]).unwrap_or(false)
     }
 
-    /// Whether all of them are there, as keys or as queues that hold something.
+    /// True if all keys exist, as keys or as queues that are not empty.
     pub(super) fn has_all(&self, keys: &[String]) -> bool {
         keys.iter().all(|key| self.has(key) || self.queue_len(key) > 0)
     }
@@ -218,7 +218,7 @@ impl Held {
         self.woken.retain(|woken| *woken != client);
     }
 
-    /// Whether a client's wait has ended, once.
+    /// True, once, if a client's wait has ended.
     pub(super) fn has_woken(&mut self, client: ClientId) -> bool {
         let at = self.woken.iter().position(|woken| *woken == client);
         at.map(|at| self.woken.swap_remove(at)).is_some()

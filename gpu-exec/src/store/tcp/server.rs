@@ -1,12 +1,12 @@
-//! The server of a TCP store: one thread over `poll`, as c10d's daemons are. It is gone, thread
-//! and sockets, when it is dropped.
+//! The server of a TCP store: one thread over `poll`, as c10d's daemons are. Dropping it ends the thread and
+//! closes the sockets.
 //!
-//! What makes a TCP store special (slashes before keys, waits that are cancelled, a connection that
-//! is dropped over a bad `add`) is said by the protocol; what it holds is [`Held`].
+//! The protocol defines the special behaviour of a TCP store (slashes before keys, waits that are cancelled,
+//! a connection that is dropped over a bad `add`); [`Held`] is its contents.
 //!
-//! The protocol has no word for a refusal: whoever asks for more than the limits is cut off, as by
-//! c10d's server, and hears so from its own client ([`super::client`]). What others put into the
-//! store stays.
+//! The protocol has no message for a refusal: a client that asks for more than the limits is cut off, as by
+//! c10d's server, and gets the reason from its own code ([`super::client`]). Values that others put into the
+//! store stay.
 
 use super::held::{ClientId, Held};
 use super::wire::{
@@ -101,7 +101,7 @@ impl StoreServer {
         self.shared.wake();
     }
 
-    /// Whether a key exists, from inside the server's process.
+    /// True if a key exists, asked inside the server's process.
     pub fn has(&self, key: &str) -> bool {
         self.peek(key).is_some()
     }

@@ -38,7 +38,7 @@ pub(super) enum Query {
     QueuePush,
     QueuePop,
     QueueLen,
-    /// Of later ones.
+    /// Since versions after 2.8.
     ListKeys,
     Barrier,
 }
