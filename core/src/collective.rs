@@ -52,7 +52,7 @@ pub enum Collective {
     /// `dist.monitored_barrier` (gloo): every rank reports to rank 0, which answers when all have;
     /// on a timeout rank 0 says who is missing.
     MonitoredBarrier {
-        /// Whether rank 0 names every missing rank, or the first it waits for.
+        /// True if rank 0 names every missing rank, false if only the first that it waits for.
         wait_all_ranks: bool,
     },
 }

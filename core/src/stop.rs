@@ -37,7 +37,7 @@ pub enum Stop {
     Rank(GlobalRank),
     /// A rank makes the collective with this number, as Lockstep shows numbers.
     Call {
-        /// Of this group.
+        /// The collective's group.
         group: GroupId,
         /// The sequence number.
         seq: u64,

@@ -81,7 +81,8 @@ const LEFT_WITH: &str = "SystemExit: ";
 /// The words for a program's `os._exit`, which says nothing itself.
 const LEFT_AT_ONCE: &str = "os._exit(";
 
-/// Whether these last words are a call of `os._exit`, which no exception is, rather than something raised.
+/// True if a rank's last words are a call of `os._exit`, which is no exception, and not an error that it
+/// raised.
 pub fn leaves_at_once(how: &str) -> bool {
     how.contains(LEFT_AT_ONCE)
 }
@@ -100,9 +101,9 @@ pub fn exit_status(how: &str) -> u8 {
 pub enum Action {
     /// A call.
     Call {
-        /// Which.
+        /// The call that is made.
         call: Call,
-        /// Whether the program goes on at once.
+        /// True if the program goes on at once.
         #[serde(default)]
         async_op: bool,
     },
@@ -112,7 +113,7 @@ pub enum Action {
         /// The calls, at least one.
         #[serde(deserialize_with = "super::bounded::calls")]
         calls: Vec<Call>,
-        /// Whether the program goes on at once.
+        /// True if the program goes on at once.
         #[serde(default)]
         async_op: bool,
     },

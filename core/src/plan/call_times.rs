@@ -108,7 +108,7 @@ impl CallTimes {
         self.loads.get(call).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any collective shares a link with others.
+    /// True if any collective shares a link with others.
     pub fn has_loads(&self) -> bool {
         self.loads.values().any(|loads| !loads.is_empty())
     }

@@ -321,7 +321,7 @@ struct OfEachRank {
     calls: Vec<usize>,
 }
 
-/// Whether a call can be right for one member of its group and wrong for another.
+/// True if a call can be right for one member of its group and wrong for another.
 fn depends_on_the_rank(call: &Call) -> bool {
     match call {
         Call::Collective { collective, .. } => {

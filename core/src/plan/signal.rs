@@ -53,7 +53,7 @@ deadly! {
     Terminate 15 "SIGTERM" "`kill`, and what launchers send first.",
 }
 
-/// Which signal.
+/// A signal that a plan can send to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {

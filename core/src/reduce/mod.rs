@@ -52,7 +52,7 @@ fn each_triple<const N: usize>(
     }
 }
 
-/// Of how many pairs `f` is true.
+/// The number of pairs for which `f` is true.
 #[inline(always)]
 fn count_pairs<const N: usize>(
     into: &[u8],

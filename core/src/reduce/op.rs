@@ -111,10 +111,10 @@ impl ReduceOp {
         matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor)
     }
 
-    /// Whether elements of `dtype` can be combined so at all; what a backend of PyTorch allows is
-    /// less ([`allowed`](fn@super::allowed)). Bitwise operations need integers, a mean of booleans
-    /// means nothing, a factor that is no integer needs floats, and complex numbers can be added
-    /// and scaled but have no order; PyTorch refuses their product too.
+    /// True if elements of `dtype` can be combined by this operation at all; PyTorch's backends allow fewer
+    /// ([`allowed`](fn@super::allowed)). Bitwise operations need integers, a mean of booleans means nothing,
+    /// a factor that is no integer needs floats, and complex numbers can be added and scaled but have no
+    /// order; PyTorch refuses their product too.
     pub fn supports(self, dtype: Dtype) -> bool {
         if !Dtype::COMPUTABLE.contains(&dtype) {
             return false;

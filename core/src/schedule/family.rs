@@ -43,7 +43,7 @@ impl Call {
 /// A step of a schedule, for its texts.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    /// Which one, from 0.
+    /// The index of the step, from 0.
     pub(super) at: u32,
     /// The number of steps: with segments, more than [`Family::steps`].
     pub(super) of: u32,
@@ -66,7 +66,7 @@ impl Step {
 ///
 /// The other methods are only asked about collectives that the family carries out.
 pub(super) trait Family: Sync {
-    /// Whether the family can carry out the collective, for every group size.
+    /// True if the family can carry out the collective, for every group size.
     fn carries_out(&self, collective: Collective) -> bool;
 
     /// The number of steps, the same for every participant.
@@ -86,15 +86,15 @@ pub(super) trait Family: Sync {
         ""
     }
 
-    /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
-    /// ahead of the slowest.
+    /// True if every rank is busy in every step; the number of ranks that are ahead of the slowest is then
+    /// worth showing.
     fn keeps_all_ranks_busy(&self) -> bool {
         false
     }
 
-    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
-    /// as many chunks, or none does. Then the ranks stay in lock step where they begin together on
-    /// equal links, and a simulator computes one of them.
+    /// True if all ranks act alike in every step: each sends one message and receives one, all of as many
+    /// chunks, or none does. Then ranks that begin together on equal links stay in lock step, and a simulator
+    /// computes one of them.
     fn ranks_are_alike(&self, _call: Call) -> bool {
         false
     }
@@ -120,12 +120,12 @@ pub(super) trait Family: Sync {
         0
     }
 
-    /// Whether a switch is inside a node, so that what goes through it stays there.
+    /// True if a switch is inside a node, so that messages through it stay in the node.
     fn has_switches_inside_nodes(&self) -> bool {
         false
     }
 
-    /// Whether the family can carry out the call among its nodes.
+    /// True if the family can carry out the call among its nodes.
     fn takes_nodes(&self, _call: Call) -> bool {
         true
     }
@@ -135,8 +135,8 @@ pub(super) trait Family: Sync {
         MAX_WORLD_SIZE
     }
 
-    /// Whether the tensors can be cut into channels and segments; never asked for barriers, which
-    /// carry nothing.
+    /// True if the tensors can be cut into channels and segments; never asked for barriers, which carry
+    /// nothing.
     fn can_be_sliced(&self) -> bool {
         true
     }

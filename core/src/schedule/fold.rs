@@ -1,9 +1,9 @@
-//! Folding: how an algorithm for powers of two serves any group size (Thakur, Rabenseifner, Gropp
+//! Folding: a way to use an algorithm for powers of two with any group size (Thakur, Rabenseifner, Gropp
 //! 2005, on all_reduce; MPICH's `newrank` in `allreduce_intra_recursive_doubling.c`).
 //!
-//! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the
-//! odd rank after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places
-//! stand for ranks in order, so a run of places is a run of ranks: slices stay contiguous.
+//! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the odd rank
+//! after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places stand for ranks in
+//! order, so a run of places is a run of ranks: slices stay contiguous.
 
 use crate::rank::GroupRank;
 use std::ops::Range;

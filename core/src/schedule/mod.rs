@@ -274,7 +274,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the lengths of chunks depend on the bytes of the call, as gloo's do.
+    /// True if the lengths of chunks depend on the bytes of the call, as gloo's do.
     pub fn cuts_by_bytes(&self) -> bool {
         self.chunk_elements(1, 1).is_some()
     }
@@ -386,15 +386,15 @@ impl Schedule {
         self.family().map_or("", |(family, call)| family.phase(call, step))
     }
 
-    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
-    /// as many chunks, or none does.
+    /// True if all ranks act alike in every step: each sends one message and receives one, all of as many
+    /// chunks, or none does.
     pub fn ranks_are_alike(&self) -> bool {
         let alike = self.family().is_some_and(|(family, call)| family.ranks_are_alike(call));
         alike && self.lanes == Lanes::ONE
     }
 
-    /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
-    /// ahead of the slowest.
+    /// True if every rank is busy in every step; the number of ranks that are ahead of the slowest is then
+    /// worth showing.
     pub fn keeps_all_ranks_busy(&self) -> bool {
         self.family().is_some_and(|(family, _)| family.keeps_all_ranks_busy())
     }

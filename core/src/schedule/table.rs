@@ -45,7 +45,7 @@ pub enum TableError {
     /// No chunks, or too many.
     #[error("{what}: {chunks} chunks; a buffer has 1 to {MAX_CHUNKS}")]
     Chunks {
-        /// Of what.
+        /// The file that has the chunks.
         what: &'static str,
         /// The number of chunks.
         chunks: u64,
@@ -65,7 +65,7 @@ pub enum TableError {
     OutOfBounds {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the slice.
         step: u32,
         /// The slice.
         slice: Slice,

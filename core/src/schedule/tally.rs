@@ -57,7 +57,7 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
     moves: Vec<bool>,
-    /// Whether anybody does anything.
+    /// Per step, true if any rank acts in it.
     acts: Vec<bool>,
 }
 

@@ -64,11 +64,11 @@ pub struct RankLog {
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
-    /// Whether the other ranks' calls may show that, or that they failed: the recording does not tell
-    /// which.
+    /// Says if the other ranks' calls may show that the dump was early: they may also have failed, and the
+    /// recording does not say which.
     pub maybe_early: MaybeEarly,
-    /// Of a simulation, per call: how long the rank's process had not waited for others when it
-    /// made the call, in picoseconds. Empty where that is not known exactly.
+    /// Per call of a simulation, the time for which the rank's process had not waited for others when it made
+    /// the call, in picoseconds. Empty if that is not known exactly.
     pub own_ps: Vec<u64>,
 }
 
@@ -81,8 +81,8 @@ pub enum MaybeEarly {
     /// Others have come out of a call that it has not made, and their recorders hold too little to tell
     /// whether they went on behind it.
     Outrun,
-    /// Of those who made such a call some have come out of it and some have not: of a timeout all come
-    /// out, by its error.
+    /// Some ranks that made such a call have come out of it and some have not. After a timeout all would have
+    /// come out, by its error.
     OutrunBySome,
 }
 

@@ -163,7 +163,7 @@ pub enum Outcome {
     TimedOut,
     /// A rank ended before its program did.
     RankDied {
-        /// Which.
+        /// The rank that ended.
         rank: GlobalRank,
         /// The manner, in words: `killed by signal 9 (SIGKILL)`.
         how: String,
@@ -259,12 +259,12 @@ pub enum What {
         slice: Option<Slice>,
         /// The bytes of the message.
         bytes: u64,
-        /// Whether it was combined with the rank's own.
+        /// True if the message was combined with the rank's own values.
         reduced: bool,
     },
     /// A tensor at the end of the rank's program.
     Result {
-        /// Which.
+        /// The tensor that is reported.
         tensor: TensorId,
         /// The contents.
         value: TensorValue,

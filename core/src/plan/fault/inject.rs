@@ -202,7 +202,7 @@ pub struct Signal {
     pub rank: GlobalRank,
     /// So many milliseconds after the start.
     pub after_ms: u64,
-    /// Which.
+    /// The signal that is sent.
     pub what: SignalKind,
 }
 

@@ -11,7 +11,7 @@ pub enum ProofError {
     OutOfBounds {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the slice.
         step: u32,
         /// The slice.
         slice: Slice,
@@ -23,7 +23,7 @@ pub enum ProofError {
     Uneven {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the action.
         step: u32,
         /// One of its slices.
         slice: Slice,
@@ -33,7 +33,7 @@ pub enum ProofError {
     Hazard {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the two actions.
         step: u32,
         /// The memory.
         slice: Slice,
@@ -43,7 +43,7 @@ pub enum ProofError {
     Unwritten {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the read.
         step: u32,
         /// The slice that is read.
         slice: Slice,
@@ -53,7 +53,7 @@ pub enum ProofError {
     BadReduction {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the reduction.
         step: u32,
         /// The chunk written.
         slice: Slice,
@@ -87,9 +87,9 @@ pub enum ProofError {
     WrongResult {
         /// The rank of the result.
         rank: GroupRank,
-        /// Which buffer.
+        /// The buffer of the wrong chunk.
         buffer: Buffer,
-        /// Which chunk.
+        /// The index of the wrong chunk.
         chunk: u32,
         /// The step in which it was written last; `None` if it never was.
         step: Option<u32>,

@@ -36,7 +36,7 @@ impl RankSet {
         }
     }
 
-    /// Whether a rank is in it.
+    /// True if a rank is in the set.
     pub(super) fn has(&self, rank: u32, world: u32) -> bool {
         match self {
             RankSet::Word(bits) => rank < 64 && bits >> rank & 1 == 1,

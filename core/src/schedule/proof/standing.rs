@@ -30,9 +30,9 @@ pub struct Loss {
     pub rank: GroupRank,
     /// In which step.
     pub step: u32,
-    /// Which buffer.
+    /// The buffer that is written.
     pub buffer: Buffer,
-    /// Which chunk.
+    /// The index of the chunk.
     pub chunk: u32,
     /// The contents before, in words.
     pub held: String,

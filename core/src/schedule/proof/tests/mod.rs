@@ -54,7 +54,7 @@ fn every_schedule_is_right_for_every_world_size_and_root_up_to_64() {
     }
 }
 
-/// Whether a family looks at the nodes.
+/// True if a family's schedule depends on the nodes.
 fn looks_at_nodes(schedule: &Schedule) -> bool {
     matches!(
         schedule.algorithm(),
