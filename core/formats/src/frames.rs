@@ -60,10 +60,10 @@ const OF_TORCH: [&str; 48] = [
     "xpu",
 ];
 
-/// Which files are no code of the user's, as the paths of one stack tell.
+/// Tells files of libraries from the user's code, by the paths of one stack.
 ///
-/// A process has one PyTorch: where a stack shows for certain in which folder `torch` that lies, another
-/// folder of that name is the job's, whatever its files are called, and PyTorch's need no known names.
+/// A process has one PyTorch: if a stack shows for certain in which `torch` folder that is, another folder of
+/// that name is the job's, whatever its files are called, and PyTorch's need no known names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Libraries<'a> {
     /// The folder of PyTorch, as far as the paths tell: `/opt/pytorch/torch/`.

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-/// Whether bytes begin as an object, or as a list of objects: a log begins with `[rank0]:` or
-/// `[Gloo]` as often.
+/// True if bytes begin like an object, or a list of objects: a log begins with `[rank0]:` or `[Gloo]` as
+/// often.
 pub(crate) fn begins_as_json(bytes: &[u8]) -> bool {
     match bytes.trim_ascii_start() {
         [b'{', ..] => true,

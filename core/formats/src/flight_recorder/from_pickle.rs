@@ -147,7 +147,7 @@ struct Reader<'p, 'a> {
     /// Sites by the numbers that make them up.
     sites: BTreeMap<Vec<u64>, u32>,
     site_list: Vec<Site>,
-    /// Of the entry in work.
+    /// The numbers of the current entry's site.
     key: Vec<u64>,
     frame_ids: Vec<u32>,
     /// The amount that may still be copied out of values that the file writes once and uses often.
@@ -173,7 +173,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(entries)
     }
 
-    /// Which field a key names, the `at`-th of its entry.
+    /// The field that a key names, the `at`-th of its entry.
     fn field(&mut self, at: usize, key: Value<'a>) -> Option<usize> {
         if let Some((known, field)) = self.layout.get(at)
             && *known == key

@@ -219,7 +219,7 @@ fn is_of(record: &CallRecord, group: GroupId) -> bool {
     record.call.group == group && !record.call.p2p
 }
 
-/// Whether others went on without a rank.
+/// The answer to whether other ranks went on without this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outrun {
     No,

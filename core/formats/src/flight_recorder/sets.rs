@@ -1,10 +1,10 @@
-//! Dumps of several jobs, or of several moments of one, among the files: which of them belong
-//! together, and which set is judged.
+//! Dumps of several jobs, or of several moments of one, among the files: finds those that belong together,
+//! and the set that is judged.
 //!
-//! Where two files claim one rank, calls of different jobs must not be held against each other. Files
-//! of one folder belong together; where a folder itself holds a rank twice, files whose names are
-//! alike up to the rank do. The set of the latest call is judged, with the others that fit beside it:
-//! that claim other ranks, and made calls at the time of its own. What is left out is said.
+//! If two files claim one rank, calls of different jobs must not be compared with each other. Files of one
+//! folder belong together; if one folder has a rank twice, files whose names are alike up to the rank do. The
+//! set with the latest call is judged, with the other sets that fit beside it: those that claim other ranks,
+//! and made calls at the same time. The files that are left out are reported.
 
 use super::{Dump, FlightRecorderError};
 use crate::problem::FileProblem;
@@ -146,7 +146,7 @@ pub(super) fn newest(
     Ok(kept)
 }
 
-/// Of files of one name and rank the latest, where they are of one process.
+/// Keeps the latest of the files with one name and rank, if they are of one process.
 fn of_one_process(
     dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,
@@ -204,7 +204,7 @@ mod tests {
 
     type Judged = Result<(Vec<String>, Vec<String>), String>;
 
-    /// Which files are judged, and what is said of the others; in whichever order they are read.
+    /// The files that are judged, and the remarks on the others, in whichever order they are read.
     fn judged(files: &[(&str, u64)]) -> Judged {
         let of = |files: &[(&str, u64)]| -> Judged {
             let dumps = files.iter().map(|(name, ns)| dump(name, *ns)).collect();

@@ -122,7 +122,7 @@ pub enum GoalWriteError {
         "rank {rank}, operation {op}: the process stands stopped for ever, which GOAL cannot say"
     )]
     Stops {
-        /// Which.
+        /// The rank that is stopped.
         rank: GlobalRank,
         /// The operation's index in the program.
         op: usize,
@@ -130,7 +130,7 @@ pub enum GoalWriteError {
     /// A rank that dies.
     #[error("rank {rank}, operation {op}: the process ends here, which GOAL cannot say")]
     Dies {
-        /// Which.
+        /// The rank that dies.
         rank: GlobalRank,
         /// The operation's index in the program.
         op: usize,

@@ -1,9 +1,9 @@
-//! Whether a process went on behind a traceback that it printed: `logging.exception` prints one and
-//! ends nothing.
+//! Tells if a process went on after a traceback that it printed: `logging.exception` prints one and ends
+//! nothing.
 //!
-//! What stands behind an exception may be the rest of its text, what PyTorch, NCCL and Python say while
-//! a process ends, or what an exit handler prints. Only lines of a form that the process wrote before,
-//! such as its steps, and several of them, are taken to say that it goes on.
+//! The lines after an exception may be the rest of its text, messages of PyTorch, NCCL and Python while a
+//! process ends, or the output of an exit handler. Only lines of a form that the process wrote before, such
+//! as its steps, and several of them, count as evidence that it goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;

@@ -43,7 +43,8 @@ pub struct Unnamed {
 }
 
 impl Heard {
-    /// Of logs with their names, and with the rank whose log each is, if it is one rank's.
+    /// Gathers the statements of logs, given with their names, and with the rank whose log each is, if it is
+    /// one rank's.
     pub fn of<'a>(
         logs: impl IntoIterator<Item = (&'a str, &'a JobLog, Option<GlobalRank>)>,
     ) -> Heard {

@@ -376,7 +376,7 @@ fn said_of(
     }
 }
 
-/// Whether a message is an exception.
+/// True if a message is an exception.
 fn is_raised(said: &Said) -> bool {
     matches!(said, Said::Raised { .. } | Said::GaveUp { .. })
 }

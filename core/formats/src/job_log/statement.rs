@@ -2,7 +2,7 @@
 
 use lockstep_core::rank::GlobalRank;
 
-/// Which launcher tells of a process, and how it names it.
+/// The launcher that reports on a process, and its way of naming the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// torchrun, by its rank.
@@ -137,7 +137,7 @@ pub enum Said {
         status: u64,
         /// True if no other one ended like that.
         alone: bool,
-        /// Which launcher.
+        /// The launcher that reports it.
         by: By,
     },
     /// torchrun: it ended the rank itself, by SIGTERM, because another one had failed.
@@ -146,7 +146,7 @@ pub enum Said {
     Killed {
         /// Its number.
         signal: u64,
-        /// Which launcher.
+        /// The launcher that reports it.
         by: By,
     },
     /// NCCL: a transfer between two machines failed.

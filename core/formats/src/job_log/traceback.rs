@@ -60,7 +60,7 @@ struct Frame {
     source: Option<String>,
 }
 
-/// Whether a line is the job's own.
+/// The answer to whether a line is the job's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Own {
     No,

@@ -1,12 +1,11 @@
-//! The writer of a line, as its beginning says: `[rank3]:` of PyTorch, `[default3]:` of `torchrun
-//! --tee`, `3: ` of `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
+//! The writer of a line, by its prefix: `[rank3]:` of PyTorch, `[default3]:` of `torchrun --tee`, `3: ` of
+//! `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
 //!
-//! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of the
-//! container; what stands behind is taken as if it were the line.
+//! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of
+//! the container; the rest is read as if it were the line.
 //!
-//! What a launcher puts there is a number of its own: torchrun's counts on one machine, srun's counts
-//! tasks. Where PyTorch's own prefix stands behind it, that says which rank it is, of all labels that
-//! the same launcher wrote.
+//! The number in a launcher's prefix is its own: torchrun counts on one machine, srun counts tasks. If
+//! PyTorch's own prefix follows, it gives the rank of all labels that the same launcher wrote.
 
 use super::colours::without_colours;
 use super::line_words::{after, number};
@@ -196,7 +195,7 @@ pub(crate) fn is_numbered(text: &[u8]) -> bool {
     all > 1 && numbered * 2 >= all
 }
 
-/// Which rank each label stands for, as far as lines say.
+/// The rank of each label, as far as lines say.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     seen: BTreeMap<u64, BTreeSet<u64>>,

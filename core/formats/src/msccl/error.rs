@@ -212,7 +212,7 @@ pub enum MscclError {
     /// A GPU as a whole.
     #[error("gpu {gpu}: {why}")]
     Gpu {
-        /// Which one.
+        /// The GPU with the problem.
         gpu: u32,
         /// The problem with it.
         why: String,

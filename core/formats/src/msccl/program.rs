@@ -12,7 +12,7 @@ pub(super) struct Program {
     pub(super) collective: Collective,
     /// Chunks of a rank's elements: of the tensor of an in-place call of ours, or of one part.
     pub(super) cut: u32,
-    /// Whether `i` and `o` are the same memory.
+    /// True if `i` and `o` are the same memory.
     pub(super) in_place: bool,
     /// By id.
     pub(super) gpus: Vec<Gpu>,
@@ -45,7 +45,7 @@ pub(super) struct Step {
     pub(super) count: u32,
     /// The block and step of the same GPU that must be done before.
     pub(super) after: Option<(u32, u32)>,
-    /// Whether others may wait for it (`hasdep`).
+    /// True if other steps may wait for this one (`hasdep`).
     pub(super) flagged: bool,
     /// The position that the file states among all that its GPU does.
     pub(super) stated: Option<Stated>,

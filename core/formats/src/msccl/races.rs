@@ -1,9 +1,9 @@
-//! Which actions use the same memory, and whether the program orders them.
+//! Data races: finds actions that use the same memory and that the program does not order.
 //!
-//! Two accesses of a memory of which one writes must be ordered by what the program says (blocks run
-//! in order, dependencies, messages), not by luck: every action has a vector clock (Fidge 1988,
-//! Mattern 1989), and per chunk the last write and the reads since are compared with it, as race
-//! detectors do (Flanagan and Freund 2009, "FastTrack").
+//! Two accesses of a memory of which one writes must be ordered by the program (blocks run in order,
+//! dependencies, messages), not by luck: every action has a vector clock (Fidge 1988, Mattern 1989), and per
+//! chunk the last write and the reads since are compared with it, as race detectors do (Flanagan and Freund
+//! 2009, "FastTrack").
 
 use super::MscclError;
 use super::order::{Edge, Node, Order, Why};

@@ -71,7 +71,7 @@ fn step(program: &Program, at: At) -> Option<&super::program::Step> {
     block.steps.get(at.step as usize).filter(|step| step.op != Op::Nop)
 }
 
-/// Whether two actions are the two halves of a sum of two chunks into a third.
+/// True if two actions are the two halves of a sum of two chunks into a third.
 fn is_sum(order: &Order, from: u32, to: u32) -> bool {
     let action = |node: u32| order.nodes.get(node as usize).map(|node: &Node| node.action);
     let halves = action(from).zip(action(to));

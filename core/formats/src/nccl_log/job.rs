@@ -44,7 +44,7 @@ enum Key {
 struct Member<'a> {
     process: &'a Process,
     keys: Vec<Arc<Key>>,
-    /// Which of its communicators has a key.
+    /// The index of the process's communicator with each key.
     by_key: BTreeMap<Arc<Key>, usize>,
     /// The calls of each communicator, by number.
     of_comm: Vec<Vec<u32>>,
@@ -318,7 +318,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of the calls of each member.
+    /// Lines up the calls of the members, one list a member.
     fn of(lists: &[Vec<&Call>]) -> Rows {
         let one_by_one = |calls: &Vec<&Call>| {
             calls.iter().all(|call| !call.what.is_p2p())

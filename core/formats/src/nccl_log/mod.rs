@@ -59,7 +59,7 @@ struct Process {
 struct Comm {
     nranks: u32,
     init: Option<Init>,
-    /// Which of the process's communicators it was split from.
+    /// The index of the process's communicator that it was split from.
     parent: Option<usize>,
     called: bool,
 }

@@ -38,7 +38,7 @@ struct Reader<'a> {
     at: usize,
     /// The offset of the opcode in work.
     opcode_at: usize,
-    /// Which it is.
+    /// The opcode in work.
     code: u8,
     stack: Vec<Value<'a>>,
     /// Heights of the stack at the open marks.

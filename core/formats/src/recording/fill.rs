@@ -98,7 +98,7 @@ fn is_visible(record: &CallRecord) -> bool {
     )
 }
 
-/// Whether two sources can mean the same call.
+/// True if two sources can mean the same call.
 fn agree(a: &CallRecord, b: &CallRecord) -> bool {
     let (a, b) = (&a.call, &b.call);
     if [a, b].iter().any(|call| call.op == "barrier") {
