@@ -55,7 +55,7 @@ pub struct ScenarioOptions {
     pub world_size: u32,
     /// The timeout of every group, in milliseconds; short, so that a real run ends soon.
     pub timeout_ms: u64,
-    /// Whether to take the repaired program.
+    /// True to take the repaired program.
     pub repaired: bool,
 }
 
@@ -66,10 +66,9 @@ impl Default for ScenarioOptions {
 }
 
 impl Scenario {
-    /// Whether it can be shown with so many ranks.
+    /// Passes if the scenario can be shown with so many ranks.
     ///
-    /// # Errors
-    /// When the world is empty, or too small for it.
+    /// # Errors When the world is empty, or too small for it.
     pub fn fits(&self, world_size: u32) -> Result<(), PlanError> {
         match world_size {
             0 => Err(PlanError::EmptyWorld),

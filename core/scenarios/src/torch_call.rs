@@ -76,7 +76,7 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
-/// Which of the options a call's program has a place for; the others change nothing.
+/// The options that a call's program has a place for; the others change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heeds {
     /// [`TorchCallOptions::count`].
@@ -90,7 +90,7 @@ pub struct Heeds {
 }
 
 impl TorchCall {
-    /// Which of the options change what the call does.
+    /// The options that affect the call.
     pub fn heeds(&self) -> Heeds {
         let has = |place: &str| self.program.contains(place);
         Heeds { count: has("{count}"), dtype: has("{dtype}"), op: has("{op}"), root: has("{root}") }
@@ -142,7 +142,7 @@ impl TorchCall {
             .replace("{root}", &options.root.to_string())
     }
 
-    /// Whether its processes say at the beginning which GPU is theirs.
+    /// True if the processes bind themselves to their GPUs at the beginning.
     pub(super) fn binds_device(&self) -> bool {
         self.name == "split_group"
     }

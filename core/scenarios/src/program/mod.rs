@@ -69,7 +69,7 @@ pub struct Compiled {
 /// An output of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
-    /// Which.
+    /// The rank that prints.
     pub rank: GlobalRank,
     /// The line of the program.
     pub line: u32,
@@ -81,8 +81,8 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// Whether a rank comes to it where the ranks have gone on from so many of their operations: a
-    /// rank does not get to what it would print behind a call that never completes.
+    /// True if the rank reaches the output, given the number of operations that each rank has ended: a rank
+    /// does not print anything behind a call that never completes.
     pub fn is_reached(&self, ended_ops: &[u32]) -> bool {
         ended_ops.get(self.rank.index()).is_some_and(|ended| self.after <= *ended)
     }
