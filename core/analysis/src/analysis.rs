@@ -50,9 +50,10 @@ impl Stretch {
 pub struct RankTime {
     /// The rank.
     pub rank: GlobalRank,
-    /// Of the whole time.
+    /// The shares of the rank's whole time.
     pub total: Share,
-    /// Of a step: the median of each, without the first step where there are more than two; `None` without steps.
+    /// The shares of a step: the median of each, without the first step if there are more than two; `None`
+    /// without steps.
     pub step: Option<Share>,
 }
 
