@@ -37,7 +37,7 @@ struct Counted {
 pub(crate) struct Arrivals {
     /// The step that the channel waits in, and the number of messages that it needs.
     waits: Option<(Counted, u32)>,
-    /// Of steps that it has not begun, in order.
+    /// The messages of later steps, in order.
     early: VecDeque<Counted>,
 }
 
@@ -85,7 +85,7 @@ impl Arrivals {
         (counted.messages == needed).then_some(counted.last)
     }
 
-    /// Whether the channel waits for messages of its step.
+    /// True if the channel waits for messages of its step.
     pub(crate) fn waits(&self) -> bool {
         self.waits.is_some()
     }
@@ -140,12 +140,12 @@ impl CountedMessages {
         &mut self.channels[channel as usize]
     }
 
-    /// Whether a channel waits for messages that are counted.
+    /// True if a channel waits for messages that are counted.
     pub(crate) fn wait(&self, channel: u32) -> bool {
         self.channels.get(channel as usize).is_some_and(Arrivals::waits)
     }
 
-    /// Whether the messages to a rank are events of their own.
+    /// True if the messages to a rank are events of their own.
     pub(crate) fn looks_at(&self, rank: GlobalRank) -> bool {
         self.looked_at.binary_search(&rank.0).is_ok()
     }

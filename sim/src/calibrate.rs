@@ -1,13 +1,11 @@
-//! From measured times to a topology: the parameters with which the simulator's times of the same
-//! plans come closest to the measured ones.
+//! From measured times to a topology: the parameters with which the simulator's times of the same plans come
+//! closest to the measured ones.
 //!
-//! What is fitted is what the simulator itself says, not a formula beside it: every candidate is
-//! simulated, with the plans that were run and their times read from the traces in the same way.
-//! Distance is a sum of how many times too long or too short they are, so that a call of 1 µs counts
-//! as much as one of 100 ms; far ones count by how far they are and not by their squares, so that
-//! one that was disturbed while it was measured bends little else. The search is a pattern search,
-//! from several starts (Hooke and Jeeves
-//! 1961) by factors: no derivatives, nothing random.
+//! The simulator itself is fitted, not a formula beside it: every candidate is simulated, with the plans that
+//! were run and their times read from the traces in the same way. Distance is a sum of how many times too
+//! long or too short they are, so that a call of 1 µs counts as much as one of 100 ms. Outliers count by
+//! their distance and not by its square, so that one disturbed measurement bends little else. The search is a
+//! pattern search, from several starts (Hooke and Jeeves 1961) by factors: no derivatives, nothing random.
 
 use crate::config::SimConfig;
 use crate::engine::simulate;
@@ -57,7 +55,7 @@ pub enum Probe {
     AllReduce,
     /// From rank 0, after a barrier, as its root need not wait for anybody.
     Broadcast,
-    /// Of each rank's equal part.
+    /// All ranks' equal parts, gathered on every rank.
     AllGather,
 }
 
@@ -280,8 +278,8 @@ impl Model {
         }
     }
 
-    /// Whether a parameter is looked for so far away: the bytes that fit into a cache begin where
-    /// they may be, and what is far away fits as well with wrong rates.
+    /// True if a parameter is tried at this factor. The sizes of caches are searched only nearby, because
+    /// sizes far away fit as well with wrong rates.
     fn goes(self, index: usize, factor: f64) -> bool {
         index < FIRST_KNEE || factor <= KNEE_FACTOR
     }

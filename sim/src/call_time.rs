@@ -30,7 +30,7 @@ impl Meetings {
     }
 }
 
-/// Whether no rank is done with such a call before every rank has begun it.
+/// True if no rank is done with such a call before every rank has begun it.
 pub(crate) fn is_mutual(collective: Collective) -> bool {
     match collective {
         Collective::AllReduce { .. }

@@ -41,8 +41,8 @@ impl Devices {
         }
     }
 
-    /// Whether a plan leaves open what comes first: which send a receive takes, or which group's call a
-    /// device begins.
+    /// True if a plan leaves an order open: which send a receive takes, or which group's call a device
+    /// begins.
     pub fn leave_open(plan: &Plan) -> bool {
         let ops = plan.programs.iter().flat_map(|program| &program.ops);
         let mut calls = ops.flat_map(|op| op.action.calls());

@@ -7,7 +7,7 @@ use super::{Choice, Devices};
 use lockstep_core::rank::GlobalRank;
 
 impl Engine {
-    /// Whether the collectives of a channel begin only when they are chosen.
+    /// True if the collectives of a channel begin only when they are chosen.
     pub(crate) fn is_chosen(&self, channel: u32) -> bool {
         let Some(choosing) = &self.choosing else { return false };
         let channel = &self.channels[channel as usize];
@@ -16,7 +16,7 @@ impl Engine {
             && self.prepared.is_nccl(channel.group)
     }
 
-    /// Whether nothing happens any more before a watchdog fires.
+    /// True if nothing more happens before a watchdog fires.
     pub(crate) fn is_settled(&mut self) -> bool {
         match (self.queue.next_time(), self.next_deadline()) {
             (None, _) => true,

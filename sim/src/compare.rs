@@ -57,7 +57,7 @@ pub struct CallComparison {
 pub struct Difference {
     /// The rank of the tensor.
     pub rank: GlobalRank,
-    /// Which.
+    /// The tensor that differs.
     pub tensor: TensorId,
     /// Its name.
     pub name: String,

@@ -18,7 +18,7 @@ pub struct SimConfig {
     /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
     /// without values: times only.
     pub max_value_bytes: u64,
-    /// Whether single messages are recorded, not only calls.
+    /// True if single messages are recorded, not only calls.
     pub record_messages: bool,
     /// The simulation is refused once it has recorded this many events.
     pub max_events: usize,

@@ -291,14 +291,14 @@ impl Engine {
         }
     }
 
-    /// Whether the process of a rank has ended early. Switches do not die.
+    /// True if the process of a rank has ended early. Switches do not die.
     pub(crate) fn is_dead(&self, rank: GlobalRank) -> bool {
         self.died.is_some()
             && self.ranks.get(rank.index()).is_some_and(|rank| rank.doing == Doing::Died)
     }
 
-    /// Whether a rank's side of a group's calls goes no further: with its process, unless a device carries them
-    /// out by itself.
+    /// True if a rank's side of a group's calls goes no further: it stops with its process, unless a device
+    /// carries the calls out by itself.
     pub(crate) fn stands_still(&self, channel: u32) -> bool {
         let channel = &self.channels[channel as usize];
         let rank = self.ranks.get(channel.rank.index());

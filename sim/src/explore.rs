@@ -1,14 +1,13 @@
 //! Looking for a way to run a plan in which it does not end well.
 //!
-//! The search takes every choice that a plan leaves open ([`Choice`]) at every point where nothing
-//! else can happen. Everything in between happens in one order only, since it commutes: what a rank
-//! does moves no other rank but through a message, and a message is taken by whom it is for. That is
-//! partial-order reduction with the choices as the only points of branching; of ranks whose other
-//! calls cannot move before one of their own is chosen, one is enough (a persistent set; P.
-//! Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, 1996). States that
-//! were seen before are not entered again.
+//! The search takes every choice that a plan leaves open ([`Choice`]) at every point where nothing else can
+//! happen. Everything in between happens in one order only, since it commutes: a rank's actions affect other
+//! ranks only through messages, and a message is taken by the rank that it is for. That is partial-order
+//! reduction with the choices as the only points of branching; of ranks whose other calls cannot move before
+//! one of their own is chosen, one is enough (a persistent set; P. Godefroid, *Partial-Order Methods for the
+//! Verification of Concurrent Systems*, 1996). States that were seen before are not entered again.
 //!
-//! What it finds is an [`Order`]: simulated with it, the plan does just that.
+//! The result is an [`Order`]: a simulation with it runs the plan exactly that way.
 
 use super::choice::{Choice, Devices, Order};
 use super::config::{SimConfig, SimError};

@@ -47,7 +47,8 @@ impl Active {
         lending
     }
 
-    /// Whether others read what a step sends where it is: results of what was lent are put where they belong.
+    /// True if other ranks read the messages of a step in the sender's memory: results of lent chunks are
+    /// then written back to where they belong.
     pub(crate) fn lends_in(&self, step: u32) -> bool {
         self.lending_steps == 0 || step < self.lending_steps
     }

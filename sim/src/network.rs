@@ -53,9 +53,9 @@ pub(crate) struct Passage {
     /// It could have left: the time at which it was sent.
     pub(crate) ready: u64,
     pub(crate) latency_ps: u64,
-    /// Whether it goes through the network between nodes.
+    /// True if the message goes through the network between nodes.
     pub(crate) across: bool,
-    /// Whether one of its ends is a switch.
+    /// True if one of the message's ends is a switch.
     pub(crate) by_switch: bool,
 }
 
@@ -102,7 +102,7 @@ impl Network {
         self.heard = Some(vec![Heard::default(); self.ports.len()]);
     }
 
-    /// Whether an order was not known: the times since may be wrong.
+    /// True if an order was not known: the times since may be wrong.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.ambiguous
     }
@@ -233,12 +233,12 @@ impl Network {
         Some(cores.work(now, rank, takes))
     }
 
-    /// Whether a message of so many bytes is read where its sender has it, who waits for that.
+    /// True if a message of so many bytes is read in the sender's memory, and the sender waits for that.
     pub(crate) fn lends(&self, bytes: u64) -> bool {
         self.cores.is_some() && bytes > MOST_COPIED
     }
 
-    /// Whether what a rank stores and adds takes its own time.
+    /// True if a rank's stores and additions take time of their own.
     pub(crate) fn has_cores(&self) -> bool {
         self.cores.is_some()
     }

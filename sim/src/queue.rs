@@ -90,7 +90,7 @@ impl<T: Copy> EventQueue<T> {
         of_time.events.push((number, what));
     }
 
-    /// Whether an event under a reserved number would have been popped by now.
+    /// True if an event under a reserved number would have been popped by now.
     pub(crate) fn has_passed(&self, time_ps: u64, number: u64, now: u64) -> bool {
         (time_ps, number) < (now, self.current)
     }

@@ -9,7 +9,7 @@ use lockstep_core::trace::{Event, What};
 pub(crate) struct Recorder {
     /// False while a session replays what it has recorded before.
     pub(crate) on: bool,
-    /// Whether messages are recorded, not only calls.
+    /// True if messages are recorded, not only calls.
     pub(crate) messages: bool,
     /// The ranks whose events are recorded, in increasing order; all if none are named.
     pub(crate) ranks: Option<Vec<u32>>,
@@ -26,7 +26,7 @@ impl Recorder {
         Recorder { on: true, messages, ranks, events: Vec::new(), step_begins: Vec::new() }
     }
 
-    /// Whether what happens on a rank is recorded.
+    /// True if the events of a rank are recorded.
     pub(crate) fn wants(&self, rank: GlobalRank) -> bool {
         self.on && self.ranks.as_ref().is_none_or(|ranks| ranks.binary_search(&rank.0).is_ok())
     }

@@ -24,7 +24,7 @@ pub(crate) struct Begun {
     pub(crate) ranks: u32,
 }
 
-/// Whether ranks that begin together stay in lock step, and none is done before all have begun.
+/// True if ranks that begin together stay in lock step, and none is done before all have begun.
 pub(crate) fn is_alike(schedule: &Schedule) -> bool {
     is_mutual(schedule.collective())
         && schedule.ranks_are_alike()

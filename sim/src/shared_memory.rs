@@ -27,8 +27,9 @@ pub struct SharedMemory {
     pub call_ps: u64,
     /// From a message's publication until its receiver begins with it, in picoseconds.
     pub latency_ps: u64,
-    /// Of what a rank stores and adds in one call, the first so many bytes pass at the first rate,
-    /// those up to the second number at the second, and the rest at the third.
+    /// The sizes of two caches in bytes: of the bytes that a rank stores and adds in one call, those up to
+    /// the first number pass at the first rate, those up to the second number at the second, and the rest at
+    /// the third.
     pub cached_bytes: [u64; 2],
     /// For what is stored as it comes.
     pub store_bytes_per_second: Rates,

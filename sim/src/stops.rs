@@ -11,7 +11,7 @@ use lockstep_core::stop::{self, Direction, Stop};
 pub struct Met {
     /// The moment.
     pub moment: usize,
-    /// Which of the stops.
+    /// The index of the stop.
     pub stop: usize,
     /// On which rank.
     pub rank: GlobalRank,

@@ -56,7 +56,7 @@ impl Engine {
         true
     }
 
-    /// Whether a channel's call, which has made its last step, still takes time.
+    /// True if a channel's call, which has made its last step, still takes time.
     pub(crate) fn wait_for_time(&mut self, index: u32) -> bool {
         let Some(active) = self.channels[index as usize].active.as_mut() else { return false };
         match active.timed {
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Whether a call of a group takes a known time, as its ranks know: for a switch of its schedule.
+    /// True if the ranks know the time that a call of a group takes; asked for a switch of its schedule.
     pub(crate) fn is_timed(&self, group: GroupId, seq: u64, signature: u32) -> bool {
         let Some(members) = self.plan.group(group).filter(|_| self.call_times.is_some()) else {
             return false;

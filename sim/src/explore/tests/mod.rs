@@ -162,7 +162,7 @@ fn a_receive_from_any_source_can_take_what_another_one_needs() {
     assert_eq!(order.choices, [took]);
 }
 
-/// Which of two messages comes first is open, and the first receive has room for one of them only.
+/// Either of two messages may come first, and the first receive has room for one of them only.
 #[test]
 fn a_receive_from_any_source_can_take_what_it_has_no_room_for() {
     let mut plan = PlanBuilder::new("sizes", 3, BackendName::Gloo).unwrap();
