@@ -66,7 +66,7 @@ impl Options {
 #[must_use]
 pub(crate) struct Compiled {
     modules: PathBuf,
-    /// Whether the packed files are compressed, too, which takes half a minute.
+    /// True if the packed files are compressed, too, which takes half a minute.
     compressed: bool,
 }
 
@@ -273,7 +273,7 @@ fn write_lessons(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file explains a recording instead of being part of it.
+/// True if a file explains a recording instead of being part of it.
 fn is_about(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending == "md" || ending == "py" || ending == "json")
 }

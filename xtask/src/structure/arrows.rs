@@ -1,4 +1,4 @@
-//! Which file of a crate uses which other one, and by which names; and the circles among them.
+//! The uses between the files of a crate, with the names that are used; and the circles among them.
 
 use super::modules::{Crate, ItemPath, absolute, is_test};
 use std::collections::{BTreeMap, BTreeSet};

@@ -245,7 +245,8 @@ fn tests_among_product(members: &[Member]) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Whether a file of a crate, from its folder, is named as one of tests and lies in no folder of them.
+/// True if a file of a crate, given by its path from the crate's folder, is named like a test and is in no
+/// folder of tests.
 fn is_test_among_product(file: &Path) -> bool {
     let is_product =
         file.starts_with("src") && !file.components().any(|it| it.as_os_str() == "tests");
@@ -396,9 +397,9 @@ fn unused_public(members: &[Member]) -> Result<Vec<String>> {
 
 /// The words of a crate's files.
 struct Words {
-    /// Of its product code.
+    /// The words of the crate's product code.
     product: BTreeSet<String>,
-    /// Of its integration tests and benches, and of the examples in its documents: they are crates
+    /// The words of its integration tests and benches, and of the examples in its documents: they are crates
     /// of their own.
     outside: BTreeSet<String>,
 }

@@ -163,7 +163,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether the linker or a browser sees the item, whoever names it.
+/// True if the linker or a browser sees the item, even if no Rust code names it.
 fn is_exported(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
