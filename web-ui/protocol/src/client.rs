@@ -259,8 +259,7 @@ impl Client {
 
     /// Asks and waits for the answer.
     ///
-    /// # Errors
-    /// What the worker said is wrong, in a sentence.
+    /// # Errors The worker's error, as a sentence.
     pub async fn ask(&self, request: Request) -> Result<Answered, String> {
         self.ask_with(request, &[], None).1.await
     }

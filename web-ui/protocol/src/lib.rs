@@ -484,7 +484,7 @@ pub enum Unit {
 pub struct FoundStop {
     /// The moment.
     pub moment: usize,
-    /// Which of the stops.
+    /// The index of the stop.
     pub stop: usize,
     /// On which rank.
     pub rank: GlobalRank,
@@ -516,7 +516,7 @@ pub struct LiveCount {
     pub world_size: u32,
     /// Rows a rank in the timeline.
     pub lanes: u32,
-    /// Whether it has ended.
+    /// True if the run has ended.
     pub ended: bool,
 }
 

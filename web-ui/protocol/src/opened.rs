@@ -26,7 +26,7 @@ pub struct Opened {
     pub calls: u64,
     /// The kinds of calls in it, as the palette numbers them.
     pub kinds: Vec<u8>,
-    /// Whether a call never ended.
+    /// True if a call never ended.
     pub unfinished: bool,
     /// The virtual time of every moment; empty for what was not simulated here.
     pub moments: Vec<u64>,

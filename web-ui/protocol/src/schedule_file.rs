@@ -13,7 +13,7 @@ pub struct ScheduleFile {
     pub claims: String,
     /// The number of ranks.
     pub ranks: u32,
-    /// Of the file, also those in which nothing is sent.
+    /// The number of steps in the file, including those in which nothing is sent.
     pub steps: u32,
     /// The proof's result.
     pub verdict: Result<Box<Proved>, Refused>,
