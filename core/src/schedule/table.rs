@@ -45,7 +45,7 @@ pub enum TableError {
     /// No chunks, or too many.
     #[error("{what}: {chunks} chunks; a buffer has 1 to {MAX_CHUNKS}")]
     Chunks {
-        /// The file that has the chunks.
+        /// The memory that is cut into the chunks: the tensor or scratch.
         what: &'static str,
         /// The number of chunks.
         chunks: u64,
