@@ -97,7 +97,7 @@ impl fmt::Display for Stop {
     }
 }
 
-/// In which direction an event is looked for.
+/// The direction in which an event is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Direction {
     /// Among the events from here on.

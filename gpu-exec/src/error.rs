@@ -92,7 +92,7 @@ pub enum RunError {
     RankZeroTwice {
         /// The store's address.
         address: String,
-        /// And its port.
+        /// The store's port.
         port: u16,
         /// That rank 0.
         pid: u32,

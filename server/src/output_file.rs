@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// With what a written report begins.
+/// The beginning of a written report.
 pub(crate) const REPORT_MARK: &str = "<!-- Written by lockstep diagnose --report. -->";
 
 /// So much of a file tells its kind.

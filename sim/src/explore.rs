@@ -27,8 +27,8 @@ pub struct Bounds {
     pub devices: Devices,
     /// States that are entered at most.
     pub states: usize,
-    /// In which order choices are tried: 0 for the order in which they are listed, else shuffled
-    /// by it. What is found within the bounds depends on it; whether the whole was searched does
+    /// The order in which choices are tried: 0 for the order in which they are listed, any other number
+    /// shuffles them. The findings within the bounds depend on the order; whether the whole was searched does
     /// not.
     pub seed: u64,
 }

@@ -31,9 +31,9 @@ pub struct SharedMemory {
     /// the first number pass at the first rate, those up to the second number at the second, and the rest at
     /// the third.
     pub cached_bytes: [u64; 2],
-    /// For what is stored as it comes.
+    /// The rates of bytes that are stored as they come.
     pub store_bytes_per_second: Rates,
-    /// For what is reduced with what the receiver has.
+    /// The rates of bytes that are reduced into the receiver's values.
     pub reduce_bytes_per_second: Rates,
 }
 

@@ -13,7 +13,7 @@ pub struct Met {
     pub moment: usize,
     /// The index of the stop.
     pub stop: usize,
-    /// On which rank.
+    /// The rank that meets the stop.
     pub rank: GlobalRank,
 }
 

@@ -123,7 +123,7 @@ pub struct CallView {
     pub rounds: u32,
     /// The actions of its rank in this step; empty when done.
     pub actions: Vec<Action>,
-    /// Whom it waits for in this step.
+    /// The ranks that it waits for in this step.
     pub waits_for: Vec<GlobalRank>,
     /// The chunks of the tensor passed in (empty for in-place calls).
     pub input: BufferView,
@@ -170,7 +170,7 @@ pub struct MessageView {
     pub from: GlobalRank,
     /// The receiver.
     pub to: GlobalRank,
-    /// In which group.
+    /// The message's group.
     pub group: GroupId,
     /// The collective's sequence number; `None` for point-to-point.
     pub seq: Option<u64>,

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Longer loops are not looked for: a step of a large pipeline has a few thousand calls.
 const LONGEST_PERIOD: usize = 4096;
 
-/// So many calls of a rank are compared at most, from its end.
+/// The most calls of a rank that are compared, from its end.
 const COMPARED: usize = 1 << 16;
 
 /// A step is at most so many repetitions of equal calls.

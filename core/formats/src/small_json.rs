@@ -16,7 +16,7 @@ pub(crate) enum Small {
     List(Vec<Small>),
 }
 
-/// So many elements of a list are kept, and so many characters of a text.
+/// The most elements of a list, and the most characters of a text, that are kept.
 const KEPT: usize = 64;
 const KEPT_TEXT: usize = 1 << 20;
 

@@ -49,7 +49,7 @@ pub enum Call {
     Send {
         /// The group whose ranks `peer` counts in.
         group: GroupId,
-        /// To whom.
+        /// The receiver, as a rank of the group.
         peer: GroupRank,
         /// The tensor that is sent.
         tensor: TensorId,
@@ -61,7 +61,7 @@ pub enum Call {
     Recv {
         /// The group whose ranks `peer` counts in.
         group: GroupId,
-        /// From whom; from whoever sends first if absent (`src=None`).
+        /// The sender, as a rank of the group; any rank, whichever sends first, if absent (`src=None`).
         #[serde(default)]
         peer: Option<GroupRank>,
         /// The tensor that is received into.
@@ -163,14 +163,14 @@ pub enum Action {
     Compute {
         /// The name for people: `forward`.
         name: String,
-        /// For how long, in nanoseconds.
+        /// The duration in nanoseconds.
         duration_ns: u64,
     },
     /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
     Sleep {
         /// The name for people.
         name: String,
-        /// For how long, in nanoseconds.
+        /// The duration in nanoseconds.
         duration_ns: u64,
     },
     /// The rank's process exits here with status 1: an exception that nobody catches. Its calls in

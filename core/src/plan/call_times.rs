@@ -34,7 +34,7 @@ pub struct TimedCall {
 /// A send and its receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TimedTransfer {
-    /// In which group.
+    /// The group of the two ranks.
     pub group: GroupId,
     /// The sender.
     pub from: GlobalRank,

@@ -205,7 +205,7 @@ pub enum OpProblem {
     /// Another number of splits than ranks.
     #[error("{found} {which} splits for a group of {size} ranks")]
     SplitsOfRanks {
-        /// So many.
+        /// The number of splits.
         found: usize,
         /// `input` or `output`.
         which: &'static str,

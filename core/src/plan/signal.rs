@@ -61,7 +61,7 @@ pub enum SignalKind {
     Kill,
     /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
     Stop {
-        /// For how long; for ever if absent.
+        /// The time in milliseconds until it continues; for ever if absent.
         #[serde(default)]
         for_ms: Option<u64>,
     },

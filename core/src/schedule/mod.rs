@@ -59,7 +59,7 @@ enum Source {
     Family {
         /// The call that it carries out.
         call: Call,
-        /// By which family.
+        /// The family of the schedule.
         algorithm: Algorithm,
     },
     /// Written out, and proved; the call says by which reduction.
@@ -221,7 +221,7 @@ impl Schedule {
         }
     }
 
-    /// By which family; `None` if it was read from a file.
+    /// The family of the schedule; `None` if it was read from a file.
     pub fn algorithm(&self) -> Option<Algorithm> {
         match &self.source {
             Source::Family { algorithm, .. } => Some(*algorithm),

@@ -192,7 +192,7 @@ pub enum Outcome {
 pub struct Event {
     /// When, in picoseconds after the start.
     pub time_ps: u64,
-    /// On which rank.
+    /// The rank of the event.
     pub rank: GlobalRank,
     /// The content of the event.
     pub what: What,
@@ -240,7 +240,7 @@ pub enum What {
         work: u32,
         /// The schedule's step.
         step: u32,
-        /// To whom.
+        /// The receiver.
         peer: GlobalRank,
         /// The slice that was read; `None` for point-to-point calls, which send a whole tensor.
         slice: Option<Slice>,
@@ -253,7 +253,7 @@ pub enum What {
         work: u32,
         /// The schedule's step.
         step: u32,
-        /// From whom.
+        /// The sender.
         peer: GlobalRank,
         /// The slice that was written; `None` for point-to-point calls, which fill a whole tensor.
         slice: Option<Slice>,

@@ -50,7 +50,7 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// So many zeros.
+    /// A buffer of so many zero bytes.
     pub(super) fn zeros(bytes: usize) -> Buffer {
         Buffer { words: vec![0; bytes.div_ceil(8).max(1)], bytes }
     }

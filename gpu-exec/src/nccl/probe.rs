@@ -142,7 +142,7 @@ fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
 struct Search {
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
-    /// So many of the folders were named by somebody: what is there goes before everything else.
+    /// The number of folders that the user named: they are searched before everything else.
     named: usize,
     by_name: bool,
 }

@@ -261,7 +261,7 @@ fn ranks_end_when_rank_0_is_stopped() {
     );
 }
 
-/// Whom rank 0 ends by name does not take it for a rank 0 that is gone.
+/// A rank that rank 0 ends itself does not report that rank 0 is gone.
 #[test]
 fn a_run_that_rank_0_ends_is_told_by_rank_0() {
     let job = Job::of(&long_plan());

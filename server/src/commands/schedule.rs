@@ -50,7 +50,7 @@ struct Checked<'a> {
     name: &'a str,
     collective: &'static str,
     world_size: u32,
-    /// In which messages move, as the page's cards count them.
+    /// The steps in which messages move, as the page's cards count them.
     steps: u32,
     /// Steps of the file in which ranks only copy or add inside themselves.
     steps_inside: u32,

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     exit: ExitRule,
 }
 
-/// So many events a trace may have unless more are asked for.
+/// The most events that a trace may have unless more are asked for.
 const MAX_EVENTS: usize = 5_000_000;
 
 /// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.

@@ -330,7 +330,7 @@ pub enum Request {
 /// The answer to a question that was given up on.
 pub const CANCELLED: &str = "cancelled";
 
-/// In which form a trace leaves.
+/// The file format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// The binary form.
@@ -486,7 +486,7 @@ pub struct FoundStop {
     pub moment: usize,
     /// The index of the stop.
     pub stop: usize,
-    /// On which rank.
+    /// The rank that meets the stop.
     pub rank: GlobalRank,
 }
 

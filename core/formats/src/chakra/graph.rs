@@ -4,7 +4,7 @@ use super::error::ChakraError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// So many nodes of a circle are named.
+/// The most nodes of a circle that are named.
 const NAMED: usize = 8;
 
 /// A node, as far as its place in time depends on it.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-/// So many are kept.
+/// The most error lines that are kept.
 const MOST: usize = 8;
 
-/// So many characters of a line are kept.
+/// The most characters of a line that are kept.
 const SHOWN: usize = 160;
 
 /// The words for errors in a line, from Python, CUDA, NCCL, C++, kernels and launchers.

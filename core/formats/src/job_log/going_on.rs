@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// So many lines before a traceback are known by their forms.
+/// The number of lines before a traceback whose forms are known.
 const KNOWN: usize = 128;
 
-/// So many lines behind it are looked at.
+/// The most lines after a traceback that are looked at.
 const MOST_BEHIND: usize = 1 << 10;
 
-/// So many lines of known forms behind a traceback say that its process goes on: an exit handler
+/// The number of lines of known forms after a traceback that show that its process goes on: an exit handler
 /// writes one or two.
 const ENOUGH: usize = 3;
 

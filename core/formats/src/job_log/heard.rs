@@ -18,7 +18,7 @@ pub struct Heard {
     pub world_size: u32,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
     pub spawned: bool,
-    /// In which file gloo says that ranks are in different calls, and what.
+    /// Gloo's message that ranks are in different calls, with the name of its file.
     pub unmatched: Option<(String, Unmatched)>,
     /// Lines that hold an error which is none of these messages, with their files; the first ones.
     pub errors: Vec<(String, ErrorLine)>,
@@ -34,9 +34,9 @@ pub struct Heard {
 /// A statement of a process whose rank nothing tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
-    /// In which file.
+    /// The file's name.
     pub file: String,
-    /// In which line of it, from 1.
+    /// The line in the file, from 1.
     pub line: u64,
     /// The statement.
     pub said: Said,

@@ -39,16 +39,16 @@ use writer::{Labels, Writer};
 /// More statements than this repeat themselves.
 const MAX_STATEMENTS: usize = 1 << 16;
 
-/// So many lines of a store that cannot be used are kept: it is asked again and again.
+/// The most lines about an unusable store that are kept: it is asked again and again.
 const MOST_STORE_LINES: usize = 2;
 
-/// So many failed transfers are kept.
+/// The most failed transfers that are kept.
 const MOST_NETWORK_LINES: usize = 64;
 
 /// Characters of a log's last line that are told.
 const LAST_WORDS: usize = 120;
 
-/// So many bytes of a line are kept for them.
+/// The most bytes of a log's last line that are kept.
 const LAST_WORDS_BYTES: usize = 512;
 
 /// The statements of one log.

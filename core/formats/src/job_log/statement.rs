@@ -133,7 +133,7 @@ pub enum Said {
     },
     /// A launcher: the rank's process was the first to end, and not well.
     Exited {
-        /// With which status.
+        /// The exit status.
         status: u64,
         /// True if no other one ended like that.
         alone: bool,
@@ -174,7 +174,7 @@ pub enum Said {
 /// A message, and whom it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Statement {
-    /// Whom.
+    /// The rank that the statement is about.
     pub rank: GlobalRank,
     /// The statement.
     pub said: Said,

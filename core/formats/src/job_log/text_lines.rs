@@ -11,16 +11,16 @@ const MAX_LINE_BYTES: usize = 1 << 16;
 /// A terminal is no narrower, in characters.
 const NARROWEST: usize = 60;
 
-/// So many lines of one length, none longer, say that a terminal cut them.
+/// The number of lines of one length, none longer, that shows that a terminal cut them.
 const CUT_ALIKE: usize = 4;
 
-/// So many bytes of a log are looked at for that.
+/// The most bytes of a log that are searched for cut lines.
 const LOOKED_AT: usize = 1 << 20;
 
 /// Messages of PyTorch in one line that hold brackets: where one is open, the line goes on in the next.
 const IN_BRACKETS: [&str; 2] = ["WorkNCCL(", "CollectiveFingerPrint("];
 
-/// So many lines are put together at most.
+/// The most lines that are put together.
 const MOST_PARTS: usize = 8;
 
 /// Every line of a log that is not empty, with the number of the line in which it begins.

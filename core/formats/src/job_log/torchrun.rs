@@ -11,7 +11,7 @@ const MOST_PROCESSES: usize = 1 << 12;
 /// The position of a log in torchrun's summary of a failed job.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    /// Whom the lines are about.
+    /// The rank that the lines are about.
     about: Option<u64>,
     /// True behind `Root Cause (first observed failure)`.
     root: bool,
@@ -24,7 +24,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Whom the lines are about, as long as they are.
+    /// The rank that the current lines are about.
     pub(super) fn about(&self) -> Option<u64> {
         self.about
     }

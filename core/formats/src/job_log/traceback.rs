@@ -44,7 +44,7 @@ pub(super) struct Raise {
 /// The reason that something was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// By what the process does itself.
+    /// Because of the process's own code.
     Own,
     /// Because another rank did not come, or is gone.
     Others,

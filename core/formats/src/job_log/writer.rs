@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Roles that torchrun's workers have in practice.
 const ROLES: [&str; 3] = ["default", "trainer", "worker"];
 
-/// So many lines are looked at to see whether they are labelled.
+/// The most lines that are searched for labels.
 const LOOKED_AT: usize = 2000;
 
 /// The writer of a line.

@@ -23,7 +23,7 @@ const FIRST_GROUP_STREAM: u32 = 20;
 /// The process of rank 0; those of devices have small numbers.
 const FIRST_PID: u32 = 1_000_000;
 
-/// So many ranks of a group are listed with each of its calls (`kTruncatLength` in Kineto).
+/// The most ranks of a group that are listed with each of its calls (`kTruncatLength` in Kineto).
 const LISTED_RANKS: usize = 30;
 
 /// The first bytes of a file that [`KinetoWriter`] wrote.

@@ -96,7 +96,7 @@ struct Line {
     with: With,
 }
 
-/// Whom a block sends to or receives from.
+/// The peer that a block sends to or receives from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum With {
     To(u32),

@@ -14,7 +14,7 @@ pub(crate) use reader::NcclRasReader;
 use crate::job_log::{JobLog, Said, Statement};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 
-/// So many statements of a file are kept.
+/// The most statements of a file that are kept.
 const MOST_STATEMENTS: usize = 1 << 16;
 
 /// The words that announce a difference.

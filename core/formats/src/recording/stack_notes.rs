@@ -6,7 +6,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
 use std::collections::BTreeMap;
 
-/// So many processes without a rank are named.
+/// The most processes without a rank that are named.
 const SHOWN: usize = 3;
 
 /// More places than this are counted, not named.

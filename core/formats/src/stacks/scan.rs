@@ -13,7 +13,7 @@ const MAX_WRITERS: usize = 1 << 14;
 /// Frames of one file past this many are left out.
 const MAX_FILE_FRAMES: usize = 1 << 21;
 
-/// So many other lines may stand between the reason of stacks and the stacks.
+/// The most other lines between the reason of stacks and the stacks.
 const LINES_TO_STACKS: usize = 4;
 
 /// The processes whose stacks stand in a text.

@@ -17,9 +17,9 @@ const NOT_JOINED: &str = "Not all ranks joining collective";
 /// The beginning of a block whose calls differ.
 const HAS_ERRORS: &str = "Collective sequence number:";
 
-/// So many ranks of one block are kept.
+/// The most ranks of one block that are kept.
 const MOST_RANKS: usize = 1 << 12;
-/// So many statements of a file are kept.
+/// The most statements of a file that are kept.
 const MOST_STATEMENTS: usize = 1 << 16;
 
 /// The collective of a block, as far as it was read.

@@ -23,7 +23,7 @@ use std::fmt;
 
 /// Lists in each other that are looked into.
 const MAX_DEPTH: usize = 16;
-/// And how many values of them, all together: what holds itself has no end.
+/// The most values that are looked into, all together: a value that contains itself has no end.
 const MAX_LOOKED_AT: u32 = 100_000;
 
 /// The text of an object that stands among others: no string, which would be quoted.

@@ -8,7 +8,7 @@ use super::operand::{before, closing, opening};
 use super::own_operators;
 use crate::dialect::asked_methods::Asks;
 
-/// By what a program shows that it has them.
+/// The texts in a program that show that its objects have items.
 const ITEMS: [&str; 6] = [
     "__method____getitem__(",
     "__method____setitem__(",

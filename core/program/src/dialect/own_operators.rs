@@ -3,7 +3,7 @@
 
 use super::operand::{after, before, wrap};
 
-/// By what a program shows that it has them.
+/// The methods in a program that show that its classes define arithmetic operators.
 const SUMS: [&str; 18] = [
     "add",
     "radd",

@@ -95,7 +95,7 @@ pub(super) fn root(
     })
 }
 
-/// Whom a process group sends to, or receives from, and the tag.
+/// The peers that a process group sends to or receives from, and the tag.
 pub(super) fn peer<'v>(
     (peers, tag): ([Value<'v>; 2], Value<'v>),
     (call, rank): (&str, &str),

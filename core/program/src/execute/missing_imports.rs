@@ -243,7 +243,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
 /// The modules of Python's own, `sys.stdlib_module_names` of CPython 3.12 without those that begin with
 /// `_`, a line each: that one is not known here does not say that it is not there.
 const STANDARD: &str = include_str!("standard.txt");
-/// And PyTorch's.
+/// PyTorch's modules.
 const OF_PYTORCH: [&str; 2] = ["torch", "torchvision"];
 
 fn comes_along(root: &str) -> bool {

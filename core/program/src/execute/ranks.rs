@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// for one of its ranks.
 const MAX_HEARD: u32 = 200;
 const MAX_EXECUTIONS: u32 = 20_000;
-/// And so often where a rank then goes on without an end, which takes as long as it may each time.
+/// The number of executions for a rank that then runs without an end; each takes as long as it may.
 const MAX_ENDLESS: u32 = 2;
 
 /// Prints that are kept.

@@ -32,7 +32,7 @@ fn kept_at(number: usize) -> String {
     format!("kept {number}!")
 }
 
-/// And where a method.
+/// The name under which the interpreter's module holds a method of a model's class.
 fn method_at(class: &str, name: &str) -> String {
     format!("{class}.{name}!")
 }

@@ -4,7 +4,7 @@ use crate::process::state::Process;
 
 /// The most characters that are kept of a print.
 const MAX_CHARS: usize = 2000;
-/// And so many prints of a process.
+/// The most prints of a process that are kept.
 const MAX_PRINTS: usize = 1000;
 
 impl Process<'_> {

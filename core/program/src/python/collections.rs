@@ -59,7 +59,7 @@ pub(crate) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
     })
 }
 
-/// In which order the entries of a `Counter` are shown: those that there are most of first.
+/// The order in which the entries of a `Counter` are shown: the highest counts first.
 pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Vec<usize>> {
     maker(of, eval).filter(|maker| maker.is_none())?;
     let counts: Option<Vec<i32>> =

@@ -192,7 +192,7 @@ fn scientific(number: f64, precision: usize) -> String {
     }
 }
 
-/// So many digits in all, without zeros at the end.
+/// A number with so many significant digits, without zeros at the end.
 fn general(number: f64, digits: usize) -> String {
     let text = format!("{number:.*e}", digits - 1);
     let exponent = text.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());

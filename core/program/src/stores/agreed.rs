@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub(crate) struct Agreed {
     /// The answers that were found out; `None` while nothing was asked.
     pub(super) answers: BTreeMap<At, Given>,
-    /// By what each rank does, whom that lets go on, and by which tag it is told.
+    /// By each rank's operation, the messages that let other ranks go on after it.
     pub(super) signals: BTreeMap<At, Vec<Signal>>,
-    /// By what each rank waits in, for whom.
+    /// By the operation that a rank waits in, the messages that it waits for.
     pub(super) waits: BTreeMap<At, Vec<Signal>>,
     /// The operations that must come after each operation.
     pub(super) edges: BTreeMap<At, Vec<At>>,

@@ -19,7 +19,7 @@ pub(super) struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum There {
     Yes,
-    /// And it does not come, however long one waits.
+    /// The key does not exist, and never will.
     No,
     /// It comes with this operation, and may be there already.
     Comes(At),

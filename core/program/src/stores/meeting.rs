@@ -42,7 +42,7 @@ pub(super) fn meetings(logs: &[Log]) -> BTreeMap<At, Found> {
     found
 }
 
-/// At whom a rank stops.
+/// The rank at which another one stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stop {
     at: usize,

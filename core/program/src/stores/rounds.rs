@@ -41,7 +41,7 @@ pub(crate) enum Look {
     Again(Vec<GlobalRank>),
     /// These are executed to see what they would do if they did not wait in vain.
     Try(Vec<GlobalRank>),
-    /// Nothing.
+    /// Nothing is left to do.
     Settled,
 }
 
@@ -59,7 +59,7 @@ impl Rounds {
         }
     }
 
-    /// For whom ranks wait, and who else they come after.
+    /// The operations that each operation waits for, and those that it only comes after.
     fn order(&self) -> (BTreeMap<At, Vec<At>>, BTreeMap<At, Vec<At>>) {
         let mut waits = self.waits.clone();
         for (later, earlier) in &self.chosen.sees {

@@ -198,9 +198,9 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
 /// an operation itself, [`Action::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// To which rank.
+    /// The rank that gets the signal.
     pub rank: GlobalRank,
-    /// So many milliseconds after the start.
+    /// Milliseconds after the start.
     pub after_ms: u64,
     /// The signal that is sent.
     pub what: SignalKind,

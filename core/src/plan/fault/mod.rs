@@ -21,7 +21,7 @@ pub const MAX_FAULTS: usize = 64;
 /// Something that is done to one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// To whom.
+    /// The rank that the fault affects.
     pub rank: GlobalRank,
     /// When.
     pub when: Moment,
@@ -35,7 +35,7 @@ pub enum Moment {
     /// Before the rank's n-th call, counted from 1 over all groups and in the order of its program
     /// (`call=3`). For a dropped or resized call, that one.
     Call(u32),
-    /// So many milliseconds after the start (`after_ms=250`).
+    /// Milliseconds after the start (`after_ms=250`).
     AfterMs(u64),
 }
 
@@ -46,7 +46,7 @@ pub enum FaultKind {
     Kill,
     /// SIGSTOP, and SIGCONT after that time, in milliseconds, if one is given.
     Stop {
-        /// For how long; for ever if absent.
+        /// The time in milliseconds until it continues; for ever if absent.
         for_ms: Option<u64>,
     },
     /// The rank comes so much later to the call, in milliseconds.

@@ -77,9 +77,9 @@ pub enum ProofError {
     Stuck {
         /// The rank that waits.
         rank: GroupRank,
-        /// In which step.
+        /// The step of the message.
         step: u32,
-        /// For whom.
+        /// The other end of the message.
         peer: GroupRank,
     },
     /// At the end a chunk is not what the collective promises.

@@ -28,7 +28,7 @@ pub struct Holding {
 pub struct Loss {
     /// The writer.
     pub rank: GroupRank,
-    /// In which step.
+    /// The step of the write.
     pub step: u32,
     /// The buffer that is written.
     pub buffer: Buffer,

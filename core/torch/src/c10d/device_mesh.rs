@@ -280,7 +280,7 @@ impl Sliced<'_> {
         }
     }
 
-    /// By which slices are ordered.
+    /// The dimension by which slices are ordered.
     fn last(&self) -> usize {
         match self {
             Sliced::Own(dim) => *dim,

@@ -52,7 +52,7 @@ impl P2POp {
     }
 }
 
-/// Whom a `recv` got its tensor from.
+/// The sender of the tensor that a `recv` got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// That global rank.
@@ -125,7 +125,7 @@ impl Dist<'_> {
         }
     }
 
-    /// Whom a receive from any source of a group hears: of two ranks, the other one.
+    /// The source of a group's receive from any source: in a group of two, the other rank.
     pub(super) fn whoever_sends(&self, pg: GroupHandle) -> Source {
         let pg = self.pg(pg);
         match pg.ranks.as_ref() {

@@ -173,10 +173,10 @@ pub enum DdpError {
     /// `HierarchicalModelAverager`.
     #[error("Arg ``period_group_size_dict`` must not be empty.")]
     AveragerEmpty,
-    /// The same.
+    /// `HierarchicalModelAverager`.
     #[error("The minimum period in arg ``period_group_size_dict`` must be a positive value.")]
     AveragerSmallestPeriod,
-    /// The same.
+    /// `HierarchicalModelAverager`.
     #[error(
         "The last value in arg ``period_process_group_dict`` {last} must be equal to the size of \
          arg ``process_group`` {world_size}."
@@ -185,10 +185,10 @@ pub enum DdpError {
     /// `dist.new_subgroups`, which makes the subgroups of post-localSGD and of averagers.
     #[error("The arg 'group_size' ({group_size}) must be positive")]
     SubgroupZero { group_size: u32 },
-    /// The same.
+    /// `dist.new_subgroups`.
     #[error("The arg 'group_size' ({group_size}) must not exceed the world size ({world_size})")]
     SubgroupTooLarge { group_size: u32, world_size: u32 },
-    /// The same.
+    /// `dist.new_subgroups`.
     #[error("The world size must be divisible by 'group_size'")]
     SubgroupUneven,
     /// `Join`.

@@ -139,7 +139,7 @@ struct Queue {
 struct Queued {
     /// Per member, when its compute stream came to it.
     ready_ps: Vec<Option<u64>>,
-    /// By itself.
+    /// The duration on an otherwise idle network, in picoseconds.
     duration_ps: u64,
     /// The world size, root and bytes of a broadcast.
     broadcast: Option<(u32, u32, u64)>,

@@ -37,8 +37,8 @@ const ALIVE_SOON_NS: u64 = 50_000_000;
 /// connection ends may have given us up.
 const SILENCE_NS: u64 = 2_500_000_000;
 
-/// So many times as long a rank may take to end that goes on: on a machine that has much to do, writing down
-/// what it holds takes its time.
+/// A rank that is still making progress may take so many times the usual grace to end: a busy machine takes
+/// long to write down the rank's records.
 const GRACES: u64 = 10;
 
 impl Coordinator {

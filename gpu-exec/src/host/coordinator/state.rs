@@ -41,7 +41,8 @@ pub(in crate::host) struct Coordinator {
     pub(super) meeting: Option<Meeting>,
     /// When they are next told that we are there, on the clock.
     pub(super) alive_ns: u64,
-    /// For how long ranks that others started have not heard of us at the longest: this process was stopped, or had no processor.
+    /// The longest time in nanoseconds for which ranks that others started have not heard from this process:
+    /// it was stopped, or had no processor.
     pub(super) silent_ns: u64,
     /// The clocks of such ranks minus ours, in nanoseconds.
     pub(super) offsets_ns: BTreeMap<GlobalRank, i64>,

@@ -395,7 +395,7 @@ impl Clerk {
         self.called.notify_one();
     }
 
-    /// For how long the coordinator has stood still, if it does: it has missed a word.
+    /// The time in nanoseconds for which the coordinator has been silent, if it has missed sending a word.
     fn silence(&self, desk: &Desk, now: u64) -> Option<u64> {
         let every = self.word_every_ns?;
         let silent = now.saturating_sub(desk.heard_ns);

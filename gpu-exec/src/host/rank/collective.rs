@@ -141,7 +141,7 @@ impl Current<'_> {
     }
 }
 
-/// So many looks take longer than messages that come are on their way.
+/// The number of looks that takes longer than messages that are already on their way.
 const SOON: u32 = 256;
 
 /// The number of those that a rank which lets others run in between leaves out: each takes long then.

@@ -37,7 +37,7 @@ pub(crate) enum RankFailure {
         "{missing} connections of other ranks did not come within {} s", within.as_secs_f64()
     )]
     NotConnected {
-        /// So many.
+        /// The number of connections that did not come.
         missing: usize,
         /// The limit.
         within: Duration,

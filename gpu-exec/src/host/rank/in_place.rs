@@ -23,7 +23,7 @@ pub(super) struct InPlace {
     pub(super) lends: Vec<Lend>,
     /// The additions, in this order.
     pub(super) adds: Vec<Exchange>,
-    /// Whom it sends the result to.
+    /// The messages that return the result.
     pub(super) returns: Vec<Exchange>,
     /// The receives after the last addition.
     pub(super) receives: Vec<Exchange>,

@@ -36,7 +36,7 @@ struct Waiting {
 enum Until {
     /// All of these keys, or something in the queues of their names.
     Keys(Vec<String>),
-    /// So many have come to a barrier.
+    /// The barrier's key has counted so many workers.
     Reached { key: String, workers: i64 },
 }
 

@@ -72,7 +72,7 @@ pub(super) fn values(
     Ok(plans)
 }
 
-/// Whom calls with a root have as theirs.
+/// The root of calls that have one: neither the first rank nor the last.
 fn root_of(ranks: u32) -> GroupRank {
     GroupRank((ranks - 1) / 2)
 }
