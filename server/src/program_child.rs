@@ -30,7 +30,8 @@ struct Question {
 
 /// The plan of a program.
 ///
-/// # Errors An error in the program, with its line, or a program that takes too much time or memory.
+/// # Errors
+/// An error in the program, with its line, or a program that takes too much time or memory.
 pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compiled> {
     let question = Question {
         path: path.to_owned(),

@@ -119,7 +119,8 @@ impl Runs {
 
     /// Passes if another run could be started now.
     ///
-    /// # Errors The service is shutting down, or too many runs are in progress.
+    /// # Errors
+    /// The service is shutting down, or too many runs are in progress.
     pub(crate) fn check_room(&self) -> Result<(), StartError> {
         match (self.shared.places.is_closed(), self.shared.places.available_permits()) {
             (true, _) => Err(StartError::ShuttingDown),

@@ -68,7 +68,8 @@ impl Default for ScenarioOptions {
 impl Scenario {
     /// Passes if the scenario can be shown with so many ranks.
     ///
-    /// # Errors When the world is empty, or too small for it.
+    /// # Errors
+    /// When the world is empty, or too small for it.
     pub fn fits(&self, world_size: u32) -> Result<(), PlanError> {
         match world_size {
             0 => Err(PlanError::EmptyWorld),

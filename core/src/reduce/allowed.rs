@@ -72,7 +72,8 @@ pub enum Refused {
 /// Passes if a group of that backend reduces elements of `dtype` with `op`. `host` and an unknown backend
 /// allow everything that [`ReduceOp::supports`] does.
 ///
-/// # Errors PyTorch's refusal.
+/// # Errors
+/// PyTorch's refusal.
 pub fn allowed(backend: BackendName, op: ReduceOp, dtype: Dtype) -> Result<(), Refused> {
     let of_pytorch = matches!(backend, BackendName::Gloo | BackendName::Nccl | BackendName::Mpi);
     if of_pytorch && dtype.is_complex() && !op.supports(dtype) {

@@ -85,7 +85,8 @@ pub trait Store {
 
     /// True if all keys exist now.
     ///
-    /// # Errors When the store is gone.
+    /// # Errors
+    /// When the store is gone.
     fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
 
     /// Sets the key to `desired` if it holds `expected`, or if it does not exist and `expected` is

@@ -63,7 +63,8 @@ impl NcclArguments {
 
     /// Checks that options of nccl are given only for the nccl backend.
     ///
-    /// # Errors An option of nccl is given for another backend.
+    /// # Errors
+    /// An option of nccl is given for another backend.
     pub(crate) fn check_for(&self, name: BackendName) -> Result<()> {
         if name == BackendName::Nccl {
             return Ok(());

@@ -37,7 +37,8 @@ pub(crate) struct LinkOptions {
 impl LinkOptions {
     /// The settings for simulating a plan: on a cluster if one is named, else by messages over links.
     ///
-    /// # Errors As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.
+    /// # Errors
+    /// As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.
     pub(crate) fn config(&self, plan: &Plan) -> Result<SimConfig> {
         let links = [
             self.link_latency_ns,

@@ -100,7 +100,8 @@ impl PlanOptions {
 
     /// Checks the options that are wrong for every plan.
     ///
-    /// # Errors An option is wrong.
+    /// # Errors
+    /// An option is wrong.
     pub(crate) fn check(&self) -> Result<()> {
         if self.timeout_ms == Some(0) {
             bail!(
@@ -298,7 +299,8 @@ impl PlanOptions {
     /// Checks that no options are given that only apply to names (of scenarios and calls), not to finished
     /// plans.
     ///
-    /// # Errors Such an option is given.
+    /// # Errors
+    /// Such an option is given.
     pub(crate) fn only_for_names(&self, what: &str) -> Result<()> {
         let option = self.world_size.map(|size| format!("--world-size {size}"));
         if let Some(option) = option.or_else(|| self.repaired.then(|| "--repaired".to_owned())) {

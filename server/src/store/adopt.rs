@@ -156,7 +156,8 @@ pub(super) fn adopt(
 /// Settles the runs that a service left running when it ended: those whose trace has an end get its outcome,
 /// the others count as interrupted.
 ///
-/// # Errors When the list cannot be read or written.
+/// # Errors
+/// When the list cannot be read or written.
 pub(super) fn settle_running(list: &Connection, folder: &Path) -> Result<(), StoreError> {
     let mut statement = list.prepare("SELECT id FROM runs WHERE state = 'running'")?;
     let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;

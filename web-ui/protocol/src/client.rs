@@ -259,7 +259,8 @@ impl Client {
 
     /// Asks and waits for the answer.
     ///
-    /// # Errors The worker's error, as a sentence.
+    /// # Errors
+    /// The worker's error, as a sentence.
     pub async fn ask(&self, request: Request) -> Result<Answered, String> {
         self.ask_with(request, &[], None).1.await
     }

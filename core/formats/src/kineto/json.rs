@@ -90,7 +90,8 @@ pub(super) struct Args {
 
 /// Reads a trace, handing every event on.
 ///
-/// # Errors The error says what is wrong with the JSON, and where.
+/// # Errors
+/// The error says what is wrong with the JSON, and where.
 pub(super) fn read(bytes: &[u8], mut take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let head = reader.deserialize_map(Document { take: &mut take })?;

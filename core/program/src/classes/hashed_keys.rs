@@ -17,7 +17,8 @@ const MOST: usize = 300;
 
 /// Gives a new object of a class with `__eq__` and `__hash__` its key.
 ///
-/// # Errors No process is running.
+/// # Errors
+/// No process is running.
 pub(crate) fn made<'v>(
     object: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

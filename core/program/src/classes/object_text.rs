@@ -64,7 +64,8 @@ fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
 
 /// A value as `str()` shows it; objects inside are shown by their own `__str__` or `__repr__`.
 ///
-/// # Errors An exception that one of these methods raises.
+/// # Errors
+/// An exception that one of these methods raises.
 pub(crate) fn shown<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -83,7 +84,8 @@ pub(crate) fn shown<'v>(
 
 /// A value as `repr()` shows it; objects inside are shown by their own `__repr__`.
 ///
-/// # Errors An exception that one of these methods raises.
+/// # Errors
+/// An exception that one of these methods raises.
 pub(crate) fn as_repr<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -93,7 +95,8 @@ pub(crate) fn as_repr<'v>(
 
 /// The value that a format shows: the number of a tensor without dimensions, the text of an object.
 ///
-/// # Errors An exception that an object's method raises, or a value with too many parts to show.
+/// # Errors
+/// An exception that an object's method raises, or a value with too many parts to show.
 pub(crate) fn formatted<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -216,7 +219,7 @@ pub(crate) fn inside<'v>(
     Ok(args.iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?.join(", "))
 }
 
-/// `str()` of an exception; nothing of what is none.
+/// `str()` of an exception; `None` for other values.
 ///
 /// # Errors
 /// Errors of the methods that show its arguments.

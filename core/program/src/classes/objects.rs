@@ -1,7 +1,7 @@
-//! Classes of a program: objects with attributes, methods and what they inherit.
+//! Classes of a program: objects with attributes, methods and inheritance.
 //!
-//! The dialect hands each method over as an attribute of its class. What Python asks of a value behind
-//! a program's back stands in [`special`](crate::classes::special_methods), as far as it is asked (`__getitem__` is not).
+//! The dialect hands each method over as an attribute of its class. The methods that Python calls implicitly
+//! are in [`special`](crate::classes::special_methods).
 
 #![allow(clippy::panic, reason = "a class is never written out")]
 
@@ -45,7 +45,7 @@ pub(crate) struct InstanceValue<'v>(pub(crate) Value<'v>);
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct StateValue<'v> {
     pub(crate) class: Value<'v>,
-    /// The how manieth object of its process it is: what it is hashed by.
+    /// The object's number in its process, by which it is hashed.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) number: u64,
@@ -208,10 +208,10 @@ pub(crate) fn has(class: &ClassValue<'_>) -> bool {
     class.find("__eq__").is_some() && class.find("__hash__").is_some()
 }
 
-/// The name of what a class of named tuples has, and no other.
+/// The name of an attribute that only classes of named tuples have.
 pub(crate) const FIELDS: &str = "_fields";
 
-/// The fields of a named tuple, in their order; nothing of what is none.
+/// The fields of a named tuple, in their order; `None` for other objects.
 pub(crate) fn fields_of<'v>(of: &InstanceValue<'v>) -> Option<Vec<Value<'v>>> {
     let class = of.class()?;
     class.find(FIELDS)?;

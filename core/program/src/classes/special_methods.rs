@@ -44,7 +44,8 @@ fn is_whole(own: &ClassValue<'_>) -> bool {
 
 /// Calls a method of an object's class; `None` if the class does not have it.
 ///
-/// # Errors An exception that the method raises.
+/// # Errors
+/// An exception that the method raises.
 pub(crate) fn method<'v>(
     of: Value<'v>,
     name: &str,
@@ -58,7 +59,8 @@ pub(crate) fn method<'v>(
 
 /// Begins `with object:`; `None` if the value is not an object of a program's class.
 ///
-/// # Errors An exception that `__enter__` raises, or an object that is not a context manager.
+/// # Errors
+/// An exception that `__enter__` raises, or an object that is not a context manager.
 pub(crate) fn enter<'v>(
     context: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -95,7 +97,8 @@ pub(crate) fn enter<'v>(
 /// Ends the `with` block at this depth, with the exception that was raised in it, if any. Returns true if
 /// `__exit__` suppressed the exception.
 ///
-/// # Errors An exception that `__exit__` raises.
+/// # Errors
+/// An exception that `__exit__` raises.
 pub(crate) fn exit<'v>(
     depth: usize,
     raised: Option<Value<'v>>,
@@ -148,7 +151,8 @@ fn own_truth<'v>(
 
 /// True if Python takes a value for true; an object decides by its `__bool__` or `__len__`.
 ///
-/// # Errors An exception that these methods raise.
+/// # Errors
+/// An exception that these methods raise.
 pub(crate) fn truth<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -159,7 +163,8 @@ pub(crate) fn truth<'v>(
 /// The number that an object converts to, by the first of these methods that its class has; `None` if the
 /// value is not an object of a program's class.
 ///
-/// # Errors An exception that the method raises, or an object without any of the methods.
+/// # Errors
+/// An exception that the method raises, or an object without any of the methods.
 pub(crate) fn number<'v>(
     value: Value<'v>,
     methods: &[&str],
@@ -178,7 +183,8 @@ pub(crate) fn number<'v>(
 /// The answer of `a == b` if one side has `__eq__`; `None` otherwise. If the left `__eq__` returns
 /// `NotImplemented`, the right side is asked.
 ///
-/// # Errors An exception that the methods raise.
+/// # Errors
+/// An exception that the methods raise.
 pub(crate) fn equal<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -189,7 +195,8 @@ pub(crate) fn equal<'v>(
 
 /// True if two values are the same object or equal, as lists compare their entries.
 ///
-/// # Errors An exception that the methods raise.
+/// # Errors
+/// An exception that the methods raise.
 pub(crate) fn same<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -258,7 +265,8 @@ pub(crate) fn identical<'v>(a: Value<'v>, b: Value<'v>) -> Option<bool> {
 
 /// The answer of `__contains__`; `None` if the class does not have it.
 ///
-/// # Errors An exception that the method raises.
+/// # Errors
+/// An exception that the method raises.
 pub(crate) fn contains<'v>(
     of: Value<'v>,
     item: Value<'v>,
@@ -294,7 +302,7 @@ impl fmt::Display for NotImplementedValue {
 #[starlark_value(type = "NotImplementedType")]
 impl<'v> StarlarkValue<'v> for NotImplementedValue {}
 
-/// Adds what the dialect writes, and what methods of operators return.
+/// Adds the functions that the dialect writes, and `NotImplemented`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     builder.set("NotImplemented", NotImplementedValue);

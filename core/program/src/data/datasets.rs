@@ -93,7 +93,7 @@ impl<'v> StarlarkValue<'v> for DatasetValue {
         Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
     }
 
-    /// A row: what is in it is not followed.
+    /// A row; its contents are not followed.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
         let at = numbers::whole(index, "index").map_err(native)?;

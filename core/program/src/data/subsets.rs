@@ -73,7 +73,8 @@ impl<'v> SubsetValue<'v> {
 
 /// A row of a data set, by `__getitem__` if its class is the program's.
 ///
-/// # Errors An exception that `__getitem__` raises, or a value that has no rows.
+/// # Errors
+/// An exception that `__getitem__` raises, or a value that has no rows.
 pub(crate) fn row<'v>(
     dataset: Value<'v>,
     index: Value<'v>,
@@ -92,7 +93,8 @@ pub(crate) fn row<'v>(
 
 /// The data set of a subset; `None` if the value is not a subset.
 ///
-/// # Errors An exception that the methods of the program's classes raise.
+/// # Errors
+/// An exception that the methods of the program's classes raise.
 pub(crate) fn of_subset<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -275,7 +277,8 @@ fn any_row<'v>(
 /// `DataLoader(dataset, collate_fn = f)`: the results of `f` for the rows of each batch. If the order is
 /// random, only the shape of each row is known.
 ///
-/// # Errors An exception that the program's functions raise.
+/// # Errors
+/// An exception that the program's functions raise.
 pub(crate) fn collated<'v>(
     dataset: Value<'v>,
     sampler: Option<&SamplerValue>,

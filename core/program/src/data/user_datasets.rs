@@ -40,7 +40,8 @@ fn stacked(row: Value<'_>, rows: u64) -> anyhow::Result<(Tensor, bool)> {
 
 /// The data set that an object of a program's class describes; `None` for other values.
 ///
-/// # Errors An exception that the class's methods raise, or a row that cannot be followed.
+/// # Errors
+/// An exception that the class's methods raise, or a row that cannot be followed.
 pub(crate) fn of_program<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

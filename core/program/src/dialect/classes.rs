@@ -32,7 +32,7 @@ pub(super) fn of_model(function: &str) -> Option<(&str, &str)> {
     function.strip_prefix(OF_MODEL)?.split_once(OF)
 }
 
-/// Rewrites the classes of a program; what is none that can be followed stays, and is refused.
+/// Rewrites the classes of a program. A class that cannot be followed stays, and is refused later.
 pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     if !text.contains("class ") {
         return Cow::Borrowed(text);
@@ -74,7 +74,7 @@ fn is_dataclass(front: &Logical) -> bool {
     mask == "dataclass" || mask.starts_with("dataclass(")
 }
 
-/// Statements by their lines, as what they become.
+/// The rewritten statements, by their first and last line.
 type Made = Vec<(usize, usize, String)>;
 
 fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {

@@ -1,7 +1,7 @@
-//! `a == b` as `_same(a, b)`, `a is b` as `_is(a, b)`, `a in b` as `_among(b, a)`, and their opposites:
-//! the interpreter asks a literal, or whatever stands on the left, whether it equals the other side,
-//! and a number or a text of Starlark's takes what it does not know for something else. What is
-//! known only when a program runs must be able to say so on either side.
+//! `a == b` as `_same(a, b)`, `a is b` as `_is(a, b)`, `a in b` as `_among(b, a)`, and their opposites. The
+//! interpreter asks a literal, or the left side, whether it equals the other side, and a number or a text of
+//! Starlark's misjudges values that it does not know. A value that is known only when a program runs must be
+//! able to say so on either side.
 
 use super::chain::WORDS;
 
@@ -11,7 +11,7 @@ enum Operator {
     Same,
     Is,
     Among,
-    /// One that stays as it is, unless something is asked of what comes of it: `(a < b).sum()`.
+    /// An operator that stays as it is, unless its result is used directly: `(a < b).sum()`.
     Other(&'static str),
 }
 

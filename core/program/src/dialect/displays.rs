@@ -52,7 +52,7 @@ fn spread(text: &mut String, mask: &mut String) {
     }
 }
 
-/// From behind: what is inside stands after what is around it.
+/// Rewrites generators from the end, so that inner ones come before outer ones.
 fn generators(text: &mut String, mask: &mut String) {
     let mut before = mask.len();
     while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('(')) {

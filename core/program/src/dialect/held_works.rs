@@ -1,10 +1,11 @@
-//! Works of sends and receives that a name holds alone: `req = dist.isend(x, 1)` in a loop, whose next
-//! turn lets go of it, or in a function, whose end does. To gloo it makes a difference.
+//! Works of sends and receives that only a name holds: `req = dist.isend(x, 1)` in a loop, where the next
+//! turn releases the work, or in a function, where its end does. To gloo it makes a difference whether
+//! anything still holds a work.
 //!
-//! Only names are followed of which the text shows that nothing else can hold what they do: such a name
-//! is given a value, asked (`req.wait()`), compared or gone through (`for r in reqs: r.wait()`), and
-//! nothing else is done with it in the whole of its function. `req = …` is written as
-//! `req = _bound("req", …, True)`, and `return x` as `return _ended(x)`.
+//! A name is followed only if the text shows that nothing else can hold its works: the name is assigned,
+//! asked (`req.wait()`), compared or iterated (`for r in reqs: r.wait()`), and not used otherwise in the
+//! whole of its function. `req = …` is written as `req = _bound("req", …, True)`, and `return x` as `return
+//! _ended(x)`.
 
 use crate::dialect::inline::{equals, simple};
 use crate::dialect::operand::closing;
@@ -180,7 +181,7 @@ fn alone(
     through.is_subset(&waited)
 }
 
-/// `for each in name:` and `[each.wait() for each in name]`, as what each is called.
+/// The loop variable of `for each in name:` or `[each.wait() for each in name]`.
 fn gone_through<'m>(before: &'m str, behind: &str) -> Option<&'m str> {
     let each = before.trim_end().strip_suffix(" in")?.rsplit("for ").next()?.trim();
     let ends = behind.trim_start().starts_with([':', ']', ')']);
@@ -203,7 +204,7 @@ fn only_looked_at(before: &str, behind: &str) -> bool {
 }
 
 impl Here<'_> {
-    /// Writes what a statement does with such names, in it and its mask, which stay of one length.
+    /// Rewrites a statement's uses of such names, in its text and its mask, which keep equal lengths.
     pub(super) fn rewrite(self, text: &mut String, mask: &mut String) {
         let Some(names) = self.names else { return };
         for (start, end) in simple(mask).into_iter().rev() {

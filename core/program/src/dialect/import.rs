@@ -1,9 +1,9 @@
-//! Imports: what a program has anyway gets the name that the import gives it.
+//! Imports: a name that the program has already is bound to the name that the import gives it.
 
 use super::scan::Logical;
 use lockstep_scenarios::program::ProgramError;
 
-/// Modules that a program has, by Python's name, and what they are called here.
+/// Modules that a program has, by Python's name, and their names here.
 const MODULES: [(&str, &str); 31] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),

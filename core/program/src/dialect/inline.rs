@@ -136,5 +136,5 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
     }
 }
 
-/// The text of a bare `raise` until it is known what it raises.
+/// The text of a bare `raise` until the exception that it raises is known.
 pub(super) const AGAIN: &str = "_raise_again()";

@@ -1,5 +1,5 @@
-//! `for … else` and `while … else`: each `break` of such a loop tells its process that it has left it, and
-//! the `else` asks whether one did. Lines stay where they are.
+//! `for … else` and `while … else`: each `break` of such a loop notes in its process that it left the loop,
+//! and the `else` asks for the note. Line numbers do not change.
 
 use crate::dialect::scan::{self, Logical};
 use crate::dialect::words::first_word;

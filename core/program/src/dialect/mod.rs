@@ -75,10 +75,10 @@ fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     asking(text, false)
 }
 
-/// Rewrites a program; `sums` says that operators become calls also where no class asks for it.
+/// Rewrites a program; with `sums`, operators become calls even if no class defines them.
 ///
 /// # Errors
-/// When it has what a program cannot have.
+/// The program contains something that programs cannot have.
 pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
     let text = loop_else::rewrite(text);
@@ -284,7 +284,7 @@ fn write(
     Ok(())
 }
 
-/// Writes a `while`, with what its condition gives names to.
+/// Writes a `while`, with the assignments in its condition.
 fn write_while(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,
@@ -300,7 +300,7 @@ fn write_while(
     Ok(())
 }
 
-/// A statement that leaves `with` blocks: they end behind what it returns.
+/// A statement that leaves `with` blocks: they end after its value is computed.
 fn leaving(
     out: &mut Rewritten,
     statement: &Logical,

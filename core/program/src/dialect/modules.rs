@@ -1,7 +1,7 @@
-//! `class Net(nn.Module)` as a function that makes a model: what its `__init__` keeps in `self` is kept
-//! in a dict, and the models among it are run one after the other, in the order in which they are made.
-//! `forward` is left out, and of the other methods those that nothing asks for by hand
-//! (`ddp.module.encode(x)`), which become functions of their own. Lines stay where they are.
+//! `class Net(nn.Module)` as a function that makes a model: the attributes that its `__init__` sets in `self`
+//! are kept in a dict, and the models among them are run one after the other, in the order in which they are
+//! made. `forward` is left out, and so are the other methods, except those that are called directly
+//! (`ddp.module.encode(x)`), which become functions of their own. Line numbers do not change.
 
 use super::inline::equals;
 use super::operand::closing;
@@ -112,8 +112,7 @@ fn model_of(head: &Logical) -> Option<&str> {
     (base == "Module" || base.ends_with("nn.Module")).then(|| name.trim())
 }
 
-/// The function in place of a class, line by line; `None` if it has no `__init__` that says what it is
-/// made of.
+/// The function in place of a class, line by line; `None` if it has no `__init__` that defines its parts.
 fn function(
     name: &str,
     head: &Logical,
@@ -244,7 +243,7 @@ fn registered(own: &Logical) -> Logical {
     made.unwrap_or_else(|| own.clone())
 }
 
-/// Methods that every module has. What they do in an `__init__` is not seen.
+/// Methods that every module has. Their effect in an `__init__` is not followed.
 const OF_EVERY_MODULE: [&str; 26] = [
     "add_module",
     "bfloat16",

@@ -1,7 +1,6 @@
-//! The calls that Python makes on objects where the interpreter asks nobody: `x[key]` of one with
-//! `__getitem__`, and of dicts that make what they have not (`defaultdict`), and `for x in y` of
-//! one with `__iter__` or `__next__`. Programs that have such are written with calls in these
-//! places.
+//! The calls that Python makes on objects implicitly and the interpreter does not: `x[key]` of an object with
+//! `__getitem__`, and of dicts that make missing values (`defaultdict`), and `for x in y` of an object with
+//! `__iter__` or `__next__`. Programs that have such objects are written with calls in these places.
 
 use super::inline::{body, equals, simple};
 use super::operand::{before, closing, opening};
@@ -158,8 +157,8 @@ fn items(text: &mut String, mask: &mut String) {
     }
 }
 
-/// A subscript that opens there: where its value begins, and where it closes; nothing of a slice, or of
-/// what is no subscript.
+/// A subscript that opens at this place: the start of its value, and its closing bracket; `None` for a slice,
+/// or for another bracket.
 fn subscript(mask: &str, open: usize) -> Option<(usize, usize)> {
     let front = &mask[..open];
     let name = front.rsplit(|c| !word(c)).next().unwrap_or_default();

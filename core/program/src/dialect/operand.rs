@@ -114,8 +114,8 @@ fn run(mask: &[u8], from: usize, is: impl Fn(u8) -> bool) -> usize {
     mask.iter().skip(from).take_while(|c| is(**c)).count()
 }
 
-/// Takes a part of a statement and its mask for another text; in the mask, what is put in front and
-/// behind counts as it is.
+/// Replaces a part of a statement with a call around it. In the mask, the texts in front and behind are
+/// copied as they are.
 pub(super) fn wrap(
     (text, mask): (&mut String, &mut String),
     (from, to): (usize, usize),

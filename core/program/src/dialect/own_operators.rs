@@ -1,5 +1,5 @@
-//! `a + b` as `_operate("+", a, b)`, in programs whose classes say what that is (`__add__` and its like):
-//! the interpreter's operators ask no method.
+//! `a + b` as `_operate("+", a, b)`, in programs whose classes define operators (`__add__` and its like): the
+//! interpreter's operators call no methods.
 
 use super::operand::{after, before, wrap};
 
@@ -45,8 +45,8 @@ pub(super) fn orders(text: &str) -> bool {
     has(text, &ORDERS)
 }
 
-/// Rewrites them in a statement and its mask, which stay of one length: what binds stronger first, and
-/// each from the left.
+/// Rewrites operators in a statement and its mask, which keep equal lengths: those that bind stronger first,
+/// and each kind from the left.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     negated(text, mask);
     for operators in [&["//", "*", "/", "%"][..], &["+", "-"]] {

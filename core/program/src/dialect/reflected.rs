@@ -3,8 +3,8 @@
 
 use super::operand::{after, wrap};
 
-/// Rewrites them in a statement and its mask, which stay of one length: from behind, so that what stands
-/// on the right is written anew first.
+/// Rewrites operators in a statement and its mask, which keep equal lengths: from the end, so that the right
+/// operand is rewritten first.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     let mut end = mask.len();
     while let Some(at) = mask.get(..end).and_then(|rest| rest.rfind(['-', '/'])) {

@@ -1,4 +1,4 @@
-//! The clauses of a `try`: their heads, and what stands behind the colon of one.
+//! The clauses of a `try`: their heads, and the statement after the colon of one.
 
 use crate::dialect::scan::Logical;
 use crate::dialect::words::first_word;
@@ -14,8 +14,8 @@ pub(super) fn is_clause(mask: &str) -> bool {
     }
 }
 
-/// `try: x()` as its head and what stands behind the colon, and so the `else` of a program that has
-/// any `try`.
+/// Splits `try: x()` into its head and the statement after the colon, and likewise the `else` of a program
+/// that has any `try`.
 pub(super) fn parts(statement: &Logical, tries: bool) -> Vec<Cow<'_, Logical>> {
     let head = statement.mask.trim_start();
     let splits = tries && (is_clause(&statement.mask) || first_word(head) == "else");

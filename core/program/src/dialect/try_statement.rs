@@ -1,10 +1,11 @@
-//! `try:` with `except`, `else` and `finally`. The interpreter has none: what stands in it is written as
-//! parts that are tried one by one, each only where none before has raised.
+//! `try:` with `except`, `else` and `finally`. The interpreter has none, so the block is written as parts
+//! that are tried one by one, each only if no earlier part has raised.
 //!
-//! `x = f(y)` becomes `if _try_0.goes: _tried = _attempt(_try_0, lambda: (f(y)))` and
-//! `if _try_0.goes: x = _tried`; a loop in it ends where something has raised; `except ValueError as e:`
-//! becomes `if _catches(_try_0, lambda: (ValueError)):`, and what no handler takes is raised again behind.
-//! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
+//! `x = f(y)` becomes `if _try_0.goes: _tried = _attempt(_try_0, lambda: (f(y)))` and `if _try_0.goes: x =
+//! _tried`; a loop in it ends once something has raised; `except ValueError as e:` becomes `if
+//! _catches(_try_0, lambda: (ValueError)):`, and an exception that no handler takes is raised again
+//! afterwards. `finally` is written at the end, and in front of each `return`, `break` and `continue` that
+//! leaves it.
 
 use crate::dialect::inline::{AGAIN, body, simple};
 use crate::dialect::rewritten::Rewritten;
@@ -17,7 +18,7 @@ use std::ops::Range;
 
 /// Statements that are written at most: `finally` in front of every `return` can make many of few.
 const MAX_LINES: usize = 100_000;
-/// Bytes of what is written at most, and blocks in each other.
+/// The most bytes of the rewritten program, and the most nested blocks.
 const MAX_BYTES: usize = 16 << 20;
 const MAX_DEPTH: usize = 100;
 
@@ -54,7 +55,7 @@ struct Around {
     breaks: Option<usize>,
 }
 
-/// A `finally`, and what guards it.
+/// A `finally`, and the condition that guards it.
 #[derive(Clone, Debug)]
 struct Final {
     block: Range<usize>,
@@ -443,7 +444,7 @@ fn moved(indent: usize, shift: isize) -> usize {
     indent.checked_add_signed(shift).unwrap_or(0)
 }
 
-/// A statement in which a bare `raise` raises what is handled.
+/// A statement in which a bare `raise` raises the exception that is being handled.
 fn raised_again(text: &str, around: &Around) -> String {
     match around.handled {
         Some(number) => text.replace(AGAIN, &format!("_reraise(_try_{number})")),

@@ -4,7 +4,7 @@
 use crate::dialect::inline::simple;
 use crate::dialect::operand::{closing, wrap};
 
-/// Calls whose works end with who holds them.
+/// Calls whose works end when nothing holds them any more.
 pub(super) const CALLS: [&str; 3] = ["isend", "irecv", "batch_isend_irecv"];
 
 /// Rewrites it in a statement and its mask, which stay of one length.

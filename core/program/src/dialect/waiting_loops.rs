@@ -1,4 +1,4 @@
-//! Loops that wait: what they call besides asking stores does nothing.
+//! Loops that only wait: besides asking stores, they call only functions without effect.
 
 use crate::dialect::scan::Logical;
 

@@ -10,7 +10,8 @@ use lockstep_scenarios::program::ProgramError;
 /// The assignments to write before a statement with `:=`, and the statement without them; `None` if it has no
 /// `:=`.
 ///
-/// # Errors The named value may not be evaluated at all, or only later.
+/// # Errors
+/// The named value may not be evaluated at all, or only later.
 pub(super) fn hoisted(
     statement: &Logical,
 ) -> Result<Option<(Vec<Logical>, Logical)>, ProgramError> {
@@ -116,7 +117,7 @@ fn comprehension(mask: &str, at: usize) -> Option<(usize, Option<usize>)> {
     }
 }
 
-/// A text with what stands in brackets blanked out, of the same length.
+/// A text with the contents of its brackets blanked out, of the same length.
 fn flat(text: &str) -> String {
     let mut depth = 0_usize;
     let mut made = String::with_capacity(text.len());

@@ -54,12 +54,12 @@ pub(crate) fn repr(value: Value<'_>) -> String {
     text.chars().take(200).collect()
 }
 
-/// `repr()` of what stands in a list: texts in Python's quotes.
+/// `repr()` of a value inside a list: texts in Python's quotes.
 fn within(value: Value<'_>) -> String {
     value.unpack_str().map_or_else(|| value.to_repr(), quoted)
 }
 
-/// The entries of a list or tuple, and what an iterator still has.
+/// The entries of a list or tuple, or the remaining ones of an iterator.
 pub(crate) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     let list = ListRef::from_value(value).map(|list| list.content().to_vec());
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content().to_vec()))
@@ -201,7 +201,7 @@ pub(crate) fn milliseconds(value: Value<'_>) -> anyhow::Result<u64> {
     Ok((number(value, "a timeout")?.max(0.0) * 1e3) as u64)
 }
 
-/// `timeout=` of a call: `None`, a `timedelta`, or what PyTorch refuses.
+/// `timeout=` of a call: `None`, a `timedelta`, or a value that PyTorch refuses.
 pub(crate) fn timeout(value: Value<'_>) -> Option<Arg<u64>> {
     match value.downcast_ref::<DurationValue>() {
         Some(duration) => Some(Arg::Is(duration.0)),
@@ -241,7 +241,8 @@ pub(crate) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
 
 /// The list of tensors that may be missing; an empty tuple counts as missing.
 ///
-/// # Errors The value is a tensor with more than one element, which PyTorch refuses as a truth value.
+/// # Errors
+/// The value is a tensor with more than one element, which PyTorch refuses as a truth value.
 pub(crate) fn tensors_or_none(value: Value<'_>) -> anyhow::Result<Option<TensorListArg>> {
     if value.downcast_ref::<TensorValue>().is_some_and(|tensor| tensor.0.numel() > 1) {
         let text = "Boolean value of Tensor with more than one value is ambiguous";

@@ -1,4 +1,4 @@
-//! `torch.distributed.Backend`: a text that names a backend, and what PyTorch has of them.
+//! `torch.distributed.Backend`: a text that names a backend, and PyTorch's tables of backends.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

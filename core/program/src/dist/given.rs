@@ -32,7 +32,7 @@ impl<'v> UnpackValue<'v> for Truth {
     }
 }
 
-/// `group=` of a call that has PyTorch 2.7.1 say what it is not, and not that it is missing.
+/// `group=` of a call for which PyTorch 2.7.1's error names the wrong value, and does not call it missing.
 pub(super) fn looked_up(
     group: Value<'_>,
     wrong: impl Fn(String) -> DistError,

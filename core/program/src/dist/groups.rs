@@ -83,7 +83,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(true)
     }
 
-    /// As PyTorch's packages say: who asks has another way.
+    /// As in PyTorch's packages: a program that asks has an alternative.
     fn is_mpi_available() -> anyhow::Result<bool> {
         Ok(false)
     }

@@ -1,5 +1,5 @@
-//! Objects as object calls pickle them. A function pickles by its name, which has to be one of its
-//! module: what is defined inside of a function has none there, and Python refuses it.
+//! Objects as object calls pickle them. A function pickles by its name, which has to be one of its module: a
+//! function inside another function has no such name, and Python refuses it.
 
 use crate::dist::arguments as take;
 use crate::process::state::{Process, process};
@@ -11,7 +11,7 @@ use starlark::values::dict::DictRef;
 /// Data in data that is looked into.
 const MAX_NESTED: usize = 32;
 
-/// An object as it is pickled, or what Python refuses.
+/// An object as it is pickled, or Python's refusal.
 pub(crate) fn object<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

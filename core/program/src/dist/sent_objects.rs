@@ -54,7 +54,7 @@ impl Sent {
     }
 }
 
-/// Calls of one kind: their group's name, its ranks, and what is called.
+/// Calls of one kind: their group's name, its ranks, and the function.
 type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
 
 /// The objects that all ranks have sent.

@@ -34,7 +34,7 @@ pub(crate) fn enter(process: &mut Process<'_>, at: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// It ends: what was held back is called.
+/// Leaves the manager: the calls that were held back are made.
 pub(crate) fn leave(process: &mut Process<'_>, at: usize) -> anyhow::Result<()> {
     let Some(manager) = process.managers.get_mut(at) else { return Ok(()) };
     let (open, async_ops) = (manager.open.take(), manager.async_ops);
@@ -91,7 +91,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 
 /// Passes if the program says that it was written for a PyTorch before 2.2.
 ///
-/// # Errors The `AttributeError` that PyTorch 2.2 and later raise.
+/// # Errors
+/// The `AttributeError` that PyTorch 2.2 and later raise.
 fn before_2_2(name: &str, process: &Process<'_>) -> anyhow::Result<()> {
     if process.torch_before((2, 2)) {
         return Ok(());

@@ -1,14 +1,14 @@
-//! A program executed: once, and again where what is true is counted between names.
+//! Executes a program: once, and again with rewritten operators if it computes with bools.
 
 use crate::execute::ranks::executed;
 use lockstep_scenarios::program::ProgramError;
 use lockstep_scenarios::program::{Compiled, Options};
 
-/// Executes a program for each of its ranks, and writes down what they do. `path` is the name that
-/// its lines are shown with.
+/// Executes a program for each of its ranks, and records their calls. `path` is the name that its lines are
+/// shown with.
 ///
 /// # Errors
-/// When the text is no program, does not call `run`, or takes more than it may.
+/// The text is not a program, does not call `run`, or exceeds the limits.
 pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
     let once = executed(path, text, options, false);
     let ended = match once {

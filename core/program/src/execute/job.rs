@@ -1,5 +1,5 @@
-//! The functions of a program besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and what
-//! the rewritten Python calls.
+//! The functions of a program besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and the functions
+//! that the rewritten Python calls.
 
 #![allow(clippy::too_many_arguments, reason = "the language's arguments")]
 
@@ -20,7 +20,7 @@ use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
 
-/// The longest time that a program can name: an hour short of what picoseconds count.
+/// The longest time that a program can name, in seconds: an hour less than 64 bits of picoseconds can count.
 const MAX_SECONDS: f64 = 5_000_000.0;
 
 /// Adds them.

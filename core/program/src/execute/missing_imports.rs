@@ -221,7 +221,7 @@ impl<'v> StarlarkValue<'v> for AbsentValue {
     }
 }
 
-/// A value that is shown: what is not known is not.
+/// Passes if a value can be shown; a value that is not known cannot.
 pub(crate) fn shown(value: Value<'_>) -> anyhow::Result<()> {
     match value.downcast_ref::<AbsentValue>() {
         Some(absent) => Err(anyhow::anyhow!(absent.why())),
@@ -235,7 +235,7 @@ pub(crate) fn changes_nothing(decorator: Value<'_>) -> bool {
     of.is_some_and(|of| of.path == "torch.distributed.elastic.multiprocessing.errors.record")
 }
 
-/// Adds what an import becomes.
+/// Adds the function that an import is rewritten to.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }
@@ -287,8 +287,8 @@ fn imported<'v>(
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// The value that an import gives a name to: `path` of `module`, which is called `name` in all;
-    /// `builtin` of the names that a program has anyway; and else what is not known here.
+    /// The value that an import binds: `path` of `module`, which is called `name` in full; `builtin` for
+    /// names that a program has anyway; otherwise a value that stands for an unknown import.
     fn _imported<'v>(
         #[starlark(require = pos)] module: Value<'v>,
         #[starlark(require = pos)] path: &str,

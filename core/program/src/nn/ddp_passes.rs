@@ -1,4 +1,5 @@
-//! Models and `DistributedDataParallel`: what its constructor, forward and backward passes issue.
+//! Models and `DistributedDataParallel`: the collectives that its constructor, forward and backward passes
+//! issue.
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 

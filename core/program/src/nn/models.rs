@@ -67,7 +67,7 @@ fn builders(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// `torch.nn`'s modules, as far as they have parameters or pass on what they are given.
+/// `torch.nn`'s modules, as far as they have parameters or pass their input on.
 #[starlark_module]
 pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     /// A model of one linear layer.

@@ -74,7 +74,7 @@ impl<'v> StarlarkValue<'v> for ParametersValue {
     }
 }
 
-/// `parameter.grad`: `None` before a backward pass, and of what is no parameter.
+/// `parameter.grad`: `None` before a backward pass, and for a tensor that is not a parameter.
 pub(crate) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
     let graded = |this: &Parameter| this.graded.load(Relaxed) && !this.buffer;
     let Some(this) = parameter_of(of).filter(graded) else {

@@ -1,4 +1,4 @@
-//! The state that a process keeps of its models: what DDP has done with each, the joins that are open.
+//! The state that a process keeps of its models: DDP's state of each, and the joins that are open.
 
 use crate::nn::output_shape::Shape;
 use crate::process::raised::{Raised, refused};

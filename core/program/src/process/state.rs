@@ -47,8 +47,8 @@ pub(crate) struct Process<'j> {
     pub(crate) unfinished: String,
     pub(crate) slowness: f64,
     pub(crate) contexts: Vec<crate::dist::values::Context>,
-    /// Runs before each call: makes the tensors that operators have put off, since the interpreter does
-    /// not tell an operator its process.
+    /// Runs before each call: makes the tensors that operators have put off, since an operator of the
+    /// interpreter does not know its process.
     pub(crate) before_call: BeforeCall,
     /// True if `torch.set_grad_enabled(False)` is in effect outside of all contexts.
     no_grad: bool,
@@ -323,7 +323,7 @@ impl<'j> Process<'j> {
         (plain && !name.is_empty()).then(|| name.to_owned())
     }
 
-    /// The process ends by what was raised.
+    /// The process ends by an exception.
     pub(crate) fn ends(&mut self, error: &ProgramError) {
         self.line = error.line;
         if let Ok(dist) = self.dist() {

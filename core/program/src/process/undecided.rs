@@ -1,6 +1,6 @@
-//! Answers that only a run gives: whether a call has completed, whom a receive from any source got
-//! its tensor from. A program may ask and go on; where it would decide by the answer, it is
-//! refused, because whichever way it went would be made up.
+//! Answers that only a run gives: whether a call has completed, or which rank a receive from any source got
+//! its tensor from. A program may ask and go on; if it would decide by the answer, it is refused, because
+//! either branch would be made up.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -46,7 +46,7 @@ pub(crate) fn begin() {
     BY_OBJECT.set(false);
 }
 
-/// A tensor was taken for true or false, which cannot fail there: the process is told.
+/// Notes that a tensor was taken for true or false, where no error can be raised.
 pub(crate) fn by_values() {
     BY_VALUES.set(true);
 }
@@ -119,7 +119,7 @@ pub(crate) enum Unknown {
     Sender,
     /// The value of a tensor, or a value computed from one.
     Value(Number),
-    /// The shape of what a model returns.
+    /// The shape of a model's output.
     Shape,
     /// A value that only the machine knows: the clock, another process's number.
     Outside(Number),
@@ -184,7 +184,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// The decision of a program by an unknown answer, told by the answers to their process.
+/// Says if a program has decided by an unknown answer; shared by the answers and their process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
@@ -194,7 +194,7 @@ impl Decided {
         self.0.load(Relaxed)
     }
 
-    /// Something was decided by what is not known for this reason.
+    /// Notes that something was decided by an answer that is not known for this reason.
     pub(crate) fn by(&self, why: &str) {
         self.1.get_or_init(|| why.to_owned());
         self.0.store(true, Relaxed);
@@ -221,7 +221,7 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
-    /// The program decides by it, which cannot fail there: the process is told.
+    /// Notes that the program decides by the answer, where no error can be raised.
     pub(crate) fn decides(&self) {
         self.decided.0.store(true, Relaxed);
     }
@@ -255,7 +255,8 @@ impl UnknownValue {
 
     /// The type of the unknown answer.
     ///
-    /// # Errors The type is not known either.
+    /// # Errors
+    /// The type is not known either.
     pub(crate) fn class(&self) -> anyhow::Result<&'static str> {
         match self.what {
             Unknown::Sender => Ok("int"),

@@ -33,7 +33,7 @@ enum Action {
     Switch,
     /// Counts how often it is given.
     Count,
-    /// Takes what is not followed here.
+    /// An action that is not followed here.
     Other,
 }
 

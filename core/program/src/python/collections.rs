@@ -1,6 +1,6 @@
-//! Python's `collections`: `defaultdict` and `Counter` are dicts, of which a module holds what makes a
-//! value that is missing; `OrderedDict` is a dict, `deque` a list that may be bounded, and `namedtuple`
-//! makes classes whose objects have their fields by name and by place.
+//! Python's `collections`: `defaultdict` and `Counter` are dicts, with a table in the module of the functions
+//! that make missing values; `OrderedDict` is a dict, `deque` a list that may be bounded, and `namedtuple`
+//! makes classes whose objects have their fields by name and by index.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -28,7 +28,7 @@ use std::fmt;
 /// program can name it.
 const MAKERS: &str = "makers!";
 
-/// A dict that makes what it has not by a function; by 0, and without keeping it, where there is none.
+/// A dict that makes missing values by a function; without a function they are 0, and are not kept.
 fn with_maker<'v>(
     entries: Vec<(Value<'v>, Value<'v>)>,
     maker: Value<'v>,
@@ -72,7 +72,8 @@ pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
 
 /// The value that a `defaultdict` makes for a missing key.
 ///
-/// # Errors An exception that its function raises.
+/// # Errors
+/// An exception that its function raises.
 pub(crate) fn missing<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -141,7 +142,8 @@ fn count<'v>(
 
 /// Calls a method of a dict that Starlark lacks, or that a `defaultdict` or `Counter` has differently.
 ///
-/// # Errors An exception that the arguments raise.
+/// # Errors
+/// An exception that the arguments raise.
 pub(crate) fn method<'v>(
     name: &str,
     this: Value<'v>,
@@ -384,7 +386,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         })
     }
 
-    /// The number of times that each of these is there. What is not there is there 0 times.
+    /// The number of times that each value occurs. A missing value counts 0 times.
     fn Counter<'v>(
         #[starlark(require = pos)] of: Option<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
@@ -428,7 +430,8 @@ fn functions(builder: &mut GlobalsBuilder) {
 
 /// The field of a named tuple at an index; `None` if the value is not a named tuple.
 ///
-/// # Errors The index is out of range.
+/// # Errors
+/// The index is out of range.
 pub(crate) fn field<'v>(of: Value<'v>, index: Value<'v>) -> starlark::Result<Option<Value<'v>>> {
     let fields = of.downcast_ref::<InstanceValue<'v>>().and_then(fields_of);
     let Some(fields) = fields else { return Ok(None) };

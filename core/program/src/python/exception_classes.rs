@@ -56,7 +56,7 @@ pub(crate) const TORCHS: [(&str, &str); 6] = [
 /// Classes above each other that are looked through.
 const MAX_DEPTH: usize = 16;
 
-/// The one above an exception; nothing of what is none.
+/// The base class of an exception class; `None` if the name is not that of an exception.
 fn above(class: &str) -> Option<&'static str> {
     let mut all = PYTHONS.iter().chain(&TORCHS);
     all.find(|(own, _)| *own == class).map(|(_, above)| *above)

@@ -1,4 +1,4 @@
-//! Python's exceptions, and torch's own: what `raise` says, and what `except` catches.
+//! Python's exceptions, and torch's own: the texts of `raise`, and the matching of `except`.
 
 #![allow(clippy::panic, reason = "an exception is never written out")]
 
@@ -45,7 +45,8 @@ fn made<'v>(
 
 /// An exception of Python's with these arguments.
 ///
-/// # Errors An exception that the methods raise that show the arguments.
+/// # Errors
+/// An exception that the methods raise that show the arguments.
 pub(crate) fn of_args<'v>(
     name: &str,
     given: Vec<Value<'v>>,
@@ -61,7 +62,8 @@ pub(crate) fn of_args<'v>(
 
 /// The exception that `raise` raises: a class is called without arguments.
 ///
-/// # Errors An exception that the class's `__init__` raises.
+/// # Errors
+/// An exception that the class's `__init__` raises.
 pub(crate) fn of_class<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -73,8 +75,8 @@ pub(crate) fn of_class<'v>(
     }
 }
 
-/// An exception that was raised here, from what the last line of Python's traceback says; nothing of
-/// what is none.
+/// An exception that was raised here, made from the last line of Python's traceback; `None` if the line is
+/// not an exception's.
 pub(crate) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
     let (class, text) = told.split_once(": ").unwrap_or((told, ""));
     let short = class.rsplit('.').next().unwrap_or(class);
@@ -100,7 +102,8 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v str> {
 
 /// The last line of Python's traceback for a raised value.
 ///
-/// # Errors An exception that its class's `__str__` raises.
+/// # Errors
+/// An exception that its class's `__str__` raises.
 pub(crate) fn told<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

@@ -23,10 +23,10 @@ fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {
     }
 }
 
-/// `format(value, spec)`, and what `{value!r:spec}` is.
+/// `format(value, spec)`, and `{value!r:spec}` in an f-string.
 ///
 /// # Errors
-/// `ValueError` where the format is none for such a value.
+/// `ValueError` if the format does not fit such a value.
 pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow::Result<String> {
     let (of, spec) = match spec.strip_prefix("!r") {
         Some(rest) => (Formatted::Text(value_text::repr(value, heap)), rest),
@@ -76,7 +76,8 @@ pub(super) type Show<'x, 'v> = &'x mut dyn FnMut(Value<'v>, bool) -> anyhow::Res
 
 /// `template.format(…)` of positional and named values.
 ///
-/// # Errors The error that Python raises: an index past the arguments, or a brace that is not closed.
+/// # Errors
+/// The error that Python raises: an index past the arguments, or a brace that is not closed.
 pub(super) fn template<'v>(
     template: &str,
     (args, named): (&[Value<'v>], &[(&str, Value<'v>)]),
@@ -171,7 +172,8 @@ pub(super) fn conversions(template: &str) -> Vec<char> {
 
 /// `template % values`.
 ///
-/// # Errors The error that Python raises: too few or too many values, or a value that is not a number.
+/// # Errors
+/// The error that Python raises: too few or too many values, or a value that is not a number.
 pub(crate) fn percent<'v>(
     template: &str,
     values: Value<'v>,

@@ -1,4 +1,4 @@
-//! Python's format specification: what stands behind the colon in `{x:>8.3f}`, and behind `%`.
+//! Python's format specification: the text after the colon in `{x:>8.3f}`, and after `%`.
 
 use crate::python::float::{not_finite, power, repr};
 
@@ -28,7 +28,7 @@ pub(super) enum Formatted {
     Text(String),
 }
 
-/// A number at the beginning of a text, and what follows it.
+/// A number at the beginning of a text, and the rest of the text.
 pub(super) fn number(text: &str) -> (Option<usize>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (text[..end].parse().ok().map(|number: usize| number.min(MAX_WIDTH)), &text[end..])

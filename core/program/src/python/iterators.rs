@@ -1,5 +1,6 @@
-//! `iter`, `next` and `len`: what is gone through piece by piece, and what says itself how long it is. What
-//! has no end (`itertools.cycle`), or has a `__next__` of its own, gives a piece when it is asked for one.
+//! `iter`, `next` and `len` of lazy iterators and of objects that define their own length. An iterator
+//! without an end (`itertools.cycle`), or with a `__next__` of its own, produces an item when it is asked for
+//! one.
 
 #![allow(clippy::panic, reason = "an iterator is never written out")]
 
@@ -36,7 +37,8 @@ pub(crate) fn is_lazy(of: Value<'_>) -> bool {
 
 /// The result of `iter(of)`.
 ///
-/// # Errors A value that cannot be iterated, or an exception that `__iter__` raises.
+/// # Errors
+/// A value that cannot be iterated, or an exception that `__iter__` raises.
 pub(crate) fn iterator<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -87,7 +89,8 @@ fn unless<'v>(
 
 /// The next item of an iterator; `None` at its end.
 ///
-/// # Errors A value that is not an iterator, or an exception that an object's method raises.
+/// # Errors
+/// A value that is not an iterator, or an exception that an object's method raises.
 pub(crate) fn advance<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -180,7 +183,8 @@ fn advanced<'v>(
 
 /// All items of a lazy iterator; `None` for other values.
 ///
-/// # Errors An iterator without an end, or an exception that an object's method raises.
+/// # Errors
+/// An iterator without an end, or an exception that an object's method raises.
 pub(crate) fn pieces<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -202,7 +206,8 @@ pub(crate) fn pieces<'v>(
 
 /// All items of a value that can be iterated.
 ///
-/// # Errors A value that cannot be iterated, or that has no end.
+/// # Errors
+/// A value that cannot be iterated, or that has no end.
 pub(crate) fn each<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

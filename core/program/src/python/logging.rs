@@ -1,4 +1,4 @@
-//! Python's `logging`: what is logged is printed where its level says so, without its format.
+//! Python's `logging`: a message is printed if its level allows it, without its format.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -90,7 +90,7 @@ struct LogsValue {
 }
 starlark_simple_value!(LogsValue);
 
-/// `logging.StreamHandler()`, and what it writes with.
+/// `logging.StreamHandler()`, and its formatter.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 struct HandlerValue;
 starlark_simple_value!(HandlerValue);

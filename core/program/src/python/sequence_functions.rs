@@ -1,5 +1,5 @@
-//! Functions that go through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like,
-//! of texts, of objects with an `__iter__`, and of what is asked for one piece after the other.
+//! Functions that iterate over values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of
+//! texts, of objects with an `__iter__`, and of lazy iterators.
 
 use crate::classes::special_methods::truth;
 use crate::python::iterator_value::{Source, made};

@@ -1,5 +1,5 @@
-//! `x[key]` where Python asks an object, or a dict that makes what it has not: what the dialect writes for
-//! it, and what it writes for loops with an `else` and for properties that are set.
+//! `x[key]` on an object, or on a dict that makes missing values: the functions that the dialect writes for
+//! it, for loops with an `else`, and for properties that are set.
 
 use crate::classes::objects::InstanceValue;
 use crate::classes::special_methods::method;
@@ -28,7 +28,8 @@ fn refused(name: &str, what: &str) -> starlark::Error {
 
 /// `del x[key]` of an object with `__delitem__`; returns false if the value is not an object.
 ///
-/// # Errors An exception that the method raises, or an object without it.
+/// # Errors
+/// An exception that the method raises, or an object without it.
 pub(crate) fn deleted<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -43,7 +44,8 @@ pub(crate) fn deleted<'v>(
 
 /// `of[key]`.
 ///
-/// # Errors An exception that `__getitem__` raises, or a value without items or without this key.
+/// # Errors
+/// An exception that `__getitem__` raises, or a value without items or without this key.
 pub(crate) fn item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -74,7 +76,8 @@ pub(crate) fn item<'v>(
 
 /// `of[key] = value`.
 ///
-/// # Errors An exception that `__setitem__` raises, or a value that takes no items.
+/// # Errors
+/// An exception that `__setitem__` raises, or a value that takes no items.
 pub(crate) fn set_item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -141,7 +144,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

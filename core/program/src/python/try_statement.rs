@@ -105,7 +105,7 @@ fn of_eval<'x, 'e>(eval: &'x mut Evaluator<'_, '_, 'e>) -> Option<&'x mut Proces
     eval.extra_mut.as_mut()?.downcast_mut::<Process<'e>>()
 }
 
-/// Remembers what is raised: what carries it through the interpreter has its text alone.
+/// Remembers a raised exception, because the interpreter's error carries only its text.
 pub(crate) fn keep<'v>(error: Value<'v>, told: String, eval: &mut Evaluator<'v, '_, '_>) {
     eval.module().set(RAISED, error);
     if let Some(process) = of_eval(eval) {
@@ -136,7 +136,8 @@ struct Caught<'v> {
 
 /// The exception as a program can catch it.
 ///
-/// # Errors An error that a program cannot catch.
+/// # Errors
+/// An error that a program cannot catch.
 fn catchable<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -166,7 +167,8 @@ fn catchable<'v>(
 /// Leaves the `with` blocks in which an exception was raised, down to `contexts` of them. Returns the
 /// exception that goes on, which an `__exit__` may have replaced.
 ///
-/// # Errors An error that a program cannot catch.
+/// # Errors
+/// An error that a program cannot catch.
 fn unwound<'v>(
     mut raised: Caught<'v>,
     contexts: usize,
@@ -216,7 +218,8 @@ pub(crate) fn uncaught<'v>(
 
 /// Stores the exception that was raised in a `try`.
 ///
-/// # Errors An error that a program cannot catch.
+/// # Errors
+/// An error that a program cannot catch.
 fn caught<'v>(
     of: Value<'v>,
     error: starlark::Error,
@@ -426,7 +429,7 @@ fn of_traceback(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes, and `traceback`.
+/// Adds the functions that the dialect writes, and `traceback`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     builder.namespace("traceback", of_traceback);

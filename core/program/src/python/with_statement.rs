@@ -25,7 +25,8 @@ const PLAIN: [&str; 9] =
 
 /// Begins `with context:`.
 ///
-/// # Errors A value that is not a context manager, or an exception that `__enter__` raises.
+/// # Errors
+/// A value that is not a context manager, or an exception that `__enter__` raises.
 pub(crate) fn entered<'v>(
     context: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -36,7 +37,7 @@ pub(crate) fn entered<'v>(
     }
 }
 
-/// The same of what is none of the program's own.
+/// Enters a context that is not an object of the program's classes.
 fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     // `with mesh:` names the current mesh, which nothing here asks for.
     let handed = context.downcast_ref::<HandsOn<'v>>().map(|own| own.0);
@@ -69,7 +70,8 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
 
 /// Ends the innermost `with` block.
 ///
-/// # Errors An exception that `__exit__` raises.
+/// # Errors
+/// An exception that `__exit__` raises.
 pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
     let process = process(eval).map_err(starlark::Error::new_native)?;
     let last = process.contexts.pop();
@@ -104,7 +106,7 @@ fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<(
 
 #[starlark_module]
 fn of_contextlib(builder: &mut GlobalsBuilder) {
-    /// A context that changes nothing, and hands on to `as` what it is given.
+    /// A context that changes nothing, and passes its argument on to `as`.
     fn nullcontext<'v>(
         #[starlark(default = NoneType)] enter_result: Value<'v>,
         heap: Heap<'v>,
@@ -126,7 +128,7 @@ impl fmt::Display for HandsOn<'_> {
 #[starlark_value(type = "nullcontext")]
 impl<'v> StarlarkValue<'v> for HandsOn<'v> {}
 
-/// Adds `contextlib`, and what people import from it by name.
+/// Adds `contextlib`, and the names that programs import from it.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     of_contextlib(builder);
     builder.namespace("contextlib", of_contextlib);

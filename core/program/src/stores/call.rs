@@ -96,7 +96,8 @@ fn own(
 
 /// Meets the other ranks in a store that `init_process_group` is given.
 ///
-/// # Errors The error that PyTorch raises if the ranks are not in the same store.
+/// # Errors
+/// The error that PyTorch raises if the ranks are not in the same store.
 pub(super) fn meet(process: &mut Process<'_>, handle: &Handle, column: u32) -> anyhow::Result<()> {
     let dist = process.dist()?;
     let timeout_ms = dist.default_timeout_ms();

@@ -1,7 +1,6 @@
-//! Counters that ranks draw numbers from, and keys that they compete for: which rank is first is
-//! open, and every order can happen. One is taken, in which the ranks come by the times that their
-//! programs say, then by their number; and it is told. So is what a key holds where those times lie
-//! apart.
+//! Counters that ranks draw numbers from, and keys that they compete for: the first rank is not determined,
+//! and every order can happen. One order is chosen and reported: ranks come by the times that their programs
+//! give, then by their number. The same is done for the value of a key if those times are far apart.
 
 use super::log::{At, Log, Op, What};
 use super::order::{Order, within};
@@ -15,15 +14,15 @@ use std::collections::BTreeMap;
 /// against all the others, again and again, which takes some seconds at most.
 const MAX_CHOSEN: usize = 512;
 const MAX_DRAWN: usize = 128;
-/// Steps along the order that are taken at most to tell of it.
+/// The most steps along the order that are taken to report it.
 const TOLD_BUDGET: u64 = 20_000_000;
 
 /// An order that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// Per operation, those that it comes after, and tells of in its answer.
+    /// Per operation, those that it comes after and whose effects its answer shows.
     pub(super) sees: BTreeMap<At, Vec<At>>,
-    /// Per operation, those that it comes after without being told.
+    /// Per operation, those that it comes after although its answer does not show it.
     pub(super) after: BTreeMap<At, Vec<At>>,
 }
 
@@ -149,7 +148,7 @@ pub(super) fn choose(
     true
 }
 
-/// Puts what has come to light since behind what was put in order before; whether there was any.
+/// Puts newly known operations after those that were ordered before; true if there were any.
 pub(super) fn keep(chosen: &mut Chosen, logs: &[Log], order: &mut Order<'_>) -> bool {
     let changes = Changes::new(logs);
     let mut any = false;
@@ -166,8 +165,8 @@ pub(super) fn keep(chosen: &mut Chosen, logs: &[Log], order: &mut Order<'_>) -> 
     any
 }
 
-/// Nanoseconds between two operations whose order nobody doubts, though nothing but what the ranks
-/// sleep and compute says it.
+/// The nanoseconds between two operations from which on their order counts as certain, though only the ranks'
+/// sleep and compute times give it.
 const APART_NS: u64 = 1_000_000;
 
 /// The facts that an order is taken from.

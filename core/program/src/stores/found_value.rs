@@ -23,7 +23,7 @@ pub(super) enum There {
     No,
     /// It comes with this operation, and may be there already.
     Comes(At),
-    /// That depends on who is first.
+    /// The presence depends on the order of two operations.
     Unsure(Unordered),
 }
 
@@ -41,7 +41,7 @@ impl Seen {
     }
 }
 
-/// The operations of a job, by what they change.
+/// The operations of a job that change a key, by the key.
 pub(super) struct Changes<'l> {
     logs: &'l [Log],
     of_key: BTreeMap<(&'l Place, &'l str), Vec<At>>,

@@ -72,11 +72,11 @@ impl What {
 pub(crate) struct Op {
     pub(super) store: Arc<Place>,
     pub(super) what: What,
-    /// As the store names them, with all prefixes. One, for what changes a key.
+    /// The keys as the store names them, with all prefixes; one key for an operation that changes it.
     pub(super) keys: Vec<String>,
     /// Barriers of all ranks that the rank has passed.
     pub(super) barriers: u32,
-    /// When the rank comes to it, but for what it waits for in stores.
+    /// The time at which the rank comes to the operation, without its waits in stores.
     pub(super) clock: Clock,
     /// The time that it may wait, in milliseconds.
     pub(super) timeout_ms: Option<u64>,
@@ -125,7 +125,7 @@ pub(crate) struct Log {
     pub(super) stuck: Option<usize>,
     /// True if the rank waits for ever in the last operation.
     pub(super) hangs: bool,
-    /// When its process ends, if it does, but for what it waits for in stores.
+    /// The time at which the process ends, if it does, without its waits in stores.
     pub(super) end: Option<Clock>,
 }
 

@@ -41,7 +41,7 @@ impl<'l> Order<'l> {
         self.budget.get() == 0
     }
 
-    /// Counts what was looked at.
+    /// Counts steps against the budget.
     pub(super) fn spend(&self, steps: usize) {
         self.budget.set(self.budget.get().saturating_sub(steps as u64));
     }

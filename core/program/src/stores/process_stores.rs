@@ -1,4 +1,4 @@
-//! A process's side of the stores: its handles, what it does with them, and what it is told.
+//! A process's side of the stores: its handles, its operations, and their answers.
 
 use crate::stores::handle::{Handle, Of};
 use crate::stores::log::{Log, Op, Place, What};

@@ -1,4 +1,4 @@
-//! Executing the ranks again and again until every one has its answers: a rank that asks for what
+//! Executing the ranks again and again until every one has its answers: a rank that asks for a key that
 //! another one sets goes on when that one has come so far.
 
 use super::agreed::{Agreed, Given, Signal};
@@ -39,14 +39,14 @@ pub(crate) struct Rounds {
 pub(crate) enum Look {
     /// These ranks are executed again.
     Again(Vec<GlobalRank>),
-    /// These are executed to see what they would do if they did not wait in vain.
+    /// These ranks are executed to see their further calls if they did not wait in vain.
     Try(Vec<GlobalRank>),
     /// Nothing is left to do.
     Settled,
 }
 
 impl Rounds {
-    /// Begins with what is known.
+    /// Begins with the answers that are known.
     pub(crate) fn new(agreed: &Agreed) -> Rounds {
         Rounds {
             answers: agreed.answers.clone(),
@@ -72,8 +72,8 @@ impl Rounds {
         (waits, follows)
     }
 
-    /// Looks at what the ranks have done: which of them have to be executed again, because an
-    /// answer that they need is known now, or was another one.
+    /// Looks at the operations of the ranks: decides which ranks have to be executed again, because an answer
+    /// that they need is known now, or has changed.
     ///
     /// # Errors
     /// When it takes too long.
@@ -155,7 +155,7 @@ impl Rounds {
         }
     }
 
-    /// Takes a rank's answers over, up to the first that it was not told; whether there was one.
+    /// Takes a rank's answers over, up to the first that the rank did not get; true if there was one.
     fn rank(&mut self, rank: usize, log: &Log) -> bool {
         for (at, op) in log.ops.iter().enumerate() {
             let at = (rank, at);
@@ -189,7 +189,7 @@ impl Rounds {
         self.answers.insert(at, given);
     }
 
-    /// No answer. What the rank does after it is another story.
+    /// Forgets an answer: the rank's calls after it are no longer valid.
     fn forget(&mut self, at: At) {
         self.answers.remove(&at);
         let later = |other: &At| other.0 == at.0 && other.1 > at.1;
@@ -201,7 +201,7 @@ impl Rounds {
         }
     }
 
-    /// Nothing goes on: who waits for what nobody makes.
+    /// If nothing goes on: the operations that wait for a key that no rank will set.
     fn in_vain(&self, logs: &[Log]) -> Vec<At> {
         let stuck = |(rank, log): (usize, &Log)| log.stuck.map(|at| (rank, at));
         let stuck: Vec<At> = logs.iter().enumerate().filter_map(stuck).collect();

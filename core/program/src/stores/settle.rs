@@ -101,7 +101,7 @@ pub(super) fn settle<'l>(
     Ok((found, order))
 }
 
-/// The timeout of one that waits for what is done too late.
+/// The timeout of an operation whose key is set too late.
 fn too_late(at: At, op: &Op, found: &Found, logs: &[Log], times: &Times) -> Option<Found> {
     let Found::Ready { waits, .. } = found else { return None };
     let timeout_ms = op.timeout_ms?;
@@ -134,8 +134,8 @@ fn too_late(at: At, op: &Op, found: &Found, logs: &[Log], times: &Times) -> Opti
     })
 }
 
-/// The answer where nothing but the rank's own changes and keys that are set once counts, and what
-/// it changes in the table of its own changes. The operation begins then, or later.
+/// The answer if only the rank's own changes and keys that are set once matter, and the effect on the table
+/// of its own changes. The operation begins at `begins` or later.
 pub(super) fn alone(
     rank: usize,
     op: &Op,
@@ -295,8 +295,8 @@ fn among_ranks(at: At, op: &Op, changes: &Changes<'_>, order: &Order<'_>) -> Fou
     }
 }
 
-/// A loop that asks until the key holds a value: a counter's last one, or what one rank puts there
-/// and leaves.
+/// A loop that asks until the key has a value: a counter's last one, or one that a single rank sets and
+/// leaves.
 fn becomes(
     at: At,
     store: &Place,

@@ -108,7 +108,7 @@ fn asks(process: &Process<'_>, method: &str) -> Asks {
     }
 }
 
-/// Makes a call, and gives back what Python does.
+/// Makes a call, and returns its result in Python's form.
 fn ask<'v>(
     this: Value<'v>,
     what: What,
@@ -355,7 +355,7 @@ fn loops(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the rewritten Python calls.
+/// Adds the functions that the rewritten Python calls.
 pub(crate) fn python(builder: &mut GlobalsBuilder) {
     loops(builder);
 }

@@ -1,5 +1,5 @@
-//! When ranks come to their operations, as far as their programs say: what compute and sleep take,
-//! and for whom they wait. Messages take no time here.
+//! The times at which ranks come to their operations, as far as their programs give them: compute and sleep
+//! times, and waits for other ranks. Messages take no time here.
 
 use super::log::{At, Log};
 use lockstep_torch::c10d::Clock;
@@ -94,7 +94,7 @@ impl Times {
     }
 }
 
-/// Until when, in nanoseconds, one waits who begins then, if both clocks count from one meeting.
+/// The end of a wait, in nanoseconds, that begins at `begins`, if both clocks count from one meeting.
 fn latest(begins: Clock, done: Clock, timeout_ms: u64) -> Option<u64> {
     let until = begins.ns.saturating_add(timeout_ms.saturating_mul(1_000_000));
     (begins.meetings == done.meetings).then_some(until)

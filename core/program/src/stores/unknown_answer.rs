@@ -34,7 +34,7 @@ pub(super) enum Until {
     Is(Vec<u8>),
 }
 
-/// The need of a process, told by the answers to their process.
+/// The operation whose answer a process needs, shared by the answers and their process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Need(Arc<Mutex<Option<Needed>>>);
 

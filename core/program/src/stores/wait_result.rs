@@ -10,7 +10,7 @@ pub(super) enum Found {
     Ready { answer: Answer, waits: Vec<At> },
     /// It waits for a key that nobody sets.
     Blocked(String),
-    /// That depends on who is first.
+    /// The result depends on the order of two operations.
     Race(Unordered),
     /// It asks in a loop for a counter that comes so far at most.
     Never { reaches: i64 },

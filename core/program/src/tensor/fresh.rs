@@ -77,8 +77,8 @@ pub(crate) fn constant(
     Ok(made)
 }
 
-/// `into.copy_(from)`, repeated along the dimensions that `from` lacks. What has other types, or would
-/// be copied in too many parts, is followed where its elements are known.
+/// `into.copy_(from)`, repeated along the dimensions that `from` lacks. If the types differ, or the copy has
+/// too many parts, only known elements are followed.
 pub(crate) fn spread(
     process: &mut Process<'_>,
     from: &Tensor,

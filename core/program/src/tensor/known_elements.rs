@@ -1,6 +1,6 @@
-//! Tensors' elements where they are known while the program is recorded: nothing has been received
-//! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
-//! result, and written down in the plan.
+//! Tensors' elements that are known while the program is recorded: nothing has been received into them.
+//! Results computed from them are worked out here as PyTorch computes them, in the type of the result, and
+//! written into the plan.
 
 use crate::dist::values::TensorValue;
 use crate::process::state::Process;

@@ -199,7 +199,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

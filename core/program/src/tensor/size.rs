@@ -1,4 +1,4 @@
-//! `torch.Size`: a tuple of whole numbers that says what it is when it is printed.
+//! `torch.Size`: a tuple of whole numbers that prints its type.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

@@ -9,7 +9,7 @@ use lockstep_torch::c10d::{Device, Tensor};
 use starlark::eval::Evaluator;
 use starlark::values::{Value, ValueLike};
 
-/// Elements above which PyTorch leaves out what is in the middle.
+/// The number of elements above which PyTorch leaves out the middle ones.
 const THRESHOLD: u64 = 1000;
 /// Columns of a line.
 const LINE_WIDTH: usize = 80;
@@ -148,7 +148,8 @@ fn text(of: &Tensor, values: &[f64]) -> String {
 
 /// A tensor as PyTorch prints it; `None` if its elements are not known, or are too many.
 ///
-/// # Errors No rank is running.
+/// # Errors
+/// No rank is running.
 pub(crate) fn shown<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -166,7 +167,8 @@ pub(crate) fn shown<'v>(
 
 /// The value that a format takes: the number of a tensor without dimensions, if it is known.
 ///
-/// # Errors No rank is running.
+/// # Errors
+/// No rank is running.
 pub(crate) fn formatted<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

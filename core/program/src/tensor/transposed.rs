@@ -1,5 +1,4 @@
-//! Tensors whose rows and columns are swapped: their elements do not lie in a row, which is what
-//! calls ask of some of them.
+//! Tensors whose rows and columns are swapped: their elements are not contiguous, which some calls require.
 
 use crate::dist::values::TensorValue;
 use crate::process::state::process;
@@ -60,7 +59,7 @@ pub(crate) fn copy(dist: &mut Dist<'_>, from: &Tensor, into: &Tensor) {
     }
 }
 
-/// Refuses what takes a tensor's parts, if they do not lie in a row.
+/// Refuses an operation on a tensor's parts, if they are not contiguous.
 pub(crate) fn in_a_row(tensor: &Tensor) -> anyhow::Result<()> {
     anyhow::ensure!(
         !tensor.is_transposed(),

@@ -1,5 +1,5 @@
-//! `try` in programs, held to what CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo) have printed:
-//! `tries/*.txt` is what rank 0 of `tries/*.py` did.
+//! `try` in programs, compared with the prints of CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo):
+//! `tries/*.txt` is the output of rank 0 of `tries/*.py`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -135,7 +135,7 @@ fn another_process_is_not_killed() {
     }
 }
 
-/// A module that comes with neither Python nor PyTorch is not there, which is told; one that does is not
+/// A module that comes with neither Python nor PyTorch is missing, which is reported; one that does is not
 /// said to be missing.
 #[test]
 fn imports_are_tried() {

@@ -203,7 +203,7 @@ fn an_endless_loop_has_its_line() {
     }
 }
 
-/// So is what takes too much memory, as closely as the interpreter looks.
+/// A program that takes too much memory is refused too, as precisely as the interpreter checks.
 #[test]
 fn lists_past_all_bounds_have_their_line() {
     let limits = Limits { heap_bytes: 1 << 20, ..Limits::default() };

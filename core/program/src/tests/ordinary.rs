@@ -6,7 +6,7 @@
 use crate::compile;
 use lockstep_scenarios::program::Options;
 
-/// A program, and what rank 0 prints.
+/// A program, and the prints of rank 0.
 macro_rules! held {
     ($($name:literal),* $(,)?) => {
         [$((
@@ -52,7 +52,7 @@ fn ordinary_scripts_print_what_they_print() {
     }
 }
 
-/// A row that no batch can be made of, and what changes batches, are refused.
+/// Rows that cannot be made into a batch, and functions that change batches, are refused.
 #[test]
 fn what_a_loader_cannot_follow_is_refused() {
     let of = |row: &str, told: &str| {

@@ -20,7 +20,7 @@ fn printed(body: &str) -> Vec<String> {
     compiled.printed.into_iter().map(|print| print.text).collect()
 }
 
-/// Every expression of `python.txt`, and what CPython 3.11 prints of it.
+/// Every expression of `python.txt`, and CPython 3.11's print of it.
 #[test]
 fn expressions_are_pythons() {
     let cases: Vec<(&str, &str)> = include_str!("expressions.txt")

@@ -1,5 +1,5 @@
-//! Scripts as they are started: by torchrun, by processes of their own; and what they print of
-//! torch's values, held against PyTorch 2.7.1.
+//! Scripts as they are started: by torchrun, by processes of their own; and their prints of torch's values,
+//! compared with PyTorch 2.7.1.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -374,8 +374,8 @@ if dist.get_rank() != 1:
     assert!(refused.message.contains("nothing can be decided by it"), "{refused:?}");
 }
 
-/// Classes of models: attributes of one name, loops that only give weights their first values, and what is refused in
-/// its own words.
+/// Classes of models: attributes of one name, loops that only give weights their first values, and refusals
+/// with a reason.
 #[test]
 fn classes_of_models_are_followed_or_refused_by_name() {
     let program = |init: &str, after: &str| {

@@ -11,7 +11,7 @@ const CLASSES: &str = "import sys\nimport torch.distributed as dist\nclass Own:\
     error, trace):\n        print(kind.__name__ if kind else None)\n        return self.says\n    def \
     __len__(self):\n        return 0\ndist.init_process_group('gloo')\n";
 
-/// The line of what follows those classes.
+/// The first line after those classes.
 const FIRST: u32 = 14;
 
 fn of(

@@ -1,4 +1,4 @@
-//! Scripts as tutorials write them, held against what PyTorch 2.7.1 printed and raised on 2 ranks of gloo.
+//! Scripts as tutorials write them, compared with the output and errors of PyTorch 2.7.1 on 2 ranks of gloo.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 

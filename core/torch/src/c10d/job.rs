@@ -165,7 +165,8 @@ impl Job {
     /// wait for that member in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. Ranks
     /// that come to NCCL's communicators of two in a circle wait in the same way.
     ///
-    /// # Errors The plan is past a plan's limits.
+    /// # Errors
+    /// The plan is past a plan's limits.
     pub fn finish(self) -> Result<Plan, PlanError> {
         self.finish_with(std::iter::empty())
     }

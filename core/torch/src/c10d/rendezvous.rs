@@ -45,7 +45,8 @@ struct Url<'a> {
 
 /// `rendezvous(url, rank, world_size)`; -1 means that the rank or world size was not given.
 ///
-/// # Errors The error that PyTorch raises before any connection is made.
+/// # Errors
+/// The error that PyTorch raises before any connection is made.
 pub fn rendezvous(
     url: &str,
     rank: i64,

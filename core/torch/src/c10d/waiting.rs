@@ -14,7 +14,8 @@ impl Dist<'_> {
     /// `work.wait(timeout)`, the timeout in milliseconds: `true` once the work has completed. May be called
     /// again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
     ///
-    /// # Errors The error that the backend found while it carried out the call.
+    /// # Errors
+    /// The error that the backend found while it carried out the call.
     pub fn wait(&mut self, work: Work, timeout_ms: Option<u64>) -> Result<bool, DistError> {
         let side = match timeout_ms {
             None => self.work(work).map(|state| self.calls_of(state))?,
@@ -89,7 +90,8 @@ impl Dist<'_> {
     /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None` if it is
     /// not known that the call has completed; gloo refuses before it has.
     ///
-    /// # Errors Gloo has no result for the call, or the work is not this rank's.
+    /// # Errors
+    /// Gloo has no result for the call, or the work is not this rank's.
     pub fn result(&mut self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
         self.query(work, WorkQuery::Result)?;
         if !self.has_result(work)? {
@@ -108,7 +110,8 @@ impl Dist<'_> {
 
     /// `work.get_future()`, whose `wait` is [`Dist::wait`].
     ///
-    /// # Errors The error that a work without a future raises.
+    /// # Errors
+    /// The error that a work without a future raises.
     pub fn get_future(&self, work: Work) -> Result<Work, DistError> {
         match self.has_result(work)? {
             true => Ok(work),

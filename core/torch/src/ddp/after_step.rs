@@ -47,7 +47,8 @@ impl AfterSteps {
     /// The calls that a training run issues after its first `steps` optimizer steps; `None` if there are
     /// none.
     ///
-    /// # Errors The error that the averager's constructor raises.
+    /// # Errors
+    /// The error that the averager's constructor raises.
     pub fn of(
         model: &Model,
         training: &Training,

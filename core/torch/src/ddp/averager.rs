@@ -33,7 +33,8 @@ pub enum ModelAverager {
 impl ModelAverager {
     /// Checks the arguments as the averager's constructor does.
     ///
-    /// # Errors The error that the constructor raises.
+    /// # Errors
+    /// The error that the constructor raises.
     pub fn check(&self, world_size: u32) -> Result<(), DdpError> {
         match self {
             ModelAverager::Periodic { period: 0, .. } => Err(DdpError::AveragerPeriod),
@@ -127,7 +128,8 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// The check of `dist.new_subgroups` for subgroups of `group_size` neighbouring ranks.
 ///
-/// # Errors The error that `new_subgroups` raises.
+/// # Errors
+/// The error that `new_subgroups` raises.
 pub(crate) fn check_subgroups(group_size: u32, world_size: u32) -> Result<(), DdpError> {
     match group_size {
         0 => Err(DdpError::SubgroupZero { group_size }),

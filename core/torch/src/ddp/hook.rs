@@ -241,7 +241,8 @@ impl HookState {
 
     /// The calls that the hook issues for a bucket, in order, on a backend if it is known.
     ///
-    /// # Errors The error that the hook raises, at once or in its callback.
+    /// # Errors
+    /// The error that the hook raises, at once or in its callback.
     pub(super) fn run(
         &mut self,
         bucket: &GradBucket<'_>,

@@ -198,7 +198,8 @@ impl Default for DdpOptions {
 impl DdpOptions {
     /// Checks the arguments that depend on the number of ranks.
     ///
-    /// # Errors The error that PyTorch raises when the groups that a hook needs are made.
+    /// # Errors
+    /// The error that PyTorch raises when the groups that a hook needs are made.
     pub fn check(&self, world_size: u32) -> Result<(), super::DdpError> {
         match self.comm_hook.map(|hook| hook.algorithm) {
             Some(super::HookAlgorithm::PostLocalSgd(state)) => {

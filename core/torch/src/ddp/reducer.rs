@@ -412,7 +412,8 @@ impl Reducer {
 
     /// The callbacks at the end of a backward pass.
     ///
-    /// # Errors The error that a hook's callback raised.
+    /// # Errors
+    /// The error that a hook's callback raised.
     pub(super) fn end_backward(&mut self) -> Result<(), DdpError> {
         if !std::mem::take(&mut self.finalize_queued) {
             return Ok(());

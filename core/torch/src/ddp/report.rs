@@ -105,7 +105,8 @@ impl DdpReport {
     /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order leaves out are
     /// unused.
     ///
-    /// # Errors The error that DDP's constructor raises.
+    /// # Errors
+    /// The error that DDP's constructor raises.
     pub fn of(
         model: &Model,
         options: &DdpOptions,
@@ -118,7 +119,8 @@ impl DdpReport {
     /// Constructs DDP on a backend and runs `iterations` iterations. All but the last of every `accumulate`
     /// iterations, and of all, are inside `no_sync()`.
     ///
-    /// # Errors The error that DDP's constructor raises.
+    /// # Errors
+    /// The error that DDP's constructor raises.
     pub fn accumulating(
         model: &Model,
         options: &DdpOptions,

@@ -31,7 +31,8 @@ pub fn verify_params(shapes: &[Vec<Vec<u64>>]) -> Vec<Result<(), DdpError>> {
 /// The backend's refusals of a model: gloo knows neither complex numbers nor 8-bit floats nor `int16` (DDP
 /// hands tensors over in C++, where nothing views complex ones as real).
 ///
-/// # Errors The error that PyTorch raises in the constructor's broadcasts.
+/// # Errors
+/// The error that PyTorch raises in the constructor's broadcasts.
 pub fn verify_types(
     model: &Model,
     options: &DdpOptions,
@@ -53,7 +54,8 @@ pub fn verify_types(
 /// The error of SyncBatchNorm if the module is on the CPU, as gloo's is here: raised in the constructor,
 /// whichever of the model's layers it is.
 ///
-/// # Errors The error that PyTorch's constructor raises.
+/// # Errors
+/// The error that PyTorch's constructor raises.
 pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(), DdpError> {
     // What `convert_sync_batchnorm` finds, as far as a model's buffers tell.
     let is_batch_norm = |name: &str| name.rsplit('.').next() == Some("running_mean");
@@ -66,7 +68,8 @@ pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(),
 
 /// The error of `hook_with_zero_step` for other backends than NCCL, as it is made.
 ///
-/// # Errors The error that PyTorch raises.
+/// # Errors
+/// The error that PyTorch raises.
 pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result<(), DdpError> {
     match options.zero_overlap.is_some() && backend != BackendName::Nccl {
         true => Err(DdpError::ZeroOverlapBackend),
@@ -76,7 +79,8 @@ pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result
 
 /// The error of `ZeroRedundancyOptimizer`'s constructor for parameters of several types, trained or not.
 ///
-/// # Errors The error that PyTorch raises.
+/// # Errors
+/// The error that PyTorch raises.
 pub(crate) fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(), DdpError> {
     let mut types = model.params.iter().map(|param| param.dtype);
     let Some(first) = types.next() else { return Ok(()) };
@@ -102,7 +106,8 @@ pub(super) fn mixed_precision_note(
 /// The error that `device_ids` with `devices` devices raises: more than one since 1.8, and any at all if the
 /// module is on the CPU, as it is here for gloo's and Lockstep's own backend.
 ///
-/// # Errors The error that PyTorch's constructor raises.
+/// # Errors
+/// The error that PyTorch's constructor raises.
 pub fn verify_device_ids(
     options: &DdpOptions,
     backend: BackendName,

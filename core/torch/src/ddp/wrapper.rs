@@ -73,7 +73,8 @@ pub struct InJoin {
 impl Ddp {
     /// The constructor on `rank`, and the collectives that it issues.
     ///
-    /// # Errors The error that PyTorch's constructor raises.
+    /// # Errors
+    /// The error that PyTorch's constructor raises.
     pub fn new(
         rank: u32,
         model: &Model,
@@ -229,8 +230,8 @@ impl Ddp {
 
     /// A forward pass, up to the return of the wrapper.
     ///
-    /// # Errors The error that PyTorch raises: an unfinished reduction of the pass before, or an end of
-    /// inputs.
+    /// # Errors
+    /// The error that PyTorch raises: an unfinished reduction of the pass before, or an end of inputs.
     pub fn forward(
         &mut self,
         forward: &Forward<'_>,

@@ -38,7 +38,8 @@ pub(crate) trait CarryOut {
     /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on another
     /// thread.
     ///
-    /// # Errors An error that prevents the call, and ends the rank.
+    /// # Errors
+    /// An error that prevents the call, and ends the rank.
     fn call(
         &mut self,
         context: Context<'_>,
@@ -48,7 +49,8 @@ pub(crate) trait CarryOut {
 
     /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
     ///
-    /// # Errors An error that prevents the copy.
+    /// # Errors
+    /// An error that prevents the copy.
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure>;
 
     /// The values of the rank's tensors, in id order.
@@ -57,7 +59,8 @@ pub(crate) trait CarryOut {
 
 /// Runs all operations of a rank's program, and reports its tensors' values at the end.
 ///
-/// # Errors The error that ended the rank early.
+/// # Errors
+/// The error that ended the rank early.
 pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), RankFailure> {
     let Context { plan, works, clerk, .. } = context;
     let ops = plan.program(context.rank).map_or(&[][..], |program| &program.ops);

@@ -39,7 +39,8 @@ impl Recent {
     /// The rank's stream call for a call of the program. An unknown one is worked out, which may take a
     /// while; the time when it was ready, in nanoseconds on the shared clock, is then returned too.
     ///
-    /// # Errors The error of `work_out`.
+    /// # Errors
+    /// The error of `work_out`.
     pub(super) fn get(
         &mut self,
         work: u32,

@@ -49,7 +49,8 @@ impl Stream {
     /// the program waits for is carried out here and now if the stream is empty, which saves two thread
     /// switches; others are queued.
     ///
-    /// # Errors The error that ends the rank.
+    /// # Errors
+    /// The error that ends the rank.
     pub(super) fn take(
         &mut self,
         call: &Arc<CollectiveCall>,

@@ -111,7 +111,8 @@ fn ready_order(order: &Value) -> Result<Vec<u32>, ModelError> {
 impl Model {
     /// Reads a model from JSON or CSV; `name` is used if the file does not name the model.
     ///
-    /// # Errors The error says what is wrong with the file, and where.
+    /// # Errors
+    /// The error says what is wrong with the file, and where.
     pub fn read(name: &str, text: &str) -> Result<Model, ModelError> {
         let model = match text.trim_start().as_bytes().first() {
             Some(b'{') => Model::from_json(name, text),

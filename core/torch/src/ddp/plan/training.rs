@@ -124,7 +124,8 @@ impl Training {
 
     /// The check of the model's parameters by a sharded optimizer, if there is one.
     ///
-    /// # Errors The error that PyTorch raises.
+    /// # Errors
+    /// The error that PyTorch raises.
     pub fn check_zero(&self, model: &Model) -> Result<(), DdpError> {
         match self.zero.is_some() || self.options.zero_overlap.is_some() {
             true => verify_zero_types(model, self.backend),

@@ -88,7 +88,8 @@ fn check(training: &Training, uneven: &Uneven) -> Result<(), TrainingError> {
 impl Training {
     /// Checks that the other settings of the training work with `join()`.
     ///
-    /// # Errors A setting does not work with `join()`, or is not followed in combination with it.
+    /// # Errors
+    /// A setting does not work with `join()`, or is not followed in combination with it.
     pub fn check_join(&self) -> Result<(), TrainingError> {
         let wrong = if self.accumulate > 1 && self.zero.is_some() {
             "ZeroRedundancyOptimizer's join hook steps in every pass that it shadows, and the ranks with \

@@ -72,8 +72,8 @@ impl Trainer {
     /// [`Trainer::receive`] all have rank 0's. `params` has, per rank, the values of every parameter of the
     /// model.
     ///
-    /// # Errors An error that DDP's constructor raises, values that do not fit, or settings that are not
-    /// followed.
+    /// # Errors
+    /// An error that DDP's constructor raises, values that do not fit, or settings that are not followed.
     pub fn new(
         model: &Model,
         options: &DdpOptions,
@@ -131,8 +131,8 @@ impl Trainer {
     /// A forward and a backward pass of all ranks; `None` for a rank that has joined. The caller must still
     /// run the exchange that is returned.
     ///
-    /// # Errors An error that DDP raises, gradients that do not fit, or ranks without inputs outside
-    /// `join()`.
+    /// # Errors
+    /// An error that DDP raises, gradients that do not fit, or ranks without inputs outside `join()`.
     pub fn iteration(&mut self, passes: &[Option<Pass>]) -> Result<Exchange, TrainerError> {
         let active = (0u32..).zip(passes).filter(|(_, pass)| pass.is_some());
         self.active = active.map(|(rank, _)| rank).collect();
