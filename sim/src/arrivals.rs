@@ -1,14 +1,14 @@
-//! Messages that nobody looks at: each is sent and occupies its ports as ever, but its arrival is
-//! only counted, so that a step costs one queue entry and not one a message.
+//! Messages without a viewer: each is sent and occupies its ports as ever, but its arrival is only counted,
+//! so that a step costs one queue entry and not one a message.
 //!
-//! When a message arrives is known when it is sent, and a rank goes on when the last message of its
-//! step has arrived. That event takes the place in the queue that the last message's own event
-//! would have ([`EventQueue::reserve`](crate::queue::EventQueue::reserve)), so that everything
-//! happens in the same order, and at the same times, as with all of them.
+//! A message's arrival time is known when it is sent, and a rank goes on when the last message of its step
+//! has arrived. That event takes the place in the queue that the last message's own event would have
+//! ([`EventQueue::reserve`](crate::queue::EventQueue::reserve)), so that everything happens in the same
+//! order, and at the same times, as with all of them.
 //!
-//! Values, sizes on which ranks disagree, switches and ranks that end in the middle of a call need
-//! the messages themselves. So do ranks whose messages are recorded: what they receive is an event
-//! each, what the others receive is counted.
+//! Values, sizes on which ranks disagree, switches and ranks that end in the middle of a call need the
+//! messages themselves. So do ranks whose messages are recorded: each message that they receive is an event,
+//! while those of the others are counted.
 
 use super::config::SimConfig;
 use super::prepared::Prepared;

@@ -24,7 +24,7 @@ pub(crate) struct Meetings {
 }
 
 impl Meetings {
-    /// `None` where calls need their messages: for values, or for what ranks leave half done.
+    /// `None` if calls need their messages: for values, or because ranks may leave calls half done.
     pub(crate) fn new(prepared: &Prepared) -> Option<Meetings> {
         (!prepared.values && !prepared.half_done).then(Meetings::default)
     }

@@ -29,7 +29,7 @@ pub enum Devices {
 }
 
 impl Devices {
-    /// A few words for people: what orders of a plan these are.
+    /// A few words for people on the kind of orders of a plan.
     pub fn words(self, plan: &Plan) -> &'static str {
         match self {
             Devices::SideBySide if !Devices::leave_open(plan) => "The order of its calls",
@@ -167,8 +167,8 @@ impl FromStr for Choice {
 pub struct Order {
     /// The behaviour of devices.
     pub devices: Devices,
-    /// The choices, point by point. Where the list is over, or names what cannot be done, the first
-    /// thing that can is.
+    /// The choices, point by point. After the end of the list, or if a choice is impossible, the first
+    /// possible one is taken.
     pub choices: Vec<Choice>,
 }
 

@@ -44,8 +44,8 @@ impl Engine {
         choices
     }
 
-    /// The starts of one rank whose other calls cannot move before one of them has been made: what
-    /// others do in between makes no difference to it, so that only these need to be tried.
+    /// The starts of one rank whose other calls cannot move before one of them has been made: actions of
+    /// other ranks in between make no difference to it, so that only these need to be tried.
     pub(crate) fn enough(&self, choices: &[Choice]) -> Option<Vec<Choice>> {
         let of_rank = |wanted: GlobalRank| {
             choices.iter().copied().filter(

@@ -1,4 +1,4 @@
-//! Watchdogs: which call times out next, and what then.
+//! Watchdogs: the next call to time out, and the consequences.
 
 use super::record::Recorder;
 use super::state::{Deadlines, Doing, Engine, Rank};

@@ -1,8 +1,8 @@
-//! The engine: virtual time, the ranks' programs and what wakes them.
+//! The engine: virtual time, the ranks' programs and the events that wake them.
 //!
-//! One event of the queue is handled at a time; what it wakes goes on a list that is worked off
-//! before the next event, so that no call nests and the order never depends on anything but the
-//! plan. A message costs one queue entry, or none where nobody looks at it ([`super::arrivals`]).
+//! One event of the queue is handled at a time; programs that it wakes go on a list that is worked off before
+//! the next event, so that no call nests and the order never depends on anything but the plan. A message
+//! costs one queue entry, or none if nothing looks at it ([`super::arrivals`]).
 
 use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
@@ -242,7 +242,7 @@ impl Engine {
         true
     }
 
-    /// Handles what is due at a time, until a rank stands.
+    /// Handles the events that are due at a time, until a rank has reached an operation of its own moment.
     fn handle_due(&mut self, time: u64, recorder: &mut Recorder) {
         while !self.standing && self.queue.next_time() == Some(time) {
             if let Some((_, due)) = self.queue.pop() {

@@ -129,7 +129,7 @@ pub struct Explorer {
     bounds: Bounds,
     start: Engine,
     found: Option<Found>,
-    /// Points to go on from, the next one last, with what was chosen on the way there.
+    /// Points to go on from, the next one last, with the choices on the way there.
     ahead: Vec<(Engine, Vec<Choice>)>,
     seen: BTreeSet<Vec<u64>>,
     states: usize,
@@ -169,7 +169,7 @@ impl Explorer {
         self.states
     }
 
-    /// The states entered so far; of an order that fails, the random runs that tell how common it is.
+    /// The states entered so far; for an order that fails, the random runs that show how common it is.
     fn reached(&self) -> Reached {
         match &self.found {
             Some(found) => Reached {
@@ -185,7 +185,7 @@ impl Explorer {
         }
     }
 
-    /// Enters up to so many states more; what was found, once it is over.
+    /// Enters up to so many states more; returns the result once the search is over.
     pub fn run(&mut self, states: usize) -> Option<Explored> {
         for _ in 0..states {
             if self.verdict.is_some() {
@@ -309,10 +309,11 @@ pub fn explore(plan: &Plan, config: &SimConfig, bounds: Bounds) -> Result<Explor
     explore_watched(plan, config, bounds, &mut Unwatched)
 }
 
-/// Searches to the end, to the bounds, or until its watch ends the search: then the result is what was found so far.
+/// Searches to the end, to the bounds, or until its watch ends the search: then the result covers the states
+/// that were searched.
 ///
 /// # Errors
-/// When the plan is not one.
+/// When the plan is not runnable.
 pub fn explore_watched(
     plan: &Plan,
     config: &SimConfig,

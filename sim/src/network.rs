@@ -1,6 +1,6 @@
-//! When a message arrives: each rank sends one byte stream and receives one at a time, so that
-//! many messages into one rank queue up there (incast), and many out of one queue up at its start.
-//! A switch has a port for each of its neighbours: what it sends and receives occupies theirs.
+//! Message times: each rank sends one byte stream and receives one at a time, so that many messages into one
+//! rank queue up there (incast), and many out of one queue up at its start. A switch has a port for each of
+//! its neighbours, which its messages to and from them occupy.
 
 use crate::link::Link;
 use crate::shared_memory::{Cores, Touch};
@@ -21,7 +21,7 @@ pub(crate) struct Network {
     cores: Option<Cores>,
     /// The senders to each rank, where rings are worked out as a whole.
     heard: Option<Vec<Heard>>,
-    /// Two ranks have sent to one in an order that only single messages could tell.
+    /// True if two ranks have sent to one in an order that only single messages could show.
     ambiguous: bool,
 }
 
@@ -243,7 +243,7 @@ impl Network {
         self.cores.is_some()
     }
 
-    /// A rank begins a call: when it has done what it does before the first step.
+    /// A rank begins a call: the time at which its work before the first step is done.
     pub(crate) fn begin_call(&mut self, now: u64, rank: GlobalRank) -> Option<u64> {
         let cores = self.cores.as_mut()?;
         let takes = cores.machine().call_ps;

@@ -7,7 +7,7 @@ use lockstep_core::trace::{Event, What};
 /// Collects events in time order.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// False while a session replays what it has recorded before.
+    /// False while a session replays events that it has recorded before.
     pub(crate) on: bool,
     /// True if messages are recorded, not only calls.
     pub(crate) messages: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// One that records what a configuration asks for.
+    /// A recorder of the events that a configuration asks for.
     pub(crate) fn new(config: &SimConfig) -> Recorder {
         let (messages, ranks) = (config.record_messages, config.record_ranks.clone());
         Recorder { on: true, messages, ranks, events: Vec::new(), step_begins: Vec::new() }

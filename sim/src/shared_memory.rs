@@ -1,13 +1,13 @@
-//! Ranks of one machine that read each other's memory: what their calls take.
+//! Ranks of one machine that read each other's memory: the cost of their calls.
 //!
-//! A message is a line that says where its bytes are, so sending costs nothing but the time until
-//! the receiver sees it, and a copy if it is small; of what is not copied, nothing is written before it was
-//! read, which its sender waits for, and what nothing writes is lent at once, whatever the steps, as the host
-//! backend does. The rest is the receiver's: it stores or adds bytes at the rate of the
-//! cache that all of its call's bytes fit into, however many messages they come in, on a core that
-//! it may share with other ranks. Hence one latency, one cost a call, and two rates (storing and
-//! adding) in each of three memories: a core's own cache, the shared one, and what lies behind
-//! them. `lockstep calibrate` measures them.
+//! A message is a line that says where its bytes are, so sending costs nothing but the time until the
+//! receiver sees it, and a copy if it is small. Bytes that are not copied are not overwritten before they
+//! were read, which the sender waits for; bytes that no step writes are lent at once, whatever the steps, as
+//! the host backend does. The remaining cost is the receiver's: it stores or adds bytes at the rate of the
+//! cache that all of its call's bytes fit into, however many messages they come in, on a core that it may
+//! share with other ranks. Hence one latency, one cost a call, and two rates (storing and adding) in each of
+//! three memories: a core's own cache, the shared one, and the memory behind them. `lockstep calibrate`
+//! measures them.
 
 use crate::link::{Link, transmit_ps};
 use lockstep_core::rank::GlobalRank;

@@ -158,7 +158,7 @@ pub(crate) struct Engine {
     /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
-    /// The rule for choosing what the plan leaves open, if there is one.
+    /// The rule for choosing between orders that the plan leaves open, if there is one.
     pub(crate) choosing: Option<Choosing>,
     /// True if an operation that takes no time still gets a moment of its own. The events and their order are
     /// the same.

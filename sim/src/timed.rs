@@ -1,12 +1,11 @@
 //! Collectives whose time is known as a whole ([`CallTimes`](lockstep_core::plan::CallTimes)).
 //!
-//! Their messages carry the values and decide who waits for whom, take no time, and are not
-//! recorded: a rank is done so long after its last step could be done. Where nobody looks at values
-//! and every rank waits for every other, no messages are made either: the last rank to begin says
-//! when all are done.
+//! Their messages carry the values and decide which ranks wait for which, take no time, and are not recorded:
+//! a rank is done so long after its last step could be done. If values are not needed and every rank waits
+//! for every other, no messages are made either: the last rank to begin determines when all are done.
 //!
-//! Calls of different groups that are in flight together share their links ([`super::sharing`]):
-//! then they take longer than the table says.
+//! Calls of different groups that are in flight together share their links ([`super::sharing`]): then they
+//! take longer than the table says.
 //!
 //! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
 

@@ -1,5 +1,5 @@
-//! Topologies: what a message between two ranks costs, by latency and bandwidth (the alpha-beta
-//! model; Hockney 1994).
+//! Topologies: the cost of a message between two ranks, by latency and bandwidth (the alpha-beta model;
+//! Hockney 1994).
 
 use crate::link::Link;
 use crate::shared_memory::SharedMemory;

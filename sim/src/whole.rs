@@ -72,8 +72,8 @@ impl Engine {
         true
     }
 
-    /// All ranks have begun a call in which all do alike. Who begins later than others breaks the
-    /// lock step; then only the messages tell.
+    /// All ranks have begun a call in which all act alike. If one begins later than others, the lock step is
+    /// broken, and the messages are simulated.
     fn carry_out_alike(&mut self, index: u32, begun: &[u64]) {
         let channel = &self.channels[index as usize];
         let Some(active) = &channel.active else { return };
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// All ranks have begun: when each is done, and what that leaves their ports at.
+    /// All ranks have begun: works out when each is done, and when its ports are free.
     fn carry_out_whole(&mut self, index: u32, begun: Vec<u64>) {
         let channel = &self.channels[index as usize];
         let Some(active) = &channel.active else { return };

@@ -153,7 +153,7 @@ pub enum Action {
         into_offset: u64,
         /// The number of elements.
         count: u64,
-        /// Reduces into what is there (`into = into op from`) instead of replacing it.
+        /// Reduces into the existing values (`into = into op from`) instead of replacing them.
         #[serde(default)]
         reduce: Option<ReduceOp>,
     },
@@ -166,15 +166,15 @@ pub enum Action {
         /// The duration in nanoseconds.
         duration_ns: u64,
     },
-    /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
+    /// Idle time, with a label: a data loader that stalls, a rank stuck in user code.
     Sleep {
         /// The name for people.
         name: String,
         /// The duration in nanoseconds.
         duration_ns: u64,
     },
-    /// The rank's process exits here with status 1: an exception that nobody catches. Its calls in
-    /// flight never complete, and nobody is told.
+    /// The rank's process exits here with status 1: an exception that nothing catches. Its calls in flight
+    /// never complete, and no rank is notified.
     Die {
         /// The last line of its log: `ValueError: …`.
         how: String,
@@ -309,7 +309,7 @@ impl Call {
 }
 
 impl Action {
-    /// PyTorch's name of the call, or what the operation is.
+    /// PyTorch's name of the call, or the kind of the operation.
     pub fn name(&self) -> &str {
         match self {
             Action::Call { call, async_op: false } => call.name(),

@@ -1,4 +1,4 @@
-//! One collective on its own: what the page steps through.
+//! One collective on its own, for stepping through it on the page.
 
 use super::{Call, Fill, Plan, PlanBuilder, PlanError};
 use crate::collective::Collective;

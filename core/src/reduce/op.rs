@@ -26,8 +26,8 @@ pub enum ReduceOp {
     PremulSum(Factor),
 }
 
-/// The factor of [`ReduceOp::PremulSum`]: a finite float64. Factors are the same when their bits
-/// are, so that ranks which pass `0.0` and `-0.0` are told apart.
+/// The factor of [`ReduceOp::PremulSum`]: a finite float64. Factors are the same when their bits are, so
+/// `0.0` and `-0.0` differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Factor(u64);
 

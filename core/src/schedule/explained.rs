@@ -33,7 +33,7 @@ pub enum Holds {
     PowersOfTwo,
     /// It is never more.
     AtMost,
-    /// Within a third, from four ranks up: what the formula leaves out.
+    /// Within a third, from four ranks up; the text names the part that the formula leaves out.
     About(&'static str),
 }
 

@@ -1,8 +1,7 @@
-//! The description that a family of schedules gives of itself. Each family is a unit struct in its
-//! own file under `families/`; the table in `families/mod.rs` names them all.
+//! The description that a family of schedules gives of itself. Each family is a unit struct in its own file
+//! under `families/`; the table in `families/mod.rs` names them all.
 //!
-//! Most families agree on most answers, so these have defaults: a family overrides what is special
-//! about it.
+//! Most families agree on most answers, so these have defaults: a family overrides its special ones.
 
 use super::nodes::Nodes;
 use super::{Action, Buffer, Explained};
@@ -17,7 +16,7 @@ pub(super) const PIPELINE_CHUNK_BYTES: u64 = 512 << 10;
 /// The most segments that a size alone asks for: more make a pipeline hardly faster.
 const MAX_PIPELINE_SEGMENTS: u64 = 256;
 
-/// A collective among so many ranks: what a family is asked about.
+/// A collective among so many ranks: the subject of a family's methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Call {
     pub(super) collective: Collective,
@@ -61,8 +60,7 @@ impl Step {
     }
 }
 
-/// A family of schedules: how it carries out a call, what memory that takes, and how it is
-/// explained.
+/// A family of schedules: how it carries out a call, the memory that takes, and its explanation.
 ///
 /// The other methods are only asked about collectives that the family carries out.
 pub(super) trait Family: Sync {
@@ -72,13 +70,13 @@ pub(super) trait Family: Sync {
     /// The number of steps, the same for every participant.
     fn steps(&self, call: Call) -> u32;
 
-    /// Adds what `participant` does in `step`, which is one of [`Family::steps`].
+    /// Adds the actions of `participant` in `step`, which is one of [`Family::steps`].
     fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>);
 
-    /// An explanation for this collective: how it works, who uses it and what it costs.
+    /// An explanation for this collective: how it works, the libraries that use it, and its cost.
     fn explained(&self, collective: Collective) -> Explained;
 
-    /// A sentence for what the ranks do in a step: "every rank sends …".
+    /// A sentence about the ranks' actions in a step: "every rank sends …".
     fn step_text(&self, call: Call, step: Step) -> String;
 
     /// The name of a step's phase, to go after "Step 3 of 6": ", all-gather phase".

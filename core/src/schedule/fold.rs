@@ -52,7 +52,7 @@ impl Fold {
         self.extra > 0
     }
 
-    /// Steps of `rounds` rounds with what comes before and after them.
+    /// The number of steps of `rounds` rounds, with the steps before and after them.
     pub(super) fn steps(self, rounds: u32) -> u32 {
         if self.folds() { rounds + 2 } else { rounds }
     }
@@ -110,7 +110,7 @@ impl Fold {
         }
     }
 
-    /// A sentence for what the extra ranks do before and after the rounds.
+    /// A sentence about the actions of the extra ranks before and after the rounds.
     pub(super) fn step_text(self, phase: Phase) -> Option<String> {
         let Fold { places, extra } = self;
         match phase {

@@ -81,7 +81,7 @@ impl Grid {
     }
 }
 
-/// A schedule with its element count: what turns slices into element ranges.
+/// A schedule with its element count, which turns slices into element ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     schedule: Schedule,
@@ -141,7 +141,7 @@ impl Layout {
         self.count.saturating_mul(parts)
     }
 
-    /// The most elements of scratch that a rank has, with its share of what switches keep.
+    /// The most elements of scratch that a rank has, with its share of the switches' scratch.
     pub(crate) fn scratch_a_rank(&self) -> u64 {
         match self.schedule.collective().is_barrier() {
             true => 0,

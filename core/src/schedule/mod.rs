@@ -119,7 +119,7 @@ impl Schedule {
         }
     }
 
-    /// The family and what it carries out; `None` if the schedule was read from a file.
+    /// The family and the call that it carries out; `None` if the schedule was read from a file.
     fn family(&self) -> Option<(&'static dyn Family, Call)> {
         match &self.source {
             Source::Family { call, algorithm } => Some((algorithm.family(), *call)),
@@ -247,7 +247,7 @@ impl Schedule {
         }
     }
 
-    /// The switches among the participants, which reduce what passes through them.
+    /// The switches among the participants, which reduce the messages that pass through them.
     pub fn switches(&self) -> u32 {
         self.participants() - self.size()
     }
@@ -309,7 +309,7 @@ impl Schedule {
         }
     }
 
-    /// The most scratch chunks of a rank, with its share of what the switches have.
+    /// The most scratch chunks of a rank, with its share of the switches' scratch.
     fn scratch_a_rank(&self) -> u64 {
         let (family, call) = match &self.source {
             Source::Family { call, algorithm } => (algorithm.family(), *call),
@@ -340,8 +340,8 @@ impl Schedule {
         family.chunk_elements(call, count, element_bytes)
     }
 
-    /// Puts what `participant` does in `step` into `actions`, replacing what is there. Empty past
-    /// the last step.
+    /// Puts the actions of `participant` in `step` into `actions`, replacing its contents. Empty past the
+    /// last step.
     pub fn actions(&self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.clear();
         let (family, call) = match &self.source {
@@ -371,7 +371,7 @@ impl Schedule {
         }
     }
 
-    /// A sentence for what the ranks do in `step`, one of [`Schedule::steps`].
+    /// A sentence about the ranks' actions in `step`, one of [`Schedule::steps`].
     pub fn step_text(&self, step: u32) -> String {
         match self.family() {
             Some((family, call)) => family.step_text(call, Step { at: step, of: self.steps() }),

@@ -137,8 +137,8 @@ impl TraceReader {
     }
 }
 
-/// The number of events, at least one, that make up the next frame. Counted by what they carry: a
-/// frame of as many events as there usually are would pass the limit if each held a whole tensor.
+/// The number of events, at least one, that make up the next frame. Counted by their size: a frame with the
+/// usual number of events would pass the limit if each held a whole tensor.
 fn frame_length(events: &[Event]) -> usize {
     let mut carried = 0;
     let within = events.iter().take(EVENTS_PER_FRAME).take_while(|event| {

@@ -1,4 +1,4 @@
-//! The calls of a trace, per rank: what the diagnosis reads, whatever the trace came from.
+//! The calls of a trace, per rank: the input of the diagnosis, whatever the trace came from.
 
 use super::rank_name::rank_of_file_name;
 use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
@@ -20,7 +20,7 @@ pub struct CallLog {
     pub ranks: Vec<Option<RankLog>>,
     /// The end of the job, as far as the trace knows.
     pub outcome: Outcome,
-    /// True for a recording: what it does not show may still have happened.
+    /// True for a recording: something that it does not show may still have happened.
     pub recorded: bool,
     /// True for virtual time: no clock of another machine, no jitter.
     pub simulated: bool,
@@ -30,7 +30,7 @@ pub struct CallLog {
     /// When a real run ended, in picoseconds after its start: until then its ranks waited. `None` where that is
     /// not known.
     pub ended_ps: Option<u64>,
-    /// The plan that was simulated or run: what every rank would have called next.
+    /// The plan that was simulated or run; it gives the next calls of every rank.
     pub plan: Option<Plan>,
 }
 
@@ -54,8 +54,8 @@ pub struct RankLog {
     /// True if the recorder says of some group when its calls were issued, and not when they ended: those count as
     /// ended.
     pub issued_only: bool,
-    /// The size of the group that the rank made last and called nothing in, where a recorder tells
-    /// of such a group: the rank may still be in `new_group`.
+    /// The size of the group that the rank made last and called nothing in, if a recorder shows such a group:
+    /// the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,
     /// The state of the rank at the end of the trace.
     pub state: RankState,
@@ -78,8 +78,8 @@ pub enum MaybeEarly {
     /// Nothing says so.
     #[default]
     No,
-    /// Others have come out of a call that it has not made, and their recorders hold too little to tell
-    /// whether they went on behind it.
+    /// Others have come out of a call that this rank has not made, and their recorders hold too little to
+    /// tell if they went on after it.
     Outrun,
     /// Some ranks that made such a call have come out of it and some have not. After a timeout all would have
     /// come out, by its error.
@@ -133,7 +133,7 @@ pub enum RankState {
     AtOp {
         /// Its index in the rank's program.
         op: u32,
-        /// Its name: `all_reduce`, or what a sleep is called.
+        /// The name: `all_reduce`, or the label of a sleep.
         name: String,
         /// Its source line, `train.py:88`.
         line: Option<String>,
@@ -192,7 +192,7 @@ pub struct Called {
 }
 
 impl CallRecord {
-    /// The call as an event tells it.
+    /// The call in the form that events have.
     pub(crate) fn to_call(&self) -> Call {
         let called = &self.call;
         Call {
@@ -214,8 +214,7 @@ impl CallRecord {
 }
 
 impl Called {
-    /// Elements of whatever the call was given, to tell whether two calls are about the same
-    /// tensor.
+    /// The number of elements of the call's tensor, to decide if two calls are about the same tensor.
     pub fn payload(&self) -> u64 {
         let tensors = if self.inputs.is_empty() { &self.outputs } else { &self.inputs };
         tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))

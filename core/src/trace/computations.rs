@@ -38,7 +38,7 @@ pub struct Computation<'a> {
     pub span: Span,
 }
 
-/// The operations of every rank of which the trace tells some.
+/// The operations of every rank that the trace has any of.
 pub fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
     let mut ranks: BTreeMap<GlobalRank, RankOps> = BTreeMap::new();
     for event in &trace.events {

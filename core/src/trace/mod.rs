@@ -1,9 +1,9 @@
-//! Traces: what happened, as timed events of ranks.
+//! Traces: timed events of ranks.
 //!
-//! A trace comes from a simulation, a run or a recording and always says which
-//! ([`Origin`]). It is a *stream*: a header, then events, then an end; a file that was cut off can
-//! be read up to the cut. Events of one rank are in time order; events of different ranks need not
-//! be, since a live run delivers them as they come.
+//! A trace comes from a simulation, a run or a recording and always says from which ([`Origin`]). It is a
+//! *stream*: a header, then events, then an end; a file that was cut off can be read up to the cut. Events of
+//! one rank are in time order; events of different ranks need not be, since a live run delivers them as they
+//! come.
 //!
 //! A *work* is one call in flight, numbered per rank in call order (c10d's `Work`).
 
@@ -75,8 +75,8 @@ impl Trace {
 }
 
 impl TraceHeader {
-    /// That a run's plan names other backends than the one that carried it out, in a sentence:
-    /// what is measured is that one's.
+    /// A sentence that says that a run's plan names other backends than the one that carried it out, whose
+    /// times were measured.
     pub fn stand_in(&self) -> Option<String> {
         let Origin::Run { backend, .. } = &self.origin else { return None };
         let mut others: Vec<&str> =
@@ -137,7 +137,7 @@ pub enum Origin {
     },
     /// Recorded by another tool.
     Recorded {
-        /// By whom: `PyTorch Flight Recorder 2.10`.
+        /// The recorder: `PyTorch Flight Recorder 2.10`.
         by: String,
         /// From which files.
         files: Vec<String>,
@@ -147,7 +147,8 @@ pub enum Origin {
 /// The end of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceEnd {
-    /// When that was so, in picoseconds after the start: what a run's processes still do to end may be later.
+    /// The time of the outcome, in picoseconds after the start. Events of processes that are ending may be
+    /// later.
     pub time_ps: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -331,7 +332,7 @@ impl TensorValue {
     }
 }
 
-/// A call as its rank made it: what a Flight Recorder entry holds, and what a plan adds to it.
+/// A call as its rank made it: the fields of a Flight Recorder entry, and those that a plan adds to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// PyTorch's name: `all_reduce`, `send`, …

@@ -1,11 +1,11 @@
-//! Faults: what is done to a job on purpose, to see what it looks like and what finds it.
+//! Faults: problems that are injected into a job on purpose, to see their symptoms and which tools find them.
 //!
-//! A fault is one short text, the same on the command line, in the API and on the page:
-//! `kill:rank=1,call=3`. What a program alone can show (a call that is late, left out or of another
-//! size) is written into the rank's program, where the simulator and every executor find it; what
-//! only an operating system can do (kill, stop) is left to the executor, and the simulator shows
-//! what the others would see of it. Every fault leaves an operation in the program that says
-//! what it does: nobody can take what it leads to for something that came about by itself.
+//! A fault is one short text, the same on the command line, in the API and on the page: `kill:rank=1,call=3`.
+//! A fault that a program alone can show (a call that is late, left out or of another size) is written into
+//! the rank's program, where the simulator and every executor find it. A fault that only an operating system
+//! can cause (kill, stop) is left to the executor, and the simulator shows its effect on the other ranks.
+//! Every fault leaves an operation in the program that names it, so nobody can take its consequences for a
+//! genuine problem.
 
 mod inject;
 mod text;
@@ -42,7 +42,7 @@ pub enum Moment {
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// SIGKILL: the process is gone and tells nobody.
+    /// SIGKILL: the process is gone without notice.
     Kill,
     /// SIGSTOP, and SIGCONT after that time, in milliseconds, if one is given.
     Stop {

@@ -73,7 +73,7 @@ impl Family for Nvls {
         call.nodes().count() == 1 || matches!(call.collective, Collective::AllReduce { .. })
     }
 
-    /// The switch keeps a chunk for each rank of what each rank sends.
+    /// The switch keeps a chunk for each rank of each rank's message.
     fn most_ranks(&self) -> u32 {
         1 << 15
     }
@@ -199,7 +199,7 @@ fn steps(collective: Collective, nodes: Nodes) -> u32 {
     }
 }
 
-/// Scratch chunks of a participant: a switch keeps what came from each rank.
+/// Scratch chunks of a participant: a switch keeps the chunks that came from each rank.
 fn scratch(collective: Collective, nodes: Nodes, participant: GroupRank) -> u32 {
     let n = nodes.size;
     let Some(node) = participant.0.checked_sub(n) else { return 0 };

@@ -109,7 +109,7 @@ impl Trees {
         Slice::one(Buffer::Scratch, self.n / 2 * 2 + offset / 2)
     }
 
-    /// Sends what is packed to `to` and receives as much from `from`.
+    /// Sends the packed parts to `to` and receives as many from `from`.
     fn exchange(self, distance: u32, to: u32, from: u32, actions: &mut Vec<Action>) {
         let count = self.count(distance);
         let came = self.came(0).chunk;

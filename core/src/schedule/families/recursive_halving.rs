@@ -9,7 +9,7 @@ use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::fold::{Fold, Phase, Role};
 use crate::schedule::{Action, Buffer, Slice};
 
-/// Places at distance n/2, n/4, … exchange half of what they still sum.
+/// Places at distance n/2, n/4, … exchange half of the chunks that they still sum.
 pub(super) struct RecursiveHalving;
 
 impl Family for RecursiveHalving {

@@ -1,4 +1,4 @@
-//! The first place where a schedule does not do what it claims.
+//! The first place where a schedule fails to carry out its collective.
 
 use crate::rank::GroupRank;
 use crate::schedule::{Buffer, Slice};
@@ -82,7 +82,7 @@ pub enum ProofError {
         /// The other end of the message.
         peer: GroupRank,
     },
-    /// At the end a chunk is not what the collective promises.
+    /// At the end a chunk does not have the value that the collective promises.
     #[error("rank {rank} ends with {holds} in {buffer}[{chunk}]{}, not {promised}", since(*.step))]
     WrongResult {
         /// The rank of the result.

@@ -7,7 +7,7 @@ use super::process_group::Group;
 use super::tensor::Tensor;
 use lockstep_core::reduce::ReduceOp;
 
-/// An argument: what was asked for, or something of another Python type.
+/// An argument of the expected type, or one of another Python type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg<T> {
     /// The value that was asked for.

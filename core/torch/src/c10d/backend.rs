@@ -118,12 +118,12 @@ impl BackendConfig {
         BackendConfig { text: like.text.clone(), ..self }
     }
 
-    /// Reads a backend string, and makes sure that this machine has what it names, in the order in
-    /// which `_new_process_group_helper` finds out. Python's warnings are added to `warnings`.
+    /// Reads a backend string, and checks that this machine has the backends that it names, in the order of
+    /// `_new_process_group_helper`. Python's warnings are added to `warnings`.
     ///
     /// # Errors
-    /// A string of the wrong form (`ValueError`), a backend that nobody knows (`AssertionError`),
-    /// or one that is not there (`RuntimeError`; `ValueError` for NCCL without a GPU).
+    /// A string of the wrong form (`ValueError`), an unknown backend (`AssertionError`), or one that is
+    /// missing (`RuntimeError`; `ValueError` for NCCL without a GPU).
     pub fn new(
         backend: &Backend,
         machine: &Machine,

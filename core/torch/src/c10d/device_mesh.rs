@@ -1,4 +1,4 @@
-//! A device mesh as one rank has it: where it is, its groups, and what is cut out of it.
+//! A device mesh as one rank has it: the rank's position, its groups, and the meshes that are cut out of it.
 
 use super::error::{DistError, ErrorKind, runtime_error};
 use super::mesh_grid::Grid;

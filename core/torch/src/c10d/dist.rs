@@ -1,4 +1,4 @@
-//! A process's view of the job, and how what it calls is written down.
+//! A process's view of the job, and the recording of its calls.
 
 use super::backend::Device;
 use super::error::DistError;
@@ -96,8 +96,8 @@ impl Dist<'_> {
         self.make_tensor(device, name, dtype, shape, Fill::Data, data)
     }
 
-    /// The initial contents that a tensor still holds, if it is the whole of what was made, and
-    /// nothing has written into it since.
+    /// The initial values that a tensor still has, if it is a whole tensor as it was made, and nothing has
+    /// written into it since.
     pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
         let storage = self.made_for(tensor.storage);
         let made = self.shared.tensors.fill(storage)?;
@@ -145,7 +145,7 @@ impl Dist<'_> {
         self.state.made.insert(to_be_made.storage, made);
     }
 
-    /// The plan's tensor for what may have been to be made.
+    /// The plan's tensor of an id, which may have been a pending one.
     pub(super) fn made_for(&self, id: TensorId) -> TensorId {
         self.state.made.get(&id).copied().unwrap_or(id)
     }
@@ -194,7 +194,7 @@ impl Dist<'_> {
         self.record(Action::Sleep { name: name.into(), duration_ns }, None);
     }
 
-    /// The process ends here: `sys.exit()`, an exception, a kill. `how` is what its log says.
+    /// The process ends here: `sys.exit()`, an exception, a kill. `how` is the last line of its log.
     pub fn die(&mut self, how: impl Into<String>) {
         self.record(Action::Die { how: how.into() }, None);
     }

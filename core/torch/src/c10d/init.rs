@@ -1,4 +1,5 @@
-//! `init_process_group`: who accepts what, and what then goes wrong before any collective does.
+//! `init_process_group`: the arguments that it accepts, and the errors that it raises before any collective
+//! does.
 
 use super::args::{Arg, InitProcessGroup};
 use super::backend::{Backend, Device};

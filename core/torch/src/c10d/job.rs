@@ -1,9 +1,9 @@
-//! A job under recording: what its ranks share, what each has done, and the plan that comes of it.
+//! A job under recording: the state that its ranks share, the calls of each rank, and the resulting plan.
 //!
-//! Ranks run one after the other, as ordinary code, so what a call tells its own rank is known at
-//! once, and what another rank would have sent is not: those are values of the simulation or the
-//! run. What only the whole job knows is settled in [`Job::finish`]: the sizes that object calls
-//! learn from each other, and groups whose members did not all make them.
+//! Ranks run one after the other, as ordinary code. A call's answer to its own rank is therefore known at
+//! once, but not the data that another rank would have sent: those are values of the simulation or the run.
+//! Facts that only the whole job knows are settled in [`Job::finish`]: the sizes that object calls learn from
+//! each other, and groups whose members did not all make them.
 
 use super::backend::Machine;
 use super::dist::Dist;
@@ -75,7 +75,7 @@ impl Job {
         self
     }
 
-    /// Sets what PyTorch finds on the ranks' machines.
+    /// Sets the hardware and libraries that PyTorch finds on the ranks' machines.
     pub fn machine(&mut self, machine: Machine) -> &mut Job {
         self.shared.machine = machine;
         self
@@ -87,9 +87,8 @@ impl Job {
         self
     }
 
-    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare what they
-    /// are about to call, and raise where they do not agree, instead of hanging. [`Job::run`]
-    /// compares once all ranks have run.
+    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare their calls, and raise
+    /// if they do not agree, instead of hanging. [`Job::run`] compares once all ranks have run.
     pub fn debug_detail(&mut self) -> &mut Job {
         self.environment(VARIABLE, Some("DETAIL"))
     }
@@ -113,9 +112,9 @@ impl Job {
         Some(Dist { rank, shared: &mut self.shared, state })
     }
 
-    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops
-    /// there, like a process that raises; the others go on, and the plan shows what they then wait
-    /// for. Its refusal is kept: see [`Job::raised`].
+    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops there, like a
+    /// process that raises; the others go on, and the plan shows their further waits. The refusal is kept:
+    /// see [`Job::raised`].
     pub fn run(
         &mut self,
         mut script: impl FnMut(&mut Dist<'_>) -> Result<(), DistError>,
@@ -265,7 +264,7 @@ impl Shared {
         stuck.into_iter().map(group).collect()
     }
 
-    /// A rank's operations, with what only the whole job knows filled in, and where each has come to.
+    /// A rank's operations, with the facts that only the whole job knows, and the rank's last position.
     fn program(
         &self,
         recorded: Vec<Recorded>,

@@ -1,4 +1,4 @@
-//! Making process groups: `new_group` and what is built on it, and splitting NCCL's.
+//! Making process groups: `new_group`, the functions built on it, and splitting NCCL's groups.
 
 use super::args::{Arg, NewGroup};
 use super::backend::{Backend, BackendConfig};

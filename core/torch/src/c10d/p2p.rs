@@ -104,7 +104,7 @@ impl Dist<'_> {
         self.send_to(pg, &tensor, peer, tag, false).map(|_| ())
     }
 
-    /// `dist.recv(tensor, src)`: whom it came from.
+    /// `dist.recv(tensor, src)`; returns the sender.
     ///
     /// # Errors
     /// PyTorch's refusals.

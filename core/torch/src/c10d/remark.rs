@@ -87,15 +87,15 @@ pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
 }
 
 impl GivenTag {
-    /// The moment of the plan that says that a receive gets what was sent with another tag.
+    /// The operation of the plan that says that a receive gets a message sent with another tag.
     pub(super) fn op(self, sent: i64) -> Op {
         let remark = Remark::TagIgnored { received: self.tag, sent, from: self.lane.1 };
         Noted { remark, work: None, at: self.at }.op()
     }
 }
 
-/// The receives of NCCL's that get what was sent with another tag: per receiving rank, by their place in what
-/// was recorded of it, the tag of the send.
+/// The receives on NCCL that get a message sent with another tag: per receiving rank, by their index in the
+/// rank's records, the tag of the send.
 pub(super) fn tags_ignored(ranks: &[RankState]) -> Vec<BTreeMap<usize, i64>> {
     let mut sent: BTreeMap<_, VecDeque<i64>> = BTreeMap::new();
     let given = |state: &RankState| -> Vec<(usize, GivenTag)> {
@@ -121,7 +121,7 @@ pub(super) fn tags_ignored(ranks: &[RankState]) -> Vec<BTreeMap<usize, i64>> {
 }
 
 impl Dist<'_> {
-    /// Notes what is said of this rank here, about a work if it is about one.
+    /// Notes a remark at this point of the rank, about a work if there is one.
     pub(super) fn remark(&mut self, remark: Remark, work: Option<Work>) {
         let at = self.state.at;
         self.remark_at(remark, work, at);

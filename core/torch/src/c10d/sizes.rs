@@ -1,6 +1,5 @@
-//! Sizes that ranks learn from each other while they run: how long the longest pickle is, how many
-//! bytes the source broadcasts. Each rank says what it knows; the sum or the maximum is known when
-//! all have run.
+//! Sizes that ranks learn from each other while they run: the length of the longest pickle, or the bytes that
+//! the source broadcasts. Each rank adds its own size; the sum or the maximum is known when all have run.
 
 use lockstep_core::group::GroupId;
 use std::collections::BTreeMap;
@@ -39,7 +38,7 @@ impl SizeTable {
         id
     }
 
-    /// A rank says what it knows of the size.
+    /// A rank adds its own size.
     pub(super) fn at_least(&mut self, id: SizeId, elements: u64) {
         if let Some(most) = self.elements.get_mut(id.0 as usize) {
             *most = elements.max(*most);

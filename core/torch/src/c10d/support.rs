@@ -129,8 +129,7 @@ impl Documents {
         }
     }
 
-    /// The table's rows, in order: each call with what is said of it in every column, on a CPU and on
-    /// a GPU.
+    /// The table's rows, in order: each call with its support in every column, on a CPU and on a GPU.
     pub fn rows(self) -> impl Iterator<Item = (&'static str, Vec<[Support; 2]>)> {
         ROWS.into_iter().filter_map(move |call| {
             let cells = self.columns().map(|column| {

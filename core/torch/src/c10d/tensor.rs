@@ -36,11 +36,11 @@ pub struct Tensor {
     /// True if the tensor is a part of another one that is not contiguous there. Its elements are contiguous
     /// copies.
     pub(super) in_parts: bool,
-    /// The forward pass that it comes of: what `backward()` goes through.
+    /// The forward pass that the tensor depends on, which `backward()` goes through.
     pub(super) pass: Option<ForwardPass>,
 }
 
-/// A forward pass of a model, as what is computed of its output remembers it.
+/// A forward pass of a model, as tensors that depend on its output remember it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardPass {
     /// The model's number in its process.
@@ -51,7 +51,7 @@ pub struct ForwardPass {
     pub grad: bool,
 }
 
-/// No plan has so many tensors: what is beyond is a number of a tensor to be made.
+/// No plan has so many tensors: a higher number is that of a tensor that is not made yet.
 const TO_BE_MADE: u32 = 1 << 31;
 
 /// A shape from a number of elements, or from sizes.
@@ -228,7 +228,7 @@ impl Tensor {
         self.in_parts
     }
 
-    /// The same as what it is here: one that lies in a row.
+    /// The tensor as a contiguous one.
     #[must_use]
     pub fn in_a_row(self) -> Tensor {
         Tensor { in_parts: false, ..self }
@@ -239,14 +239,14 @@ impl Tensor {
         self.pass
     }
 
-    /// The same tensor as what comes of that forward pass, or of none: `detach()`.
+    /// The same tensor as a result of that forward pass, or of none: `detach()`.
     #[must_use]
     pub fn of_pass(self, pass: Option<ForwardPass>) -> Tensor {
         Tensor { pass, ..self }
     }
 
-    /// The same tensor with its elements laid out as another's of that shape: what
-    /// `torch.preserve_format` makes.
+    /// The same tensor with its elements laid out as another's of that shape, as with
+    /// `torch.preserve_format`.
     #[must_use]
     pub fn laid_out_as(self, other: &Tensor) -> Tensor {
         Tensor { contiguous: other.contiguous, ..self }

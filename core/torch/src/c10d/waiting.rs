@@ -1,4 +1,4 @@
-//! Works: what an asynchronous call returns, and what it can be asked (`torch.distributed.Work`).
+//! Works: the result of an asynchronous call, and its methods (`torch.distributed.Work`).
 
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, value_error};
@@ -67,13 +67,12 @@ impl Dist<'_> {
         Ok(true)
     }
 
-    /// `work.is_completed()`, `is_success()`, `exception()`, `result()`,
-    /// `work.get_future().done()`: what it answers is decided when the plan runs, and stands in the
-    /// trace.
+    /// `work.is_completed()`, `is_success()`, `exception()`, `result()`, `work.get_future().done()`: the
+    /// answer is decided when the plan runs, and is recorded in the trace.
     ///
     /// # Errors
-    /// When the work is not this rank's, and what NCCL's works raise when they are asked for their
-    /// success (`ProcessGroupNCCL.cpp`, `WorkNCCL::isSuccess`).
+    /// The work is not this rank's, or NCCL's works raise when they are asked for their success
+    /// (`ProcessGroupNCCL.cpp`, `WorkNCCL::isSuccess`).
     pub fn query(&mut self, work: Work, what: WorkQuery) -> Result<(), DistError> {
         if what == WorkQuery::IsSuccess && self.work(work)?.on_nccl {
             let text = "WorkNCCL::isSuccess() is deprecated";
@@ -149,11 +148,12 @@ impl Dist<'_> {
         Ok(Some(state.writes.clone()))
     }
 
-    /// `work.source_rank()`: the group rank that a receive on gloo is from; `None` of a receive from
-    /// any source.
+    /// `work.source_rank()`: the group rank that a receive on gloo is from; `None` for a receive from any
+    /// source.
     ///
     /// # Errors
-    /// `RuntimeError` of what is no receive, and of NCCL's works (`Work::sourceRank` of `Work.cpp`).
+    /// `RuntimeError` for a work that is not a receive, and for NCCL's works (`Work::sourceRank` of
+    /// `Work.cpp`).
     pub fn source_rank(&self, work: Work) -> Result<Option<GroupRank>, DistError> {
         let state = self.work(work)?;
         let calls = self.calls_of(state);
@@ -182,9 +182,9 @@ impl Dist<'_> {
         self.remark(Remark::Dropped { call: call.to_owned() }, Some(work));
     }
 
-    /// The name that alone held a work holds something else now, or has ended with its function. What
-    /// happened between the call and this moment may be how the program knows that the call has
-    /// completed: only where nothing did that takes time, it is beyond doubt that it was not.
+    /// The only name that held a work has another value now, or has ended with its function. The program may
+    /// know from something between the call and this moment that the call has completed. Only if nothing in
+    /// between took time, it certainly had not.
     pub fn let_go_of_name(&mut self, work: Work, name: &str) {
         let Some(call) = self.held_by_its_work(work) else { return };
         let Ok(state) = self.work(work) else { return };

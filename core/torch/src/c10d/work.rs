@@ -1,4 +1,4 @@
-//! Works: what an asynchronous call returns (`torch.distributed.Work`), and what its rank knows of them.
+//! Works: the result of an asynchronous call (`torch.distributed.Work`), and the state that its rank knows.
 
 use super::error::DistError;
 use super::tensor::Tensor;

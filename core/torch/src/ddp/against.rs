@@ -1,4 +1,4 @@
-//! A report against what a real PyTorch run wrote (`docs/ddp_record.py`, or an entry of the
+//! A comparison of a report with a real PyTorch run's record (`docs/ddp_record.py`, or an entry of the
 //! recorded `buckets.json`).
 
 use super::call::{DdpCall, DdpOp};
@@ -43,7 +43,7 @@ pub struct RecordedRun {
     initial: Option<Vec<IndexList>>,
     #[serde(alias = "logged_initial_bytes")]
     initial_bytes: Option<Vec<u64>>,
-    /// Null where DDP's log tells of no rebuild.
+    /// Null if DDP's log shows no rebuild.
     #[serde(default, deserialize_with = "given")]
     rebuilt: Option<Option<Vec<IndexList>>>,
     rebuilt_bytes: Option<Vec<u64>>,
@@ -117,8 +117,8 @@ impl RecordedRun {
         self.world_size
     }
 
-    /// The backend that it ran on; gloo when it does not say, which is what `docs/ddp_record.py`
-    /// runs.
+    /// The backend that the run was on; gloo if the record does not name one, as `docs/ddp_record.py` runs on
+    /// gloo.
     pub fn backend(&self) -> BackendName {
         self.backend.unwrap_or(BackendName::Gloo)
     }
@@ -230,8 +230,8 @@ impl RecordedRun {
         }
     }
 
-    /// The difference in what DDP raises, where the recorded run ended by the module's own exception
-    /// in its last iteration: DDP raised nothing there until then.
+    /// The difference in DDP's errors, if the recorded run ended by the module's own exception in its last
+    /// iteration: DDP raised nothing there until then.
     fn raised_before(&self, report: &DdpReport) -> Option<String> {
         let (here, at) = (report.error.as_ref()?, report.error_at?);
         let held = self.iterations.as_ref().map_or(0, Vec::len) as u32;
@@ -240,7 +240,7 @@ impl RecordedRun {
         })
     }
 
-    /// The difference between what DDP raised there and what it raises here; none if there is none.
+    /// The difference between DDP's recorded error and the one here; `None` if there is none.
     pub fn error_difference(&self, here: Option<&str>) -> Option<String> {
         let shown = |of: Option<&str>| of.map_or("nothing".to_owned(), |text| format!("{text:?}"));
         // Behind the first pybind prints the values of all tensors, behind the second the places in

@@ -91,7 +91,7 @@ pub(crate) fn rebuilt_buckets(
     Some(buckets)
 }
 
-/// Limits in bytes; a negative one becomes what C++'s `size_t` makes of it.
+/// Limits in bytes; a negative one wraps as in C++'s `size_t`.
 fn limits_of(list: &[i64]) -> Vec<u64> {
     list.iter().map(|bytes| *bytes as u64).collect()
 }

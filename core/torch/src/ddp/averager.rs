@@ -90,7 +90,7 @@ impl ModelAverager {
         Some(DdpCall { subgroup, ..DdpCall::all_reduce(dtype, numel, Purpose::Averaged) })
     }
 
-    /// After how many steps it begins anew what it did.
+    /// The number of steps after which the averager's pattern repeats.
     pub fn cycle(&self) -> u64 {
         let longest = match self {
             ModelAverager::Periodic { period, .. } => *period,

@@ -60,7 +60,7 @@ pub enum Purpose {
         /// The bucket.
         bucket: u32,
     },
-    /// A part of what a communication hook makes of a bucket.
+    /// A part of a communication hook's work on a bucket.
     HookPart {
         /// The bucket.
         bucket: u32,

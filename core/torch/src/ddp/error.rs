@@ -111,8 +111,8 @@ pub enum DdpError {
          \"/pytorch/torch/csrc/distributed/c10d/reducer.cpp\":1633, please report a bug to PyTorch. "
     )]
     StaticGraphNoSync,
-    /// `Reducer::finalize_backward`, of what a communication hook's future holds; Python's own text
-    /// goes on with the places in its files.
+    /// `Reducer::finalize_backward`, for an error in a communication hook's future; Python's own text goes on
+    /// with the places in its files.
     #[error("Got the following error when running the callback: RuntimeError: {}{error}", again(*.wrapped))]
     Callback {
         error: CallbackError,
@@ -228,7 +228,7 @@ fn again(wrapped: bool) -> &'static str {
     if wrapped { "Got the following error when running the callback: RuntimeError: " } else { "" }
 }
 
-/// The reason that a reduction is unfinished, as far as the options tell.
+/// The reason that a reduction is unfinished, as far as the options show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// Neither `find_unused_parameters` nor `static_graph` is set.

@@ -1,7 +1,7 @@
-//! Communication hooks: what is communicated in place of a bucket's `all_reduce`.
+//! Communication hooks: the calls that replace a bucket's `all_reduce`.
 //!
-//! Sources: `torch/distributed/algorithms/ddp_comm_hooks/*.py`. A hook gets the gradients as they
-//! are; only the reducer's own `all_reduce` divides them beforehand.
+//! Sources: `torch/distributed/algorithms/ddp_comm_hooks/*.py`. A hook gets the gradients as they are; only
+//! the reducer's own `all_reduce` divides them beforehand.
 
 use super::call::{DdpCall, HookPart, Purpose};
 use super::error::{CallbackError, DdpError};
@@ -44,7 +44,7 @@ pub enum HookAlgorithm {
     PostLocalSgd(PostLocalSgd),
 }
 
-/// `PowerSGDState`, as far as it decides what is communicated.
+/// `PowerSGDState`, as far as it decides the hook's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerSgd {
     /// `matrix_approximation_rank`.
@@ -363,8 +363,7 @@ fn dense_only(operation: &'static str, cpu: bool) -> HookError {
     HookError::AtOnce(DdpError::SparseBucket { operation, cpu })
 }
 
-/// `tensor.view(tensor.shape[0], -1)`: what PyTorch 2.7.1 says of a gradient that it makes no matrix
-/// of.
+/// `tensor.view(tensor.shape[0], -1)`: PyTorch 2.7.1's error for a gradient that it cannot view as a matrix.
 fn no_matrix(shape: &[u64]) -> Option<DdpError> {
     match shape.first() {
         None => Some(DdpError::ScalarGradient),

@@ -118,7 +118,7 @@ mod tests {
         Model::read("m", text).unwrap()
     }
 
-    /// As recorded with torch 2.7.1 of models of that form: what is ignored is not broadcast, and
+    /// As recorded with torch 2.7.1 for models of that form: an ignored parameter is not broadcast, and
     /// reduced all the same.
     #[test]
     fn a_name_of_the_model_itself_or_of_one_module_of_several_takes_nothing_out() {

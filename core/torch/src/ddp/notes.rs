@@ -1,5 +1,5 @@
-//! The meaning of a training plan's operations: which gradient launched a call, which buckets were
-//! in force. A plan says what ranks do; these notes, written along with it, say why.
+//! The meaning of a training plan's operations: the gradient that launched a call, the buckets that were in
+//! force. A plan has the ranks' operations; these notes, written along with it, give the reasons.
 
 use super::buckets::Bucket;
 use super::call::DdpCall;
@@ -30,7 +30,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// The step that raises, counted from 1, where in it, and what; none if none does.
+    /// The step that raises, counted from 1, the half of it, and the error; `None` if none does.
     pub fn raised(&self) -> Option<(u32, Half, &DdpError)> {
         let error = self.raised.as_ref()?;
         let steps = self.steps.len() as u32;

@@ -1,7 +1,7 @@
 //! DDP's reducer as a state machine: `c10d::Reducer` (`reducer.cpp`), method by method.
 //!
-//! Autograd tells it which gradient is ready; it answers with the collectives it launches. Buckets
-//! are launched strictly in the order of their indices, whatever order they fill in.
+//! Autograd reports each gradient that is ready; the reducer answers with the collectives that it launches.
+//! Buckets are launched strictly in the order of their indices, whatever order they fill in.
 
 use super::assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 use super::buckets::Bucket;
@@ -424,7 +424,7 @@ impl Reducer {
         self.finalize()
     }
 
-    /// `finalize_backward`, which waits for what was launched.
+    /// `finalize_backward`, which waits for the launched collectives.
     fn finalize(&mut self) -> Result<(), DdpError> {
         self.expect_autograd_hooks = false;
         self.require_finalize = false;
@@ -447,8 +447,8 @@ impl Reducer {
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
     ///
     /// # Errors
-    /// When there are no zeros for a sparse gradient's bucket, and what a hook raises: each bucket's
-    /// future is waited for behind the last of them.
+    /// There are no zeros for a sparse gradient's bucket, or a hook raises: each bucket's future is waited
+    /// for behind the last of them.
     pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         self.sparse.zeros_like_buckets()?;
         for index in 0..self.buckets.len() {

@@ -1,4 +1,4 @@
-//! `DistributedDataParallel` itself: what one rank's wrapper issues in its constructor, its forward
+//! `DistributedDataParallel` itself: the calls that one rank's wrapper issues in its constructor, its forward
 //! and its backward passes (`distributed.py`).
 
 use super::assignment::BucketParam;
@@ -44,8 +44,8 @@ pub struct Forward<'a> {
     pub grad_enabled: bool,
     /// False inside `no_sync()`: it is the forward pass that decides, not the backward pass.
     pub sync: bool,
-    /// The parameters that the outputs do not depend on, as indices among those that require grad:
-    /// what the walk of the graph finds with `find_unused_parameters`.
+    /// The parameters that the outputs do not depend on, as indices among those that require grad: found by
+    /// the walk of the graph with `find_unused_parameters`.
     pub unused: &'a [u32],
     /// The order that rank 0 rebuilds its buckets from, where it is not this rank's own.
     pub rank0_order: Option<&'a [u32]>,
@@ -343,11 +343,11 @@ impl Ddp {
         self.reducer.as_ref().is_none_or(|reducer| reducer.finalizes(delays))
     }
 
-    /// The backward pass ends: what was launched is waited for.
+    /// The backward pass ends: the launched collectives are waited for.
     ///
     /// # Errors
-    /// With a static graph whose first pass was inside `no_sync()`, and what a hook's callback
-    /// raises on the backend.
+    /// A static graph whose first pass was inside `no_sync()`, or an error of a hook's callback on the
+    /// backend.
     pub fn end_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
         if self.options.static_graph && !self.static_graph_delay_enqueued {

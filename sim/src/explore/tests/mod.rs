@@ -184,8 +184,8 @@ fn a_receive_from_any_source_can_take_what_it_has_no_room_for() {
     assert_eq!(order.choices, [took]);
 }
 
-/// A named receive that was called has the next send of its source on gloo, and by MPI's order only
-/// what an earlier receive from any source leaves it: seen on PyTorch 2.7.1, `irecv(x)` and
+/// On gloo a posted receive that names its source gets the next send of this source. By MPI's order it would
+/// get only a send that an earlier receive from any source leaves: seen on PyTorch 2.7.1, `irecv(x)` and
 /// `irecv(y, src=2)` before rank 2 sends, which sends first.
 #[test]
 fn on_gloo_a_named_receive_has_its_send_before_one_from_any_source() {
@@ -228,9 +228,9 @@ fn a_named_receive_is_looked_at_again_once_another_has_its_message() {
     assert_eq!(took(2), Outcome::TimedOut);
 }
 
-/// A rank whose only start could be made at once, and whose other calls still move: what it makes
-/// when they have completed may come before. A search that takes the one start there is, without
-/// asking whether something else of that rank is under way, never sees it.
+/// A rank whose only start could be made at once, while its other calls still move: calls that it makes when
+/// they have completed may come before. A search that takes the one start there is, without asking if
+/// something else of that rank is under way, never sees it.
 #[test]
 fn a_start_that_can_be_made_may_have_to_wait_for_what_is_still_to_come() {
     use Does::{AwaitsFrom, ReceivesFromAny, Reduces, Sends, Waits};

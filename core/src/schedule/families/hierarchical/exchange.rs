@@ -12,7 +12,7 @@ use crate::rank::GroupRank;
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
 
-/// Line up what goes to each neighbour; exchange; line up what goes to each receiver; exchange.
+/// Pack the parts for each neighbour; exchange; pack the parts for each receiver; exchange.
 pub(super) const STEPS: u32 = 4;
 
 /// The receivers that rank `local` of a node of `k` speaks to, in order.
@@ -30,7 +30,7 @@ fn count(nodes: Nodes, k: u32, local: u32) -> u32 {
     last * of(nodes.per_node) + of(nodes.len(last))
 }
 
-/// Scratch chunks: what is sent in either exchange, and what comes in the first.
+/// Scratch chunks: those sent in either exchange, and those received in the first.
 pub(super) fn scratch(nodes: Nodes, rank: GroupRank) -> u32 {
     let came = came(Member::of(nodes, rank.0));
     lined_up(nodes, came) + came

@@ -1,8 +1,8 @@
-//! Models as DDP sees them: parameters in registration order, the order in which their gradients
-//! become ready, and what their layers cost.
+//! Models as DDP sees them: parameters in registration order, the order in which their gradients become
+//! ready, and the cost of their layers.
 //!
-//! The models that ship are written as their architectures (`zoo`), a user's own comes from a file
-//! (`file`). What a layer costs is an estimate from its shapes (`cost`).
+//! The models that ship are written as their architectures (`zoo`), a user's own comes from a file (`file`).
+//! A layer's cost is an estimate from its shapes (`cost`).
 
 mod architecture;
 mod cost;

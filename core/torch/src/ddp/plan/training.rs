@@ -106,11 +106,11 @@ impl Training {
         }
     }
 
-    /// The model as it is trained: without what gets no gradient, and in the order that was asked
+    /// The model as it is trained: without parameters that get no gradient, and in the order that was asked
     /// for.
     ///
     /// # Errors
-    /// When a name is no parameter's or module's, or the order is none.
+    /// A name is not that of a parameter or module, or the order is wrong.
     pub fn trained<'a>(&self, model: &'a Model) -> Result<Cow<'a, Model>, TrainingError> {
         let model = match &self.grad_ready_order {
             None => Cow::Borrowed(model),
@@ -160,7 +160,7 @@ pub enum TrainingError {
     /// Options that PyTorch refuses together, or that do not go together here.
     #[error("{0}")]
     Together(&'static str),
-    /// Programs past what a plan should hold: one for every group of neighbours.
+    /// More operations than a plan should have: a program for every group of neighbours.
     #[error(
         "{programs} groups of ranks with programs of {ops} operations each are more than {MAX_OPS} \
          operations; take fewer ranks or larger groups"
@@ -171,7 +171,7 @@ pub enum TrainingError {
         /// Operations of each.
         ops: usize,
     },
-    /// Steps past what a plan should hold.
+    /// More steps than a plan should have.
     #[error("{steps} steps of {layers} layers are more than {MAX_OPS} operations; take fewer")]
     TooLong {
         /// The steps.

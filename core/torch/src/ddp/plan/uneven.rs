@@ -1,5 +1,5 @@
-//! Uneven inputs: a program for every number of inputs. Ranks that have run out shadow the
-//! collectives of the others (`join.rs` says what they are).
+//! Uneven inputs: a program for every number of inputs. Ranks that have run out shadow the collectives of the
+//! others (explained in `join.rs`).
 
 use super::passes::{backward_pass, rebuilt, unused};
 use super::script::{BACKWARD, CONSTRUCTOR, FORWARD, OPTIMIZER};
@@ -148,7 +148,8 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// The program of ranks with so many inputs, of which `rank` is the first; what it raises.
+    /// The program of ranks with so many inputs, of which `rank` is the first; returns the error that it
+    /// raises.
     fn write(
         &self,
         writer: &mut Writer<'_>,

@@ -1,4 +1,4 @@
-//! `ddp_features.json`: what `ddp_features.py` saw of hooks, averagers, sharded optimizers and `Join`.
+//! `ddp_features.json`: the record of `ddp_features.py` on hooks, averagers, sharded optimizers and `Join`.
 
 use super::{list, numbers, recorded};
 use crate::ddp::join::{JoinOptions, Joinable, run_join_of};

@@ -1,4 +1,4 @@
-//! `ddp_runs`: what `docs/ddp_record.py` wrote, each run replayed with its own arguments.
+//! `ddp_runs`: the records of `docs/ddp_record.py`, each run replayed with its own arguments.
 
 use super::{list, recorded};
 use crate::ddp::model::Model;
@@ -110,7 +110,7 @@ fn what_a_run_raised_is_raised_here_after_the_same_calls() {
     assert_eq!(there, format!("{}: {refused}", refused.class()));
 }
 
-/// Hooks on gloo: what they raise, and what they do with a sparse gradient.
+/// Hooks on gloo: their errors, and their treatment of a sparse gradient.
 #[test]
 fn hooks_raise_over_gloo_what_was_recorded() {
     let file = recorded("hook_errors.json");

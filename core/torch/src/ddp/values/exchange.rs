@@ -13,7 +13,7 @@ use lockstep_core::plan::{
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::schedule::Algorithm;
 
-/// A plan whose tensors hold what each rank communicates.
+/// A plan whose tensors hold the data that each rank communicates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// The plan. Every rank has tensors and a program of its own.

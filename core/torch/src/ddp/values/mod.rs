@@ -1,14 +1,14 @@
 //! DDP with real values: ranks whose gradients are numbers, reduced bucket by bucket.
 //!
-//! A plan knows no arithmetic but that of its collectives, so a training run is a plan an iteration:
-//! the caller computes each rank's gradients ([`Mlp`] is a module that can), [`Trainer::iteration`]
-//! puts them through the ranks' reducers and answers with the plan that communicates them
-//! ([`Exchange`]), any executor runs it, and [`Trainer::receive`] takes what the ranks' tensors hold
-//! then. The mean is formed as the reducer forms it (`averaging`), so that the parameters end with
-//! PyTorch's bits where the executor adds in the backend's order (`ddp_features.json`, `values`).
+//! A plan knows no arithmetic but that of its collectives, so a training run is a plan an iteration: the
+//! caller computes each rank's gradients ([`Mlp`] is a module that can), [`Trainer::iteration`] puts them
+//! through the ranks' reducers and answers with the plan that communicates them ([`Exchange`]), any executor
+//! runs it, and [`Trainer::receive`] takes the values of the ranks' tensors afterwards. The mean is formed as
+//! the reducer forms it (`averaging`), so that the parameters end with PyTorch's bits if the executor adds in
+//! the backend's order (`ddp_features.json`, `values`).
 //!
-//! Only dense float32 parameters and hooks that are plain sums: what PowerSGD makes of gradients
-//! hangs on PyTorch's random numbers.
+//! Only dense float32 parameters and hooks that are plain sums: PowerSGD's result depends on PyTorch's random
+//! numbers.
 
 mod exchange;
 mod mlp;
@@ -57,7 +57,7 @@ pub enum TrainerError {
         /// The number that the model needs.
         expected: usize,
     },
-    /// The executor does not say what a tensor holds.
+    /// The executor does not return the values of a tensor.
     #[error("nothing is known of what tensor {} holds on rank {rank} after the run", tensor.0)]
     Missing {
         /// The rank.
@@ -214,11 +214,10 @@ impl Trainer {
         self.exchange("end of join", &calls, &[])
     }
 
-    /// Takes what the tensors of a plan hold after it has run; `held` says it, as little-endian
-    /// elements.
+    /// Takes the values of a plan's tensors after it has run; `held` returns them as little-endian elements.
     ///
     /// # Errors
-    /// When `held` does not know a tensor.
+    /// `held` does not know a tensor.
     pub fn receive(
         &mut self,
         exchange: &Exchange,
