@@ -58,8 +58,9 @@ pub fn transfers(activity: &Activity) -> Vec<Transfer> {
     transfers
 }
 
-/// False of a recording whose recorder tells when calls were issued and not when they ended, as gloo's Flight Recorder
-/// does: then a call counts as ended when its last member has issued it, and no transfer takes any time.
+/// False for a recording whose recorder shows when calls were issued and not when they ended, as gloo's
+/// Flight Recorder does: then a call counts as ended when its last member has issued it, and no transfer
+/// takes any time.
 pub fn knows_ends(activity: &Activity) -> bool {
     if !activity.is_recorded {
         return true;

@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 1 << 16;
 /// The heading of a rank's part, up to its number.
 const HEADING: &str = "Rank ";
 
-/// The ranks of a page with what stands below their headings; empty if the file is no such page.
+/// The ranks of a page with the text below their headings; empty if the file is no such page.
 fn parts(bytes: &[u8]) -> Vec<(u32, &str)> {
     let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or(bytes);
     let has_heading = head.windows(HEADING.len()).any(|window| window == HEADING.as_bytes());

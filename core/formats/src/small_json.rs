@@ -36,7 +36,7 @@ impl Small {
         }
     }
 
-    /// A whole number; of what is none, or below 0, nothing.
+    /// A whole number; `None` if the value is not one, or below 0.
     pub(crate) fn whole(&self) -> Option<u64> {
         const EXACT: f64 = (1u64 << 53) as f64;
         let number = self.real().filter(|number| (0.0..=EXACT).contains(number))?;

@@ -1,4 +1,4 @@
-//! One collective in several groups at once: what a dimension of a device mesh does.
+//! One collective in several groups at once, as in a dimension of a device mesh.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;

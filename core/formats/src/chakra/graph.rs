@@ -45,8 +45,9 @@ pub(super) struct Slot {
 }
 
 impl Graph {
-    /// The time of every node, in the order of the nodes: each runs as soon as its dependencies have ended and what it
-    /// occupies is free. A node that takes no time ends when the first node that depends on it begins.
+    /// The time of every node, in the order of the nodes: each runs as soon as its dependencies have ended
+    /// and the resource that it occupies is free. A node that takes no time ends when the first node that
+    /// depends on it begins.
     ///
     /// # Errors
     /// When dependencies are not in the file, or go in a circle. `name` names a node.

@@ -18,13 +18,13 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Calls are put so far apart: nothing tells how far they were.
+/// The nanoseconds between calls, since the file does not give their distance.
 const APART_NS: u64 = 1;
 
-/// So much of a file tells its form.
+/// The bytes of a file that are enough to recognise its form.
 const HEAD: usize = 1 << 16;
 
-/// True for what begins like such a file.
+/// True if bytes begin like such a file.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
     let has = |what: &[u8]| head.windows(what.len()).any(|window| window == what);
@@ -34,7 +34,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
         && (has(b"chakra") || has(b"\"ctrl_deps\""))
 }
 
-/// A node, as far as calls are told by it.
+/// The attributes of a node that describe a call.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Node {

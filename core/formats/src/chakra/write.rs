@@ -23,7 +23,7 @@ use std::io::{self, Write};
 /// The version of the schema that the files name.
 const VERSION: &str = "0.0.4";
 
-/// The name of the attribute that says who wrote a file, and its value.
+/// The name of the attribute that names the writer of a file, and its value.
 const SCHEMA: (&str, &str) = ("schema", "lockstep");
 
 /// True of the first bytes of a file that [`ChakraWriter`] wrote.
@@ -51,7 +51,7 @@ pub struct ChakraWriter<'a> {
     numbered: bool,
 }
 
-/// The nodes of a rank on their way, and what the next one has to wait for.
+/// The unfinished nodes of a rank, and those that the next one has to wait for.
 struct RankNodes<'o, O> {
     out: &'o mut O,
     buffer: Vec<u8>,
@@ -70,12 +70,12 @@ impl<'a> ChakraWriter<'a> {
         ChakraWriter { trace, log, ops: rank_ops(trace), numbered }
     }
 
-    /// The ranks that the trace tells of, ascending: each has a file.
+    /// The ranks in the trace, ascending: each has a file.
     pub fn ranks(&self) -> impl Iterator<Item = GlobalRank> {
         self.log.logs().map(|(rank, _)| rank)
     }
 
-    /// The name of a rank's file; ASTRA-sim is given what stands before the rank.
+    /// The name of a rank's file; ASTRA-sim is given the part before the rank.
     pub fn file_name(rank: GlobalRank) -> String {
         format!("job.{rank}.et")
     }
@@ -221,7 +221,8 @@ impl<O: Write> RankNodes<'_, O> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Writes a node that waits for what the program has waited for, and more; its id.
+    /// Writes a node that waits for everything that the program has waited for, and for `more`; returns its
+    /// id.
     fn node(&mut self, node: Node, more: Option<u64>) -> io::Result<u64> {
         let id = self.next_id;
         self.next_id += 1;

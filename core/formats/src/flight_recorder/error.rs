@@ -143,7 +143,7 @@ pub enum FlightRecorderError {
          judged, where the latest call is; {set} was not ({files} older files): diagnose it by itself."
     )]
     OtherSet {
-        /// Their folder, or what their names begin with.
+        /// Their folder, or the common beginning of their names.
         set: String,
         /// The number of files.
         files: usize,

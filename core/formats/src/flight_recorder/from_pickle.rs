@@ -1,8 +1,8 @@
 //! A dump from its pickle.
 //!
-//! A dump repeats itself: thousands of entries of a few lines of the program. What entries have in
-//! common is read into a [`Site`] once, found again by the numbers that make it up, so that an
-//! entry costs no allocation.
+//! A dump repeats itself: thousands of entries of a few lines of the program. The common part of entries is
+//! read into a [`Site`] once, found again by the numbers that make it up, so that an entry costs no
+//! allocation.
 
 use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
@@ -277,7 +277,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(numbers.entry(site))
     }
 
-    /// The site whose numbers are the key's: this reads what [`Reader::entry`] has put there.
+    /// Reads the site from the numbers that [`Reader::entry`] has put into the key.
     fn site(&self) -> Option<Site> {
         let mut key = self.key.iter().copied();
         let mut next = || key.next();
@@ -420,8 +420,8 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(frame)
     }
 
-    /// `pg_config`: name to (name, desc, ranks) since 2.4, number to ranks in 2.3. What does not
-    /// fit is left out: the entries say the rest.
+    /// `pg_config`: name to (name, desc, ranks) since 2.4, number to ranks in 2.3. Malformed groups are left
+    /// out: the entries have the rest.
     fn groups(&mut self, value: Value<'a>) -> Vec<GroupConfig> {
         let pickle = self.pickle;
         let mut groups = Vec::new();
@@ -493,7 +493,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 }
 
-/// The elements of a list; what is not there has none.
+/// The elements of a list; a missing list has none.
 fn list<'p, 'a>(
     pickle: &'p Pickle<'a>,
     field: &'static str,

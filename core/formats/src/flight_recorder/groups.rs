@@ -1,4 +1,4 @@
-//! The process groups of a job, from what every rank's dump says of its own.
+//! The process groups of a job, from every rank's dump of its own groups.
 //!
 //! The same group has the same name on every rank, while `pg_id` is each rank's own count.
 
@@ -10,7 +10,7 @@ use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A group by what all ranks agree on: its name, and its members where listed (names that were
+/// A group by the properties that all ranks agree on: its name, and its members if listed (names that were
 /// hashed from a subset may be there twice).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
@@ -96,7 +96,7 @@ impl GroupTable {
         table
     }
 
-    /// Takes the members that dumps list, and what they say of groups whose members they do not.
+    /// Takes the members that dumps list, and their hints on groups whose members they do not list.
     fn read_listed(&mut self, dumps: &[Dump], world_size: u32) -> BTreeMap<GlobalRank, RankHint> {
         let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
         for dump in dumps {
@@ -402,7 +402,7 @@ impl GroupDraft {
         self.callers.len() == 1 && self.any_ended
     }
 
-    /// True if all who called the group wait in one call: somebody unseen must be missing.
+    /// True if all callers of the group wait in one call: another rank must be missing.
     fn stalled(&self) -> bool {
         let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
             let alike = !self.ended.contains(seq) && !self.differ.contains(seq);

@@ -38,7 +38,7 @@ fn share_calls(a: &Dump, b: &Dump) -> bool {
 /// Dumps that belong together.
 #[derive(Default)]
 struct Set {
-    /// The folder, or what the files' names begin with.
+    /// The folder, or the common beginning of the files' names.
     name: String,
     /// Those that can be used, ascending by rank, then the better of those of one moment first.
     dumps: Vec<Dump>,
@@ -78,7 +78,7 @@ fn clash<'d>(some: &'d [Dump], others: &'d [Dump]) -> Option<(&'d Dump, &'d Dump
     })
 }
 
-/// The sets of some dumps, by what `name` says of a file.
+/// The sets of some dumps, by the `name` of each file.
 fn sets_by(dumps: Vec<Dump>, name: impl Fn(&str) -> &str) -> Vec<Set> {
     let mut sets: BTreeMap<String, Vec<Dump>> = BTreeMap::new();
     for dump in dumps {
@@ -96,11 +96,11 @@ fn better_first(a: &Dump, b: &Dump) -> Ordering {
         .then_with(|| a.file_name.cmp(&b.file_name))
 }
 
-/// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a
-/// line for every set that is left out.
+/// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a line
+/// for every set that is left out.
 ///
 /// # Errors
-/// When files claim the same rank, and nothing tells which of them belong together.
+/// Files claim the same rank, and it is unclear which of them belong together.
 pub(super) fn newest(
     mut dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,

@@ -1,9 +1,9 @@
-//! Dumps that an older attempt of a job left behind, for ranks that left none this time: in a folder
-//! that is written over, nothing but the time tells them.
+//! Dumps that an older attempt of a job left behind, for ranks that left none this time: in a folder that is
+//! overwritten, only the times show them.
 //!
-//! A call that needs every rank cannot have ended on one before another made it. Where all of a dump's
-//! calls lie long before the others' of the same numbers, and such a one had ended, it is of another
-//! attempt, or of a machine whose clock is wrong by as much.
+//! A call that needs every rank cannot have ended on one before another made it. If all of a dump's calls lie
+//! long before the others' of the same numbers, and such a one had ended, the dump is of another attempt, or
+//! of a machine whose clock is wrong by as much.
 
 use super::names::call_name;
 use super::{Dump, Entry, FlightRecorderError, Site};

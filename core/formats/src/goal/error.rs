@@ -75,7 +75,7 @@ pub enum LineError {
     /// A second operation with a label.
     #[error("the label {0} is there twice in this rank")]
     LabelTwice(String),
-    /// A dependency on what is not there.
+    /// A dependency on a label that does not exist.
     #[error("no operation of this rank above is labelled {0}")]
     NoLabel(String),
     /// Something else outside a rank's block.
@@ -145,7 +145,7 @@ pub enum GoalWriteError {
         /// The problem, in words.
         why: String,
     },
-    /// More than GOAL's 32-bit tags can tell apart.
+    /// More messages than GOAL's 32-bit tags can distinguish.
     #[error("rank {rank} has more messages with one peer than GOAL's tags can tell apart")]
     TooManyMessages {
         /// The rank of the operation.

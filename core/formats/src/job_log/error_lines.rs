@@ -56,7 +56,7 @@ pub(super) struct ErrorLines {
 }
 
 impl ErrorLines {
-    /// Takes a line without what stands before it.
+    /// Takes a line without its prefix.
     pub(super) fn take(&mut self, line: u64, rank: Option<u64>, text: &str) {
         if self.found.len() >= MOST || !is_error(text) {
             return;

@@ -76,8 +76,8 @@ impl Lines {
         self.behind.len() >= ENOUGH
     }
 
-    /// True if all of several processes, no fewer than `ranks`, went on: what all of them wrote in the
-    /// same words before, they did behind it. One that ended would be missing.
+    /// True if all of several processes, no fewer than `ranks`, went on: lines that all of them wrote in the
+    /// same words before were written again after it. A process that ended would be missing.
     pub(super) fn all_went_on(&self, ranks: usize) -> bool {
         let all = counted(&self.known).into_values().max().unwrap_or(0);
         let mut steps: BTreeMap<u64, usize> = BTreeMap::new();
@@ -95,8 +95,8 @@ fn counted(lines: &[Seen]) -> BTreeMap<Seen, usize> {
     counted
 }
 
-/// True of a line that is written for a process, and by a process that ends, too: PyTorch's, NCCL's,
-/// C++'s and Python's own messages, a launcher's, and what services print as a run ends.
+/// True for a line that is written on behalf of a process, or by a process that is ending: PyTorch's, NCCL's,
+/// C++'s and Python's own messages, a launcher's, and the output of services as a run ends.
 fn is_anothers(text: &str) -> bool {
     const STARTS: [&str; 11] = [
         "terminate called",

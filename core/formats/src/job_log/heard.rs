@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The statements of a job's logs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Messages, and whom they are about, each once.
+    /// Messages, and the ranks that they are about, each once.
     pub statements: Vec<Statement>,
-    /// The statements of processes whose rank nothing tells.
+    /// The statements of processes whose rank is unknown.
     pub unnamed: Vec<Unnamed>,
     /// The ranks whose logs are there, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
@@ -31,7 +31,7 @@ pub struct Heard {
     pub has_text: bool,
 }
 
-/// A statement of a process whose rank nothing tells.
+/// A statement of a process whose rank is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
     /// The file's name.
@@ -139,9 +139,9 @@ pub fn is_timeout(error: &str) -> bool {
     error.contains("imed out") || error.contains("timeout")
 }
 
-/// True if every rank's words end in the same ones, by which they are done, and nothing is told but
-/// exceptions that logging wrote: what a rank says and what it complains of may be two files, and then
-/// nothing stands behind a traceback.
+/// True if every rank's log ends in the same words, which say that it is done, and the only errors are
+/// exceptions that logging wrote. A rank's output and its errors may be two files, and then nothing follows a
+/// traceback.
 fn all_done(logs: &[(&str, &JobLog, Option<GlobalRank>)]) -> bool {
     let complaints = |log: &JobLog| log.unnamed.iter().all(|(_, line)| log.recorded.contains(line));
     let ranks: BTreeSet<GlobalRank> = logs.iter().filter_map(|(_, _, rank)| *rank).collect();

@@ -1,11 +1,11 @@
-//! PyTorch's own statements in a job's log: DDP's, the watchdog's and `monitored_barrier`'s
-//! messages, what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds, exceptions, and torchrun's last words.
+//! PyTorch's own statements in a job's log: DDP's, the watchdog's and `monitored_barrier`'s messages, the
+//! findings of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, exceptions, and torchrun's last words.
 //!
-//! A log is read line by line; what is no message of these is passed over. The texts are those of
-//! `reducer.cpp`, `ProcessGroupNCCL.cpp`, `TraceUtils.h`, `ProcessGroupGloo.cpp`,
-//! `ProcessGroupWrapper.cpp` and `torch/csrc/distributed/c10d/reducer.cpp`
-//! (`verify_params_across_processes`), as torch 2.1 to 2.15 write them. Whose line it is stands before
-//! it (`writer.rs`), or in the name of the file, which others know.
+//! A log is read line by line; lines without such a message are skipped. The texts are those of
+//! `reducer.cpp`, `ProcessGroupNCCL.cpp`, `TraceUtils.h`, `ProcessGroupGloo.cpp`, `ProcessGroupWrapper.cpp`
+//! and `torch/csrc/distributed/c10d/reducer.cpp` (`verify_params_across_processes`), as torch 2.1 to 2.15
+//! write them. The writer of a line is in its prefix (`writer.rs`), or in the name of the file, which the
+//! callers know.
 
 mod colours;
 mod error_lines;
@@ -45,7 +45,7 @@ const MOST_STORE_LINES: usize = 2;
 /// The most failed transfers that are kept.
 const MOST_NETWORK_LINES: usize = 64;
 
-/// Characters of a log's last line that are told.
+/// The most characters of a log's last line that are shown.
 const LAST_WORDS: usize = 120;
 
 /// The most bytes of a log's last line that are kept.
@@ -150,7 +150,7 @@ struct Reader {
     spawned: spawned::Spawned,
     /// The index in `found` and the number of a rank's last timeout whose line names no group.
     groupless: BTreeMap<u64, (usize, u64)>,
-    /// The group whose report of who is behind is being read.
+    /// The group whose report of slow ranks is being read.
     report: Option<String>,
     errors: error_lines::ErrorLines,
     hidden: u64,
@@ -431,7 +431,7 @@ fn names_world(group: &str) -> bool {
     !group.is_empty() && is_world(group)
 }
 
-/// The statements without what others of them say better, each once.
+/// The statements, each once, without those that a better one includes.
 fn settled(mut found: Vec<Statement>) -> Vec<Statement> {
     // A number on a machine is not needed where the rank is said.
     if found.iter().any(|it| matches!(it.said, Said::Killed { by: By::Torchrun, .. })) {

@@ -26,7 +26,7 @@ impl Spawned {
         self.about
     }
 
-    /// True if it told of a process.
+    /// True if it reported a process.
     pub(super) fn told(&self) -> bool {
         self.told
     }

@@ -54,7 +54,7 @@ pub enum Said {
         group: String,
         /// The number of the last call that the rank had made.
         enqueued: u64,
-        /// The number of the last one that had ended; `None` where what is said cannot be.
+        /// The number of the last call that had ended; `None` if the printed number is impossible.
         completed: Option<u64>,
     },
     /// The watchdog, of this rank or of another one: a collective of it timed out.
@@ -103,8 +103,8 @@ pub enum Said {
         /// The number of the others.
         most: u64,
     },
-    /// DETAIL: the rank is in another collective; what is said of it (a call of tensors without a shape) is
-    /// not what it is in.
+    /// DETAIL: the rank is in another collective than the printed one, which is a call of tensors without a
+    /// shape.
     RunsElsewhere,
     /// The rendezvous store cannot be reached, or its members did not come.
     Store {
@@ -171,7 +171,7 @@ pub enum Said {
     },
 }
 
-/// A message, and whom it is about.
+/// A message, and the rank that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Statement {
     /// The rank that the statement is about.

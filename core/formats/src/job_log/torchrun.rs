@@ -17,7 +17,7 @@ pub(super) struct Summary {
     root: bool,
     /// True if others failed, too.
     others: bool,
-    /// The processes that it ended or that failed, in the attempt that is told of.
+    /// The processes that it ended or that failed, in the attempt that the summary describes.
     processes: BTreeSet<u64>,
     /// True behind the line that says how an attempt ended.
     ended: bool,
@@ -35,7 +35,7 @@ impl Summary {
         u32::try_from(self.processes.len()).unwrap_or(0)
     }
 
-    /// Takes down the process that a line tells of.
+    /// Counts the process that a line mentions.
     fn count(&mut self, line: &str) {
         let closing = after(line, "Sending process ").filter(|it| it.contains(" closing signal "));
         let failed = line.contains("failed (exitcode: ") || line.contains("exitcode  : ");

@@ -1,4 +1,4 @@
-//! Python's tracebacks: what a process raised, and from which line of the job's own code.
+//! Python's tracebacks: the exception of a process, and the line of the job's own code that raised it.
 
 use super::going_on::{Lines, is_record};
 use super::writer::Writer;
@@ -17,7 +17,7 @@ const STARTS: &str = "Traceback (most recent call last):";
 /// Python's line between two tracebacks of which the second came up while the first was handled.
 const IN_HANDLING: &str = "During handling of the above";
 
-/// Python's line where the second was raised `from` the first, which says what really happened.
+/// Python's line between two exceptions if the second was raised `from` the first, which is the real cause.
 const CAUSED: &str = "The above exception was the direct cause";
 
 /// Writers whose tracebacks are followed at once.
@@ -48,7 +48,7 @@ pub(super) enum Why {
     Own,
     /// Because another rank did not come, or is gone.
     Others,
-    /// It was told to end; or it is a launcher, and tells of those that it launched.
+    /// It was asked to end; or it is a launcher, and reports on the processes that it launched.
     Told,
 }
 
@@ -81,11 +81,11 @@ struct Process {
     recorded: bool,
     /// True if it is of an exception that Python ignores.
     ignored: bool,
-    /// The verdict of the line before on a traceback behind it: of a log, of what is ignored.
+    /// The verdict on a traceback after the previous line: that line is a log's, or is ignored.
     before: (bool, bool),
     /// True behind a traceback that nothing has announced another one after.
     over: bool,
-    /// True if what is raised next was raised while the last was handled, or because of it.
+    /// True if the next exception was raised while the last was handled, or because of it.
     chained: bool,
     /// True if it was raised because of it.
     caused: bool,
@@ -98,7 +98,7 @@ pub(super) struct Tracebacks {
 }
 
 impl Tracebacks {
-    /// Takes a line of a process, without what stands before it.
+    /// Takes a line of a process, without its prefix.
     pub(super) fn take(&mut self, writer: Writer, text: &str, line: u64) {
         let starts = text.contains(STARTS);
         if self.processes.len() >= MAX_WRITERS && !self.processes.contains_key(&writer) {
@@ -290,7 +290,7 @@ pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
     is_name.then_some(Raised { error, why })
 }
 
-/// The same outside of a traceback, where only what is called an error is one.
+/// An exception outside of a traceback, where only a name that ends in `Error` or `Exception` counts.
 pub(super) fn raised_alone(line: &str) -> Option<Raised<'_>> {
     raised(line).filter(|raised| {
         let name = raised.error.split(':').next().unwrap_or_default();

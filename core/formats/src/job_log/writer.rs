@@ -33,7 +33,7 @@ pub(crate) enum Writer {
 
 /// A line, taken apart.
 pub(crate) struct Line<'a> {
-    /// The digest of what carries the line, if it names one process.
+    /// The digest of the carrier's prefix, if it names one process.
     carrier: Option<u64>,
     pub(crate) label: Option<u64>,
     pub(crate) rank: Option<u64>,
@@ -125,7 +125,7 @@ fn behind_time(line: &str) -> &str {
     if is_time { rest } else { line }
 }
 
-/// The job that a line is of, as Ray's class of actors tells: those of one class are the ranks of one job.
+/// The job of a line, by Ray's class of actors: those of one class are the ranks of one job.
 pub(super) fn job(line: &str) -> Option<&str> {
     let (name, _) = by_ray(line)?;
     let (class, _) = name.split_once(" pid=")?;

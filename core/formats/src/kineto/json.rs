@@ -1,4 +1,4 @@
-//! The JSON of a profiler's trace, event by event: what is not of interest is never kept.
+//! The JSON of a profiler's trace, event by event: events of no interest are never kept.
 
 use crate::small_json::Small;
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(super) struct PgConfig {
     pub(super) ranks: Vec<u32>,
 }
 
-/// An event, as far as calls are told by it.
+/// The fields of an event that describe a call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {

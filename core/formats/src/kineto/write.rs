@@ -54,7 +54,7 @@ impl<'a> KinetoWriter<'a> {
         KinetoWriter { trace, log: CallLog::of(trace), ops: rank_ops(trace) }
     }
 
-    /// The ranks that the trace tells of, ascending: each has a profile.
+    /// The ranks in the trace, ascending: each has a profile.
     pub fn ranks(&self) -> impl Iterator<Item = GlobalRank> {
         self.log.logs().map(|(rank, _)| rank)
     }
@@ -139,7 +139,7 @@ impl<'a> KinetoWriter<'a> {
         rank.0.checked_rem(ranks_per_node).unwrap_or(0)
     }
 
-    /// Writes what the process was at.
+    /// Writes the process's own activity.
     fn program(
         &self,
         rank: GlobalRank,

@@ -319,7 +319,7 @@ impl Order {
         Ok(waits)
     }
 
-    /// An order of all actions in which each comes after what it waits for.
+    /// An order of all actions in which each comes after those that it waits for.
     fn sequence(&self, waits: &[Vec<u32>]) -> Result<Vec<u32>, MscclError> {
         let mut left: Vec<u32> = waits.iter().map(|waits| waits.len() as u32).collect();
         let mut awaited_by: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];

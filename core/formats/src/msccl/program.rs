@@ -51,9 +51,9 @@ pub(super) struct Step {
     pub(super) stated: Option<Stated>,
 }
 
-/// The attributes of a step that [`super::write()`] adds to MSCCL's own, so that a schedule comes
-/// back as it was: the common step of all ranks that it is in (`at`), and its place among what the
-/// GPU does in it (`nth`).
+/// The attributes of a step that [`super::write()`] adds to MSCCL's own, so that a schedule comes back as it
+/// was: the common step of all ranks that it is in (`at`), and its index among the GPU's actions in that step
+/// (`nth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stated {
     pub(super) at: u32,
@@ -102,11 +102,11 @@ pub(super) enum Op {
     Receive,
     /// `rcs`: receives into dst and sends it on.
     ReceiveCopySend,
-    /// `rrs`: reduces what comes with src and sends that on; it is kept nowhere.
+    /// `rrs`: reduces the received chunk with src and sends the result on; it is kept nowhere.
     ReceiveReduceSend,
-    /// `rrc`: reduces what comes with src into dst.
+    /// `rrc`: reduces the received chunk with src into dst.
     ReceiveReduceCopy,
-    /// `rrcs`: reduces what comes with src into dst and sends that on.
+    /// `rrcs`: reduces the received chunk with src into dst and sends the result on.
     ReceiveReduceCopySend,
     /// `cpy`: copies src to dst.
     Copy,

@@ -1,5 +1,5 @@
-//! Step numbers that a file states: where every action says which common step it is in, the schedule
-//! is that one, if the numbers agree with what the program says and with what its memory needs.
+//! Step numbers that a file states: if every action gives its common step, the schedule has those steps,
+//! provided that the numbers agree with the program's order and with its memory's needs.
 //!
 //! The proof that every table has to pass then looks at the steps themselves.
 

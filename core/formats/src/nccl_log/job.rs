@@ -14,7 +14,7 @@ use lockstep_core::words::rank_list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The calls that NCCL's log tells of.
+/// The calls in NCCL's log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     /// The header of their trace.
@@ -150,7 +150,7 @@ pub fn calls_of(logs: &[NcclLog]) -> Option<Calls> {
     Some(Calls { header, log, notes })
 }
 
-/// Every process once: where several files tell of one, the one that tells most.
+/// Every process once: of several files about one, the one with the most information.
 fn members(logs: &[NcclLog]) -> Vec<Member<'_>> {
     let mut found: BTreeMap<&ProcessId, (&Process, &str)> = BTreeMap::new();
     for log in logs {

@@ -4,7 +4,7 @@ use super::read;
 use crate::problem::FileProblem;
 use crate::reader::{Contribution, File, Reader};
 
-/// Reads what `ncclras` prints.
+/// Reads the output of `ncclras`.
 #[derive(Debug)]
 pub(crate) struct NcclRasReader;
 

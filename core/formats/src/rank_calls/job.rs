@@ -24,7 +24,7 @@ pub(crate) struct Words {
     pub(crate) missing: &'static str,
 }
 
-/// The calls that the files of a job tell of.
+/// The calls in the files of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     /// The header of their trace.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// The files of the job, and of its attempt, that are judged.
 #[derive(Debug, Default)]
 pub(super) struct JudgedFiles {
-    /// The folders of dumps that are left out, with what else lies there.
+    /// The folders of dumps that are left out, with all other files in them.
     left_out: BTreeSet<String>,
     /// Those of dumps that are not.
     kept: BTreeSet<String>,

@@ -16,7 +16,7 @@ const MOST_PLACES: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Rank(GlobalRank),
-    /// A process whose rank nothing tells, by number or by the place of its stacks.
+    /// A process whose rank is unknown, by number or by the position of its stacks.
     Process(u64),
     Place(String, u64),
 }

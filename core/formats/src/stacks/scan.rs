@@ -55,7 +55,7 @@ struct Writing {
     parent: Option<u64>,
     /// The reason that faulthandler writes, and the number of other lines behind that.
     cause: Option<(Cause, usize)>,
-    /// The process whose threads are being read: its place in what was found.
+    /// The process whose threads are being read: its index among the found ones.
     open: Option<usize>,
     /// The form of the thread that is being read, and where in a line it begins.
     thread: Option<(Form, usize)>,

@@ -105,8 +105,8 @@ fn listed(text: &str) -> Vec<GlobalRank> {
     numbers.filter(|rank| *rank < MAX_WORLD_SIZE).map(GlobalRank).take(MOST_RANKS).collect()
 }
 
-/// The ranks of `Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, …, Culprit rank 2; …`, and what of their
-/// calls differs.
+/// The ranks of `Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, …, Culprit rank 2; …`, and the
+/// difference of their calls.
 fn culprits(text: &str) -> Vec<(GlobalRank, String)> {
     let parts = text.split("Culprit rank ").skip(1).take(MOST_RANKS);
     let one = |part: &str| {

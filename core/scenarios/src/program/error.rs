@@ -46,7 +46,7 @@ impl ProgramError {
     }
 
     #[must_use]
-    /// The same error with what to do about it.
+    /// The same error with advice.
     pub fn with_help(mut self, help: impl Into<String>) -> ProgramError {
         self.help = Some(help.into());
         self

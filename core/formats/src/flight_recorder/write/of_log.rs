@@ -13,9 +13,9 @@ use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Frame, RankLo
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The dumps of every rank that the log knows of, named `nccl_trace_rank_N`. `epoch_ns` is the wall
-/// clock at time 0, in nanoseconds since 1970; 0 for virtual time. What a recorder does not write
-/// down (reductions, roots, splits, tags) is lost.
+/// The dumps of every rank in the log, named `nccl_trace_rank_N`. `epoch_ns` is the wall clock at time 0, in
+/// nanoseconds since 1970; 0 for virtual time. Facts that a recorder does not record (reductions, roots,
+/// splits, tags) are lost.
 pub fn dumps_of(log: &CallLog, epoch_ns: u64) -> Vec<Dump> {
     log.logs().map(|(rank, own)| dump(log, rank, own, epoch_ns)).collect()
 }

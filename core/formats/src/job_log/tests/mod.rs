@@ -395,7 +395,7 @@ fn several_processes_go_on_where_none_is_missing() {
     assert_eq!(unnamed(&(all(0, 2, 1) + TRACEBACK + &all(2, 9, 1))), 1);
 }
 
-/// As `torchrun --log-dir` leaves them: what is printed is one file, what is logged another one.
+/// As `torchrun --log-dir` leaves them: printed lines are in one file, logged lines in another one.
 #[test]
 fn ranks_that_are_all_done_handled_what_they_logged() {
     let logged = "ERROR:root:retrying batch 2\n".to_owned() + TRACEBACK;
