@@ -7,10 +7,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
 
-/// The reason that a run could not be started. Later failures are in the trace's end. What goes
-/// wrong after the start is in the trace's end.
+/// The reason that a run could not be started. Failures after the start are in the trace's end.
 ///
-/// Each says its cause itself: none is a `source`, which whoever prints a chain would say again.
+/// Each says its cause itself: none is a `source`, since printing a chain would repeat it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The plan cannot be run by anybody.
@@ -188,7 +187,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// For `map_err`: what was tried, and the system's answer.
+    /// For `map_err`: the attempted action, and the system's answer.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> RunError {
         move |cause| RunError::System { doing, cause: cause.into() }
     }

@@ -30,8 +30,8 @@ pub enum Transport {
 /// The options of a run. The default suits a person who waits for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes
-    /// is more than somebody who watches a hang wants to wait.
+    /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes is too long
+    /// for watching a hang.
     pub timeout: Option<Duration>,
     /// True to record every message of a schedule as sent and received. Benchmarks turn it off; calls,
     /// operations and results are recorded in any case.
@@ -46,12 +46,12 @@ pub struct RunOptions {
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,
-    /// The most shared memory that one run may map for messages, in bytes; tensors come on top.
-    /// Only what is used is backed by real memory.
+    /// The most shared memory that one run may map for messages, in bytes; tensors come on top. Only used
+    /// pages are backed by real memory.
     pub max_shared_bytes: u64,
-    /// The most memory that tensors, scratch, scaled copies and landing messages of all ranks may
-    /// take together, in bytes; what ranks on devices keep there does not count. `None`:
-    /// three quarters of what the machine has available.
+    /// The most memory that tensors, scratch, scaled copies and landing messages of all ranks may take
+    /// together, in bytes; memory on devices does not count. `None`: three quarters of the machine's
+    /// available memory.
     pub max_tensor_bytes: Option<u64>,
     /// The carrier of messages between ranks.
     pub transport: Transport,

@@ -1,4 +1,4 @@
-//! Reading what people point at, in bounds: no device, no endless folder, no file past the limit.
+//! Reading the paths that users give, within bounds: no device, no endless folder, no file past the limit.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The beginning of a written report.
 pub(crate) const REPORT_MARK: &str = "<!-- Written by lockstep diagnose --report. -->";
 
-/// So much of a file tells its kind.
+/// The bytes of a file that are enough to recognise its kind.
 const BEGINNING: u64 = 4096;
 
 /// The kind of file that a command writes, and so may replace.
@@ -97,8 +97,8 @@ pub(crate) struct Overwrite {
 }
 
 impl Overwrite {
-    /// Refuses a file that is not to be replaced, before any work is done. `inputs` are what the command reads;
-    /// names that are no files are passed over.
+    /// Refuses a file that may not be replaced, before any work is done. `inputs` are the files that the
+    /// command reads; names that are no files are ignored.
     ///
     /// # Errors
     /// When the file is an input, or of another kind and not empty.
@@ -159,10 +159,11 @@ pub(crate) fn holds(path: &Path, kind: FileKind) -> std::io::Result<bool> {
     Ok(kind.begins(&bytes))
 }
 
-/// Writes a file beside its place and renames it; what is no file, such as a pipe, is written as it is.
+/// Writes a file beside its place and renames it; something that is not a file, such as a pipe, is written
+/// directly.
 ///
 /// # Errors
-/// When it cannot be written, or `content` fails: then what was there is still there.
+/// When it cannot be written, or `content` fails: then the old file is still there.
 pub(crate) fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> Result<()>,
@@ -198,8 +199,8 @@ pub(crate) fn write_whole(
     moved
 }
 
-/// Writes a plan: as JSON if the file is called so, else binary. Whether what is there may be replaced was checked
-/// before.
+/// Writes a plan: as JSON if the file is called so, else binary. Permission to replace an old file was
+/// checked before.
 ///
 /// # Errors
 /// Those of [`write_whole`].

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 /// Plan files past this are refused: those of recordings of a thousand ranks have hundreds of megabytes.
 const MAX_PLAN_BYTES: u64 = 1 << 30;
 
-/// The first bytes of a file, this many, tell its kind.
+/// The number of a file's first bytes that are enough to recognise its kind.
 const HEAD_BYTES: u64 = 4 << 10;
 
 /// A plan as the command line names it.
@@ -56,7 +56,7 @@ pub(crate) struct PlanArguments {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A plan, and what is known beside it.
+/// A plan, and the facts beside it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) plan: Plan,
@@ -75,7 +75,7 @@ impl Found {
 /// The proved schedule of an MSCCL XML file.
 ///
 /// # Errors
-/// When it cannot be read, or does not do what it claims.
+/// When it cannot be read, or does not carry out its collective.
 pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
     let bytes = files::read(path, msccl::MAX_XML_BYTES as u64)?;
     let text =
@@ -86,7 +86,7 @@ pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
 }
 
 impl PlanArguments {
-    /// The plan. What the ranks of a program print goes to standard error.
+    /// The plan. The lines that a program's ranks print go to standard error.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
@@ -109,7 +109,7 @@ impl PlanArguments {
         Ok(!self.more.is_empty() || !matches!(kind_of(Path::new(&self.what))?, PathKind::Other))
     }
 
-    /// The plan, and what is known beside it.
+    /// The plan, and the facts beside it.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
@@ -241,7 +241,7 @@ impl PlanArguments {
         }
     }
 
-    /// The plan of a recorded job; what it assumes goes to standard error.
+    /// The plan of a recorded job; its assumptions go to standard error.
     fn recorded(&self, progress: &Progress) -> Result<Found> {
         let options = PlanOptions { repaired: false, ..self.options.clone() };
         options.only_for_names(&self.what)?;
@@ -284,7 +284,7 @@ impl PlanArguments {
         Ok(Found { said, ..Found::only(plan) })
     }
 
-    /// A plan of ours, or what a GOAL file says as one.
+    /// A plan of ours, or a GOAL file as a plan.
     fn read(&self, bytes: &[u8]) -> Result<Plan> {
         if !goal::looks_like_goal(bytes) {
             return Ok(Plan::read(bytes)?);

@@ -31,7 +31,7 @@ const MAX_TRACE_BYTES: u64 = 256 << 20;
 /// A run that takes longer is ended.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 60);
 
-/// Time that the service waits for its runs to end when it is told to stop.
+/// Time that the service waits for its runs to end when it is stopping.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 
 /// The reason that a run was not started.

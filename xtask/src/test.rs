@@ -111,8 +111,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     done(start)
 }
 
-/// Builds all tests and the binary that they drive, and says where that is. Together: what tests depend
-/// on has features of its own, and building without them would compile every dependency twice.
+/// Builds all tests and the binary that they drive, and returns the binary's path. Together: the tests'
+/// dependencies have features of their own, and building without them would compile every dependency twice.
 fn build_tests() -> Result<PathBuf> {
     build_server("test", &["--workspace", "--tests"])
 }

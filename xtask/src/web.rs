@@ -38,7 +38,7 @@ pub(crate) fn packages() -> Vec<String> {
     MODULES.iter().map(|(package, _)| format!("--package={package}")).collect()
 }
 
-/// The folder of files whose names change with what they hold.
+/// The folder of files whose names change with their contents.
 const ASSETS: &str = "assets";
 
 /// Smaller files gain nothing worth a second copy.
@@ -226,7 +226,7 @@ fn sample_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
         .with_context(|| format!("{SAMPLES}: a line is `id | folder | title`"))
 }
 
-/// Writes each sample as an archive: its dumps and its log, not what explains them to us.
+/// Writes each sample as an archive: its dumps and its log, without the explanations for developers.
 fn pack_samples(root: &Path, dist: &Path) -> Result<()> {
     fs::create_dir_all(dist.join("samples"))?;
     for (id, folder) in sample_folders(root)? {
@@ -296,8 +296,8 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// The file that keeps its name: it says which of the others belong together.
 const PAGE: &str = "index.html";
 
-/// Moves what lies in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new names
-/// where files name each other.
+/// Moves the files in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new
+/// names where files name each other.
 fn name_by_content(dist: &Path) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(dist)? {

@@ -29,7 +29,7 @@ const DUMP_PART_BYTES: usize = 16 << 20;
 /// rank of another build says so instead of misreading its orders.
 const VERSION: u8 = 5;
 
-/// The byte that a keeper of the shared memory's name is told instead.
+/// The byte that marks the keeper of the shared memory's name, in place of a rank's.
 pub(super) const KEEPER: u8 = 255;
 
 /// From the coordinator to a rank.
@@ -40,7 +40,7 @@ pub(super) enum Order {
     Setup(Box<Setup>),
     /// Hand in the trace and exit.
     Abort,
-    /// Hand in what the flight recorder holds.
+    /// Hand in the flight recorder's entries.
     Dump,
     /// Hold before the next operation; timeouts do not pass meanwhile.
     Pause,
@@ -80,7 +80,7 @@ pub(crate) struct Setup {
     pub(super) patience: Patience,
     /// If messages go over TCP.
     pub(super) tcp: Option<TcpSetup>,
-    /// For a rank that others started: it joins by this line, and leaves when it is told to.
+    /// For a rank that others started: it joins by this line, and leaves on an order.
     pub(super) launched: bool,
     /// For ranks on devices: which libraries, and how the plan is carried out there.
     pub(crate) device: Option<DeviceSetup>,
@@ -112,8 +112,8 @@ pub(crate) enum Report {
     TimedOut,
     /// The next part of a dump.
     DumpPart(Vec<u8>),
-    /// The last part of what a flight recorder holds, as a pickle. Which rank's is said, since
-    /// several logical ones may share a process.
+    /// The last part of a flight recorder's entries, as a pickle. The rank is named, since several logical
+    /// ones may share a process.
     Dumped {
         /// The rank whose dump it is.
         rank: GlobalRank,
@@ -122,7 +122,7 @@ pub(crate) enum Report {
         /// The pickle from where the parts before have ended.
         rest: Vec<u8>,
     },
-    /// The rank has come to a fault of its own, and what was before it is reported.
+    /// The rank has come to a fault of its own, and everything before it is reported.
     AtSignal(SignalKind),
     /// The program has finished and all events were reported.
     Done,
@@ -175,7 +175,7 @@ pub(super) fn read_frame<T: DeserializeOwned>(stream: &mut impl Read) -> io::Res
     read_short_frame(stream, MAX_FRAME_BYTES)
 }
 
-/// The same of one who may be a stranger: a longer message is none.
+/// As above for a possible stranger: a longer message is refused.
 pub(super) fn read_short_frame<T: DeserializeOwned>(
     stream: &mut impl Read,
     limit: usize,
@@ -196,7 +196,7 @@ pub(super) fn read_bytes(stream: &mut impl Read, limit: usize) -> io::Result<Opt
     Ok(Some(body))
 }
 
-/// Takes the first whole message out of what has arrived.
+/// Takes the first whole message out of the bytes that have arrived.
 pub(super) fn take_frame<T: DeserializeOwned>(arrived: &mut Vec<u8>) -> io::Result<Option<T>> {
     let Some(length) = arrived.first_chunk::<4>() else { return Ok(None) };
     let end = 4 + checked_length(*length, MAX_FRAME_BYTES)?;
@@ -243,7 +243,7 @@ pub(super) enum Greeting {
     Keeper,
 }
 
-/// Takes what [`send_memory`] sent.
+/// Receives the greeting that [`send_memory`] sent.
 pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -49,7 +49,7 @@ impl RankProcess {
             || self.failure.as_deref().is_some_and(|how| ends.any(|known| known == how))
     }
 
-    /// True if a signal from outside Lockstep ended the rank. A rank that Lockstep tells to end exits
+    /// True if a signal from outside Lockstep ended the rank. A rank that Lockstep orders to end exits
     /// normally.
     pub(super) fn was_killed_by_others(&self) -> bool {
         let by_signal = self.ended.is_some_and(|status| status.signal().is_some());

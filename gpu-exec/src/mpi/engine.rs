@@ -129,7 +129,7 @@ impl Engine {
         Engine { communicators, lines: BTreeMap::new(), transfers: Vec::new() }
     }
 
-    /// Works until it is told how the rank's part ends.
+    /// Works until it learns how the rank's part ends.
     pub(super) fn run(&mut self, inbox: &Inbox) -> Ending {
         let mut fruitless = 0;
         loop {

@@ -41,7 +41,7 @@ impl NcclBackend {
     /// A backend with the libraries that this machine has.
     ///
     /// # Errors
-    /// When one is missing: what was looked for, and where.
+    /// A library is missing: the names and folders that were searched.
     pub fn new(launcher: RankLauncher, options: &NcclOptions) -> Result<NcclBackend, RunError> {
         let probe = probe(options);
         if let Some(refused) = refusal(&probe, options) {

@@ -95,8 +95,8 @@ pub fn probe(options: &NcclOptions) -> NcclProbe {
     NcclProbe { cuda, nvrtc, nccl, nccl_version: library.as_ref().and_then(version) }
 }
 
-/// The homes of the Pythons in a folder of PATH: the environment that it belongs to, what its links
-/// lead to, and for pyenv's shims, which are scripts, every version.
+/// The homes of the Pythons in a folder of PATH: the environment that it belongs to, the targets of its
+/// links, and for pyenv's shims, which are scripts, every version.
 fn homes(bin: &Path) -> Vec<PathBuf> {
     let pythons = ["python3", "python"].map(|name| bin.join(name));
     let mut homes = Vec::new();

@@ -50,7 +50,7 @@ pub(crate) enum Payload {
     Inline([u64; INLINE / 8]),
     /// At this offset of the segment, until the message is taken.
     At(usize),
-    /// The same; and until it is taken the receiver may put there what it is going to send back
+    /// As above; and until it is taken the receiver may put the message there that it is going to send back
     /// into the same place.
     Lent(usize),
     /// The receiver's own memory: the sender has put them there.
@@ -108,8 +108,8 @@ impl Channel {
     }
 }
 
-/// The mark of a line in its `number`'s turn, in the lower half of its first field, beside the
-/// message's kind: never what it said a lap before, nor zero.
+/// The mark of a line in its `number`'s turn, in the lower half of its first field, beside the message's
+/// kind: never the mark of a lap before, nor zero.
 fn turn_of(number: u64) -> u32 {
     ((number / SLOTS) as u32).wrapping_mul(2).wrapping_add(1)
 }

@@ -73,8 +73,8 @@ impl Doorbell {
         }
     }
 
-    /// Calls `progress` until it returns true. Only the doorbell's owner may wait, one thread at a
-    /// time. Ends with the process at the latest: the watchdog is what limits it.
+    /// Calls `progress` until it returns true. Only the doorbell's owner may wait, one thread at a time. Ends
+    /// with the process at the latest: the watchdog limits it.
     pub(crate) fn wait_for(&self, patience: Patience, mut progress: impl FnMut() -> bool) {
         if patience != Patience::NONE {
             // Most answers are there within less than reading the clock takes.

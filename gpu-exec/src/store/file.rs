@@ -85,7 +85,7 @@ impl FileStore {
         move |cause| StoreError::File { path: path.clone(), cause }
     }
 
-    /// Opens and locks the file, and reads what is new in it.
+    /// Opens and locks the file, and reads its new records.
     fn locked(&mut self, change: bool) -> Result<Locked, StoreError> {
         let broken = self.broken();
         let make = self.read.is_none();
@@ -97,7 +97,7 @@ impl FileStore {
         Ok(locked)
     }
 
-    /// Reads what is new. False if something is behind it that is no whole record.
+    /// Reads the new records. False if they are followed by bytes that are no whole record.
     fn refresh(&mut self, file: &mut File) -> io::Result<bool> {
         let status = file.metadata()?;
         let (size, of) = (status.len(), (status.dev(), status.ino()));
@@ -131,7 +131,7 @@ impl FileStore {
         Ok(true)
     }
 
-    /// Changes the table under the lock and writes down what the key then holds, if that is new.
+    /// Changes the table under the lock and appends the key's new value to the file, if it has changed.
     fn change<T>(
         &mut self,
         key: &str,

@@ -21,7 +21,7 @@ use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, Stor
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time that `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
+/// Time that `get`, `wait` and `multi_get` wait by default: c10d's five minutes.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
 
 /// The reason that an operation of a store failed.
@@ -56,9 +56,9 @@ pub enum StoreError {
 
 /// A store as a process sees it; every process of a job sees the same keys.
 ///
-/// Every operation fails when the store is gone; what else can go wrong is said with each.
+/// Every operation fails when the store is gone; further errors are named with each.
 pub trait Store {
-    /// Sets the key, over what it held.
+    /// Sets the key, replacing its value.
     ///
     /// # Errors
     /// When the store is gone.
@@ -77,7 +77,7 @@ pub trait Store {
     /// When the key holds something else.
     fn add(&mut self, key: &str, by: i64) -> Result<i64, StoreError>;
 
-    /// Puts bytes behind what the key holds; sets it if it does not exist.
+    /// Appends bytes to the key's value; sets it if it does not exist.
     ///
     /// # Errors
     /// When the store is gone.
@@ -89,8 +89,8 @@ pub trait Store {
     /// When the store is gone.
     fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
 
-    /// Sets the key to `desired` if it holds `expected`, or if it does not exist and `expected` is
-    /// empty. Returns what it then holds; `expected` if it still does not exist.
+    /// Sets the key to `desired` if its value is `expected`, or if it does not exist and `expected` is empty.
+    /// Returns the value afterwards; `expected` if it still does not exist.
     ///
     /// # Errors
     /// When the store is gone.

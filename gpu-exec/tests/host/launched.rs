@@ -202,7 +202,7 @@ fn a_signal_of_the_plan_reaches_a_launched_rank() {
     }
 }
 
-/// Its end is told at once, by rank 0, and its launcher sees the signal.
+/// Rank 0 reports the end at once, and the rank's launcher sees the signal.
 #[test]
 fn a_kill_by_the_clock_reaches_a_launched_rank() {
     for more in [&[][..], &["--tcp"]] {
@@ -418,7 +418,7 @@ fn ranks_find_each_other_under_ipv6() {
     assert_verified(&job, &plan);
 }
 
-/// `mpirun` says who is who in variables of its own.
+/// `mpirun` gives ranks in variables of its own.
 #[test]
 fn mpirun_starts_ranks() {
     let Ok(version) = Command::new("mpirun").arg("--version").output() else {

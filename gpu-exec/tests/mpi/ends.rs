@@ -1,4 +1,4 @@
-//! Runs that do not complete: every one ends by itself, with what there is to say.
+//! Runs that do not complete: every one ends by itself, with a reason.
 
 use crate::{Ran, launch};
 use lockstep_core::collective::Collective;

@@ -54,7 +54,7 @@ fn a_bad_addition_costs_only_its_own_connection() {
     }
 }
 
-/// A port that something else has: said once, and as what it is.
+/// A port of another service is reported once, and as such.
 #[test]
 fn what_is_no_store_is_told_so() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -153,7 +153,7 @@ impl Create {
     }
 }
 
-/// Refuses what nothing reads: a slip in a name would else run something that nobody asked for.
+/// Refuses unknown fields: a misspelled name would otherwise run something that nobody asked for.
 fn known_only<'a>(mut sent: impl Iterator<Item = &'a String>) -> Result<(), ApiError> {
     let options = PlanOptions::augment_args(clap::Command::new("run"));
     let options = options.get_arguments().map(|option| option.get_id().as_str().to_owned());

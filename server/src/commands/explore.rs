@@ -60,7 +60,7 @@ enum DevicesArgument {
 struct Printed<'a> {
     schema: &'static str,
     searches: &'a [Explored],
-    /// True if Ctrl-C ended the search: then this is what was found so far.
+    /// True if Ctrl-C ended the search: then these are the results so far.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The folder in which a command gathers what it learns of a real job.
+//! The folder in which a command gathers a real job's files.
 
 use crate::files;
 use crate::output_file::REPORT_MARK;
@@ -85,7 +85,7 @@ impl Folder {
         }
     }
 
-    /// Writes report and trace; what cannot be written is told.
+    /// Writes report and trace; failures are reported.
     pub(super) fn keep(&self, report: &Report, trace: Option<&Trace>, trace_name: &str) {
         let text = format!("{REPORT_MARK}\n{}", report.to_markdown());
         let mut written =

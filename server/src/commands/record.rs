@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-/// The recorder: what the user's Python executes.
+/// The recorder, which the user's Python executes.
 const RECORDER: &str = include_str!("record/recorder.py");
 
 /// More ranks are not recorded as processes of their own.

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 /// The exit code that a shell reports of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// The exit code of a run's command that could not write what was asked for, as one that was given nonsense.
+/// The exit code of a run's command that could not write an output, the same as for wrong arguments.
 const UNWRITTEN: u8 = 2;
 
 /// Run a plan for real, one process per rank, and compare it with the simulator
@@ -122,10 +122,10 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Refuses what is not to be replaced before a run begins. `input` is what its plan is read from.
+    /// Refuses outputs that may not be replaced before a run begins. `input` is the source of its plan.
     ///
     /// # Errors
-    /// When the trace's file or the dumps' folder holds what Lockstep has not written.
+    /// When the trace's file or the dumps' folder holds files that Lockstep has not written.
     pub(crate) fn check(&self, input: &str) -> Result<()> {
         if let Some(path) = &self.output {
             self.overwrite.check(path, FileKind::Trace, &[Path::new(input)])?;
@@ -183,7 +183,7 @@ pub(crate) enum BackendChoice {
     Host,
     /// GPUs, through NVIDIA's library
     Nccl,
-    /// Named so that who asks for it is told where it is
+    /// Named so that a user who asks for it gets a hint.
     #[value(hide = true)]
     Mpi,
 }
@@ -331,8 +331,8 @@ struct Followed {
     unwritten: bool,
 }
 
-/// Reads a run to its end, and writes its trace and its dumps as they come. What cannot be written once the
-/// run is on its way (a full disk) costs nobody its findings.
+/// Reads a run to its end, and writes its trace and its dumps as they come. A failure to write during the run
+/// (a full disk) does not lose the findings.
 ///
 /// # Errors
 /// When the trace's file cannot be begun.
@@ -381,7 +381,7 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Followed> {
     Ok(Followed { trace, unwritten })
 }
 
-/// Compares what a run left with what the simulator says; `None` when it cannot simulate the plan.
+/// Compares a run's results with the simulator's; `None` if it cannot simulate the plan.
 pub(crate) fn against_simulation(plan: &Plan, ran: &Trace) -> Option<Comparison> {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
     let simulated = simulate(plan, &config).ok()?;

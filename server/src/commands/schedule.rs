@@ -1,4 +1,4 @@
-//! `lockstep schedule check`: whether a schedule from a file does what it claims.
+//! `lockstep schedule check`: proves that a schedule from a file carries out its collective.
 
 use crate::plan_source::proved_schedule;
 use crate::terminal;
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text about a schedule that does what it claims.
+/// The text about a schedule that is proved.
 fn checked(file: &Path, json: bool) -> Result<String> {
     let proved = proved_schedule(file)?;
     let table = proved.table();

@@ -126,7 +126,7 @@ pub(crate) fn cancelled() -> Result<Arc<AtomicBool>> {
     Ok(cancelled)
 }
 
-/// Keeps a launched rank that steers nothing from ending by what is meant for rank 0, and says so.
+/// Lets a launched rank that steers nothing ignore the signals that are meant for rank 0, and says so.
 ///
 /// # Errors
 /// When the kernel takes no handler.

@@ -1,5 +1,5 @@
-//! `lockstep time`: how long a collective takes on a cluster, and what NCCL picks for it; or that
-//! beside the measured times of a table, or of a folder of tables.
+//! `lockstep time`: the time of a collective on a cluster, and NCCL's choice for it; or both beside the
+//! measured times of a table, or of a folder of tables.
 
 use crate::plan_source::cluster_of;
 use crate::progress::Progress;

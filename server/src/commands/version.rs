@@ -1,4 +1,4 @@
-//! `lockstep version`: what this is, and what this machine can run.
+//! `lockstep version`: this version, and the backends that this machine can run.
 
 use crate::terminal;
 use lockstep_core::group::BackendName;
@@ -30,7 +30,7 @@ pub(crate) struct Version {
 struct BackendState {
     name: BackendName,
     available: bool,
-    /// Why not: what was looked for, where.
+    /// The reason, with the names and folders that were searched.
     why: Option<String>,
 }
 

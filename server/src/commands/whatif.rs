@@ -226,7 +226,7 @@ fn rate_of(text: &str) -> Result<u64> {
     Ok(rate as u64)
 }
 
-/// A replay further from what was recorded is no base for an answer.
+/// A replay that differs more than this from the recorded time is no base for an answer.
 const FAR_OFF: f64 = 0.2;
 
 /// A job, and the links that it is simulated on.
@@ -346,7 +346,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// A value of a sweep, and what the job takes with it.
+/// A value of a sweep, and the job's time with it.
 #[derive(Serialize)]
 struct Point<'a> {
     value: &'a str,

@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-        /// A plan of one call takes what `lockstep time` says, to the picosecond.
+        /// A plan of one call takes the time of `lockstep time`, to the picosecond.
         #[test]
         fn a_call_takes_what_time_says(
             cluster in prop::sample::select(vec!["h100x8", "dgx-a100", "p4d", "gb200-nvl72", "mi300x"]),

@@ -179,8 +179,8 @@ impl PlanOptions {
         self.channels.map(|_| "channels").or(segments)
     }
 
-    /// The nine collectives by themselves are one operation by an algorithm; every other call, and
-    /// any call with a backend, is what torch.distributed makes of it.
+    /// True if a name is a call of torch.distributed. The nine collectives by themselves are one operation by
+    /// an algorithm; every other call, and any call with a backend, is made as torch.distributed makes it.
     fn is_torch_call(&self, name: &str) -> bool {
         !COLLECTIVES.contains(&name) || self.dist_backend.is_some()
     }
@@ -270,7 +270,7 @@ impl PlanOptions {
         }
     }
 
-    /// Refuses options of a collective, which `what` is not.
+    /// Refuses options of another kind of source than `what` is.
     fn only_for(&self, kind: &str, what: &str) -> Result<()> {
         let given = [
             ("count", self.count.is_some()),

@@ -33,8 +33,8 @@ impl Said {
         self
     }
 
-    /// Says it on standard error: of what ranks print, what they come to in a trace of the plan, or,
-    /// without one, all that they would.
+    /// Prints the output on standard error: the lines that ranks reach in a trace of the plan, or, without a
+    /// trace, all lines.
     pub(crate) fn tell(&self, trace: Option<&Trace>) {
         self.lines(trace).iter().for_each(|line| terminal::note(line));
     }
@@ -174,7 +174,7 @@ run(main, world_size = 2)
         }
     }
 
-    /// A fault may be an operation of its own; what stands behind what it brought to an end is not
+    /// A fault may be an operation of its own; lines behind an operation that the fault stopped are not
     /// printed.
     #[test]
     fn a_fault_moves_what_is_reached() {
@@ -221,8 +221,8 @@ run(main, world_size = 2)
         }
     }
 
-    /// Eight ranks that print 20 lines each and one that prints five: the hundred are shared, and
-    /// all are there for who asks.
+    /// Eight ranks that print 20 lines each and one that prints five: the hundred are shared, and all are
+    /// there on request.
     #[test]
     fn the_lines_that_are_shown_are_shared_among_the_ranks() {
         let text = r#"

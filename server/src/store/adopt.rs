@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// The name of the list in the data folder.
 pub(super) const LIST: &str = "lockstep.sqlite";
 
-/// The list of a folder, which is made if there is none. One that SQLite cannot read is put aside under another
-/// name, which `notes` tell.
+/// The list of a folder, which is made if there is none. One that SQLite cannot read is put aside under
+/// another name, which is added to `notes`.
 ///
 /// # Errors
 /// When it is of another version, or the folder cannot be written.
@@ -99,8 +99,8 @@ impl Sides {
     }
 }
 
-/// Takes files without a row into the list, and removes what a crash has left half written. What cannot be read
-/// is left where it is, and told in `notes`.
+/// Takes files without a row into the list, and removes files that a crash has left half written. Unreadable
+/// files are left where they are, and listed in `notes`.
 ///
 /// # Errors
 /// When the list or the folder cannot be read or written.

@@ -60,7 +60,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// From what is known of a run that has ended.
+    /// The record of a run that has ended.
     pub(crate) fn of(
         outcome: &Outcome,
         comparison: Option<&Comparison>,

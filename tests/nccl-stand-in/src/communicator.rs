@@ -1,4 +1,4 @@
-//! A communicator: what its handle points to, and its way to the [hub] that carries out its calls.
+//! A communicator: the target of its handle, and its way to the [hub] that carries out its calls.
 
 use crate::cuda::bus_id_in_use;
 use crate::hub::{self, FromHub, ToHub};

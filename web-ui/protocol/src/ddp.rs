@@ -1,4 +1,4 @@
-//! The DDP lab: a model and a setting, and one pass told gradient by gradient.
+//! The DDP lab: a model and a setting, and one pass described gradient by gradient.
 
 use super::session_id::SessionId;
 use lockstep_sim::Topology;
@@ -87,7 +87,7 @@ pub struct DdpAccount {
     pub log: DdpLog,
 }
 
-/// An option by itself, and what it does to a step.
+/// An option by itself, and its effect on a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangeRow {
     /// The option.

@@ -75,10 +75,10 @@ pub enum Request {
         plan: Box<Plan>,
         /// The network.
         topology: Topology,
-        /// The order of what the plan leaves open; absent for the simulator's own.
+        /// The order of everything that the plan leaves open; absent for the simulator's own.
         order: Option<Order>,
     },
-    /// Look for an order of what a plan leaves open in which it does not complete.
+    /// Look for an order of everything that a plan leaves open in which it does not complete.
     Explore {
         /// The plan.
         plan: Box<Plan>,
@@ -112,7 +112,7 @@ pub enum Request {
         /// Other options, to be had where these are refused.
         instead: Vec<TorchCallOptions>,
     },
-    /// A mesh, and what a collective along each of its dimensions moves.
+    /// A mesh, and the data that a collective along each of its dimensions moves.
     Mesh(Box<MeshQuestion>),
     /// NCCL's choice on a cluster, and its time.
     Cluster(Box<ClusterQuestion>),
@@ -243,7 +243,7 @@ pub enum Request {
         time_ps: u64,
         /// The distance from the time that is near enough, in picoseconds.
         slack_ps: u64,
-        /// The ranks in sight: links to them are told.
+        /// The ranks in sight: links to them are reported.
         in_sight: Vec<u32>,
     },
     /// The calls that a query takes (`query.rs`).
@@ -391,7 +391,7 @@ pub enum Response {
     StopFound(Option<FoundStop>),
     /// The moment of each stop, if it is met.
     StopsFollowed(Vec<Option<usize>>),
-    /// Ranks that wait, and for whom; and the same by their cause.
+    /// Ranks that wait, and the ranks that they wait for; and the same by their cause.
     Waits(Vec<Wait>, Vec<WaitGroup>),
     /// The result of a search for an order that hangs.
     Explored(Box<Explored>),

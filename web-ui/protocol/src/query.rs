@@ -35,10 +35,10 @@ enum Term {
 pub struct Query(Vec<Term>);
 
 impl Query {
-    /// Reads what was typed; capitals do not matter.
+    /// Reads a typed query; capitals do not matter.
     ///
     /// # Errors
-    /// When a word cannot be read, a sentence with what it should look like.
+    /// When a word cannot be read, a sentence with its expected form.
     pub fn parse(text: &str) -> Result<Query, String> {
         text.split_whitespace().map(term).collect::<Result<_, _>>().map(Query)
     }

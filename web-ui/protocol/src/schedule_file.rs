@@ -4,7 +4,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Loss, Slice, Standing};
 use serde::{Deserialize, Serialize};
 
-/// A schedule from a file, proved or refused, and what its ranks hold before a step.
+/// A schedule from a file, proved or refused, and its ranks' chunks before a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFile {
     /// The name in the file.

@@ -42,7 +42,7 @@ fn add(found: &mut Arrows, from: usize, to: usize, name: &str) {
     }
 }
 
-/// The items of a module: of the whole file, or of what is written inside it.
+/// The items of a module: of the whole file, or of a module inside it.
 fn items_of<'f>(
     items: &'f [syn::Item],
     module: &[String],

@@ -1,6 +1,7 @@
-//! `cargo xtask structure`: what holds between rooms, checked. Crates use only what lies below them
-//! ([`LAYERS`]), the files of a crate import each other one way, what is public is used outside its crate,
-//! and tests lie in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can only shrink.
+//! `cargo xtask structure`: checks the rules between crates. Crates use only crates below them ([`LAYERS`]),
+//! the files of a crate import each other one way, public items are used outside their crate, and tests lie
+//! in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can
+//! only shrink.
 
 mod arrows;
 mod modules;
@@ -94,8 +95,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The files that may be in circles, a crate a line; none in crates that are not named.
 const TOLERATED: &str = include_str!("circles.txt");
 
-/// Stages of a crate, in order: a file or a folder of its `src` each. What a stage holds uses only what
-/// stands before it; files of no stage come behind all of them.
+/// Stages of a crate, in order: a file or a folder of its `src` each. A stage uses only earlier stages; files
+/// of no stage come behind all of them.
 const STAGES: &[(&str, &[&str])] = &[(
     "lockstep-diagnosis",
     &[
@@ -114,11 +115,11 @@ struct Member {
     uses: Vec<String>,
 }
 
-/// Checks layers, circles and public items, and lists what is asked for.
+/// Checks layers, circles and public items, and prints the lists that were asked for.
 ///
 /// # Errors
-/// When a crate uses one that it may not, more files are in circles than tolerated, or a public item
-/// is used by nobody outside its crate.
+/// When a crate uses one that it may not, more files are in circles than tolerated, or a public item is used
+/// by nobody outside its crate.
 pub(crate) fn structure(options: &Options) -> Result<()> {
     let members = members()?;
     if options.lines {
@@ -209,7 +210,7 @@ fn members() -> Result<Vec<Member>> {
     Ok(members.collect())
 }
 
-/// Crates that use what they may not, a sentence each.
+/// Crates that use a crate that they may not use, a sentence each.
 fn layers(members: &[Member]) -> Vec<String> {
     let mut wrong = Vec::new();
     for member in members {

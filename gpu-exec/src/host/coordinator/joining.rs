@@ -159,8 +159,8 @@ impl Coordinator {
         }
     }
 
-    /// Takes what the ranks have said while they join. It also sends: a plan can be more than a
-    /// socket holds before the rank reads.
+    /// Takes the ranks' messages while they join. It also sends: a plan can be more than a socket holds
+    /// before the rank reads.
     fn hear_all(&mut self) {
         for rank in &mut self.ranks {
             for report in rank.hear() {

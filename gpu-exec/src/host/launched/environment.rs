@@ -78,15 +78,15 @@ impl Launch {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// When no launcher has said who it is.
+    /// When no launcher has set the process's rank.
     pub fn from_environment() -> Result<Launch, LaunchError> {
         Launch::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same from any variables.
+    /// Reads a launch from any variables.
     ///
     /// # Errors
-    /// When no launcher has said who the process is.
+    /// When no launcher has set the process's rank.
     pub(crate) fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Launch, LaunchError> {

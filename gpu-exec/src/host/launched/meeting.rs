@@ -42,8 +42,8 @@ struct Invitation {
     version: u32,
     port: u16,
     token: Token,
-    /// A memory file of rank 0's process that begins with the token: who can read it there is on
-    /// the same machine.
+    /// A memory file of rank 0's process that begins with the token: a process that can read it is on the
+    /// same machine.
     probe: String,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Meeting {
     listener: TcpListener,
     /// Kept open while others look at it.
     _probe: OwnedFd,
-    /// Kept for those who come late; gone with the run.
+    /// Kept for ranks that come late; gone with the run.
     _store: Option<PrefixStore<StoreClient>>,
     _server: Option<StoreServer>,
     /// The same where the store is a file, which goes with it.
@@ -143,8 +143,7 @@ impl Meeting {
         Ok(Meeting { _store: Some(store), _server: server, ..meeting })
     }
 
-    /// Listens on this address for the ranks from `first` on. Returns also what they have to be
-    /// told.
+    /// Listens on this address for the ranks from `first` on. Returns also the invitation for them.
     ///
     /// # Errors
     /// When the system refuses.
@@ -263,7 +262,7 @@ fn listening_address(store: SocketAddr) -> SocketAddr {
     SocketAddr::new(any, store.port())
 }
 
-/// Finds rank 0 and connects to it; what follows on the line are its orders.
+/// Finds rank 0 and connects to it; its orders follow on the connection.
 ///
 /// # Errors
 /// When the store or rank 0 is out of reach, or rank 0 refuses.
@@ -288,7 +287,7 @@ pub(super) fn attend(
     }
 }
 
-/// Connects to rank 0 as the invitation says; what follows on the line are its orders.
+/// Connects to rank 0 by the invitation; its orders follow on the connection.
 ///
 /// # Errors
 /// When rank 0 is out of reach, or refuses.

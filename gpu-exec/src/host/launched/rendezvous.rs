@@ -79,10 +79,10 @@ impl FromStr for Rendezvous {
 }
 
 impl Launch {
-    /// Reads from the environment of this process who it is, and meets the others there.
+    /// Reads this process's rank from its environment, and meets the others there.
     ///
     /// # Errors
-    /// When no launcher has said who it is.
+    /// When no launcher has set the process's rank.
     pub fn at(rendezvous: &Rendezvous) -> Result<Launch, LaunchError> {
         Launch::from_variables_at(rendezvous, |name| std::env::var(name).ok())
     }
@@ -166,8 +166,8 @@ pub(super) fn open(
     }
 }
 
-/// Writes the invitation down. Where that of another run stands whose rank 0 is there, on this machine, the
-/// number of its process; of one that is gone, what it left is written over.
+/// Writes the invitation into the file. If another run's invitation is there whose rank 0 is alive on this
+/// machine, returns its process id; that of a dead one is overwritten.
 fn invite(
     path: &Path,
     launch: &Launch,
@@ -189,10 +189,10 @@ fn invite(
 /// The function that takes the file away where rank 0 cannot, because it is gone.
 pub(super) type TakeAway = Box<dyn Fn() + Send + Sync>;
 
-/// Any other rank's side: reads where rank 0 is and connects to it.
+/// Any other rank's side: reads rank 0's address and connects to it.
 ///
 /// # Errors
-/// When the file cannot be used, or nobody who can be met has left an invitation there in time.
+/// When the file cannot be used, or no living rank 0 has left an invitation there in time.
 pub(super) fn attend(
     path: &Path,
     launch: &Launch,

@@ -193,7 +193,7 @@ impl Places<'_> {
     }
 }
 
-/// XXH3 of the binary form of what the ranks of a call must agree on.
+/// XXH3 of the binary form of the parameters that the ranks of a call must agree on.
 pub(super) fn fingerprint(agreed: &impl serde::Serialize) -> u64 {
     // postcard fails only on types of unknown length.
     xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(agreed).unwrap_or_default())

@@ -126,8 +126,8 @@ impl Clerk {
         }
     }
 
-    /// Writes one thing down that happened at `time_ns` on the shared clock: what a device did. A
-    /// rank's events stay in time order, so it is never earlier than what is written down already.
+    /// Records an event of a device that happened at `time_ns` on the shared clock. A rank's events stay in
+    /// time order, so it is never earlier than the recorded ones.
     pub(crate) fn note_at(&self, time_ns: u64, note: Note) {
         let mut desk = self.wait_for_room(self.desk());
         if desk.write_at(time_ns, note) {
@@ -183,10 +183,10 @@ impl Clerk {
         }
     }
 
-    /// Writes a call down that was made at `made_ns` on the shared clock or when its operation began,
-    /// and watches it from then on; if it `starts` at once, that too, and first what ended before
-    /// it. One lock for all of it and at most one look at the clock: small calls take no longer than
-    /// a few of those.
+    /// Records a call that was made at `made_ns` on the shared clock or when its operation began, and watches
+    /// it from then on; if it `starts` at once, its start too, and first the end of the operation before it.
+    /// One lock for all of it and at most one look at the clock: small calls take no longer than a few of
+    /// those.
     pub(super) fn scheduled(&self, made: &Made, made_ns: Option<u64>, starts: bool) {
         let &Made { work, op, part, seq, .. } = made;
         let mut desk = self.wait_for_room(self.desk());
@@ -246,7 +246,7 @@ impl Clerk {
         desk
     }
 
-    /// The thread: sends what was gathered, and says which calls are late.
+    /// The thread: sends the gathered notes, and reports late calls.
     fn work(&self) {
         let mut desk = self.desk();
         loop {
@@ -278,7 +278,7 @@ impl Clerk {
         }
     }
 
-    /// Clears the desk and sends what was on it.
+    /// Clears the desk and sends its notes.
     pub(crate) fn send_notes(&self) {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut desk = self.desk();
@@ -311,8 +311,8 @@ impl Clerk {
         write(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner), frame);
     }
 
-    /// Sends the rest and says that the program is finished. What it has called, or that it has
-    /// called nothing, is asked for when another rank goes on to wait for it.
+    /// Sends the rest and reports that the program is finished. Its dump is asked for when another rank goes
+    /// on to wait for it.
     pub(crate) fn finish(&self) {
         self.finish_part();
         self.send(&frame(&Report::Done));
@@ -333,7 +333,7 @@ impl Clerk {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sends what was written down so far and lets nothing more be written: the rank is to end.
+    /// Sends the notes so far and accepts no more: the rank is to end.
     pub(crate) fn abort(&self) {
         self.desk().closed = true;
         self.send_notes();
@@ -342,7 +342,7 @@ impl Clerk {
         }
     }
 
-    /// Sends what the flight recorder holds.
+    /// Sends the flight recorder's entries.
     pub(super) fn dump(&self) {
         self.send_dump(Asked::Now);
     }
@@ -378,7 +378,7 @@ impl Clerk {
         }
     }
 
-    /// Lets no timeout pass from now on, or lets them pass again: what was paused does not count.
+    /// Lets no timeout pass from now on, or lets them pass again: paused time does not count.
     pub(super) fn pause(&self, paused: bool) {
         let mut desk = self.desk();
         let now = clock::now_ns();
@@ -402,8 +402,8 @@ impl Clerk {
         (silent > every.saturating_mul(2)).then_some(silent)
     }
 
-    /// The coordinator is there. If it was not, ranks have waited for it to take what they had written
-    /// down, and then for each other: no timeout passed meanwhile.
+    /// The coordinator is there. If it was not, ranks have waited for it to take their notes, and then for
+    /// each other: no timeout passed meanwhile.
     pub(super) fn hear_word(&self) {
         let mut desk = self.desk();
         let now = clock::now_ns();
@@ -416,13 +416,13 @@ impl Clerk {
         }
     }
 
-    /// Sends what was written down so far, and that the rank has come to a signal of its own.
+    /// Sends the notes so far, and reports that the rank has come to a signal of its own.
     pub(super) fn at_signal(&self, signal: SignalKind) {
         self.send_notes();
         self.send(&frame(&Report::AtSignal(signal)));
     }
 
-    /// Ends the process, after what was written down so far: the rank cannot go on.
+    /// Ends the process, after the notes so far: the rank cannot go on.
     pub(crate) fn fail(&self, why: String) -> ! {
         self.send_notes();
         let status = exit_status(&why);

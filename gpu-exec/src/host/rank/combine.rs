@@ -113,7 +113,7 @@ impl Blocks {
         }
     }
 
-    /// Premultiplies what is in `from` and puts it at `into`, which may be the same place.
+    /// Premultiplies the values in `from` and puts them at `into`, which may be the same place.
     pub(super) fn premultiply(
         &mut self,
         segment: &Segment,

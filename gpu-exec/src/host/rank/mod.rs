@@ -46,9 +46,8 @@ use std::time::Duration;
 pub(crate) use alone::Alone;
 pub use alone::KeepDump;
 
-/// The whole life of a rank's process, from joining to exiting. Its orders come through standard
-/// input, a socket that the coordinator made; a program calls this from `main` and returns what it
-/// returns.
+/// The whole life of a rank's process, from joining to exiting. Its orders come through standard input, a
+/// socket that the coordinator made; a program calls this from `main` and returns its result.
 pub fn rank_main() -> ExitCode {
     let socket = match control_socket() {
         Ok(socket) => socket,
@@ -64,8 +63,8 @@ pub fn rank_main() -> ExitCode {
     reported(&socket, &run(&socket))
 }
 
-/// A rank that others started and that has come to rank 0's process: what it does from its orders
-/// to its end. One that is told to end early, or loses rank 0, ends the process.
+/// A rank that others started and that has come to rank 0's process: its life from its orders to its end. If
+/// it gets the order to end early, or loses rank 0, it ends the process.
 pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     end_on_panic();
     let alone = Arc::new(alone);
@@ -89,9 +88,9 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     code
 }
 
-/// The same of a rank whose calls something else carries out, in a process that is not to end by
-/// itself: `exit` is called where it would, and may return. What `run` gives back is how its
-/// program ended; it is reported.
+/// As [`serve_joined`] for a rank whose calls another part carries out, in a process that is not to end by
+/// itself: `exit` is called instead of ending it, and may return. `run` returns how its program ended, which
+/// is reported.
 #[cfg(feature = "mpi")]
 pub(crate) fn serve_carried(
     line: UnixStream,
@@ -244,8 +243,8 @@ fn run_program(
     if setup.launched || setup.tcp.is_some() { held.leave() } else { Ok(()) }
 }
 
-/// Does what the coordinator orders, and ends the process when it says so or is gone, whatever
-/// its threads do.
+/// Carries out the coordinator's orders, and ends the process on its order or when it is gone, whatever the
+/// threads are doing.
 fn listen(
     socket: &UnixStream,
     setup: &Setup,

@@ -1,4 +1,5 @@
-//! A program's operations, one after the other: what is the same however its calls are carried out.
+//! A program's operations, one after the other: the part that is the same for every way of carrying out
+//! calls.
 
 use super::clerk::Clerk;
 use super::failure::RankFailure;

@@ -92,7 +92,7 @@ impl Program {
         Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
     }
 
-    /// Runs all operations, and reports what the tensors hold at the end.
+    /// Runs all operations, and reports the tensors' values at the end.
     pub(super) fn run(self, clerk: &Arc<Clerk>, gate: &Gate) -> Result<(), RankFailure> {
         let (plan, timeouts_ns) = (self.plan.clone(), self.timeouts_ns.clone());
         let (rank, works) = (self.rank, Arc::new(Works::default()));

@@ -1,9 +1,9 @@
-//! The rank's flight recorder: its last calls and how far each has come, in a ring of a fixed
-//! number of entries as PyTorch's (`FlightRecorder.hpp`; `TORCH_FR_BUFFER_SIZE`), which can be
-//! dumped at any moment in PyTorch's own form.
+//! The rank's flight recorder: its last calls and how far each has come, in a ring of a fixed number of
+//! entries as PyTorch's (`FlightRecorder.hpp`; `TORCH_FR_BUFFER_SIZE`), which can be dumped at any moment in
+//! PyTorch's own form.
 //!
-//! An entry is a few numbers, written under the lock that the clerk holds anyway; what the call
-//! was is looked up in the plan when somebody asks for a dump.
+//! An entry is a few numbers, written under the lock that the clerk holds anyway; the call itself is looked
+//! up in the plan when a dump is asked for.
 
 use super::note::Note;
 use crate::clock;
@@ -43,7 +43,7 @@ struct Entry {
     op: u32,
     part: u32,
     seq: u64,
-    /// For collectives, which are what a group's status counts.
+    /// For collectives, which a group's status counts.
     group: Option<GroupId>,
     scheduled_ns: u64,
     started_ns: Option<u64>,
@@ -57,7 +57,7 @@ impl Recorder {
         Recorder { plan, rank, capacity: capacity as usize, entries, groups }
     }
 
-    /// Takes what the clerk writes down, if it is of a call.
+    /// Takes a note of the clerk's, if it is of a call.
     pub(super) fn take(&mut self, now_ns: u64, note: &Note) {
         match *note {
             Note::Scheduled { work, op, part, seq } => {

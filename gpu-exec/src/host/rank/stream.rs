@@ -23,7 +23,7 @@ struct Queued {
 pub(super) enum Stream {
     /// All calls so far were the program's own to carry out.
     Here(GroupLink),
-    /// A thread carries out what the program does not wait for.
+    /// A thread carries out the calls that the program does not wait for.
     Thread(Arc<Shared>),
     /// A thread could not be started: the rank ends.
     Lost,

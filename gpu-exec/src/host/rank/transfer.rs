@@ -19,7 +19,7 @@ pub(super) enum How {
     ByLength,
     /// In place, whatever their number: the sender waits in any case.
     InPlace,
-    /// The same, and the receiver may write there what it will send back.
+    /// As above, and the receiver may write its returned message there.
     Lent,
     /// They have been put where they belong.
     Delivered,
@@ -76,7 +76,7 @@ impl Outgoing {
 pub(super) struct Incoming {
     pub(super) expected: Header,
     pub(super) into: Memory,
-    /// The rank's own operand and how the two combine; `None` to store what comes.
+    /// The rank's own operand and how the two combine; `None` to store the received chunk.
     pub(super) combine: Option<(Memory, Reduction)>,
 }
 

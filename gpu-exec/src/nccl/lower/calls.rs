@@ -1,4 +1,4 @@
-//! Calls of torch.distributed as steps: on which stream, after what, and by NCCL's own collectives.
+//! Calls of torch.distributed as steps: their streams, their order, and NCCL's own collectives.
 
 use super::elements::{Element, Operation, Reduction};
 use super::{CommunicatorId, Lane, Lowering, Mark, Memory, Message, Span, Step, Unsupported};

@@ -227,7 +227,7 @@ fn employ(
     Clerk::employ(job, recording, socket)
 }
 
-/// Tells the coordinator what the rank computes on.
+/// Reports the device that the rank computes on.
 fn say(start: &Start<'_>, device: String) {
     let mut socket = start.socket;
     // A coordinator that is gone ends this process through another thread.

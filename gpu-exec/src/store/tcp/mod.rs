@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub struct TcpStoreOptions {
     /// True if this process serves the store (`is_master`).
     pub is_server: bool,
-    /// The number of users (`world_size`), who are then counted as they come.
+    /// The number of users (`world_size`), which are then counted as they come.
     pub num_workers: Option<u32>,
     /// True if the server returns only once all clients have come.
     pub wait_for_workers: bool,

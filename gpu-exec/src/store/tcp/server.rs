@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections that have not yet said what every client says first: when there are more, the
-/// oldest goes.
+/// Connections that have not yet sent the first message of a client: when there are more, the oldest is
+/// closed.
 const MAX_STRANGERS: usize = 256;
 
 /// Bytes read from one client before the others have their turn.
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Cuts off who has the most under way while that is too much of all clients together.
+    /// Cuts off the client with the most bytes under way while all clients together have too many.
     fn bound(&mut self) {
         let under_way = |client: &Client| client.inbox.len() + client.outbox.len();
         loop {
@@ -241,7 +241,7 @@ impl Server {
 }
 
 impl Client {
-    /// Takes what has arrived and answers what is whole.
+    /// Takes the bytes that have arrived and answers whole requests.
     fn serve(&mut self, held: &mut Held) {
         let mut piece = [0; 16 << 10];
         let mut taken = 0;

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// Answers past this many bytes are refused: a dump of 20,000 calls with their stacks is smaller.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Somebody who can be asked.
+/// An address that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A TCP port, of the host as it was named.

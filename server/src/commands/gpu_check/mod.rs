@@ -1,5 +1,5 @@
-//! `lockstep gpu-check`: what the nccl backend does on this machine's GPUs, held against the host
-//! backend and torch.distributed, as a report. One binary and one command: nothing is built there.
+//! `lockstep gpu-check`: compares the nccl backend on this machine's GPUs with the host backend and
+//! torch.distributed, as a report. One binary and one command: nothing is built there.
 
 mod plans;
 mod report;
@@ -225,7 +225,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A DDP run: what was asked of the compute stream, what it took, and what overlapped.
+    /// A DDP run: the load of the compute stream, the time it took, and the overlap.
     fn training(&mut self, way: &Way) -> Result<()> {
         let plan = plans::training(way.ranks, self.arguments.quick)?;
         let (state, says) = match self.backend(way)?.run(plan.clone(), options()) {

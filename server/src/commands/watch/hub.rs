@@ -1,7 +1,8 @@
-//! The ranks of a watched job tell the hub what they do. It keeps the newest dump and stacks of each as files.
+//! The ranks of a watched job report to the hub. It keeps the newest dump and stacks of each as files.
 //!
-//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little endian), the
-//! length of its payload (8 bytes), the JSON and the payload. The hub never answers, so that no rank waits for it.
+//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little
+//! endian), the length of its payload (8 bytes), the JSON and the payload. The hub never answers, so that no
+//! rank waits for it.
 
 use anyhow::{Context, Result};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
@@ -66,7 +67,7 @@ pub(super) struct WatchedRank {
 pub(super) struct Watched {
     /// The ranks that have spoken.
     pub(super) ranks: BTreeMap<GlobalRank, WatchedRank>,
-    /// The number of ranks of the job, if any rank has told it.
+    /// The number of ranks of the job, if any rank has reported it.
     pub(super) world_size: Option<u32>,
     /// Dumps and stacks that could not be written, the first one's reason.
     pub(super) unwritten: Option<String>,
@@ -105,7 +106,7 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    /// Listens at `socket`, and keeps what comes in `folder`.
+    /// Listens at `socket`, and keeps the ranks' files in `folder`.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -198,7 +199,7 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-/// The next message; `None` at the end, and of what is no message.
+/// The next message; `None` at the end, or if the bytes are not a message.
 fn read_message(stream: &mut UnixStream) -> Option<(Message, Vec<u8>)> {
     let mut head = [0; 12];
     stream.read_exact(&mut head).ok()?;
