@@ -180,11 +180,11 @@ pub(crate) fn write_whole(
     let beside = PathBuf::from(beside);
     let file = File::create_new(&beside).with_context(cannot)?;
     if let Ok(old) = fs::metadata(&place) {
-        // What its user made readable for others, or writable, stays so.
+        // Permissions that the user gave the old file stay.
         file.set_permissions(old.permissions()).with_context(cannot)?;
     }
     let mut out = BufWriter::new(file);
-    // What the content cannot say is no fault of the file.
+    // An error of the content itself is no fault of the file.
     let written = content(&mut out).map_err(|error| match error.is::<std::io::Error>() {
         true => error.context(cannot()),
         false => error,

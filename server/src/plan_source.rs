@@ -182,7 +182,7 @@ impl PlanArguments {
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
             Err(error) => match self.recorded(progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
-                // What is text and no JSON is rather a log than a damaged plan.
+                // Text that is not JSON is rather a log than a damaged plan.
                 Err(as_log)
                     if self.what != "-" && is_prose(&bytes) && !goal::looks_like_goal(&bytes) =>
                 {

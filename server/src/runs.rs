@@ -274,7 +274,7 @@ impl Keeper {
             if refused.is_none()
                 && let Err(why) = self.append(&TraceWriter::events(&events))
             {
-                // What has happened so far stays readable; the ranks need not go on.
+                // Events so far stay readable; the ranks need not go on.
                 handle.cancel();
                 refused = Some(why);
             }

@@ -98,7 +98,7 @@ impl Token {
             text
         });
         let new = path.with_extension("new");
-        // Of a start that was killed.
+        // The remainder of a start that was killed.
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let mut file = file.map_err(failed)?;

@@ -161,7 +161,7 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
                 let bytes = bytes.map(|of| of.numel().saturating_mul(of.dtype.size_bytes()));
                 found.bytes = bytes.fold(found.bytes, u64::saturating_add);
             } else if found.first_difference.is_none()
-                // What hangs on both sides counts as no equal call, and is no difference either.
+                // Calls that hang on both sides count as neither equal nor different.
                 && !(same && pair.is_some_and(|(left, right)| !ended(left) && !ended(right)))
             {
                 found.first_difference = Some(format!(

@@ -230,7 +230,7 @@ impl Engine {
             return true;
         }
         match (self.queue.next_time(), self.next_deadline()) {
-            // What is due at the very moment of a timeout still counts.
+            // Events at the very moment of a timeout still count.
             (Some(due), deadline) if deadline.is_none_or(|deadline| due <= deadline) => {
                 self.now = due;
                 self.handle_due(due, recorder);

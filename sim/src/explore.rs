@@ -284,7 +284,7 @@ impl Explorer {
         found.common.runs += 1;
         found.common.failed +=
             u32::from(!matches!(engine.outcome(), Some(Outcome::Completed) | None));
-        // Where nothing was chosen every run goes like this one.
+        // If nothing was chosen every run goes like this one.
         let over = turn & u64::from(u32::MAX) == 0 || found.order.choices.is_empty();
         if over || found.common.runs == RUNS || found.moments >= MOMENTS {
             self.verdict = Some(found.verdict());

@@ -144,7 +144,7 @@ impl Engine {
         let members = self.plan.group(group)?.ranks();
         let sends = members.iter().filter_map(|&from| {
             let posted = self.posted.get(&Pair { group, from, to, tag })?;
-            // What was received by name before waits for a send that fits it.
+            // A receive by name that was posted before waits for a send that fits it.
             posted.receives.is_empty().then_some(())?;
             Some((posted.sends.front()?.order, from))
         });
@@ -167,7 +167,7 @@ impl Engine {
         let first_any = any.as_ref().and_then(|any| any.front()).copied();
         let any_first = |any: Side, named: Side| !named_first && any.order < named.order;
         let (receive, from_any) = match (posted.receives.front().copied(), first_any) {
-            // Which send it takes is chosen.
+            // The send that it takes is chosen later.
             (Some(named), Some(any)) if any_first(any, named) && chooses => return,
             (None, Some(_)) if chooses => return,
             (Some(named), Some(any)) if any_first(any, named) => (any, true),

@@ -27,7 +27,7 @@ impl Session {
         direction: Direction,
     ) -> Option<Met> {
         let (moments, events) = (self.moments(), self.events());
-        // What this moment itself has brought was stopped at already.
+        // The stops of this moment itself were reported already.
         let happened = |moment: usize| moments.get(moment).map_or(events.len(), |m| m.events);
         let from = match direction {
             Direction::Forward => happened(moment),

@@ -91,7 +91,7 @@ pub fn simulate_rank(
         ..config.clone()
     };
     let trace = simulate(&run.plan, &config)?;
-    // Of an operation that a device carries out, when its stream did; else when the process did.
+    // The time of an operation's stream if a device carries it out; else the time of the process.
     let mut on_stream: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut in_process: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for event in &trace.events {

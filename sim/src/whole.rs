@@ -275,7 +275,7 @@ impl Ring {
             for (((arrives, departs), latency), transmit) in rest {
                 *arrives = hear(*departs, *latency, *transmit, *arrives);
             }
-            // What rank r sends is what its neighbour hears.
+            // Rank r's sent bytes are those that its neighbour receives.
             let sent = departs.iter_mut().zip(transmit[1..].iter().chain(&transmit[..1]));
             sent.for_each(|(departs, transmit)| *departs += transmit);
             if step + 1 == self.steps as usize {

@@ -278,7 +278,7 @@ impl Unpacking<'_> {
         let read = bytes.take(limit.saturating_add(1)).read_to_end(&mut unpacked);
         read.map_err(|error: io::Error| self.damaged(&error.to_string()))?;
         if unpacked.len() as u64 > limit {
-            // What it has cost counts.
+            // The bytes that it has cost count.
             self.left -= limit;
             return Err(ArchiveError::TooLarge {
                 archive: self.archive.to_owned(),
@@ -395,7 +395,7 @@ mod tests {
             assert_eq!(error, ArchiveError::TooLarge { archive: "bomb".into(), limit: 1000 });
             assert!(error.to_string().contains("more than 1000 bytes"), "{error}");
         }
-        // Of a zip the others are read.
+        // The other files of a zip are read.
         let mut read = Vec::new();
         let mut take = |path: &str, _: &[u8]| read.push(path.to_owned());
         let zipped = zip(&[("a", b"1"), ("big", &bomb), ("b", b"2")]);

@@ -88,7 +88,7 @@ impl Float8 {
         // way.
         let significand = 0x80_0000 | (bits & 0x7f_ffff);
         let smallest_normal = 1 - self.bias;
-        // How many of the 24 significant bits go; all of them past 25.
+        // The number of the 24 significant bits that are dropped; all of them past 25.
         let gone = 23 - self.mantissa_bits + (smallest_normal - exponent).clamp(0, 25) as u32;
         let gone = gone.min(25);
         let kept = significand >> gone;

@@ -97,7 +97,7 @@ impl Butterfly {
             actions.push(Action::ReceiveReduce { peer, local: mine, into: mine });
             return;
         }
-        // Who has not handed its part on yet agrees with the root's place above this level.
+        // A place that has not handed its part on yet agrees with the root's place above this level.
         let apart = root.map(|root| (fold.place_of(root) ^ place) >> level);
         if matches!(apart, None | Some(1)) {
             actions.push(Action::Send { peer, from: mine });

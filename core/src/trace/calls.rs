@@ -104,7 +104,7 @@ impl Waited {
         let Some(op) = op.and_then(|op| program.get(op as usize)) else { return };
         let waits = match &op.action {
             Action::Wait { .. } | Action::Synchronize => matches!(what, What::OpBegan { .. }),
-            // What comes before the call itself, a delay, is the rank's own.
+            // A delay before the call itself is the rank's own time.
             Action::Call { async_op: false, .. } | Action::Coalesced { async_op: false, .. } => {
                 matches!(what, What::Scheduled { .. })
             }
@@ -310,7 +310,7 @@ impl CallLog {
             let plan = header.plan.as_ref();
             if let Some(waited) = waited.get_mut(event.rank.index()) {
                 if matches!(event.what, What::Scheduled { .. }) {
-                    // Of several made together the first waits already: for the others of them too.
+                    // If several calls are made together, the first one waits already, and so do the others.
                     let now_ps = waited.since_ps.unwrap_or(event.time_ps);
                     rank.own_ps.push(now_ps.saturating_sub(waited.ps));
                 }

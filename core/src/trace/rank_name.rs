@@ -121,7 +121,7 @@ mod tests {
             ("_dump_9", 9),
             ("rank3_trace.pickle", 3),
             ("nccl_trace_rank_3_1763740000.pkl", 3),
-            // Where the name says none, the nearest folder.
+            // If the file's name has no rank, the nearest folder counts.
             ("rank0/dump.pickle", 0),
             ("job/12/fr.pkl", 12),
             ("node1/rank_7/trace", 7),

@@ -45,7 +45,7 @@ impl<T: Send + 'static> Greeters<T> {
             let greeting = move || {
                 let greeted = Stranger::new(stream).and_then(|stranger| greet(stranger, address));
                 drop(busy);
-                // Who is none of ours gets no answer and is nobody's concern.
+                // A stranger gets no answer.
                 if let Ok(greeted) = greeted {
                     let _ = come.send(greeted);
                 }

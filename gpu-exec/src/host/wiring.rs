@@ -178,7 +178,7 @@ fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
             keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
         }
     }
-    // Which schedules a group's calls follow: few, however long the programs are.
+    // The schedules that a group's calls follow: few, however long the programs are.
     let mut schedules: BTreeMap<GroupId, BTreeSet<Schedule>> = BTreeMap::new();
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
     for call in ops.flat_map(|op| op.action.calls()) {

@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
             }
             Some(diagnose_trace(&trace))
         }
-        // What is to end now ends without it.
+        // Work that is to end now ends without it.
         None if progress.is_stopped() => None,
         // An order that completes may still have silent mistakes, such as tags that NCCL ignores.
         None => {

@@ -263,7 +263,7 @@ pub(crate) fn conclude(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result
 /// The same with the exit code as a number.
 pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<u8> {
     let Conclusion { results, faults, said, own_order } = *conclusion;
-    // What the run hands in is read from here on.
+    // Dumps of the run are read from here on.
     if let Some(folder) = &results.dump_dir {
         dumps::make_room(folder, |_| true)?;
     }

@@ -235,7 +235,7 @@ fn as_text(
             if blames { "Who kept the others waiting for longer than that:" } else { longer }
         ));
     }
-    // Where nobody is to blame, what the diagnosis makes of the timeout would lead astray.
+    // If no rank is to blame, the diagnosis of the timeout would be misleading.
     if slow.is_none() || blames {
         text.push_str(&report.to_text());
     }

@@ -108,7 +108,7 @@ fn one_table(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<St
     set_environment(&mut site.settings, &arguments.env)?;
     let calibration = site.calibrate(&arguments.given)?;
     let points = site.compare(&table, &calibration)?;
-    // What was given is not judged.
+    // Sizes with given times are not judged.
     let judged = |bytes: u64| arguments.given.iter().all(|(size, _)| *size != bytes);
     let mean = mean_error(&points, judged);
     let per_node = table.gpus.div_ceil(table.nodes);

@@ -43,7 +43,7 @@ pub(super) fn open_list(folder: &Path, notes: &mut Vec<String>) -> Result<Connec
 pub(super) fn put_aside(folder: &Path) -> Result<PathBuf, StoreError> {
     let path = folder.join(LIST);
     let aside = folder.join(format!("{LIST}.aside-{}", now_ms()));
-    // What SQLite has not merged into the list yet belongs to it.
+    // Changes that SQLite has not merged into the list yet belong to it.
     for end in ["-wal", "-shm"] {
         let part = folder.join(format!("{LIST}{end}"));
         if part.exists() {

@@ -234,7 +234,7 @@ impl Merger {
         let mut created_ns = 0;
         for (at, entry) in dump.entries.iter().enumerate() {
             let Some(call) = called.get(entry.site as usize) else { continue };
-            // Of a batch only the batch as a whole is watched.
+            // Only a batch as a whole is watched.
             let seen = batches.get(&at).copied().unwrap_or(entry);
             // The order of the calls is certain, the clock is not: it may have been set back.
             created_ns = entry.created_ns.max(created_ns);

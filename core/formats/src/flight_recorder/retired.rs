@@ -276,7 +276,7 @@ fn stands_in_what_ended(
     let ended = beyond.iter().filter_map(|(_, calls)| calls.ended.first()?.seq).min();
     let in_it =
         |record: &CallRecord| is_of(record, group) && ended.is_some() && record.seq == ended;
-    // Who stands in it made no call of the group behind it.
+    // A rank that waits in it made no later call of the group.
     let last = log.logs().filter_map(|(_, own)| own.calls.iter().rev().find(|it| is_of(it, group)));
     let mut last = last.filter(|record| in_it(record));
     last.any(|record| record.state != CallState::Completed)

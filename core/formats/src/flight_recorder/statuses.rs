@@ -38,7 +38,7 @@ impl GroupTable {
         let recorded = last_of_gloo(dump, ids);
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {
             let last = *recorded.get(&group)?;
-            // Where sends and receives are counted, too, the numbers are others.
+            // If sends and receives are counted, too, the numbers differ.
             let same = status.last_enqueued == Some(last);
             (same && status.last_completed? < last).then_some((group, last))
         });

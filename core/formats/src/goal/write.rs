@@ -161,7 +161,7 @@ impl<'a> Writer<'a> {
                 let point = std::mem::take(&mut self.point);
                 self.point = vec![self.line(&format!("calc {duration_ns}"), &point)];
             }
-            // What takes no time, and what a rank without streams has no need of.
+            // Operations that take no time, or that a rank without streams does not need.
             Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
             Action::Die { .. } | Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 return Err(GoalWriteError::Dies { rank: self.rank, op: index });

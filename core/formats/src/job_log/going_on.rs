@@ -50,7 +50,7 @@ impl Lines {
             self.of_text = None;
             self.behind.push(seen);
         }
-        // What an exception says may come again with the next one.
+        // The text of an exception may come again with the next one.
         match &mut self.of_text {
             Some(lines) if *lines < MOST_OF_A_TEXT => {
                 *lines += 1;

@@ -97,7 +97,7 @@ impl Heard {
                 }
             }
         }
-        // How a process ended is not needed where it says what it raised.
+        // The way in which a process ended is not needed if its exception is known.
         let raised: BTreeSet<GlobalRank> =
             statements.iter().filter(|it| super::is_raised(&it.said)).map(|it| it.rank).collect();
         heard.statements = statements.into_iter().collect();

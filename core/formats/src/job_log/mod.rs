@@ -227,7 +227,7 @@ impl Reader {
             }
             self.network.push((said, number));
         }
-        // What is one of the messages above says more than that it was raised.
+        // One of the messages above says more than that an exception was raised.
         if self.found.len() == before
             && !in_traceback
             && let Some(rank) = taken.rank.and_then(rank_of)
@@ -314,7 +314,7 @@ impl Reader {
                 Writer::Nobody | Writer::Carried(_) => None,
             };
             let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
-            // What is one of the other messages says more than that it was raised.
+            // One of the other messages says more than that an exception was raised.
             let told = |it: &Statement| it.line == line && !is_raised(&it.said);
             let Some(said) = said_of(why, error, frame, source, call) else { continue };
             if self.found.iter().any(told) {

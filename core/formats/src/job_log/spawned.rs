@@ -119,7 +119,7 @@ ValueError: bad batch
             matches!(&told[..], [(1, Said::Raised { error, .. })] if second(error)),
             "{told:?}"
         );
-        // What it raised while it handled that is its own.
+        // An exception that it raised while it handled that is its own.
         let then = RAISED_IN_1.trim_end().to_owned()
             + "\n\nDuring handling of the above exception, another exception occurred:\n\n"
             + TRACEBACK;

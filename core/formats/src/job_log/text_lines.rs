@@ -130,7 +130,7 @@ mod tests {
     fn lines_of_one_terminals_width_go_on() {
         let line = "x".repeat(150);
         let text: String = (0..5).map(|_| format!("{}\n{}\n", &line[..80], &line[80..])).collect();
-        // What is not begun by anybody goes on for as long as lines are full.
+        // A line without a known beginning goes on for as long as lines are full.
         assert!(lines(&text).iter().all(|(_, line)| line.len() == 150), "{:?}", lines(&text));
         assert_eq!(width(b"short\nlines\n"), None);
         // Ranks that write the same are no terminal.

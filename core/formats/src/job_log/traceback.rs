@@ -185,7 +185,7 @@ impl Process {
         self.lines.raised();
         let libraries = Libraries::of(frames.iter().map(|frame| frame.path.as_str()));
         let own = |path: &str| match path {
-            // What was given to `python -c`, or code that a library wrote.
+            // Code given to `python -c`, or that a library wrote.
             "<string>" => Own::Maybe,
             path if libraries.hold(path) => Own::No,
             _ => Own::Yes,
@@ -206,7 +206,7 @@ impl Process {
             why: raised.why,
             recorded: self.recorded,
         };
-        // What follows from others hides what does not.
+        // An exception that other ranks caused does not hide one of the process's own.
         let in_handling = std::mem::take(&mut self.chained) && self.since <= 2;
         let caused = std::mem::take(&mut self.caused) && in_handling;
         let keep = self.last.as_ref().is_some_and(|last| last.why == Why::Own);

@@ -177,7 +177,7 @@ impl<'a> KinetoWriter<'a> {
         if let Some(line) = &computation.line {
             args.insert("Line".to_owned(), line.as_str().into());
         }
-        // What begins so is a kernel of NCCL's to whoever reads it.
+        // Readers take every name with this beginning for a kernel of NCCL's.
         let name = match computation.name.starts_with("nccl") {
             true => format!("compute {}", computation.name),
             false => computation.name.to_owned(),
@@ -224,7 +224,7 @@ impl<'a> KinetoWriter<'a> {
         };
         let (device, stream) = (self.device(rank), stream_of(record.call.group));
         args.extend(on_device(device, stream));
-        // Where only its making was recorded, it began then at the earliest.
+        // If only its call was recorded, it began then at the earliest.
         let from_ps = record.started_ps.unwrap_or(made_ps);
         let name = kernel_name(record);
         let place = (device, stream);

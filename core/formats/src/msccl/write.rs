@@ -270,7 +270,7 @@ impl Step {
             None => (Memory::Input.letter(), -1),
             Some(slice) => (letter(slice.buffer, in_place), i64::from(slice.chunk)),
         };
-        // What a step does not use is said like what it does, as msccl-tools writes it.
+        // Unused operands repeat the used one, as msccl-tools writes them.
         let Does { op, src, dst, stated } = self.does;
         let (from, into) = (place(src, dst), place(dst, src));
         let chunks = src.or(dst).map_or(0, |slice| slice.chunks);

@@ -213,7 +213,7 @@ fn world(members: &[Member<'_>]) -> Option<Arc<Key>> {
             entry.2 = entry.2.max(std::cmp::Reverse(at));
         }
     }
-    // Of equals the first key, so that the order of the files says nothing.
+    // Of equals the first key, so that the order of the files does not matter.
     let best = found.iter().rev().max_by_key(|(_, score)| **score)?;
     Some(Arc::clone(best.0))
 }
@@ -394,7 +394,7 @@ fn rank_log(
                 called
             }
         };
-        // Of a send nobody says whether it met its receive.
+        // It is unknown if a send met its receive.
         let completed = seq.is_none_or(|seq| seq <= rows.done);
         let work = log.calls.len() as u32;
         let at_ps = u64::from(work) * STEP_PS;

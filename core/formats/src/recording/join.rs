@@ -233,7 +233,7 @@ impl Sources {
         let quiet = quiet.map(|(problem, log)| (problem.file_name, log, true));
         let all = telling.chain(quiet).filter(|(name, _, _)| judged.holds(name));
         let mut all: Vec<(String, JobLog, bool)> = all.collect();
-        // What stands last of a rank is told.
+        // The last line of each rank is reported.
         all.sort_by(|a, b| a.0.cmp(&b.0));
         let (logs, quiet): (Vec<(String, JobLog)>, Vec<bool>) =
             all.into_iter().map(|(name, log, quiet)| ((name, log), quiet)).unzip();

@@ -115,7 +115,7 @@ pub(crate) fn exit<'v>(
         }
     };
     let Some(answer) = method(own, "__exit__", &told, eval)? else { return Ok(false) };
-    // What it returns at a block's usual end is not looked at.
+    // The result of `__exit__` is ignored when a block ends normally.
     if raised.is_some() { truth(answer, eval) } else { Ok(false) }
 }
 

@@ -138,7 +138,7 @@ fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
     }
     let mut parts: Vec<u64> =
         numbers.iter().map(|of| libm::floor(*of * all as f64) as u64).collect();
-    // What is left goes round.
+    // The remainder is distributed one by one.
     let left = all.saturating_sub(parts.iter().sum());
     let count = parts.len().max(1);
     for at in 0..left as usize {

@@ -19,7 +19,7 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
         return;
     }
     let (target, target_mask) = (text[start..left].to_owned(), mask[start..left].to_owned());
-    // What is called does not take a new value.
+    // The result of a call cannot be assigned to.
     if target_mask.ends_with(')') {
         return;
     }

@@ -113,7 +113,7 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     let mut sets = false;
     while let Some(own) = statements.next() {
-        // What differs is what is not the same, which `__eq__` says.
+        // `!=` is always the opposite of `__eq__` here.
         if own.mask.trim_start().starts_with("def __ne__(") {
             return None;
         }
@@ -124,12 +124,12 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         }
         let setter = properties::is_setter(own);
         let text = match std::mem::replace(&mut sets, setter) {
-            // What sets a property has its name, and another one here.
+            // A property's setter has the getter's name in Python, and another one here.
             true => of_body(&properties::setter(own)?, name, indent, data, &mut fields)?,
             false if setter => String::new(),
             false => of_body(own, name, indent, data, &mut fields)?,
         };
-        // What stands in a block of a class runs when the class is made.
+        // Statements of a block in a class's body run when the class is made.
         let opens = statements.peek().is_some_and(|next| next.indent > body);
         if opens && !own.mask.trim_start().starts_with("def ") {
             return None;
@@ -153,7 +153,7 @@ pub(super) fn dedented(own: &Logical, by: usize) -> Option<String> {
 fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> String {
     let out = supers(text, own.mask.get(body - outer..).unwrap_or_default(), name);
     let empty = format!("_super({name}, self).__init__()");
-    // What stands above all others does nothing.
+    // The topmost `__init__` does nothing.
     match out.trim() == empty {
         true => out.replace(&empty, &format!("_begins({name}, self)")),
         false => out,

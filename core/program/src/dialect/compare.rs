@@ -177,7 +177,7 @@ fn token(mask: &str, at: usize) -> (Token, usize) {
             let next = &after[..after.find(|c| !part(c)).unwrap_or(after.len())];
             let both = rest.len() - after.len() + next.len();
             match (&rest[..end], next) {
-                // What has such a name as an attribute is no word.
+                // An attribute of such a name is not a keyword.
                 _ if mask[..at].ends_with('.') => (Token::Nothing, end),
                 ("is", "not") => (Token::Compares(Operator::Is, true), both),
                 ("is", _) => (Token::Compares(Operator::Is, false), end),

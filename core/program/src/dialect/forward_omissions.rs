@@ -92,7 +92,7 @@ fn unfollowed(own: &Logical) -> Option<String> {
     if let Some((at, word)) = COMMUNICATES.iter().find_map(|word| Some((starts(word)?, word))) {
         let rest = &own.mask[at + word.len()..];
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        // Who somebody is asks nobody.
+        // Asking for the own rank or the world size is no communication.
         let asks = ["get_rank", "get_world_size", "is_initialized", "is_available"];
         return (!asks.contains(&name.as_str())).then(|| format!("it calls {word}{name}"));
     }

@@ -177,7 +177,7 @@ fn alone(
             }
         }
     }
-    // What goes through the list holds its last work.
+    // The variable of a loop over the list holds its last work.
     through.is_subset(&waited)
 }
 

@@ -146,7 +146,7 @@ fn function(
         followed.why,
     );
     let written = |at: &usize| method(block, *at).is_some_and(|own| asked.iter().any(|n| n == own));
-    // Where the next statement becomes one as well, the line in front of it is taken.
+    // If the next statement is rewritten as well, the line before it is used.
     let next = at + 1 + body.len();
     let free = block.get(next).map(|after| match written(&next) {
         true => (last.last + 1 < after.first).then_some(last.last + 1),

@@ -152,7 +152,7 @@ fn items(text: &mut String, mask: &mut String) {
             of.replace_range(open..=open, ", ");
             of.insert_str(start, "_item(");
         }
-        // What is in front of it may end with it: `x[a][b]`.
+        // The value in front of it may end with it: `x[a][b]`.
         end = open + "_item(".len();
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
         match *before.last()? {
             b')' | b']' | b'}' => {
                 at = opening(before)?;
-                // What is called or subscripted stands before it.
+                // A call or subscript has a value before it.
                 let called = mask.get(..at)?.last();
                 if called.is_none_or(|c| !(word(*c) || matches!(*c, b')' | b']' | STRING))) {
                     return Some(at);

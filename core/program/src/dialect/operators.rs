@@ -83,7 +83,7 @@ fn joined(mask: &str, start: usize, operators: &[&str]) -> Option<usize> {
         return None;
     }
     let from = before(front.as_bytes(), front.len()).filter(|from| *from < start)?;
-    // What stands behind `return` is a sign.
+    // An operator after `return` is a sign.
     (!WORDS.contains(&&front[from..])).then_some(from)
 }
 
@@ -95,7 +95,7 @@ const WORDS: [&str; 12] =
 /// beside an operator as 1.
 fn counted(text: &mut String, mask: &mut String) {
     let arithmetic = |c: char| matches!(c, '+' | '-' | '*' | '/');
-    // Whether an operator stands there that joins two values.
+    // True if an operator there joins two values.
     let joins = |front: &str, behind: &str| {
         let (front, behind) = (front.trim_end(), behind.trim_start());
         let value = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}');

@@ -50,7 +50,7 @@ fn one(text: &mut String, mask: &mut String, at: usize) {
     if first.starts_with(|c: char| c.is_ascii_digit() || c == '\u{1}') {
         return;
     }
-    // What is multiplied belongs to what is taken away.
+    // A product belongs to the subtrahend.
     let multiplied = |of: char| operator == b'-' && matches!(of, '*' | '/' | '%');
     loop {
         let rest = &mask[end..];

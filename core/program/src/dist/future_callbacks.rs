@@ -103,7 +103,7 @@ fn returned<'v>(at: u32, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Val
     match entry(at, eval)?[..] {
         [_, _, value] => Ok(value),
         [callback, parent] => {
-            // What a callback waits for has its own callbacks called first.
+            // Callbacks of a future that this callback waits for are called first.
             if let Some(parent) = parent.downcast_ref::<ThenValue>() {
                 returned(parent.at, eval)?;
             }

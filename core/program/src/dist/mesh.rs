@@ -347,7 +347,7 @@ fn mesh_methods(builder: &mut MethodsBuilder) {
         let dim = dim.as_ref().map(take::OwnedDim::borrow);
         let own = mesh(this)?;
         let dist = process(eval)?.dist()?;
-        // Of several dimensions one has to be named; PyTorch's words for it are the mesh's.
+        // With several dimensions one has to be named; the refusal is the mesh's.
         match dim {
             Some(_) => own.group(dim).and_then(|group| dist.get_rank(Some(group))),
             None => dist.mesh_local_rank(&own.mesh, None),

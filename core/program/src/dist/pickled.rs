@@ -32,7 +32,7 @@ pub(crate) fn objects<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Vec<Object>> {
-    // What is no list is refused there.
+    // A value that is not a list is refused there.
     let entries =
         take::items(value).filter(|items| items.iter().any(|item| function(*item, 0).is_some()));
     match entries {

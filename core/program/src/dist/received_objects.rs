@@ -148,7 +148,7 @@ fn note(
     let count = sent.counts.entry((group.clone(), members.clone(), call)).or_default();
     let meeting = Meeting { group, members: members.clone(), call, nth: *count };
     *count += 1;
-    // What is sent to one is known by the name of its sender's call.
+    // Objects sent to one rank are looked up by the name of the sender's call.
     let asked = match call {
         RECEIVED => Meeting { call: SENT, ..meeting.clone() },
         _ => meeting.clone(),

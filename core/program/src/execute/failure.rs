@@ -72,14 +72,14 @@ pub(crate) fn reword_unknown(failure: &mut Failure, process: &Process<'_>) {
     if let Some((what, line)) = process.asked
         && failure.error.message.contains("`unknown`")
     {
-        // What was asked last need not be what it is about.
+        // The last question need not be the one that the error is about.
         let what = match what {
             Unknown::Object { class, .. } => Unknown::Object { class, from: None },
             what => what,
         };
         failure.error.message = format!("{what} (asked in line {line})");
     }
-    // What uses a name that nothing gives a value to may begin before it.
+    // The expression with an unknown name may begin before the name.
     let ProgramError { message, line, column, .. } = &mut failure.error;
     let name = message.strip_prefix("Variable `").and_then(|rest| rest.split_once("` not found"));
     let own = (*line as usize).checked_sub(1).and_then(|line| process.lines().get(line));

@@ -345,7 +345,7 @@ impl Script<'_> {
         let mut job = Job::new(name, world_size).map_err(plan_error)?;
         job.ranks_per_node(per_node);
         let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-        // What names mpi is taken for a PyTorch that has it built in.
+        // If the program uses mpi, PyTorch is assumed to have it built in.
         job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: true });
         if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
             job.timeout_ms(timeout_ms);
@@ -484,7 +484,7 @@ impl Script<'_> {
             Err(Failure { left: true, .. }) => Ok(()),
             evaluated => evaluated,
         };
-        // What comes of a decision that was made up is made up as well.
+        // The results of a made-up decision are made up as well.
         let made_up = |process: &Process<'_>| {
             process.nothing_made_up().map_err(|error| {
                 let error =

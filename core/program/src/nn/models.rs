@@ -317,7 +317,7 @@ impl<'v> StarlarkValue<'v> for ModelValue {
         };
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
         let Ok(given) = tensor(input) else { return Ok(input) };
-        // What has no parameters, or takes what another model returns, adds nothing to its pass.
+        // A module without parameters, or with another model's output as input, adds nothing to the pass.
         if self.0.params.is_empty() || given.pass().is_some() {
             let (shape, dtype) = (Some(given.shape()), given.dtype());
             return shaped(&self.1, shape, given, dtype, eval).map_err(native);

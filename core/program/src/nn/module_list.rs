@@ -45,7 +45,7 @@ impl<'v> ModuleListValue<'v> {
             None => anyhow::Ok(*module),
         };
         let more = more.iter().map(now).collect::<anyhow::Result<Vec<_>>>()?;
-        // What is no module is refused as PyTorch does.
+        // An argument that is not a module is refused as PyTorch does.
         in_a_row("ModuleList", &more)?;
         let mut parts = self.parts.try_borrow_mut()?;
         anyhow::ensure!(

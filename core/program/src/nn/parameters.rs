@@ -174,7 +174,7 @@ pub(crate) fn made(
     let buffer = this.index.checked_sub(model.params.len()).and_then(|at| model.buffers.get(at));
     let name = param.or_else(|| Some(buffer?.name.clone()));
     let name = name.unwrap_or_default() + if this.grad { ".grad" } else { "" };
-    // What is in buffers is not followed.
+    // The values of buffers are not followed.
     let fill = if this.buffer { Fill::Unknown } else { Fill::Seeded { seed: 0 } };
     process.random |= !this.buffer;
     let dist = process.dist()?;

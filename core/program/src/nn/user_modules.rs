@@ -205,7 +205,7 @@ pub(crate) fn attribute<'v>(
     if model_of(value).is_none() {
         return Ok(Some(value));
     }
-    // Of a module the parameters are those of the whole model.
+    // The parameters of a module are those of the whole model.
     let process = process(eval)?;
     let at = number_of(of, process)?;
     let of = Of::numbered(at, process)?;

@@ -42,7 +42,7 @@ pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow
             _ => value_text::text(value, heap),
         });
     }
-    // What is not known is shown as such.
+    // An unknown value is shown as such.
     if value.downcast_ref::<UnknownValue>().is_some() {
         return Ok(value.to_str());
     }

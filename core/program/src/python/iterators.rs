@@ -111,7 +111,7 @@ fn advanced<'v>(
     let Some(own) = of.downcast_ref::<IteratorValue<'v>>() else {
         let found = match class_of(of) {
             Some(_) => method(of, "__next__", &[], eval)?,
-            // Of what else is gone through, such as `model.parameters()`, the first piece.
+            // The first item of other iterables, such as `model.parameters()`.
             None => return Ok(of.iterate(heap)?.next()),
         };
         let text = format!("'{}' object is not an iterator", type_error::class_of(of));
@@ -153,7 +153,7 @@ fn advanced<'v>(
             }
             Some(heap.alloc(AllocTuple(pieces)))
         }
-        // Of one that has ended nothing more is taken.
+        // A slice that has ended takes nothing more.
         Source::Slice { .. } if at == usize::MAX => None,
         Source::Slice { of, from, to, step } => {
             let ends = to.unwrap_or(usize::MAX);

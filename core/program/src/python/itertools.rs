@@ -234,7 +234,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let step = bound(step, 1, "Step for islice() must be a positive integer or None.")?;
         let own = iterator(iterable, eval)?;
         let slice = made(Source::Slice { of: own, from, to, step: step.unwrap_or(1) }, eval.heap());
-        // What no one else goes through may be taken at once.
+        // An iterable that nothing else iterates over may be taken at once.
         if own.ptr_eq(iterable) || is_lazy(iterable) {
             return Ok(slice);
         }

@@ -217,7 +217,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let level = told("level").and_then(|(_, level)| level_of(*level));
         let force = told("force").is_some_and(|(_, force)| force.to_bool());
         let loggers = &mut process(eval)?.loggers;
-        // Where there is a handler already, it does nothing.
+        // If there is a handler already, it does nothing.
         if loggers.handled.insert(String::new()) || force {
             loggers.levels.extend(level.map(|level| (String::new(), level)));
         }

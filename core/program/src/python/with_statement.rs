@@ -45,7 +45,7 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
     let mesh = nothing.then_some(&ContextValue(Context::Nothing));
     let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
         let class = class_of(context);
-        // What else Python may enter is not all known here.
+        // Not all other contexts of Python are known here.
         anyhow::ensure!(PLAIN.contains(&class), "`with` of a {class} is not followed");
         return Err(type_error(format!(
             "'{class}' object does not support the context manager protocol"

@@ -163,7 +163,7 @@ fn shared(
             op.what = given.instead.clone().unwrap_or(op.what);
             Some(given.answer.clone())
         }
-        // What is not there may come once the others have gone on; so may a counter's end.
+        // A missing key may come once the others have gone on; so may a counter's end.
         (None, Some(Found::Ready { answer, .. }))
             if (call.asks != Asks::No
                 && !counts
@@ -188,7 +188,7 @@ fn shared(
     };
     op.told.clone_from(&answer);
     process.stores.log.ops.push(op);
-    // Who waits first tells the others then.
+    // A rank that waits notifies the others afterwards.
     let waits = known.waits.get(&at).filter(|_| answer.is_some() && hangs.is_none());
     for signal in waits.into_iter().flatten() {
         let dist = process.dist()?;

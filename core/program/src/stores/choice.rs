@@ -132,7 +132,7 @@ pub(super) fn choose(
             order.follow(*other, at);
             chosen.after.entry(*other).or_default().push(at);
         }
-        // Of those that nobody asked, the answer tells the order too.
+        // For operations whose answers are not used, the order is fixed by this answer.
         if !matches!(op.what, What::Add(_)) {
             for pair in before.windows(2) {
                 let [earlier, later] = pair else { continue };
@@ -196,8 +196,8 @@ impl Scene<'_, '_> {
         }
         let split = self.changes.split(at, &op.store, key, order);
         let beside = split.beside;
-        // What comes before another one in the order comes before it by this as well. Numbers that
-        // are drawn already are.
+        // Operations that come before another one in the order come before it in this sort as well. So do
+        // numbers that are drawn already.
         let drawn = is_drawn(op, self.changes);
         let open = |at: At| drawn && self.changes.op(at).is_some_and(|op| op.told.is_none());
         let place = |at: At| {

@@ -120,7 +120,7 @@ impl<'l> Changes<'l> {
             return held;
         }
         let unordered = |other: &At| Unordered { one: *other, other: None };
-        // Where it holds what all compete to set, nobody changes that.
+        // If the key already has the value that all compete to set, nobody changes it.
         let competes = |expected: &[u8], desired: &[u8]| match &held.value {
             Ok(Some(value)) => value != expected || value == desired,
             _ => false,
@@ -199,7 +199,7 @@ impl<'l> Changes<'l> {
             })
             .collect();
         sorted.sort_by_key(|(sum, at, _)| (*sum, *at));
-        // What stood there before a value was set for all to see does not matter any more.
+        // The values before one that is set after all of them do not matter any more.
         let overwrites = |at: &At| matches!(self.what(*at), Some(What::Set(_) | What::Delete));
         let fresh = (0..sorted.len()).rev().find(|nth| {
             let (earlier, rest) = sorted.split_at(*nth);

@@ -161,7 +161,7 @@ impl Rounds {
             let at = (rank, at);
             let (answer, waits) = match self.found.get(&at) {
                 Some(Found::Ready { answer, waits }) => (answer, waits),
-                // What was there when it was told is not there by now.
+                // The key was there when this answer was given, and is not there any more.
                 Some(Found::Blocked(_) | Found::Never { .. })
                     if !matches!(op.told, None | Some(Answer::TimesOut(_))) =>
                 {

@@ -72,7 +72,7 @@ pub(super) fn settle<'l>(
                     }
                     found.insert((rank, at), answer);
                 }
-                // What nobody asks for may raise all the same.
+                // An operation whose answer is not used may raise all the same.
                 None if needed || matches!(op.what, What::Add(_)) => open.push((rank, at)),
                 _ => {}
             }

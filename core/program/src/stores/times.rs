@@ -53,7 +53,7 @@ impl Times {
         if let Some(missing) = earlier.iter().find(is_open) {
             return Some(Some(*missing));
         }
-        // What kept it before keeps it back from then on.
+        // A delay of the operation before delays all later ones.
         let mut begins = op.clock;
         let before = at.checked_sub(1).and_then(|before| {
             let op = logs.get(rank)?.ops.get(before)?;

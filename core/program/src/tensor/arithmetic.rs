@@ -65,7 +65,7 @@ fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::R
 }
 
 fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
-    // Which rows they are is not followed.
+    // The chosen rows are not followed.
     let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Unknown };
     named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())
 }

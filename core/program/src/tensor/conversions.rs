@@ -171,7 +171,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         if let Ok(from) = tensor(value) {
-            // Of one without dimensions.
+            // A tensor without dimensions.
             let process = process(eval)?;
             return match fresh::uniform(process, from)? {
                 Some(value) => refilled(this, Filled::Number(value), eval),

@@ -47,7 +47,7 @@ pub(crate) fn with(
         }
     };
     let own = left.dtype();
-    // Of operands with and without dimensions, those with them decide within a category.
+    // If only some operands have dimensions, those decide within a category.
     let dtype = match (dims == 0, left.shape().is_empty()) {
         (true, false) if category(dtype) <= category(own) => own,
         (false, true) if category(own) <= category(dtype) => dtype,

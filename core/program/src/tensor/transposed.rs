@@ -28,7 +28,7 @@ pub(crate) fn contiguous(
             return crate::tensor::made::written_by(process, name, shape, dtype, &values, on);
         }
     }
-    // Where every element is alike, their order does not matter.
+    // If all elements are alike, their order does not matter.
     let fill = fill.filter(|fill| !matches!(fill, Fill::Iota | Fill::Arange { .. }));
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), from.dtype(), filled, on, None)?;

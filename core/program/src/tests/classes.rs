@@ -135,7 +135,7 @@ fn arguments_that_pytorch_does_not_take_are_its_type_errors() {
     assert_eq!(said[0].1, "AttributeError: 'list' object has no attribute 'barrier'");
     let said = raised("dist.init_process_group('gloo')", "dist.P2POp('isend', t, 0)");
     assert!(said[0].1.starts_with("ValueError: Invalid ``op``."), "{said:?}");
-    // What a program calls so itself is its own.
+    // A program's own function of that name is its own.
     let own = "def barrier(x):\n    print(x)\ndef main():\n    dist.init_process_group('gloo')\n    \
                barrier(foo=1)\nrun(main, world_size=1)\n";
     assert!(compile("train.py", own, &Options::default()).is_err());

@@ -53,7 +53,7 @@ fn a_script_of_torchrun_is_its_own_main() {
     let three = compile("train.py", text, &said).unwrap();
     assert_eq!((three.plan.world_size, three.assumed.len()), (3, 0));
     let made = "x = torch.ones(2)\nrun(main, world_size = 2)\n";
-    // What names its ranks, or has none at all, is told as before.
+    // Scripts that name their ranks, or have none at all, get the same error as before.
     let outside = executed(&format!("def main():\n    pass\n{made}")).unwrap_err();
     assert!(outside.message.contains("no rank has been started here"), "{outside}");
     let none = executed("def main():\n    pass\n").unwrap_err();
@@ -234,7 +234,7 @@ fn values_follow_their_tensors() {
         });
         copies.collect()
     };
-    // What nobody has written into is made again.
+    // A tensor that nothing has written into is made again instead of copied.
     assert_eq!(copies("    a = torch.ones(4)\n    b = a.clone()\n    c = b.to('cuda')"), []);
     let written = "    a = torch.ones(4)\n    dist.all_reduce(a)\n    b = a.clone()\n    c = \
                    a.to(torch.float64)";

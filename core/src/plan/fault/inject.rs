@@ -146,7 +146,7 @@ fn another(tensor: &mut TensorId, tensors: &mut Vec<Tensor>, numel: u64) -> Opti
     let mut other = tensors.get(tensor.index())?.clone();
     other.name.push_str(" (resized)");
     other.numel = numel;
-    // What it begins with may be longer than it is now.
+    // Its initial values may be longer than its new size.
     let bytes = usize::try_from(other.bytes()).unwrap_or(usize::MAX);
     if other.data.0.len() > bytes {
         other.data = TensorData::default();

@@ -136,7 +136,7 @@ impl Trees {
         if round == 0 {
             actions.push(Action::Copy { from: own, into: part(0) });
         }
-        // What came goes to its place.
+        // The received parts go to their places.
         if round > 0 {
             let before = distance(round - 1);
             for (index, offset) in (0..).zip(self.edges(before)) {
@@ -203,7 +203,7 @@ impl Trees {
         if round == rounds {
             return;
         }
-        // What is sent without having got anything in the last round.
+        // Parts that are sent without having received anything in the last round.
         let distance = 1u32 << round;
         for offset in self.edges(distance).map(|near| near + distance) {
             if round == 0 || offset + (distance >> 1) >= self.n {

@@ -194,7 +194,7 @@ fn all_to_all(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
         }
         return;
     }
-    // What came in the step before: its first part is this rank's, the others go on.
+    // The parts from the step before: the first is this rank's, the others go on.
     if step > 1 {
         let from = place(step - 1, 0..1);
         actions.push(Action::Copy { from, into: output(back(rank, step - 1, n)) });

@@ -395,7 +395,7 @@ fn checked_ranks(ranks: &[i64], world_size: u32) -> Result<Arc<[GlobalRank]>, Di
             .with_help("PyTorch 2.7.1 hangs here instead; list each rank once."));
     }
     if ranks.is_empty() {
-        // What PyTorch 2.7.1 says on every rank, of its own constructor.
+        // PyTorch 2.7.1's error on every rank, about its own constructor.
         return Err(type_error(
             "__init__(): incompatible constructor arguments. The following argument types are \
              supported:\n    1. torch._C._distributed_c10d.ProcessGroup(rank: int, size: int)\n    2. \

@@ -48,7 +48,7 @@ impl Noted {
                 let dropped = self.work.and_then(work).is_some_and(|work| work.dropped);
                 unheard && !dropped && last()
             }
-            // What nothing waits behind is told as that.
+            // A work with no later wait is reported as left.
             Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
             Remark::TagIgnored { .. }

@@ -57,7 +57,7 @@ impl Dist<'_> {
         let group = self.store_group();
         let tensor = self.store_value(bytes);
         let call = Call::Recv { group, peer: Some(GroupRank(writer.0)), tensor, tag };
-        // How long that takes follows from when the writer comes.
+        // The length of the wait follows from the time at which the writer comes.
         let clock = self.state.clock;
         let op = self.record(Action::Call { call, async_op: true }, Some(via));
         self.record(Action::Wait { op, timeout_ms }, Some(via));

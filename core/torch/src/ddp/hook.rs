@@ -296,7 +296,7 @@ impl HookState {
                 calls.push(part(HookPart::Q, q));
             }
             HookAlgorithm::BatchedPowerSgd(state) => {
-                // Of a sparse tensor it takes the first dimension for the length.
+                // For a sparse tensor the first dimension is taken for the length.
                 let rows = bucket.shapes.first().and_then(|shape| shape.first()).copied();
                 let length = if bucket.sparse { rows.unwrap_or(1) } else { numel };
                 let root = length.isqrt();

@@ -57,7 +57,7 @@ pub fn verify_types(
 /// # Errors
 /// The error that PyTorch's constructor raises.
 pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(), DdpError> {
-    // What `convert_sync_batchnorm` finds, as far as a model's buffers tell.
+    // The layers that `convert_sync_batchnorm` finds, as far as a model's buffers show them.
     let is_batch_norm = |name: &str| name.rsplit('.').next() == Some("running_mean");
     let any = model.buffers.iter().any(|buffer| is_batch_norm(&buffer.name));
     match backend {

@@ -148,7 +148,7 @@ impl Coordinator {
             self.introduce();
             self.hear_all();
             if self.ranks.iter().any(|rank| rank.ended.is_some()) {
-                // Who fails because another is gone is heard after that one, if both are heard now.
+                // A rank that fails because another is gone is heard after that one, if both are heard now.
                 self.hear_all();
                 let ended = self.ranks.iter().filter(|rank| rank.ended.is_some());
                 if let Some(rank) = ended.min_by_key(|rank| rank.failed_ns) {

@@ -277,7 +277,7 @@ impl Coordinator {
             }
         }
         let (number, done) = (rank.rank, rank.done);
-        // Who is done stays until all are, if it has a line of its own.
+        // A rank that is done stays until all are, if it has a connection of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let own_death = rank.was_meant_to_die(&self.checked.plan) || rank.was_killed_by_others();
         // It may have been stopped since it last looked at the time.

@@ -75,8 +75,8 @@ pub fn join(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
-    // What rank 0 will refuse is refused here: who waits for it would wait long. With its faults the plan
-    // is another one: ranks that were not all given them do not meet.
+    // Plans that rank 0 will refuse are refused here, which saves a long wait. With its faults the plan is
+    // another one: ranks that were not all given them do not meet.
     let plan = &injected(plan, options, &Carrier::Host, true)?.plan;
     let timeout = options.join_timeout;
     let (line, take_away) = match &launch.file {

@@ -135,7 +135,7 @@ pub(super) fn open(
     timeout: Duration,
 ) -> Result<Meeting, RunError> {
     let started = Instant::now();
-    // Where the others are, nobody knows yet; who comes has to know the run's secret.
+    // The others' addresses are unknown yet; a rank that comes has to know the run's secret.
     let any = Ipv4Addr::UNSPECIFIED.into();
     let (meeting, invitation) = Meeting::listen(any, 1, launch.world_size, plan)?;
     let named = std::env::var("MASTER_ADDR").ok().filter(|name| !name.is_empty());
@@ -200,7 +200,7 @@ pub(super) fn attend(
     timeout: Duration,
 ) -> Result<(UnixStream, TakeAway), RunError> {
     let started = Instant::now();
-    // What was found there last.
+    // The last contents that were found there.
     let mut found = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());

@@ -113,7 +113,8 @@ impl InPlace {
         if lends.iter().any(written) {
             return None;
         }
-        // What comes in at the end must not be what somebody still reads, unless it is from them.
+        // Messages received at the end must not overwrite memory that another rank still reads, unless they
+        // are from it.
         for receive in &receives {
             let place = receive.place.memory;
             for lend in lends.iter_mut().filter(|lend| lend.message.place.memory.overlaps(place)) {

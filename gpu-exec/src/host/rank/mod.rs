@@ -109,7 +109,7 @@ pub(crate) fn serve_carried(
         run(Arc::new(plan), &start)
     });
     if done.is_err() {
-        // What it did until then is what its end is understood by.
+        // The notes so far explain the end.
         held.clerks.get().into_iter().flatten().for_each(|clerk| clerk.send_notes());
     }
     let _ = reported(&line, &done);
@@ -234,7 +234,7 @@ fn run_program(
     let longest_ns = program.timeouts_ns.iter().copied().max().unwrap_or_default();
     held.watch_rank_zero(Duration::from_nanos(longest_ns))?;
     if let Err(why) = program.run(&started, &held.gate) {
-        // What it did until then is what its end is understood by.
+        // The notes so far explain the end.
         started.fail(why.to_string());
     }
     started.finish();

@@ -58,7 +58,7 @@ impl Program {
         let recent = Recent::of(program);
         let arena = Arena::of(&plan, rank).moved_to(setup.wiring.arena);
         for (id, memory) in &arena.tensors {
-            // What the kernel gives are zeros, page by page as they are touched.
+            // The kernel's memory is zero, page by page as it is touched.
             if let Some(tensor) = plan.tensor(*id).filter(|tensor| tensor.fill != Fill::Zeros) {
                 segment.store(memory.offset, &initial_bytes(tensor, rank));
             }

@@ -175,7 +175,7 @@ impl Recorder {
         let Some(mut dump) = dumps_of(&log, epoch_ns).into_iter().next() else {
             return Vec::new();
         };
-        // Whether a call began is known here, as it is to PyTorch with TORCH_NCCL_ENABLE_TIMING.
+        // The start of a call is known here, as it is to PyTorch with TORCH_NCCL_ENABLE_TIMING.
         for (entry, started_ps) in dump.entries.iter_mut().zip(started) {
             entry.started = started_ps.is_some();
             entry.started_ns = started_ps.map(|ps| epoch_ns.saturating_add(ps / 1000));

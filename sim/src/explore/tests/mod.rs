@@ -200,7 +200,7 @@ fn on_gloo_a_named_receive_has_its_send_before_one_from_any_source() {
     let plan = plan_on(BackendName::Mpi, &after);
     let explored = explore(&plan, &SimConfig::default(), Bounds::default()).unwrap();
     assert!(matches!(explored.verdict, Verdict::Fails { .. }), "{explored:?}");
-    // Where nothing keeps rank 2 from sending before it is asked by name, its send may be taken.
+    // If nothing keeps rank 2 from sending before it is asked by name, its send may be taken.
     let send = vec![Sends(0), Waits];
     let before = [vec![ReceivesFromAny, ReceivesFrom(2), Waits], send.clone(), send];
     let plan = plan_on(BackendName::Gloo, &before);
@@ -327,7 +327,7 @@ proptest! {
         let fails = |verdict: &Verdict| matches!(verdict, Verdict::Fails { .. });
         prop_assert_eq!(fails(&reduced.verdict), fails(&all.verdict), "{:?} {:?}", reduced, all);
         prop_assert!(reduced.states <= all.states || fails(&all.verdict));
-        // What is found is what happens.
+        // A simulation with the order that was found has the same outcome.
         if let Verdict::Fails { order, outcome, .. } = &reduced.verdict {
             let config = SimConfig { order: Some(order.clone()), ..SimConfig::default() };
             let trace = simulate(&plan, &config).unwrap();

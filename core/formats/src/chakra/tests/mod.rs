@@ -238,7 +238,7 @@ fn callers_are_no_dependencies() {
         let bytes = file_of(&nodes);
         assert!(ChakraReader.read(File { name: "job.0.et", bytes: &bytes }).is_ok());
     }
-    // Where nothing else orders them, they do.
+    // If nothing else orders them, they do.
     let circle = file_of(&[called(2, call(1, vec![])), called(1, call(2, vec![]))]);
     assert!(refused("job.0.et", &circle).contains("in a circle"));
 }

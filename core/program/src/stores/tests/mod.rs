@@ -195,7 +195,7 @@ print(store.add('n', 1))";
     assert_eq!(said(behind), drawn([1, 2, 0]));
     let won = "time.sleep(0 if rank == 1 else 1)\nprint(store.compare_set('k', '', str(rank)))";
     assert_eq!(said(won), [0, 1, 2].map(|rank| (rank, "b'1'".to_owned())));
-    // Whose answer nobody looks at does not matter.
+    // An operation whose answer is not used does not matter.
     assert_eq!(compiled(3, "drawn = store.add('n', 1)").assumed, []);
     // The order that is told is the one that was taken, also where a later operation asks again.
     let again = "time.sleep(0 if rank == 1 else 1)
@@ -207,7 +207,7 @@ print(store.compare_set('k', 'x', 'y'))";
         orders[0].contains("\"k\") comes first") && orders[0].ends_with("1, 0, 2"),
         "{orders:?}"
     );
-    // Who does not look at its answer waits for nobody, and nobody tells it.
+    // A rank that does not use its answer waits for nobody, and nobody sends it a message.
     let unread = "dist.init_process_group('gloo')
 store.set(str(rank), '1')
 dist.barrier()

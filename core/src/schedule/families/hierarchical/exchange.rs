@@ -52,7 +52,7 @@ pub(super) fn actions(me: Member, step: u32, actions: &mut Vec<Action>) {
     let input = |part| Slice::one(Buffer::Input, part);
     let scratch = |place| Slice::one(Buffer::Scratch, place);
     let run = |start, length| Slice::run(Buffer::Scratch, start..start + length);
-    // Where the parts that neighbour l gets begin.
+    // The start of the parts that neighbour l gets.
     let begin_of = |local: u32| (0..local).map(|before| count(nodes, k, before)).sum::<u32>();
     // Everybody begins with the next one, so that not all send to the same.
     let neighbours = || (1..k).map(|ahead| (me.local + ahead) % k);

@@ -387,7 +387,7 @@ fn cells(row: &str) -> Option<Vec<String>> {
                 was_quoted = false;
                 cells.push(String::new());
             }
-            // What stands between a closing quote and the comma is space.
+            // Only space may come between a closing quote and the comma.
             _ if was_quoted && !quoted => {}
             char => cell.push(char),
         }

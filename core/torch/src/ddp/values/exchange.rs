@@ -149,7 +149,7 @@ impl Writer {
             let name = format!("gathered by rank {}", rank.0);
             (input, output) = (Some(tensor), Some(self.tensor(name, call.dtype, all, Vec::new())));
         }
-        // What gloo adds in which order; NCCL's default here is a ring.
+        // gloo's order of additions; NCCL's default here is a ring.
         let gloo = self.plan.groups.first().is_some_and(|g| g.backend() == BackendName::Gloo);
         let algorithm = (gloo && Algorithm::of(collective).contains(&Algorithm::GlooRing))
             .then_some(Algorithm::GlooRing);

@@ -139,7 +139,7 @@ fn passes_that_are_too_few_for_a_rebuild_are_named() {
         (missing(1, ""), missing(2, ""), missing(3, "")),
         (open.clone(), open.clone(), shown)
     );
-    // What ended by an exception, or has a bucket left over, does not show it ever.
+    // A run that ended by an exception, or has a bucket left over, never shows it.
     assert_eq!(missing(3, r#", "error": "RuntimeError: no""#), open);
     assert_eq!(missing(3, r#", "rebuilt_bytes": [144]"#), open);
     for (rest, last_open) in
