@@ -48,7 +48,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         return done(start);
     }
     let wants = |part| options.only.is_none_or(|only| only == part);
-    // What can be missing is asked for first, not after twenty minutes.
+    // Missing tools are reported first, not after twenty minutes.
     web::ensure_target()?;
     let mut missing = Vec::new();
     if wants(Part::Browser) {

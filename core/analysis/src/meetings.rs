@@ -122,7 +122,7 @@ impl Meetings {
             }
         }
         calls.sort_unstable();
-        // Of a rank that left no recording nobody knows when it came: the others are held against each other.
+        // The arrival of a rank without a recording is unknown: the others are compared with each other.
         let is_recorded =
             |rank: &&GlobalRank| activity.ranks.get(rank.index()).is_some_and(|own| own.recorded);
         let recorded = |group: &ProcessGroup| group.ranks().iter().filter(is_recorded).count();

@@ -64,7 +64,7 @@ fn splits_match(group: &ProcessGroup, at: &[Option<Called<'_>>]) -> bool {
     if uneven == 0 {
         return true;
     }
-    // Who passes none sends as many to everybody as its call says.
+    // A rank without splits sends equally many to every rank.
     let even = |place: usize| at.get(place).and_then(Option::as_ref).map(|called| called.what.2);
     let size = group.ranks().len();
     (0..size).all(|from| {

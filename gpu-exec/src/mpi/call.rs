@@ -230,7 +230,7 @@ impl Communicator {
         };
         let (held, expected) = (ManuallyDrop::new(held), how.received());
         let pending = Pending { request, held, call, dt, expected, complete: false };
-        // What was refused may be under way all the same: its buffers are not freed.
+        // A refused call may be under way all the same: its buffers are not freed.
         checked(call, code).map(|()| pending)
     }
 

@@ -47,7 +47,7 @@ impl NcclBackend {
         if let Some(refused) = refusal(&probe, options) {
             return Err(refused);
         }
-        // What the refusal leaves through is there.
+        // The refusals above leave only libraries that were found.
         let setup = DeviceSetup {
             cuda: probe.cuda.found.unwrap_or_default(),
             nvrtc: probe.nvrtc.found.unwrap_or_default(),

@@ -372,7 +372,8 @@ mod tests {
         assert_eq!(found(&["one"], 1, 13), Some(at("one/libnvrtc.so.13")));
         assert_eq!(found(&["one"], 1, 12), Some(at("one/libnvrtc.so.12")));
         assert_eq!(found(&["two"], 1, 12), None);
-        // What somebody named goes before what is newer elsewhere; of what nobody named the newest is taken.
+        // A folder that the user named goes before newer libraries elsewhere; of the others the newest is
+        // taken.
         library(&at("three/libnvrtc.so.12"), "int nothing;");
         assert_eq!(found(&["three", "two"], 1, 13), Some(at("three/libnvrtc.so.12")));
         assert_eq!(found(&["three", "two"], 0, 13), Some(at("two/libnvrtc.so.13")));

@@ -123,7 +123,7 @@ fn two_killed() -> (Trace, Vec<GlobalRank>) {
 /// Both are reported, and neither as the other's victim.
 #[test]
 fn two_ranks_that_are_killed_at_once_have_both_died() {
-    // Where the machine does something else between the two signals, the first death ends the other rank.
+    // If the machine does something else between the two signals, the first death ends the other rank.
     let (trace, dead) = (0..5)
         .map(|_| two_killed())
         .find(|(_, dead)| dead.len() == 2)

@@ -17,7 +17,7 @@ pub(super) fn arrows(whole: &Crate) -> Arrows {
         let mut paths =
             Paths { whole, module: path, file: module.file, found: &mut found, names: &mut names };
         for item in items {
-            // What it imports is known; what lies below has modules of its own.
+            // Imports are known already; modules below are read on their own.
             if !matches!(item, syn::Item::Use(_) | syn::Item::Mod(_)) {
                 paths.visit_item(item);
             }

@@ -365,7 +365,7 @@ fn unused_public(members: &[Member]) -> Result<Vec<String>> {
     let words: Vec<Words> =
         members.iter().map(|member| Words::of(member, members)).collect::<Result<_>>()?;
     for (at, member) in members.iter().enumerate() {
-        // What only programs have is used by nobody else anyway, nor is what tests share.
+        // Items of programs have no other users anyway, nor have the tests' shared parts.
         if member.name == "lockstep-tests" {
             continue;
         }

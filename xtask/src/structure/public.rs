@@ -122,7 +122,7 @@ fn take_items(
             Item::Type(it) if is_public(&it.vis) => {
                 take(&it.ident, names(|names| names.visit_type(&it.ty)));
             }
-            // What a macro writes cannot be seen: all that it names counts as used.
+            // The output of a macro is unknown: all names in it count as used.
             Item::Macro(it) => shown.push(Shown {
                 of: BTreeSet::new(),
                 names: words(&it.mac.tokens.to_string()).map(str::to_owned).collect(),

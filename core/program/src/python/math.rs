@@ -23,7 +23,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("random", random);
     builder.namespace("sys", |builder| {
         crate::python::process_exit::of_sys(builder);
-        // What is imported, of which nothing is asked but whether it holds a name.
+        // The imported modules; programs only ask if it has a name.
         builder.set("modules", AllocDict::<[(&str, i32); 0]>([]));
         builder.namespace("stdout", stream);
         builder.namespace("stderr", stream);

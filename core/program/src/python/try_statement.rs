@@ -177,8 +177,8 @@ fn unwound<'v>(
     while let Some(process) = of_eval(eval)
         && process.contexts.len() > contexts
     {
-        // What follows a block that raised is not done, but for the stream that was there before, and
-        // what an object of the program's says.
+        // The ends of contexts are skipped after an exception, except for streams, whose predecessor is
+        // restored, and the `__exit__` of the program's own objects.
         match process.contexts.pop() {
             Some(Context::Stream { before, .. }) => {
                 process.dist().map_err(starlark::Error::new_native)?.set_stream(before);

@@ -102,7 +102,7 @@ fn filled(name: &str, text: &str, args: &[Value<'_>]) -> Option<String> {
         "ljust" => format!("{text}{}", fill(missing)),
         "rjust" => format!("{}{text}", fill(missing)),
         "center" => {
-            // Where it is uneven, CPython puts the odd one by both parities.
+            // If the number of missing characters is odd, CPython places the odd one by both parities.
             let left = missing / 2 + (missing & width & 1);
             format!("{}{text}{}", fill(left), fill(missing - left))
         }

@@ -177,7 +177,7 @@ impl Lowering<'_> {
                 (Operation::AllGather, input, self.operand(*output, bytes(all))?)
             }
         };
-        // What only moves travels as bytes, so that every type does.
+        // Calls that only move data send bytes, so that every type works.
         let (element, count) = match collective.reduce_op() {
             Some(_) => {
                 let element = Element::reduced(dtype);

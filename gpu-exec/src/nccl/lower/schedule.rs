@@ -102,7 +102,7 @@ impl Lowering<'_> {
             let (mut sent, mut received) = (Vec::new(), Vec::new());
             let mut incoming = 0;
             for action in &actions {
-                // What carries nothing still has to arrive: a barrier's signals.
+                // A message without data still has to arrive: a barrier's signals.
                 let carried = |span: Span| if span.bytes == 0 { token } else { span };
                 let message = |peer: GroupRank, slice, span: Span| Message {
                     work,

@@ -54,7 +54,7 @@ pub(crate) fn run_rank(
         true => run_logical(setup, plan, start),
         false => run_process(setup, plan, start),
     };
-    // What was before a failure is handed in first.
+    // Events before a failure are handed in first.
     if let (Err(_), Some(close)) = (&done, start.closing.get()) {
         close();
     }
