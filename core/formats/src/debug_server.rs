@@ -9,8 +9,8 @@ const MAX_RANKS: usize = 1 << 12;
 /// Larger files are no such pages.
 const MAX_PAGE_BYTES: usize = 1 << 30;
 
-/// The first heading stands within so many bytes: a page's head comes before it. Large files of other kinds are not
-/// looked through.
+/// The first heading is within so many bytes: a page's head comes before it. Large files of other kinds are
+/// not searched.
 const HEAD_BYTES: usize = 1 << 16;
 
 /// The heading of a rank's part, up to its number.

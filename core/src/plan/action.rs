@@ -72,7 +72,7 @@ pub enum Call {
     },
 }
 
-/// An executor's words for a rank whose process stands stopped when the run ends.
+/// An executor's words for a rank whose process is stopped when the run ends.
 pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
 /// The prefix of the exception that `sys.exit` raises with a status: its process's last words.
@@ -128,7 +128,7 @@ pub enum Action {
         #[serde(default)]
         timeout_ms: Option<u64>,
     },
-    /// Asks an earlier asynchronous operation how it stands; the answer goes into the trace.
+    /// Asks for the state of an earlier asynchronous operation; the answer goes into the trace.
     Query {
         /// Index of that operation in the same program.
         op: u32,
@@ -224,9 +224,8 @@ impl WorkQuery {
         }
     }
 
-    /// The same of a work on a CUDA stream: its future is completed as soon as the call is
-    /// enqueued, since callbacks run behind it on the stream, and `WorkNCCL::isSuccess` only
-    /// raises (`ProcessGroupNCCL.cpp`).
+    /// The answer for a work on a CUDA stream: its future is completed as soon as the call is enqueued, since
+    /// callbacks run behind it on the stream, and `WorkNCCL::isSuccess` only raises (`ProcessGroupNCCL.cpp`).
     pub fn answer_on_stream(self, completed: bool) -> &'static str {
         match self {
             WorkQuery::FutureDone => "True",

@@ -37,7 +37,7 @@ fn each_pair<const N: usize>(
     }
 }
 
-/// The same with a place of its own for the results.
+/// Combines into a place of its own for the results.
 #[inline(always)]
 fn each_triple<const N: usize>(
     local: &[u8],

@@ -34,8 +34,8 @@ impl Algorithm {
         BY_COLLECTIVE.get(collective.name()).map_or(&[], Vec::as_slice)
     }
 
-    /// An explanation of the family for a `collective` that it can carry out: how it works, who
-    /// uses it, what it costs.
+    /// An explanation of the family for a `collective` that it can carry out: how it works, the libraries
+    /// that use it, and its cost.
     pub fn explained(self, collective: Collective) -> Explained {
         self.family().explained(collective)
     }

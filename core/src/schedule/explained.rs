@@ -89,8 +89,8 @@ impl Formula {
         Formula { rounds: (hops, holds), hops, volume, holds }
     }
 
-    /// The same with other rounds than latencies: messages of several rounds may be on their way
-    /// together, and a hop by a switch has half a latency.
+    /// The formula with another number of rounds for its latencies: messages of several rounds may be on
+    /// their way together, and a hop by a switch has half a latency.
     pub(super) const fn in_rounds(self, rounds: &'static str, holds: Holds) -> Formula {
         Formula { rounds: (rounds, holds), ..self }
     }

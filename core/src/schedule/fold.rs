@@ -92,7 +92,7 @@ impl Fold {
         GroupRank(after - 1)
     }
 
-    /// The ranks that `count` places from `place` on stand for.
+    /// The ranks of `count` places from `place` on.
     pub(super) fn ranks(self, place: u32, count: u32) -> Range<u32> {
         self.first_rank(place)..self.first_rank(place + count)
     }

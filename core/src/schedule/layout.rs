@@ -97,8 +97,7 @@ impl Layout {
         Layout { schedule, count, element_bytes, splits: None }
     }
 
-    /// The same for an `all_to_all` whose parts are uneven: the layout of the rank that passes
-    /// these splits.
+    /// The layout for an `all_to_all` whose parts are uneven: that of the rank that passes these splits.
     pub fn with_splits(mut self, splits: Option<Splits>) -> Layout {
         self.splits = splits;
         self

@@ -133,28 +133,28 @@ impl Schedule {
         self.table().map_or(1, Table::granularity)
     }
 
-    /// The same with `channels` copies of its steps side by side, each on its slice of every part.
+    /// The schedule with `channels` copies of its steps side by side, each on its slice of every part.
     ///
     /// # Errors
-    /// When there are none or more than [`MAX_CHANNELS`], when the chunks could not be numbered,
-    /// or when the call carries nothing that could be sliced.
+    /// When there are none or more than [`MAX_CHANNELS`], when the chunks could not be numbered, or when the
+    /// call carries nothing that could be sliced.
     pub fn with_channels(self, channels: u32) -> Result<Schedule, ScheduleError> {
         let lanes = Lanes { channels, ..self.lanes };
         self.with_lanes(lanes, "channels", channels, MAX_CHANNELS)
     }
 
-    /// The same with each channel's slice in `segments` that follow each other through the steps.
+    /// The schedule with each channel's slice in `segments` that follow each other through the steps.
     ///
     /// # Errors
-    /// When there are none or more than [`MAX_SEGMENTS`], when the chunks could not be numbered,
-    /// or when the call carries nothing that could be sliced.
+    /// When there are none or more than [`MAX_SEGMENTS`], when the chunks could not be numbered, or when the
+    /// call carries nothing that could be sliced.
     pub fn with_segments(self, segments: u32) -> Result<Schedule, ScheduleError> {
         let lanes = Lanes { segments, ..self.lanes };
         self.with_lanes(lanes, "segments", segments, MAX_SEGMENTS)
     }
 
-    /// The same with as many segments as the family cuts a call of `bytes` a rank into: pipelines
-    /// (chain, double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
+    /// The schedule with as many segments as the family cuts a call of `bytes` a rank into: pipelines (chain,
+    /// double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
     #[must_use]
     pub fn sized(self, bytes: u64) -> Schedule {
         let Some((family, _)) = self.family() else { return self };
@@ -193,9 +193,8 @@ impl Schedule {
         Ok(Schedule { lanes, ..self })
     }
 
-    /// The same among ranks of which each `ranks_per_node` neighbours are one node; the last node
-    /// may have fewer. None, or more than there are, means one node. Only families that look at
-    /// the nodes change.
+    /// The schedule among ranks of which each `ranks_per_node` neighbours are one node; the last node may
+    /// have fewer. None, or more than there are, means one node. Only families that look at the nodes change.
     ///
     /// # Errors
     /// When the family's switch would have to reach across the nodes.

@@ -1,4 +1,4 @@
-//! A schedule from a file that was proved: the only kind that can stand in a plan.
+//! A schedule from a file that was proved: the only kind that a plan can use.
 
 use super::{Loss, ProofError, Schedule, ScheduleError, Standing, Table, prove};
 use crate::collective::Collective;

@@ -85,7 +85,7 @@ impl Rounds {
         }
     }
 
-    /// The same of the first `steps` steps.
+    /// The rounds of the first `steps` steps.
     #[must_use]
     pub fn until(mut self, steps: u32) -> Rounds {
         self.moves.truncate(steps as usize);

@@ -39,7 +39,7 @@ impl TraceWriter {
         bytes
     }
 
-    /// The events as frames, none of them near [`MAX_FRAME_BYTES`]; nothing for no events.
+    /// The events as frames, none of them near [`MAX_FRAME_BYTES`]; empty without events.
     pub fn events(mut events: &[Event]) -> Vec<u8> {
         let mut bytes = Vec::new();
         while !events.is_empty() {

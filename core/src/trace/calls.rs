@@ -129,7 +129,7 @@ pub enum RankState {
         /// The end, in words.
         how: String,
     },
-    /// Its program stands at an operation of the plan.
+    /// Its program is at an operation of the plan.
     AtOp {
         /// Its index in the rank's program.
         op: u32,
@@ -226,8 +226,8 @@ impl Called {
     }
 }
 
-/// After how many values a sequence repeats itself at its end: the smallest number of them that
-/// stand there twice; `None` if none do.
+/// The period of a sequence at its end: the smallest number of values that are repeated there; `None` if none
+/// are.
 pub fn period(values: &[u64]) -> Option<usize> {
     (1..=values.len() / 2).find(|period| {
         let (before, last) = values.split_at(values.len() - period);

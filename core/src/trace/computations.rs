@@ -19,7 +19,7 @@ pub struct Span {
 pub struct RankOps {
     /// By the operation's index.
     pub in_process: BTreeMap<u32, Span>,
-    /// The same, of those that were put on the compute stream.
+    /// The spans of operations that were put on the compute stream.
     pub on_stream: BTreeMap<u32, Span>,
 }
 

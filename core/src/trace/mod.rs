@@ -178,7 +178,7 @@ pub enum Outcome {
     },
     /// A recording of a job whose end was not recorded.
     Unknown,
-    /// Whoever has not finished stands stopped by a signal, and nobody waits for it: nothing would ever
+    /// Every rank that has not finished is stopped by a signal, and nothing waits for it: nothing would ever
     /// happen again, and no timeout passes.
     RankStopped {
         /// The first of those ranks.

@@ -1,7 +1,8 @@
-//! PyTorch's own execution traces: JSON of nodes (`torch/csrc/profiler/standalone/execution_trace_observer.cpp`).
+//! PyTorch's own execution traces: JSON of nodes
+//! (`torch/csrc/profiler/standalone/execution_trace_observer.cpp`).
 //!
-//! Calls of NCCL are `record_param_comms` with attributes, those of gloo `c10d::…` with their arguments. There are no
-//! times: calls stand in the order in which they were made.
+//! Calls of NCCL are `record_param_comms` with attributes, those of gloo `c10d::…` with their arguments.
+//! There are no times: calls are in the order in which they were made.
 
 use super::error::ChakraError;
 use super::nodes::{Contents, GROUPS_NODE, dtype_in, groups_in};

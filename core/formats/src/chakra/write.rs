@@ -38,7 +38,7 @@ pub fn is_written_by_lockstep(bytes: &[u8]) -> bool {
 /// Shorter times between recorded calls are the recorder's own.
 const SHORTEST_PS: u64 = 1_000_000;
 
-/// Names the computation that stands for the time between two recorded calls.
+/// The name of the computation between two recorded calls.
 const BETWEEN: &str = "what was done between the calls";
 
 /// Writes a trace as execution traces, one a rank.
@@ -47,7 +47,7 @@ pub struct ChakraWriter<'a> {
     trace: &'a Trace,
     log: CallLog,
     ops: BTreeMap<GlobalRank, RankOps>,
-    /// True if all groups have a number for a name, as ASTRA-sim wants it; else their indices stand for them.
+    /// True if all groups have a number for a name, as ASTRA-sim wants it; else their indices are used.
     numbered: bool,
 }
 
@@ -267,7 +267,7 @@ impl<O: Write> RankNodes<'_, O> {
         Ok(())
     }
 
-    /// Writes a computation that stands for the time between two calls.
+    /// Writes a computation for the time between two calls.
     fn between(&mut self, from_ps: u64, duration_ns: u64) -> io::Result<()> {
         let mut node = computation_node(BETWEEN, from_ps, duration_ns);
         node.attr.push(Attribute::new("is_cpu_op", AttributeValue::Bool(false)));

@@ -35,7 +35,7 @@ pub enum EntryError {
         /// Such as "list".
         expected: &'static str,
     },
-    /// A field without which an entry is none.
+    /// An entry without a required field.
     #[error("it has no {0}")]
     Lacks(&'static str),
     /// More than a dump can hold, from values that the file writes once and uses often.

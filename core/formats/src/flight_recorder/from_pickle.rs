@@ -309,7 +309,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         })
     }
 
-    /// A number that is not negative; `None` for None and for -1, which stands for never.
+    /// A number that is not negative; `None` for None and for -1, which means never.
     fn number(&self, field: &'static str, value: Value<'a>) -> Result<Option<u64>, EntryError> {
         match value {
             Value::None => Ok(None),

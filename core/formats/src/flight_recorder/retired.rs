@@ -267,7 +267,7 @@ fn beyond<'a>(
     found.collect()
 }
 
-/// True if somebody still stands in the first of the calls that others are said to have come out of.
+/// True if a rank still waits in the first of the calls that others are said to have come out of.
 fn stands_in_what_ended(
     log: &CallLog,
     group: GroupId,
@@ -336,9 +336,8 @@ fn is_late_in_one(
     gone_on
 }
 
-/// The number of buckets that DDP reduces in a step, as the calls before `first` show; 0 if it is
-/// none of DDP's, or they do not show it, and `None` where they may for want of calls that the ring
-/// has dropped.
+/// The number of buckets that DDP reduces in a step, as the calls before `first` show; 0 if the call is not
+/// DDP's, or they do not show it, and `None` if it is unknown because the ring has dropped calls.
 fn buckets_a_step(own: &RankLog, first: &CallRecord) -> Option<usize> {
     if !first.call.is_ddp_bucket() {
         return Some(0);

@@ -87,7 +87,7 @@ fn calls(dump: &Dump) -> impl Iterator<Item = (Key<'_>, &Site, &Entry, Option<&E
     })
 }
 
-/// True of a collective that ends on nobody before all have come.
+/// True if a collective ends on no rank before all have come.
 fn needs_all(site: &Site) -> bool {
     let op = call_name(&site.profiling_name).op;
     matches!(op, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")

@@ -42,7 +42,7 @@ pub enum LineError {
     /// A word of no option or operation.
     #[error("{0} means nothing here")]
     Word(String),
-    /// A number that is none, or too small or large.
+    /// Not a number, or one that is too small or large.
     #[error("{word} is no {what} from {from} to {to}")]
     Number {
         /// The word, or its beginning.

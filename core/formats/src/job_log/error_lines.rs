@@ -1,5 +1,5 @@
-//! Lines that hold an error which is none of PyTorch's messages: memory that ran out, a full disk, an error that
-//! a log quotes. They blame nobody, and keep a job from being called healthy.
+//! Lines with an error that is not one of PyTorch's messages: memory that ran out, a full disk, an error that
+//! a log quotes. They blame no rank, and keep a job from being called healthy.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ const WORDS: [&str; 24] = [
 pub struct ErrorLine {
     /// Its number in the log, from 1.
     pub line: u64,
-    /// The rank that wrote it, if that stands before it.
+    /// The rank that wrote it, if the line's prefix names one.
     pub rank: Option<u64>,
     /// The line, shortened.
     pub text: String,

@@ -20,7 +20,7 @@ pub struct Heard {
     pub spawned: bool,
     /// Gloo's message that ranks are in different calls, with the name of its file.
     pub unmatched: Option<(String, Unmatched)>,
-    /// Lines that hold an error which is none of these messages, with their files; the first ones.
+    /// Lines with an error that is not one of these messages, with their files; the first ones.
     pub errors: Vec<(String, ErrorLine)>,
     /// The number of processes whose lines Ray leaves out, because they are like one that it shows.
     pub hidden: u64,

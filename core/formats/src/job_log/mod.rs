@@ -60,9 +60,9 @@ pub struct JobLog {
     pub unnamed: Vec<(Said, u64)>,
     /// The lines of those exceptions behind which it goes on, if the log is one process's.
     pub went_on: BTreeSet<u64>,
-    /// The lines of those that stand behind a line of logging.
+    /// The lines of tracebacks that follow a line of logging.
     pub recorded: BTreeSet<u64>,
-    /// The ranks that wrote something, as it stands before their lines, each with its last line.
+    /// The ranks that wrote something, by the prefixes of their lines, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
     /// The number of ranks of the job, if the log says so.
     pub world_size: Option<u32>,
@@ -74,7 +74,7 @@ pub struct JobLog {
     pub last_words: String,
     /// True if that line says that the process is done.
     pub ends_well: bool,
-    /// Lines that hold an error which is none of the messages above, the first ones.
+    /// Lines with an error that is not one of the messages above, the first ones.
     pub errors: Vec<ErrorLine>,
     /// The job of which the log is one, where one file holds the logs of several: the class of Ray's actors.
     pub job: Option<String>,
@@ -83,7 +83,7 @@ pub struct JobLog {
 }
 
 impl JobLog {
-    /// True if no message stands there.
+    /// True if there is no message.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
     }

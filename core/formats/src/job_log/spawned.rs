@@ -31,7 +31,7 @@ impl Spawned {
         self.told
     }
 
-    /// The traceback that it handed on has ended, and the next one is somebody else's.
+    /// The traceback that it handed on has ended, and the next one is another process's.
     pub(super) fn end(&mut self) {
         self.about = None;
     }

@@ -18,7 +18,7 @@ pub enum By {
 pub enum Said {
     /// DDP: parameters got no gradient on a rank.
     Unused {
-        /// Their indices, as they stand there: `2 3`.
+        /// Their indices, as printed: `2 3`.
         parameters: String,
     },
     /// DDP: a rank has this many parameters.
@@ -37,7 +37,7 @@ pub enum Said {
     MissedBarrier,
     /// The watchdog: a collective of the rank timed out.
     TimedOut {
-        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
+        /// Its group, as printed: `0(default_pg)`; empty if the line names none.
         group: String,
         /// Its number in the group.
         seq: u64,
@@ -74,7 +74,7 @@ pub enum Said {
     MismatchedInNccl,
     /// PyTorch's `torchfrtrace`, of a rank that did not join a collective.
     NotJoined {
-        /// The group, as it stands there: `0:default_pg`.
+        /// The group, as printed: `0:default_pg`.
         group: String,
         /// The collective's number in the group; the first releases do not say it.
         seq: Option<u64>,
@@ -111,7 +111,7 @@ pub enum Said {
         /// The message.
         error: String,
     },
-    /// Python: the rank ended by an exception that nobody caught.
+    /// Python: the rank ended by an uncaught exception.
     Raised {
         /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
         error: String,
@@ -164,9 +164,9 @@ pub enum Said {
         seq: u64,
         /// Its name: `ALLREDUCE`.
         op: String,
-        /// The tensors' shapes, as they stand there: `[4]`; empty if it has none.
+        /// The tensors' shapes, as printed: `[4]`; empty if it has none.
         shape: String,
-        /// The tensors' element types, as they stand there: `Float`.
+        /// The tensors' element types, as printed: `Float`.
         dtype: String,
     },
 }

@@ -74,13 +74,13 @@ fn is_open(line: &str) -> bool {
     })
 }
 
-/// True of a line that somebody begins.
+/// True if a line has a known beginning.
 fn begins(line: &str) -> bool {
     writer::speaker(line).is_some() || writer::job(line).is_some() || line.starts_with("Traceback ")
 }
 
-/// The width in characters of the terminal that cut a log's lines, if one did: many lines are as
-/// long as the longest, and most of them go on in a line that nobody begins.
+/// The width in characters of the terminal that cut a log's lines, if one did: many lines are as long as the
+/// longest, and most of them go on in a line without a known beginning.
 fn width(text: &[u8]) -> Option<usize> {
     let text = text.get(..text.len().min(LOOKED_AT)).unwrap_or(text);
     let (mut longest, mut times, mut going_on) = (0, 0, 0);

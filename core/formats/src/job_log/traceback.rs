@@ -37,7 +37,7 @@ pub(super) struct Raise {
     /// The line of the log.
     pub(super) line: u64,
     pub(super) why: Why,
-    /// True if a line of a log stands before the traceback, as `logging.exception` writes it.
+    /// True if a line of a log comes before the traceback, as `logging.exception` writes it.
     pub(super) recorded: bool,
 }
 
@@ -77,7 +77,7 @@ struct Process {
     since: u64,
     /// The other lines that it writes.
     lines: Lines,
-    /// True if the traceback that is being read stands behind a line of a log.
+    /// True if the traceback that is being read follows a line of a log.
     recorded: bool,
     /// True if it is of an exception that Python ignores.
     ignored: bool,

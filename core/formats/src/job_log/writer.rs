@@ -212,8 +212,7 @@ impl Labels {
         }
     }
 
-    /// The rank that a label stands for; `None` where it stands for several, or nothing orders it
-    /// among those that are known.
+    /// The rank of a label; `None` if it may be several, or nothing orders it among the known ones.
     pub(crate) fn rank_of(&self, label: u64) -> Option<u64> {
         let one = |ranks: &BTreeSet<u64>| match ranks.len() {
             1 => ranks.first().copied(),

@@ -148,7 +148,7 @@ impl Levels {
         loosened
     }
 
-    /// Stages a send or a receive; false when the action is none, or is staged already.
+    /// Stages a send or a receive; false when the action is neither, or is staged already.
     fn stage(&mut self, action: u32, send: bool) -> bool {
         let node = &self.order.nodes[action as usize];
         let slice = match node.action {

@@ -43,12 +43,12 @@ struct ProcessId {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Process {
-    /// The rank that stands beside its lines, if one does.
+    /// The rank in the prefix of its lines, if there is one.
     said_rank: Option<GlobalRank>,
     comms: Vec<Comm>,
     /// The last communicator at each address.
     at: BTreeMap<u64, usize>,
-    /// In the order in which they stand in the file.
+    /// In the order of the file.
     calls: Vec<(u32, Call)>,
 }
 

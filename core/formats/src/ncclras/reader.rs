@@ -13,7 +13,7 @@ impl Reader for NcclRasReader {
         "ncclras"
     }
 
-    /// Its lines stand anywhere in a text.
+    /// Its lines may be anywhere in a text.
     fn recognises(&self, _: File<'_>) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! Objects of a program's classes as they are shown: by their `__str__` and `__repr__`, a dataclass by its
-//! fields, also where they stand in lists, tuples and dicts; and so are tensors.
+//! The text of objects of a program's classes: by their `__str__` and `__repr__`, a dataclass by its fields,
+//! also inside lists, tuples and dicts; and so are tensors.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -26,7 +26,7 @@ const MAX_DEPTH: usize = 16;
 /// The most values that are looked into, all together: a value that contains itself has no end.
 const MAX_LOOKED_AT: u32 = 100_000;
 
-/// The text of an object that stands among others: no string, which would be quoted.
+/// The text of an object inside another value: not a string, which would be quoted.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 struct ShownValue(String);
 starlark_simple_value!(ShownValue);

@@ -49,7 +49,7 @@ pub(crate) struct StateValue<'v> {
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) number: u64,
-    /// The object's number as a key, once it is made; nothing where it has changed since, or is none.
+    /// The object's number as a key, once it is made; `None` if it is not a key, or has changed since.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) key: Cell<Option<u64>>,

@@ -49,7 +49,7 @@ fn answer<'v>(
     Ok(answer.filter(|answer| answer.get_type() != "NotImplementedType"))
 }
 
-/// The answer of one side or the other; nothing where no object of the program's is asked.
+/// The answer of one side or the other; `None` if neither side is an object of the program's.
 fn of_sides<'v>(
     (a, b): (Value<'v>, Value<'v>),
     (left, right): (&str, &str),

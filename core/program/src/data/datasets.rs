@@ -52,7 +52,7 @@ pub(crate) struct SamplerValue {
     pub(crate) replicas: u64,
     pub(crate) rank: u64,
     pub(crate) drop_last: bool,
-    /// The index where they are shuffled; nothing where they are not.
+    /// The index if the rows are shuffled; `None` otherwise.
     #[allocative(skip)]
     pub(crate) shuffled: Option<UnknownValue>,
 }

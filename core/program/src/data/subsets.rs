@@ -238,7 +238,7 @@ impl<'v> StarlarkValue<'v> for CollatedValue<'v> {
     }
 }
 
-/// A row of which the shapes and types are known, and nothing else: another one may stand in its place.
+/// A row with the same shapes and types and unknown values: the run may have another row in its place.
 fn any_row<'v>(
     row: Value<'v>,
     depth: usize,

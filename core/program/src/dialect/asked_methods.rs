@@ -1,4 +1,4 @@
-//! The questions that a program asks of objects where the interpreter asks nobody.
+//! The questions that Python asks of objects and the interpreter does not.
 
 /// The questions that a program has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

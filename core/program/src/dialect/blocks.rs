@@ -19,12 +19,12 @@ impl Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
     Loop,
-    /// `while True`, whose statements stand so far in.
+    /// `while True`, whose statements have this indentation.
     Endless {
         inner: usize,
     },
     Def,
-    /// A function in which names hold works alone, whose statements stand so far in.
+    /// A function in which names hold works alone, whose statements have this indentation.
     Holding {
         inner: usize,
     },

@@ -15,8 +15,8 @@ enum Token {
     Closes,
 }
 
-/// Rewrites them in a statement and its mask, which stay of one length. What stands in the middle is
-/// looked at twice, so nothing that does something may be called there.
+/// Rewrites chained comparisons in a statement and its mask, which keep equal lengths. The middle operand is
+/// evaluated twice, so it may not have side effects.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     // Chains in brackets of each other are found one after the other.
     for _ in 0..64 {

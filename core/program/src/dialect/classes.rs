@@ -1,6 +1,6 @@
-//! `class Meter:` as an object that its methods and attributes are put into: `Meter = _class("Meter", [])`,
-//! with each method a function of its own in front of which no object stands, which the rewriting hands
-//! over where it ends ([`attached`]). Lines stay where they are.
+//! `class Meter:` as an object that its methods and attributes are put into: `Meter = _class("Meter", [])`.
+//! Each method becomes a function of its own, which the rewriting attaches to the class after its end
+//! ([`attached`]). Line numbers do not change.
 
 use super::operand::closing;
 use super::properties;
@@ -160,7 +160,7 @@ fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> S
     }
 }
 
-/// The same in a part of a statement, whose mask is as long.
+/// Rewrites `super()` in a part of a statement, whose mask is as long.
 fn supers(text: &str, mask: &str, name: &str) -> String {
     let mut out = text.to_owned();
     let places: Vec<usize> = mask.match_indices("super(").map(|(at, _)| at).collect();

@@ -35,7 +35,7 @@ pub(crate) fn of(rewritten: &str, column: usize, original: &str) -> usize {
     found.map_or(column, |found| original[..found].chars().count())
 }
 
-/// The byte at which a word stands in a text first.
+/// The first byte of a word in a text.
 pub(crate) fn first(text: &str, word: &str) -> Option<usize> {
     places(text, word).next()
 }

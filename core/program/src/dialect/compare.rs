@@ -15,7 +15,7 @@ enum Operator {
     Other(&'static str),
 }
 
-/// An operator where it stands.
+/// An operator and its place.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     operator: Operator,
@@ -96,7 +96,8 @@ fn named(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '.')
 }
 
-/// The edits that make a call of the comparison that ends there; nothing if there is none, or more than one.
+/// The edits that make a call of the comparison that ends there; none if there is no comparison, or more than
+/// one.
 fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
     let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
     let blank = |text: &str| text.len() - text.trim_start().len();

@@ -19,7 +19,7 @@ pub(super) struct Decorated {
 }
 
 impl Decorated {
-    /// The function that begins with a statement, if something stands in front.
+    /// The function that begins with a statement, if it has decorators.
     pub(super) fn of(
         statements: &[Logical],
         at: usize,

@@ -112,7 +112,7 @@ fn sets(text: &mut String, mask: &mut String) {
     }
 }
 
-/// The characters that stand in no bracket of their own.
+/// The characters outside of all inner brackets.
 fn top_level(mask: &str) -> impl Iterator<Item = (usize, char)> {
     let mut depth = 0usize;
     mask.char_indices().filter(move |(_, c)| {

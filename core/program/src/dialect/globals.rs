@@ -1,6 +1,5 @@
-//! `global best`: names of outside that a function gives another value, as attributes of one object
-//! (`_globals.best`), wherever they stand. Where a name may be another one as well, the statement stays,
-//! and is refused.
+//! `global best`: module variables that a function assigns, as attributes of one object (`_globals.best`),
+//! wherever they are used. If a name may be another one as well, the statement stays, and is refused.
 
 use super::scan::{self, Logical};
 use std::borrow::Cow;

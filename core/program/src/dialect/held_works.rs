@@ -26,7 +26,7 @@ pub(super) struct Bound {
     names: BTreeMap<Option<usize>, BTreeSet<String>>,
 }
 
-/// The names that are followed where a statement stands.
+/// The names that are followed at a statement.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Here<'b> {
     names: Option<&'b BTreeSet<String>>,
@@ -70,7 +70,7 @@ impl Bound {
     }
 }
 
-/// The innermost function that each statement stands in, by its first statement.
+/// The innermost function around each statement, by its first statement.
 fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
     let mut open: Vec<usize> = Vec::new();
     let mut within = Vec::with_capacity(statements.len());

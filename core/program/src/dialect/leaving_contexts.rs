@@ -1,6 +1,6 @@
-//! `return`, `break` and `continue` in a `with` block: its contexts end where they stand, also where that is
-//! behind an `if` on one line. Out of a `finally` in the block the contexts end behind the `finally`, but
-//! are written in front of it: that is the same unless an `__exit__` of the program's own does something.
+//! `return`, `break` and `continue` in a `with` block: its contexts end at the statement, also after an `if`
+//! on one line. Out of a `finally` in the block the contexts end after the `finally`, but are written in
+//! front of it: that is the same unless an `__exit__` of the program's own does something.
 
 use crate::dialect::inline::{body, simple};
 use crate::dialect::scan::Logical;

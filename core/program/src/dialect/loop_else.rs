@@ -41,7 +41,7 @@ fn word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Writes a word of a statement anew, wherever it stands by itself; of `else` the one that opens a block.
+/// Replaces a whole word of a statement everywhere; of `else` the one that opens a block.
 fn put(own: &mut Logical, name: &str, with: &str) {
     let places: Vec<usize> = own.mask.match_indices(name).map(|(at, _)| at).collect();
     for at in places.into_iter().rev() {

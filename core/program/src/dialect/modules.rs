@@ -44,7 +44,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A method of the class itself that nothing stands in front of, by its name.
+/// A method of the class itself without decorators, by its name.
 fn method(block: &[Logical], at: usize) -> Option<&str> {
     let own = block.get(at)?;
     let decorated = at.checked_sub(1).and_then(|front| block.get(front));

@@ -1,6 +1,6 @@
 //! The begin and end of an operand. In the mask, strings are runs of one character.
 
-/// The character whose runs stand for strings.
+/// The character that masks strings.
 pub(super) const STRING: u8 = 1;
 
 fn word(c: u8) -> bool {
@@ -36,7 +36,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
     }
 }
 
-/// The begin of the word whose exponent stands there: the `1` of `1e-3` for its `3`.
+/// The begin of the number whose exponent is at this place: the `1` of `1e-3` for its `3`.
 fn mantissa(mask: &[u8], at: usize) -> Option<usize> {
     let exponent = mask.get(at)?.is_ascii_digit();
     let [front @ .., b'e' | b'E', b'+' | b'-'] = mask.get(..at)? else { return None };

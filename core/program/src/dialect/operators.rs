@@ -14,8 +14,8 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     counted(text, mask);
 }
 
-/// The operators that bind closer than a shift, or stand to the left of one that is worked out
-/// first; the longer ones first.
+/// The operators that bind closer than a shift, or are left of one that is evaluated first; the longer ones
+/// first.
 const BEFORE_SHIFT: [&str; 7] = ["//", ">>", "*", "/", "%", "+", "-"];
 
 /// `a << b` as `_shifted(a, b)`, from the left; `a + b << c * d` is `(a + b) << (c * d)`.

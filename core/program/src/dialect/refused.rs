@@ -20,8 +20,8 @@ fn of_model(rest: &str) -> String {
     }
 }
 
-/// The reason that a statement which begins with this word is refused, and a replacement; nothing
-/// for all others. `rest` is the text behind the word.
+/// The reason that a statement which begins with this word is refused, and a replacement; `None` for all
+/// others. `rest` is the text behind the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
     let known = match word {
         "class" if rest.contains("Module") => return Some((of_model(rest), MODEL_INSTEAD)),

@@ -76,7 +76,7 @@ fn slices(text: &mut String, mask: &mut String) {
     }
 }
 
-/// The parts between the separators that stand in no bracket.
+/// The parts between the separators that are outside of all brackets.
 fn parts(mask: &str, separator: char) -> Vec<(usize, usize)> {
     let mut depth = 0usize;
     let mut from = 0;

@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 100;
 /// Rewrites every `try` of a program in Starlark's words.
 ///
 /// # Errors
-/// A part of one that stands alone, or more of them than a program needs.
+/// A clause without its `try`, or more of them than allowed.
 pub(super) fn rewrite(from: Rewritten) -> Result<Rewritten, ProgramError> {
     let statements = scan::scan(&from.text)?;
     let out = Rewritten {
@@ -48,7 +48,7 @@ struct Around {
     finals: Vec<Final>,
     /// The number of them around the innermost loop.
     of_loop: usize,
-    /// The `try` whose handler it stands in.
+    /// The `try` whose handler the statement is in.
     handled: Option<usize>,
     /// The outermost one of whose handlers a `return` leaves, and one that leaves the loop.
     returns: Option<usize>,
@@ -79,7 +79,7 @@ struct Clause<'s> {
 }
 
 impl<'s> Writer<'s> {
-    /// The statements that stand further in behind one.
+    /// The statements after one that are indented deeper.
     fn behind(&self, at: usize, end: usize) -> Range<usize> {
         let Some(head) = self.statements.get(at) else { return end..end };
         let rest = self.statements.get(at + 1..end).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use crate::dialect::assignment_targets::{Target, assigned, is_part};
 
-/// The statements, that stand equally far in.
+/// The statements, which have equal indentation.
 pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
     let goes = format!("if _try_{guard}.goes:");
     // A module that is not there raises where that is tried.

@@ -1,5 +1,5 @@
-//! `dist.isend(x, 1)` as a statement of its own, whose work nobody holds, as `_let_go(dist.isend(x, 1))`:
-//! to gloo it makes a difference whether somebody does.
+//! `dist.isend(x, 1)` as a statement of its own, whose work nothing holds, as `_let_go(dist.isend(x, 1))`: to
+//! gloo it makes a difference if something does.
 
 use crate::dialect::inline::simple;
 use crate::dialect::operand::{closing, wrap};

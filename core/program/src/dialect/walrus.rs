@@ -95,8 +95,7 @@ fn is_reached(front: &str) -> bool {
     !["and", "or", "if", "else", "lambda"].iter().any(|name| has_word(rest, name))
 }
 
-/// The bracket of the comprehension that a place stands in, and where the condition begins that it
-/// stands in.
+/// The bracket of the comprehension around a place, and the start of the condition around it.
 fn comprehension(mask: &str, at: usize) -> Option<(usize, Option<usize>)> {
     let mut before = at;
     loop {

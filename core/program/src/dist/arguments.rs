@@ -223,7 +223,8 @@ pub(crate) fn entries<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     ListRef::from_value(value).map(|list| list.content().to_vec())
 }
 
-/// The argument for which a list of tensors is asked: the result of `chunk` and `split` is none, but a tuple.
+/// The argument of a call that takes a list of tensors: the result of `chunk` and `split` is not a list, but
+/// a tuple.
 pub(crate) fn tensors(value: Value<'_>) -> TensorListArg {
     match entries(value) {
         Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
@@ -369,12 +370,12 @@ pub(crate) fn object<'v>(value: Value<'v>, heap: Heap<'v>) -> Object {
     Object::from(&plain(value, heap, 0))
 }
 
-/// The same as others can hear it.
+/// An object as other ranks receive it.
 pub(crate) fn heard<'v>(value: Value<'v>, heap: Heap<'v>) -> PyObject {
     plain(value, heap, 0)
 }
 
-/// The same of each of a list; of none where there is no list.
+/// The objects of a list as other ranks receive them; empty if the value is not a list.
 pub(crate) fn all_heard<'v>(list: Value<'v>, heap: Heap<'v>) -> Vec<PyObject> {
     let entries = items(list).unwrap_or_default();
     entries.into_iter().map(|entry| heard(entry, heap)).collect()

@@ -49,7 +49,7 @@ pub(super) fn registered(group: Value<'_>) -> anyhow::Result<Option<Group>> {
     looked_up(group, not_registered)
 }
 
-/// The error for a group that is none.
+/// The error for an invalid group.
 pub(super) fn not_registered(shown: String) -> DistError {
     let text = format!(
         "Group {shown} is not registered, please create group with torch.distributed.new_group API"

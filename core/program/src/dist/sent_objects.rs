@@ -18,7 +18,7 @@ pub(crate) struct Meeting {
 /// The objects that one rank sends in a call.
 pub(crate) type Objects = Vec<Heard>;
 
-/// An object, which is the same as another if its pickle is: a number that is none equals nothing.
+/// An object, which is the same as another if its pickle is. NaN equals nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) object: Arc<PyObject>,

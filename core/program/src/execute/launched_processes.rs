@@ -150,7 +150,7 @@ pub(crate) fn multiprocessing(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// The same functions again.
+    /// The functions of `mp` again.
     fn get_context<'v>(
         #[starlark(default = NoneType)] method: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -99,7 +99,7 @@ const OF_THE_MACHINE: [&str; 9] = [
 ];
 
 impl AbsentValue {
-    /// A name that nothing has given a value to: it may stand where nothing comes to.
+    /// A name that nothing has assigned: it may be in code that is never reached.
     pub(crate) fn unknown(name: &str, said: &str, decided: &Decided) -> AbsentValue {
         let (path, unknown) = (name.to_owned(), Some(said.to_owned()));
         AbsentValue { path, line: 0, unknown, decided: decided.clone() }
@@ -298,7 +298,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         imported(module, path, name, eval)
     }
 
-    /// The same in a `try`, for which a module need not be there.
+    /// The value that an import in a `try` binds; its module may be missing.
     fn _import_tried<'v>(
         #[starlark(require = pos)] module: Value<'v>,
         #[starlark(require = pos)] path: &str,

@@ -43,7 +43,7 @@ fn machine(name: &str) -> Option<u32> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, ranks)| *ranks)
 }
 
-/// The same, once; `sums` says that operators between values are calls.
+/// Executes the program once; with `sums`, operators between values are calls.
 pub(crate) fn executed(
     path: &str,
     text: &str,

@@ -35,7 +35,7 @@ impl fmt::Display for OutputValue {
 }
 
 impl OutputValue {
-    /// The same as another type.
+    /// The output as another type.
     pub(crate) fn as_type(&self, dtype: Option<Dtype>) -> OutputValue {
         let Some(dtype) = dtype else { return self.clone() };
         let pass = self.like.pass();

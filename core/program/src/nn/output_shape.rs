@@ -4,7 +4,7 @@
 /// The output shape of a module for the shape that it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The same: `nn.ReLU`, norms.
+    /// The input's shape: `nn.ReLU`, norms.
     Same,
     /// `nn.Linear(from, to)`.
     Linear(u64, u64),

@@ -82,12 +82,12 @@ impl Known {
         compiled
     }
 
-    /// The same, with other answers of stores.
+    /// These facts with other answers of stores.
     pub(crate) fn with_stores(&self, stores: crate::stores::Agreed) -> Known {
         Known { stores: Arc::new(stores), ..self.clone() }
     }
 
-    /// The same, with other objects.
+    /// These facts with other objects.
     pub(crate) fn with_objects(&self, objects: Board) -> Known {
         Known { objects: Arc::new(objects), ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! A process that executes the program: one rank, or nobody, while only `run` is looked for.
+//! A process that executes the program: one rank, or none, while the script is only searched for `run`.
 
 use crate::dialect;
 use crate::dialect::rewritten::Rewritten;
@@ -53,7 +53,7 @@ pub(crate) struct Process<'j> {
     /// True if `torch.set_grad_enabled(False)` is in effect outside of all contexts.
     no_grad: bool,
     pub(crate) modules: Vec<crate::nn::state::Wrapped>,
-    /// The event that each `torch.cuda.Event` stands for.
+    /// The stream event of each `torch.cuda.Event`.
     pub(crate) events: Vec<lockstep_torch::c10d::StreamEvent>,
     /// The PyTorch version that the program says it was written for.
     torch: Option<(u32, u32)>,
@@ -143,7 +143,7 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// Nobody: looks for `run`.
+    /// A process that is no rank: looks for `run`.
     pub(crate) fn outside(text: &str) -> Process<'j> {
         Process {
             dist: None,
@@ -331,7 +331,8 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// The rank's clock by the times of its program, unless it stands where it has not heard something.
+    /// The rank's clock by the times of its program, unless the rank waits for an object that it has not
+    /// received.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.dist.as_ref().filter(|_| self.unheard == 0).map(Dist::clock)
     }

@@ -51,7 +51,7 @@ pub(crate) fn by_values() {
     BY_VALUES.set(true);
 }
 
-/// The same of an object whose class says with `__bool__` or `__len__` whether it is.
+/// Notes that an object whose class defines `__bool__` or `__len__` was taken for true or false.
 pub(crate) fn by_object() {
     BY_OBJECT.set(true);
 }
@@ -226,7 +226,7 @@ impl UnknownValue {
         self.decided.0.store(true, Relaxed);
     }
 
-    /// The same as another number.
+    /// The unknown answer as another type of number.
     pub(crate) fn as_number(&self, number: Number) -> UnknownValue {
         let what = match self.what {
             Unknown::Outside(_) | Unknown::Pid => Unknown::Outside(number),

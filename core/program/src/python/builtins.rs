@@ -267,7 +267,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         set(items, eval)
     }
 
-    /// `first, *rest = values`: as many as stand before and behind `rest`, and it as a list.
+    /// `first, *rest = values`: the values before and after `rest`, and `rest` as a list.
     fn _starred<'v>(
         values: Value<'v>,
         before: u32,

@@ -50,7 +50,7 @@ pub(crate) fn has_makers(eval: &Evaluator<'_, '_, '_>) -> bool {
     eval.module().get(MAKERS).is_some()
 }
 
-/// The maker of a dict's missing values: None of a `Counter`, nothing of other dicts.
+/// The function for a dict's missing values: Python's `None` for a `Counter`; nothing for other dicts.
 pub(crate) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Value<'v>> {
     let pairs = take::items(eval.module().get(MAKERS)?).unwrap_or_default().into_iter();
     pairs.filter_map(take::items).find_map(|pair| match pair[..] {

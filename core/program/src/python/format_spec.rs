@@ -35,7 +35,7 @@ pub(super) fn number(text: &str) -> (Option<usize>, &str) {
 }
 
 impl Spec {
-    /// Reads one; `None` if it is none of Python's.
+    /// Reads a specification; `None` if it is not one of Python's.
     pub(super) fn read(text: &str) -> Option<Spec> {
         let mut spec = Spec::default();
         let mut chars = text.chars();

@@ -249,7 +249,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         iterator(of, eval)
     }
 
-    /// The same where a loop asks, whose program may have a name of its own that is called so.
+    /// As `iter`, for a loop whose program may have a function of its own called `iter`.
     fn _iter<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -200,8 +200,8 @@ fn unwound<'v>(
     Ok(raised)
 }
 
-/// An exception that nobody has caught leaves the open `with` blocks, in which objects of the
-/// program's may still do something.
+/// An exception that nothing has caught leaves the open `with` blocks, in which objects of the program's may
+/// still do something.
 pub(crate) fn uncaught<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,

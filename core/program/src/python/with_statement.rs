@@ -84,7 +84,7 @@ pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Non
     Ok(NoneType)
 }
 
-/// The end of a context that is none of the program's own.
+/// Ends a context that is not an object of the program's classes.
 fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<()> {
     match context {
         Some(Context::Join { .. }) => join::leave(process)?,

@@ -34,7 +34,7 @@ pub(super) enum Told {
 /// A call.
 pub(super) struct Call {
     pub(super) what: What,
-    /// The user's call, as it stands beside the messages that it comes to.
+    /// The user's call, which is shown beside the messages that it makes.
     pub(super) via: &'static str,
     /// As the program names them, for errors.
     pub(super) keys: Vec<String>,
@@ -73,7 +73,7 @@ pub(super) fn call(process: &mut Process<'_>, handle: &Handle, call: Call) -> an
     }
 }
 
-/// A call on a store that nobody else has.
+/// A call on a store that only this process has.
 fn own(
     process: &mut Process<'_>,
     handle: &Handle,

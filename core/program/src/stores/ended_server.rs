@@ -4,8 +4,8 @@ use crate::stores::log::{Answer, At, Log, Op, Place, What};
 use crate::stores::times::Times;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 
-/// The error of an operation whose store's server has ended before it begins, by the times of the
-/// programs; `None` where it has not, or nobody knows.
+/// The error of an operation whose store's server has ended before it begins, by the times of the programs;
+/// `None` if it has not ended, or that is unknown.
 pub(super) fn gone(at: At, op: &Op, logs: &[Log], times: &Times) -> Option<Answer> {
     let Place::Tcp { host, port } = &*op.store else { return None };
     let serves = |op: &Op| {

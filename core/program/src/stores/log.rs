@@ -67,7 +67,7 @@ impl What {
     }
 }
 
-/// An operation where it stands in the program.
+/// An operation and its line in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Op {
     pub(super) store: Arc<Place>,
@@ -84,7 +84,7 @@ pub(crate) struct Op {
     pub(super) column: u32,
     /// True if the program asks in a loop until the answer is the wanted one, without a limit.
     pub(super) polls: bool,
-    /// The answer that the program got; nothing where it does not ask.
+    /// The answer that the program got; `None` if it does not ask.
     pub(super) told: Option<Answer>,
 }
 

@@ -316,7 +316,7 @@ impl Rounds {
         agreed
     }
 
-    /// The errors that are left when nobody has to be executed again.
+    /// The errors that are left when no rank has to be executed again.
     ///
     /// # Errors
     /// When a rank's answer depends on which rank is first, or never comes.

@@ -30,11 +30,11 @@ fn raises(found: &Found) -> bool {
     matches!(found, Found::Ready { answer: Answer::Raises(_), .. })
 }
 
-/// The results of all operations whose answer somebody asks for, and their order. `kept` are waits
-/// that were answered before, `follows` are the operations that were put in order.
+/// The results of all operations whose answer is used, and their order. `kept` are waits that were answered
+/// before, `follows` are the operations that were put in order.
 ///
 /// # Errors
-/// When it is too much to look at.
+/// When the search exceeds its budget.
 pub(super) fn settle<'l>(
     logs: &'l [Log],
     kept: &BTreeMap<At, Vec<At>>,
@@ -223,7 +223,7 @@ fn last_of_each(waits: &[At]) -> Vec<At> {
     last.into_iter().collect()
 }
 
-/// The number that a key holds; 0 if there is none.
+/// The number in a key's value; 0 if the key does not exist.
 fn number_in(value: Option<&[u8]>) -> Option<i64> {
     let Some(value) = value else { return Some(0) };
     std::str::from_utf8(value).ok()?.trim().parse().ok()

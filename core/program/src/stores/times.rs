@@ -85,8 +85,8 @@ impl Times {
         self.done.get(rank)?.get(at).copied()
     }
 
-    /// By how many milliseconds `earlier` is too late for a rank that waits for it so long; `None`
-    /// if it is in time, or nobody knows.
+    /// The milliseconds by which `earlier` is too late for a rank that waits for it so long; `None` if it is
+    /// in time, or that is unknown.
     pub(super) fn too_late(&self, later: At, earlier: At, timeout_ms: u64) -> Option<u64> {
         let (begins, done) = (self.begins(later)?, self.done(earlier)?);
         let until = latest(begins, done, timeout_ms).filter(|_| !begins.loose)?;

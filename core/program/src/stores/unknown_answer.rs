@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The class of such an answer, as it stands in the interpreter's errors.
+/// The class of such an answer in the interpreter's errors.
 pub(super) const CLASS: &str = "store_answer";
 
 /// The operation whose answer a process needs to go on.

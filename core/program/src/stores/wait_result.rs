@@ -8,7 +8,7 @@ use crate::stores::log::{Answer, At};
 pub(super) enum Found {
     /// It answers, once these are done.
     Ready { answer: Answer, waits: Vec<At> },
-    /// It waits for a key that nobody sets.
+    /// It waits for a key that no rank sets.
     Blocked(String),
     /// The result depends on the order of two operations.
     Race(Unordered),

@@ -83,7 +83,7 @@ pub(crate) fn made_of(
     Ok(laid_out(process, "computed".to_owned(), like, dtype, values, on)?.0)
 }
 
-/// The same by its name, on another device.
+/// A named tensor of known values on a device, laid out as `like` is.
 pub(crate) fn laid_out(
     process: &mut Process<'_>,
     name: String,

@@ -95,7 +95,7 @@ pub(crate) fn transposed(
     permuted(of, &order, eval)
 }
 
-/// The same elements over and over: a copy here.
+/// The same elements repeated: a copy here.
 fn expanded(
     of: &Tensor,
     sizes: &[i64],
@@ -180,7 +180,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         permuted(of, &order, eval)
     }
 
-    /// The same elements over and over: a copy here.
+    /// The same elements repeated: a copy here.
     fn expand<'v>(
         this: Value<'v>,
         #[starlark(args)] sizes: UnpackTuple<Value<'v>>,

@@ -7,7 +7,7 @@ use crate::compile;
 use crate::tests::compiled;
 use lockstep_scenarios::program::Options;
 
-/// A string inside of a `try` is printed as it stands.
+/// A string inside of a `try` is printed unchanged.
 #[test]
 fn a_string_in_a_try_is_not_rewritten() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    try:\n        \
@@ -36,7 +36,7 @@ fn what_is_raised_is_caught_as_in_python() {
     }
 }
 
-/// An exception that nobody catches ends its rank in the line that raised it, after the `finally` blocks.
+/// An exception that nothing catches ends its rank in the line that raised it, after the `finally` blocks.
 #[test]
 fn what_is_not_caught_ends_the_rank_where_it_was_raised() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    \

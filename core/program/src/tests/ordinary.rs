@@ -74,7 +74,7 @@ fn what_a_loader_cannot_follow_is_refused() {
     }
 }
 
-/// Values that may stand where nothing comes to them, and are refused where they are used.
+/// Unknown values may be in code that is never reached, and are refused where they are used.
 #[test]
 fn what_is_not_known_matters_where_it_is_used() {
     let of = |body: &str| {

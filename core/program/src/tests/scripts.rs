@@ -36,7 +36,7 @@ fn in_main(backend: &str, body: &str) -> String {
     )
 }
 
-/// Every rank of a script for torchrun is the script itself; how many there are nobody says.
+/// Every rank of a script for torchrun is the script itself; the script does not give the number of ranks.
 #[test]
 fn a_script_of_torchrun_is_its_own_main() {
     let text = "import os\nimport torch.distributed as dist\n\ndef main():\n    \

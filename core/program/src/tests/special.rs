@@ -1,5 +1,5 @@
-//! Python's calls on a program's own objects behind its back, where they are refused, and where a
-//! rank ends. The calls that are followed stand in `ordinary/own.py`.
+//! Python's implicit calls on a program's own objects: the refused ones, and those at which a rank ends. The
+//! calls that are followed are in `ordinary/own.py`.
 
 #![allow(clippy::panic, reason = "a test that cannot go on must fail")]
 

@@ -182,7 +182,7 @@ fn tensors_are_computed_with() {
     );
 }
 
-/// "Getting Started with Distributed Data Parallel", as it stands.
+/// "Getting Started with Distributed Data Parallel", unchanged.
 #[test]
 fn a_class_of_models_is_a_model() {
     let text = "import os\nimport torch\nimport torch.distributed as dist\nimport torch.nn as nn\n\

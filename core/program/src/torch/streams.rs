@@ -80,7 +80,7 @@ fn event(now: StreamEvent, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<E
     Ok(EventValue(process.events.len() - 1))
 }
 
-/// The moment that an event stands for: nothing, before it is recorded.
+/// The moment of an event: no works, before it is recorded.
 fn moment(at: usize, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<StreamEvent> {
     Ok(process(eval)?.events.get(at).cloned().unwrap_or_default())
 }

@@ -23,7 +23,7 @@ impl LostWait {
 /// The reason that the awaited key does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nobody makes it.
+    /// No rank makes the call.
     Nobody,
     /// A rank makes it in this line, so many milliseconds too late.
     Late {

@@ -74,7 +74,7 @@ impl RecursiveHalving {
     }
 }
 
-/// Distances halve too, so that place i is left with the parts of the ranks it stands for.
+/// Distances halve too, so that place i is left with the parts of its ranks.
 fn reduce_scatter(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     let fold = Fold::new(n);
     let result = Slice::one(Buffer::Output, 0);

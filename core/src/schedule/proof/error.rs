@@ -60,7 +60,7 @@ pub enum ProofError {
         /// The problem with the operands.
         why: &'static str,
     },
-    /// A message to oneself, of the wrong length, in the wrong step, or that nobody receives.
+    /// A message to the sender itself, of the wrong length, in the wrong step, or without a receiver.
     #[error("rank {from} to rank {to}, step {step}: {why}")]
     BadMessage {
         /// The sender.

@@ -112,8 +112,7 @@ pub struct BackendConfig {
 }
 
 impl BackendConfig {
-    /// The same backends under another one's text: `get_backend_config` of a group that was split
-    /// off.
+    /// The backends under another config's text: `get_backend_config` of a group that was split off.
     pub(super) fn called(self, like: &BackendConfig) -> BackendConfig {
         BackendConfig { text: like.text.clone(), ..self }
     }

@@ -35,7 +35,7 @@ impl Dist<'_> {
         self.check(issue.group, op_type, tensors);
     }
 
-    /// The same of a collective inside an object call, whose tensors are the library's own.
+    /// Notes a collective inside an object call, whose tensors are the library's own.
     pub(super) fn note_call(&mut self, group: GroupId, collective: Collective) {
         if self.shared.debug_detail() {
             self.check(group, op_type(collective), Vec::new());

@@ -81,7 +81,7 @@ impl Dist<'_> {
         self.tensor_of_on(Device::Cpu, name, dtype, shape, data)
     }
 
-    /// The same on a device.
+    /// A tensor on a device.
     pub fn tensor_of_on(
         &mut self,
         device: Device,
@@ -260,6 +260,6 @@ impl Dist<'_> {
     }
 }
 
-/// The result of a call: its work if it was asynchronous; nothing if it has completed, or if this
-/// rank is no member of the group.
+/// The result of a call: its work if it was asynchronous; `None` if it has completed, or if this rank is not
+/// a member of the group.
 pub type Called = Result<Option<super::work::Work>, DistError>;

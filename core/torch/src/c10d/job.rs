@@ -170,7 +170,7 @@ impl Job {
         self.finish_with(std::iter::empty())
     }
 
-    /// The same, with moments of ranks in rank order, each the number of operations that the rank
+    /// As [`Job::finish`], with moments of ranks in rank order, each the number of operations that the rank
     /// had done: they become places in the plan's programs, where some of those are left out.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ impl Dist<'_> {
         self.new_group_as(ranks, options, !options.use_local_synchronization)
     }
 
-    /// The same; `by_all` says that the other ranks are to make the same call.
+    /// Makes a group; `by_all` says that the other ranks are to make the same call.
     pub(super) fn new_group_as(
         &mut self,
         ranks: Option<&[i64]>,

@@ -406,7 +406,7 @@ impl Dist<'_> {
     }
 }
 
-/// Stands for any sender.
+/// Any sender.
 const ANY: u32 = u32::MAX;
 
 /// The result of pickling a list before it is sent.

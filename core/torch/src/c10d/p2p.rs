@@ -57,7 +57,7 @@ impl P2POp {
 pub enum Source {
     /// That global rank.
     Rank(i64),
-    /// Nobody: the rank is not in the group, and `recv` returns -1.
+    /// None: the rank is not in the group, and `recv` returns -1.
     NotInGroup,
     /// Whoever sends first, which the run decides.
     WhoeverSends,

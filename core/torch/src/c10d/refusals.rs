@@ -61,7 +61,7 @@ impl Asked {
         self.nccl_type(tensor.dtype)
     }
 
-    /// The same, whatever its type.
+    /// Refuses a sparse tensor, whatever its type.
     pub(super) fn dense(self, tensor: &Tensor) -> Result<(), DistError> {
         let dense = tensor.layout == Layout::Strided;
         match self.backend {

@@ -139,7 +139,7 @@ impl Dist<'_> {
         self.remark(Remark::NotFollowed { what, line, why }, None);
     }
 
-    /// The same of another line.
+    /// Notes a remark on another line.
     pub(super) fn remark_at(&mut self, remark: Remark, work: Option<Work>, at: Option<SourceLine>) {
         self.state.recorded.push(Recorded::Remark(Noted { remark, work, at }));
     }

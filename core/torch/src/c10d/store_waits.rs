@@ -64,7 +64,7 @@ impl Dist<'_> {
         self.state.clock = clock;
     }
 
-    /// All ranks, on their processors: nothing of it is the user's.
+    /// The group of all ranks, on their processors; no part of it is the user's.
     fn store_group(&mut self) -> GroupId {
         let (world, backend) = (self.shared.world(), BackendName::Host);
         let timeout_ms = backend.default_timeout_ms();

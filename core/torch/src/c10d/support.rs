@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Documents {
     /// PyTorch 0.4, which had the backend `tcp`.
     V0_4,
-    /// PyTorch 1.x's last table, which still stands in 2.7's documents.
+    /// PyTorch 1.x's last table, which is still in 2.7's documents.
     V2_7,
 }
 

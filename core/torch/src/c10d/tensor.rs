@@ -217,7 +217,7 @@ impl Tensor {
         !self.contiguous
     }
 
-    /// The same tensor as one whose elements do not lie in a row where they are from.
+    /// The same tensor, marked as a copy of elements that are not contiguous in their origin.
     #[must_use]
     pub fn in_parts(self) -> Tensor {
         Tensor { in_parts: true, ..self }

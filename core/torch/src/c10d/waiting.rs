@@ -28,7 +28,7 @@ impl Dist<'_> {
         self.wait_here(work, timeout_ms)
     }
 
-    /// The calls that a work stands for.
+    /// The calls of a work.
     fn calls_of(&self, state: &WorkState) -> Vec<Call> {
         let recorded = state.ops.iter().filter_map(|op| self.state.recorded.get(*op as usize));
         let calls = recorded.filter_map(|recorded| match recorded {
@@ -172,8 +172,8 @@ impl Dist<'_> {
         self.work(work).is_ok_and(|state| state.waited && !state.on_nccl)
     }
 
-    /// The rank lets go of a work as soon as it has it. gloo's sends and receives go on only while
-    /// somebody holds theirs; other calls are held by their backend.
+    /// The rank drops a work as soon as it has it. gloo's sends and receives go on only while something holds
+    /// theirs; other calls are held by their backend.
     pub fn let_go(&mut self, work: Work) {
         let Some(call) = self.held_by_its_work(work) else { return };
         if let Some(state) = self.state.works.get_mut(work.0 as usize) {

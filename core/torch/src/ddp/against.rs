@@ -51,7 +51,7 @@ pub struct RecordedRun {
     iterations: Option<Vec<RecordedIteration>>,
 }
 
-/// Python's integers have no end; one that no reducer takes stands for all of them.
+/// Python's integers have no limit; one that no reducer accepts represents all larger ones.
 fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     let number = Option::<serde_json::Number>::deserialize(from)?;
     // A float that is too large becomes the largest integer.
@@ -403,7 +403,7 @@ fn describe(call: &DdpCall) -> String {
     format!("{} {}[{}]{root}", call.name(), call.dtype, call.numel)
 }
 
-/// The same of an event as `ddp_cases.json` has them: `["broadcast_", ["int32", [7]], {"root": 0}]`.
+/// Describes an event as `ddp_cases.json` has them: `["broadcast_", ["int32", [7]], {"root": 0}]`.
 fn describe_recorded(event: &Value) -> String {
     let name = match event[0].as_str() {
         Some("allreduce_") => "all_reduce",

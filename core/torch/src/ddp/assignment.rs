@@ -1,10 +1,10 @@
 //! DDP's buckets before and after the rebuild.
 //!
-//! Before the first backward pass nobody knows in which order gradients become ready. 2.x then
-//! puts all gradients of a type in one bucket (`distributed.py`, `_ddp_init_helper`:
-//! `bucket_size_limits = [sys.maxsize]`) and builds the real buckets from the order that it saw
-//! (`reducer.cpp`, `rebuild_buckets`). With `find_unused_parameters` it never rebuilds, and
-//! takes the reverse of registration for that order from the start.
+//! Before the first backward pass the order in which gradients become ready is unknown. 2.x then puts all
+//! gradients of a type in one bucket (`distributed.py`, `_ddp_init_helper`: `bucket_size_limits =
+//! [sys.maxsize]`) and builds the real buckets from the order that it saw (`reducer.cpp`, `rebuild_buckets`).
+//! With `find_unused_parameters` it never rebuilds, and takes the reverse of registration for that order from
+//! the start.
 
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 use super::model::Model;

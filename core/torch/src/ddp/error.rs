@@ -86,7 +86,7 @@ pub enum DdpError {
     /// `Reducer::mark_variable_ready_sparse`.
     #[error("Expected sparse gradient to be defined.")]
     SparseUndefined,
-    /// The same, of a gradient that is dense.
+    /// As above, for a gradient that is dense.
     #[error("Expected variable to have sparse gradient.")]
     SparseExpected,
     /// `Reducer::mark_variable_ready_dense`, of a gradient that is sparse.

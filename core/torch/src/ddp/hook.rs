@@ -40,7 +40,7 @@ pub enum HookAlgorithm {
     QuantizationPerTensor,
     /// `quantization_perchannel_hook`, in channels of 512 elements.
     QuantizationPerChannel,
-    /// `post_localSGD_hook`: all ranks for some iterations, then a subgroup, or nobody.
+    /// `post_localSGD_hook`: all ranks for some iterations, then a subgroup, or no ranks.
     PostLocalSgd(PostLocalSgd),
 }
 
@@ -183,7 +183,7 @@ impl CommHook {
         CommHook { wrapper: None, algorithm }
     }
 
-    /// The name of `lockstep ddp` and `docs/ddp_record.py` for it; a wrapper's type stands before.
+    /// The name of `lockstep ddp` and `docs/ddp_record.py` for it; a wrapper's type comes before.
     pub fn name(&self) -> String {
         let compress = |dtype| match dtype {
             Dtype::Float16 => "fp16-compress",

@@ -54,11 +54,11 @@ impl DdpOptions {
         self.ignored.iter().chain(delayed).any(|left_out| left_out == name)
     }
 
-    /// Every parameter and buffer that is named is one of the model's. DDP itself passes over the
-    /// others without a word.
+    /// Checks that every named parameter and buffer is one of the model's. DDP itself ignores the others
+    /// silently.
     ///
     /// # Errors
-    /// The first that is none.
+    /// The first name that the model does not have.
     pub fn check_names(&self, model: &Model) -> Result<(), UnknownName> {
         let known = || {
             let params = model.params.iter().map(|param| param.name.as_str());
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(found(&["l.weight"]), (45, vec![45]));
     }
 
-    /// On the page as on the command line: the plan of a name that is none is refused.
+    /// On the page as on the command line: the plan with a wrong name is refused.
     #[test]
     fn a_name_that_the_model_does_not_have_is_refused() {
         use crate::ddp::model::Device;

@@ -88,7 +88,7 @@ pub struct StepNotes {
     pub marked: Vec<u32>,
     /// `unused_parameter_size` of DDP's log as its forward pass has left it, in bytes.
     pub unused_parameter_size: Option<u64>,
-    /// The half in which it raises, if it does; nothing follows then.
+    /// The half in which it raises, if it does; nothing comes after it.
     pub raises: Option<Half>,
     /// Collectives, in order.
     pub calls: Vec<CallNote>,

@@ -25,8 +25,8 @@ impl Pipeline {
         self.done_ps.clear();
     }
 
-    /// When a broadcast of so many bytes that nobody begins before `ready_ps` is done on every rank;
-    /// none where too much has been followed.
+    /// The time at which a broadcast of so many bytes, which begins at `ready_ps` at the earliest, is done on
+    /// every rank; `None` if too much has been followed.
     pub(super) fn broadcast(
         &mut self,
         links: &Links,

@@ -52,7 +52,7 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     }
 }
 
-/// The same up to where DDP raises, if it does in a step.
+/// The run up to where DDP raises, if it does in a step.
 ///
 /// # Errors
 /// When DDP raises before the first one's backward pass, or the plan cannot be run.

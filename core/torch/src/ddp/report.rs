@@ -44,7 +44,7 @@ pub struct DdpReport {
     pub initial: Vec<Vec<u32>>,
     /// Their sizes.
     pub initial_bytes: Vec<u64>,
-    /// The same after the rebuild; none when buckets are never rebuilt.
+    /// The buckets after the rebuild; `None` when buckets are never rebuilt.
     pub rebuilt: Option<Vec<Vec<u32>>>,
     /// Their sizes.
     pub rebuilt_bytes: Option<Vec<u64>>,

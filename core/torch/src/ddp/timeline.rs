@@ -107,7 +107,7 @@ struct Cast<'a> {
     queues: Vec<Queue>,
 }
 
-/// A rank that stands for all of its role.
+/// A rank that represents all of its role.
 struct Actor<'a> {
     ops: &'a [Op],
     next: usize,
@@ -171,7 +171,7 @@ impl<'a> Cast<'a> {
         Cast { plan, links, actors: actors.collect(), queues }
     }
 
-    /// Everybody goes on until nobody can.
+    /// Every rank goes on until none can.
     fn play(&mut self) {
         let mut moved = true;
         while moved {

@@ -199,7 +199,7 @@ impl Ddp {
         marked.iter().filter_map(|index| self.trained_index.get(*index as usize).copied()).collect()
     }
 
-    /// The same on a backend, on which some hooks raise.
+    /// The wrapper on a backend, on which some hooks raise.
     pub fn on(mut self, backend: BackendName) -> Ddp {
         if let Some(reducer) = &mut self.reducer {
             reducer.set_backend(backend);

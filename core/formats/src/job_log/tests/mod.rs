@@ -107,8 +107,8 @@ fn stood(group: &str, enqueued: u64, completed: Option<u64>) -> Said {
     Said::Stood { group: group.into(), enqueued, completed }
 }
 
-/// The messages of `ProcessGroupNCCL.cpp` of torch 2.3 to 2.13, in the words of real logs: the
-/// group stands in the line behind the one that names the collective, if anywhere.
+/// The messages of `ProcessGroupNCCL.cpp` of torch 2.3 to 2.13, in the words of real logs: the group is in
+/// the line after the one that names the collective, if anywhere.
 #[test]
 fn watchdogs_of_every_release_are_understood() {
     let caught = |time: &str, file: u32| {

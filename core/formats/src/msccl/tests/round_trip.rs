@@ -49,7 +49,7 @@ fn every_family_comes_back_with_its_messages() {
     }
 }
 
-/// The rounds without the idle steps at the end, which nobody could state.
+/// The rounds without the idle steps at the end, which a file cannot state.
 fn rounds_of(schedule: &Schedule) -> Rounds {
     let mut actions = Vec::new();
     let acts = |step: &u32| {

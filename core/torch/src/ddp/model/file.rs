@@ -309,7 +309,7 @@ impl Model {
         Ok(model)
     }
 
-    /// The parameters that lists under a key stand for, from the names of parameters and modules.
+    /// The parameters of the lists under a key, from the names of parameters and modules.
     fn listed(&self, key: &str, lists: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
         let by_name: BTreeMap<&str, u32> =
             self.trained().map(|param| param.name.as_str()).zip(0..).collect();

@@ -158,8 +158,7 @@ impl Model {
         self.layers.iter().map(skipped).collect()
     }
 
-    /// The same model where every pass leaves the same parameters alone, as one that never had
-    /// them; none where passes differ.
+    /// The model without the parameters that every pass leaves alone; `None` if passes differ.
     pub fn with_equal_passes(&self) -> Option<Cow<'_, Model>> {
         let Some(unused) = self.unused.first() else { return Some(Cow::Borrowed(self)) };
         if self.unused.iter().any(|of| of != unused) {

@@ -148,13 +148,13 @@ pub enum TrainingError {
     /// The plan cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A parameter that is none.
+    /// An unknown parameter.
     #[error(transparent)]
     Unknown(#[from] UnknownParameter),
-    /// A parameter or buffer in DDP's arguments that is none.
+    /// An unknown parameter or buffer in DDP's arguments.
     #[error(transparent)]
     Unnamed(#[from] UnknownName),
-    /// A ready order that is none of the model's.
+    /// A ready order that does not fit the model.
     #[error(transparent)]
     Order(#[from] ModelError),
     /// Options that PyTorch refuses together, or that do not go together here.

@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
         self.call_in(GroupId::WORLD, call, phase, async_op)
     }
 
-    /// The same in a group of the plan.
+    /// A call in a group of the plan.
     pub(super) fn call_in(
         &mut self,
         group: GroupId,
