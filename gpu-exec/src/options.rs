@@ -40,9 +40,8 @@ pub struct RunOptions {
     pub max_duration: Duration,
     /// Time that ranks may take to start, fill their tensors and join.
     pub join_timeout: Duration,
-    /// Time that ranks may take to hand in their trace and exit when a run is ended early; then
-    /// they are killed if they stand stopped or are out of reach, and after ten times as long in
-    /// any case.
+    /// Time that ranks may take to hand in their trace and exit when a run is ended early; then they are
+    /// killed if they are stopped or out of reach, and after ten times as long in any case.
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,

@@ -262,7 +262,7 @@ mod tests {
         room: Duration::from_secs(2),
     };
 
-    /// Time stands still until everybody waits for it.
+    /// Time advances only when everything waits for it.
     fn test(work: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

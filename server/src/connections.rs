@@ -241,7 +241,7 @@ impl Placed {
         Placed { stream, stalled, deadline: None, _place: place }
     }
 
-    /// The same, or an error when nothing was taken for too long.
+    /// The result, or an error when nothing was taken for too long.
     fn in_time<T>(
         &mut self,
         context: &mut Context<'_>,

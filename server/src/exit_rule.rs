@@ -19,7 +19,7 @@ impl ExitRule {
         }
     }
 
-    /// The same of a simulation or run, which fails where it did not complete.
+    /// The exit code of a simulation or run, which fails if it did not complete.
     pub(crate) fn code_of_run(self, verdict: Verdict, completed: bool) -> u8 {
         match verdict {
             Verdict::Healthy => u8::from(!completed),

@@ -358,8 +358,8 @@ fn is_prose(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok() && !matches!(first, None | Some(b'{' | b'['))
 }
 
-/// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` stands for
-/// one that cannot be read.
+/// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` for one that cannot
+/// be read.
 fn collective_of_msccl(bytes: &[u8]) -> Option<&'static str> {
     let start = bytes.trim_ascii_start();
     if !start.starts_with(b"<") {

@@ -16,7 +16,7 @@ const FILE: &str = "token";
 /// Random bytes in a token, each of which is two letters.
 const BYTES: usize = 32;
 
-/// A word that nobody guesses.
+/// A word that cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -62,7 +62,7 @@ impl Token {
     /// The token of a data folder.
     ///
     /// # Errors
-    /// When there is none, or others can read it.
+    /// The folder has no token, or others can read it.
     pub(crate) fn read_in(folder: &Path) -> Result<Token, TokenError> {
         Token::read(&folder.join(FILE))
     }

@@ -21,7 +21,7 @@ pub(crate) struct TopologyFile {
     schema: String,
     /// The topology, as the simulator takes it.
     pub(crate) topology: Topology,
-    /// None in a file that somebody wrote by hand.
+    /// `None` in a file that was written by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calibration: Option<Calibration>,
 }
@@ -46,7 +46,7 @@ impl TopologyFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// The file is not a topology.
     pub(crate) fn read(path: &Path) -> Result<TopologyFile> {
         let bytes = files::read(path, MAX_BYTES)?;
         TopologyFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))

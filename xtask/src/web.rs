@@ -338,7 +338,7 @@ fn name_by_content(dist: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A text with new names for files, wherever an old one stands between quotes, below `folder`.
+/// A text with new names for files, wherever an old one is in quotes, below `folder`.
 fn with_new_names(mut text: String, folder: &str, renamed: &[(String, String)]) -> String {
     for (old, new) in renamed {
         for quote in ['"', '\'', '`'] {

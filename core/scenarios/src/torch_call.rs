@@ -62,8 +62,8 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
-/// The same where tensors are on a GPU, which each process must choose for itself: NCCL refuses two
-/// ranks on one, and `device="cuda"` is the current one.
+/// The header for tensors on a GPU, which each process must choose for itself: NCCL refuses two ranks on one,
+/// and `device="cuda"` is the current one.
 const CUDA_HEADER: &str = "\
 import os
 import torch

@@ -18,7 +18,7 @@ pub enum TorchCallError {
         /// The error that refuses the call.
         error: DistError,
     },
-    /// It is not one of [`torch_calls`](crate::torch_calls()).
+    /// The name is not one of [`torch_calls`](crate::torch_calls()).
     #[error("there is no such call of torch.distributed here")]
     Unknown,
     /// The plan is past its limits.

@@ -89,7 +89,7 @@ impl Arena {
         arena
     }
 
-    /// The same when the arena begins at `start` of the segment.
+    /// The arena when it begins at `start` of the segment.
     pub(crate) fn moved_to(mut self, start: usize) -> Arena {
         let groups = self.scratch.values_mut().chain(self.scaled.values_mut());
         for memory in self.tensors.values_mut().chain(groups) {

@@ -88,9 +88,8 @@ pub(crate) struct Setup {
     pub(crate) recorded_calls: u32,
     /// True if an abort asks for a dump too.
     pub(crate) dump_at_end: bool,
-    /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it
-    /// stands still is to count for no timeout. For ranks that others started it counts: one of
-    /// them stands still with it.
+    /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it is stopped
+    /// is to count for no timeout. For ranks that others started it counts: one of them is stopped with it.
     pub(crate) word_every_ns: Option<u64>,
 }
 
@@ -237,7 +236,7 @@ pub(super) fn send_memory(socket: impl AsFd, memory: Option<BorrowedFd<'_>>) -> 
 /// The first message to a process that was started as a rank.
 #[derive(Debug)]
 pub(super) enum Greeting {
-    /// It is a rank, with the shared memory unless it opens that by name.
+    /// The process is a rank, with the shared memory unless it opens that by name.
     Rank(Option<OwnedFd>),
     /// It keeps the shared memory's name.
     Keeper,
@@ -268,7 +267,7 @@ pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
 /// The address and token that a rank listens with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TcpSetup {
-    /// The token that connections of the run know, and nobody else.
+    /// The token that only connections of the run know.
     pub(crate) token: [u8; 32],
     /// True if all ranks are on this machine: they then reach each other under 127.0.0.1, whatever rank 0's
     /// host name is.

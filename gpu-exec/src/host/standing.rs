@@ -28,7 +28,8 @@ impl RankProcess {
         self.held && self.pid_here().is_none()
     }
 
-    /// The same of one that should have ended by now; on another machine all that shows is that it has not.
+    /// The state of a rank that should have ended by now; on another machine it is only known that it has
+    /// not.
     pub(super) fn how_it_is_found(&self) -> Option<&'static str> {
         let far = matches!(self.body, Body::Elsewhere { same_machine: false, .. });
         self.how_it_stands().or(far.then_some("its process did not answer when the run was ended"))

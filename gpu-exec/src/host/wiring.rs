@@ -126,7 +126,7 @@ impl Wiring {
         Ok(Wiring { channels, bells, p2p_bells, bounce_bytes, arenas, segment_bytes })
     }
 
-    /// That of ranks which share no memory: one page, since there is none of no bytes.
+    /// The wiring of ranks which share no memory: one page, since a mapping cannot be empty.
     pub(crate) fn none() -> Wiring {
         Wiring {
             channels: Vec::new(),

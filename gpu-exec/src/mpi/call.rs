@@ -339,7 +339,7 @@ impl Pending {
     /// Asks MPI whether the call is complete; `None` while it is not, and ever after it was.
     ///
     /// # Errors
-    /// When it failed, or a message came that is none of this receive's size.
+    /// When it failed, or a message of another size than this receive's came.
     pub(super) fn test(&mut self) -> Result<Option<Arrived>, MpiError> {
         if self.complete {
             return Ok(None);

@@ -148,8 +148,8 @@ struct Search {
 }
 
 impl Search {
-    /// Opens the first library that is `wanted` and can be opened: in folders that somebody named any of
-    /// the names, elsewhere the first name wherever it is, before the next one.
+    /// Opens the first library that is `wanted` and can be opened: in folders that the user named, any of the
+    /// names; elsewhere the first name wherever it is, before the next one.
     fn run(self, wanted: impl Fn(&str) -> bool) -> (LibraryProbe, Option<Library>) {
         let Search { names, folders, named, by_name } = self;
         let mut probe =

@@ -208,7 +208,7 @@ impl Segment {
         self.copy_piece(from + done, into + done, bytes - done);
     }
 
-    /// Calls `look` with bytes that nobody writes meanwhile: the rank's own, and those that a peer has sent
+    /// Calls `look` with bytes that are not written meanwhile: the rank's own, and those that a peer has sent
     /// until that message is taken.
     pub(crate) fn look<T>(&self, offset: usize, bytes: usize, look: impl FnOnce(&[u8]) -> T) -> T {
         let from = self.at(offset, bytes, 1).as_ptr();

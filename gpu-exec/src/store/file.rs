@@ -52,8 +52,8 @@ struct Locked {
 }
 
 impl FileStore {
-    /// Opens the store in the file at `path`, which is made if there is none. With `num_workers`,
-    /// the file is removed once so many have dropped the store and none has it open.
+    /// Opens the store in the file at `path`, which is made if it is missing. With `num_workers`, the file is
+    /// removed once so many have dropped the store and none has it open.
     ///
     /// # Errors
     /// When the file cannot be used.
@@ -211,8 +211,8 @@ fn another() -> io::Error {
 }
 
 impl Locked {
-    /// Whoever has had the file open before does not `make` another one in its place, which nobody would
-    /// remove.
+    /// A process that has had the file open before does not `make` another one in its place, because nothing
+    /// would remove it.
     fn open(path: &Path, change: bool, make: bool, timeout: Duration) -> io::Result<Locked> {
         let started = Instant::now();
         loop {

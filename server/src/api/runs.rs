@@ -40,7 +40,7 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// The token has to come within this.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
-/// A message of a watcher that has more is none of ours.
+/// A longer message of a watcher is not one of ours.
 const MAX_WORD_BYTES: usize = 4 << 10;
 
 /// The reason of a WebSocket's end has at most 123 bytes.
@@ -86,8 +86,8 @@ fn yes() -> bool {
 const MAX_OPTIONS_BYTES: usize = 1 << 20;
 
 impl Create {
-    /// Reads the body of a request: itself and its plan. The plan is read where it stands, and never held in
-    /// another form.
+    /// Reads the body of a request: itself and its plan. The plan is read in place, and never held in another
+    /// form.
     fn read(body: &[u8]) -> Result<(Create, Plan), ApiError> {
         let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
         let mut sent: BTreeMap<String, &RawValue> =

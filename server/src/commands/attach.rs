@@ -360,7 +360,7 @@ impl Asking<'_> {
     }
 }
 
-/// The report of a job that stands still, which a single look cannot know.
+/// The report of a job that makes no progress, which a single look cannot show.
 fn standing(mut report: Report, since: &str) -> Report {
     report.notes.push(format!("Between two looks at the job, {since}."));
     report

@@ -97,7 +97,7 @@ struct Calibrated<'a> {
     lines: &'a [Line],
     /// The median of how far the simulated times of the fitted sizes are from the measured ones.
     fitted_off: Option<f64>,
-    /// The same for sizes that the fit has not seen.
+    /// The error for sizes that the fit has not seen.
     held_back_off: Option<f64>,
     /// The part of the cores' time that other processes used meanwhile; absent where the system does not
     /// say.

@@ -52,7 +52,7 @@ impl Folder {
         self.path.join("recording")
     }
 
-    /// Removes a folder that nobody asked for.
+    /// Removes a folder that the user did not name.
     pub(super) fn remove_if_unasked(&self) {
         if !self.asked {
             // Made by this process, and nothing else writes there.

@@ -260,7 +260,7 @@ pub(crate) fn conclude(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result
     concluded(handle, conclusion).map(ExitCode::from)
 }
 
-/// The same with the exit code as a number.
+/// The conclusion, with the exit code as a number.
 pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<u8> {
     let Conclusion { results, faults, said, own_order } = *conclusion;
     // Dumps of the run are read from here on.

@@ -102,7 +102,7 @@ fn detail_lines(plan: &Plan) -> Option<Vec<DetailLine>> {
     Some(lines.collect())
 }
 
-/// The same in words.
+/// The lines in words.
 fn detail_text(lines: Option<&[DetailLine]>) -> String {
     let Some(lines) = lines else {
         return "TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives only, and there are \

@@ -104,7 +104,7 @@ fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
     Ok(tell_end(&hub, folder, status, told_to_end.is_some()))
 }
 
-/// The job stands still: says why, and leaves it as it is.
+/// Reports a job that makes no progress, with the reason, and leaves it as it is.
 fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
     let report = match diagnose(folder, &hub.watched()) {
         Ok((report, trace)) => {

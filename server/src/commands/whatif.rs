@@ -166,7 +166,7 @@ impl Changes {
     }
 }
 
-/// The parts of an option's `a=b,c=d`, whose keys stand there once; `example` is one that is right.
+/// The parts of an option's `a=b,c=d`, each key at most once; `example` is a correct one.
 fn parts<'a>(text: &'a str, example: &str) -> Result<Vec<(&'a str, &'a str)>> {
     let mut parts: Vec<(&str, &str)> = Vec::new();
     for part in text.split(',') {

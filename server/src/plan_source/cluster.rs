@@ -30,7 +30,7 @@ pub(crate) struct ClusterOptions {
 /// The cluster of this name, or of this TOML file.
 ///
 /// # Errors
-/// When there is none of the name, with the nearest; or the file describes none.
+/// There is no cluster of the name, with the nearest; or the file does not describe one.
 pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> {
     let path = Path::new(named);
     if path.extension().is_none_or(|extension| extension != "toml") {

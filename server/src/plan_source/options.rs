@@ -68,7 +68,7 @@ impl PlanOptions {
     /// The plan of a scenario or a collective.
     ///
     /// # Errors
-    /// When there is none of that name, or the options do not fit it.
+    /// The name is unknown, or the options do not fit it.
     pub(crate) fn named(&self, name: &str) -> Result<Plan> {
         self.check()?;
         self.of_name(name).map(|plan| self.on_nodes(plan))

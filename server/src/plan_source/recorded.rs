@@ -123,7 +123,7 @@ impl Replayable {
     /// The repair of the first finding.
     ///
     /// # Errors
-    /// When there is none, in a sentence, or trying it was stopped.
+    /// There is no repair, with the reason as a sentence, or trying it was stopped.
     pub(crate) fn repair(&self, progress: &Progress) -> Result<Repair, RepairError> {
         let mut stage = progress.stage("trying the repair");
         repair_watched(&self.recovered, &self.read.report, 0, &mut stage)

@@ -26,7 +26,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// The same of a run of the program's plan with faults, which can be operations of their own.
+    /// The output in a run of the program's plan with faults, which can be operations of their own.
     pub(crate) fn with_faults(mut self, plan: &Plan, faults: &[Fault]) -> Said {
         let place = plan.places_with_faults(faults);
         self.printed.iter_mut().for_each(|print| print.after = place(print.rank, print.after));

@@ -39,8 +39,8 @@ const MAX_KEPT: usize = 200;
 pub(crate) struct Store {
     folder: PathBuf,
     list: Mutex<Connection>,
-    /// Runs whose end the list did not take, on a full disk for example, with the time of their end. It is
-    /// tried again whenever somebody asks for runs.
+    /// Runs whose end the list did not take, on a full disk for example, with the time of their end. Writing
+    /// them is tried again at every request for runs.
     unwritten: Mutex<BTreeMap<u64, (RunEnd, i64)>>,
     /// Numbers for files that are being written.
     incoming: AtomicU64,

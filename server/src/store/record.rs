@@ -97,7 +97,7 @@ pub(crate) struct RunEnd {
 }
 
 impl RunRecord {
-    /// The same run after its end, which the list does not have yet.
+    /// The run after its end, which the list does not have yet.
     pub(super) fn ended(self, end: &RunEnd, ended_ms: u64) -> RunRecord {
         let verdict = end.report.as_ref().map(|report| report.verdict);
         RunRecord {

@@ -368,7 +368,7 @@ pub struct Window {
 pub struct Answer {
     /// The number of the question.
     pub id: u32,
-    /// The answer, or a sentence that says why there is none.
+    /// The answer, or a sentence with the reason that there is none.
     pub reply: Result<Response, String>,
 }
 

@@ -34,7 +34,7 @@ pub struct Opened {
     pub report: Report,
     /// Ranks that wait at its end, and the ranks that they wait for.
     pub waits: Vec<Wait>,
-    /// The same by their cause.
+    /// The waits by their cause.
     pub causes: Vec<WaitGroup>,
     /// The files that could not be read, in sentences.
     pub problems: Vec<String>,

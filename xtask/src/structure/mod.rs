@@ -358,7 +358,7 @@ fn lines(members: &[Member]) -> Result<()> {
     Ok(())
 }
 
-/// Public items of libraries that nobody outside their crate names, a sentence each.
+/// Public items of libraries that are not named outside their crate, a sentence each.
 fn unused_public(members: &[Member]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let fuzzers = words_of_folder(&shell::root().join("fuzz"))?;

@@ -29,7 +29,7 @@ impl ProgramError {
         }
     }
 
-    /// The same with a column: that of the line's first word, where nothing closer is known.
+    /// The error with a column: that of the line's first word, if nothing closer is known.
     #[must_use]
     pub fn in_column(mut self, text: &str) -> ProgramError {
         let line = (self.line as usize).checked_sub(1).and_then(|at| text.lines().nth(at));

@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// After how long ranks hear again that this process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
 
-/// The same where calls may take hardly any time.
+/// The interval if calls may take hardly any time.
 const ALIVE_SOON_NS: u64 = 50_000_000;
 
 /// After a silence of this process of so long, which is half the least that ranks started by others wait, a
@@ -205,9 +205,9 @@ impl Coordinator {
         }
     }
 
-    /// Lets the ranks hear of us: silence is how those that others started know that we are lost,
-    /// and the others that we stand still (a terminal's Ctrl-Z) and take nothing from them, so that they
-    /// wait for us and not for each other.
+    /// Sends the ranks a sign of life. After a long silence ranks that others started take this process for
+    /// lost. The others learn that it was stopped (a terminal's Ctrl-Z) and took nothing from them, so that
+    /// they wait for it and not for each other.
     fn say_alive(&mut self) {
         let now = clock::now_ns();
         let Some(late) = now.checked_sub(self.alive_ns) else { return };

@@ -5,7 +5,7 @@
 use lockstep_core::rank::GlobalRank;
 use std::path::PathBuf;
 
-/// PyTorch's port, when nobody names another.
+/// PyTorch's default port.
 const DEFAULT_PORT: u16 = 29500;
 
 /// The variables that each launcher names differently: rank, world size, rank on the node.

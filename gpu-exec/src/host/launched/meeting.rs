@@ -61,7 +61,7 @@ pub(crate) struct Meeting {
     /// Kept for ranks that come late; gone with the run.
     _store: Option<PrefixStore<StoreClient>>,
     _server: Option<StoreServer>,
-    /// The same where the store is a file, which goes with it.
+    /// The file of the meeting if the store is a file, which is removed with it.
     _file: Option<MeetingFile>,
     farewell: Farewell,
 }
@@ -184,12 +184,12 @@ impl Meeting {
         Ok((meeting, bytes))
     }
 
-    /// The same, with a store in a file that stays as long.
+    /// The meeting, with a store in a file that stays as long.
     pub(super) fn with_file(self, file: MeetingFile) -> Meeting {
         Meeting { _file: Some(file), ..self }
     }
 
-    /// The same, with ranks that stay until this is gone.
+    /// The meeting, with ranks that stay until this is gone.
     pub(super) fn with_farewell(self, farewell: Farewell) -> Meeting {
         Meeting { farewell, ..self }
     }

@@ -29,7 +29,7 @@ pub enum Rendezvous {
     /// `MASTER_ADDR` and `MASTER_PORT` say where the store is.
     #[default]
     Environment,
-    /// The store is there; rank 0 serves it, or somebody else does.
+    /// A TCP store, which rank 0 or another process serves.
     Tcp {
         /// A name or an address.
         host: String,

@@ -22,7 +22,7 @@ pub(super) struct CollectiveCall {
     pub(super) premultiply: Option<Premultiply>,
     /// The division that a mean of integers has left to do.
     pub(super) divide: Option<Divide>,
-    /// The same in fewer passes through memory, if the schedule allows it.
+    /// The call in fewer passes through memory, if the schedule allows it.
     pub(super) in_place: Option<InPlace>,
     /// True if the first step takes less time than reading the clock.
     pub(super) begins_soon: bool,
@@ -37,7 +37,7 @@ pub(super) struct Premultiply {
     pub(super) dtype: Dtype,
     pub(super) factor: f64,
     pub(super) from: Memory,
-    /// The same place, for an in-place call.
+    /// The result's memory: the operand's for an in-place call.
     pub(super) into: Memory,
 }
 

@@ -318,7 +318,7 @@ impl Clerk {
         self.send(&frame(&Report::Done));
     }
 
-    /// The same of one of several logical ranks, whose process has not finished.
+    /// As above for one of several logical ranks, whose process has not finished.
     pub(crate) fn finish_part(&self) {
         self.send_notes();
         if self.dump_at_end {
@@ -355,8 +355,8 @@ impl Clerk {
         desk.late || due.is_some_and(|due| due <= now)
     }
 
-    /// The flight recorder's contents, for somebody else than the coordinator: nothing more is
-    /// written down, and nothing that waits for the coordinator is waited for.
+    /// The flight recorder's contents, for another reader than the coordinator: nothing more is recorded, and
+    /// nothing that waits for the coordinator is waited for.
     pub(super) fn last_dump(&self) -> Option<RankDump> {
         let mut desk = self.desk();
         desk.closed = true;

@@ -55,7 +55,7 @@ pub(crate) enum RankFailure {
     /// Rank 0 went before the run began.
     #[error("rank 0 ended before the run began; if it could, it has said why")]
     RankZeroGone,
-    /// The process was started by somebody else than a coordinator.
+    /// The process was not started by a coordinator.
     #[error("standard input is not the socket of a coordinator")]
     NoCoordinator,
     /// The plan that was handed over.

@@ -21,7 +21,7 @@ pub(super) struct Held {
     pub(super) clerks: OnceLock<Vec<Arc<Clerk>>>,
     /// Others started this rank: an early end is a failure of its process.
     pub(super) launched: bool,
-    /// Called instead of ending the process, where that is somebody else's to do.
+    /// Called instead of ending the process, if another part has to end it.
     pub(super) exit: Option<Box<dyn Fn() + Send + Sync>>,
     /// The rank's end after losing rank 0, if it ends by itself then.
     pub(super) alone: Option<Arc<Alone>>,

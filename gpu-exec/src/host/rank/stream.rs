@@ -147,8 +147,8 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
     }
 }
 
-/// Carries out a call that the program waits for and that its operation ends with. It is written
-/// down while its first messages travel: the peers wait for those.
+/// Carries out a call that the program waits for and that its operation ends with. The call is recorded while
+/// its first messages travel, because the peers wait for those.
 fn carry_out(
     link: &mut GroupLink,
     call: &CollectiveCall,

@@ -12,7 +12,7 @@ pub(crate) struct Works {
 #[derive(Debug, Default)]
 struct Known {
     completed: Vec<bool>,
-    /// Threads that wait: to notify nobody is a system call for nothing.
+    /// The number of threads that wait: without any, notifying would be a needless system call.
     waiting: usize,
 }
 

@@ -117,7 +117,7 @@ pub(super) enum Step {
     HoldForAll,
     /// The program is idle.
     Sleep { duration_ns: u64 },
-    /// The program asks works how they stand.
+    /// The program asks for the state of works.
     Answer { works: Range<u32>, what: WorkQuery, on_stream: bool },
     /// The rank's process ends.
     Die { how: String },

@@ -36,7 +36,7 @@ impl StoreClient {
     /// Connects, trying again until `timeout`, which is the store's from then on.
     ///
     /// # Errors
-    /// When nobody answers there in time.
+    /// No server answers there in time.
     pub fn connect(address: SocketAddr, timeout: Duration) -> Result<StoreClient, StoreError> {
         let started = Instant::now();
         let stream = loop {

@@ -120,7 +120,7 @@ struct Reader<'a> {
 enum Stopped {
     /// More bytes have to come.
     Short,
-    /// It is none.
+    /// The bytes are not a request.
     Broken(String),
 }
 

@@ -35,7 +35,7 @@ impl fmt::Display for Place {
 /// The reason that there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("{0} refuses connections")]
     Refused(Place),
     /// It took the connection and did not answer in time.
@@ -81,7 +81,7 @@ impl Place {
     /// The body of the answer to a request for `path`.
     ///
     /// # Errors
-    /// When there is none with status 200 within that time.
+    /// There is no answer with status 200 within that time.
     pub(super) async fn ask(
         &self,
         method: Method,

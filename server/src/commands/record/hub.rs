@@ -413,7 +413,7 @@ impl Board {
         }
     }
 
-    /// Nobody posts any more once all wait.
+    /// Notifies the ranks if all of them wait, since no more messages can come then.
     fn release_if_all_wait(&mut self) {
         if self.waiting.len() < self.unended.len() {
             return;
