@@ -2,7 +2,7 @@
 //! nothing waits for, parts of a program that were not followed ([`Remark`]), waits in a store that never end
 //! ([`LostWait`]), and backward passes that reduce nothing ([`BackwardPass`]).
 //!
-//! A plan keeps each in the name of an operation that takes no time, or in the `part_of` of an operation.
+//! A plan keeps each in the name of an operation that takes no time, or in the `via` of an operation.
 //! PyTorch's layer writes these names and the diagnosis parses them, both from here.
 
 mod backward_pass;
