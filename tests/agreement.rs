@@ -207,8 +207,8 @@ proptest! {
     }
 }
 
-/// The text that is shown of a call is what is carried out: taken as a program, it leaves the tensors
-/// that the call's plan leaves.
+/// A call's shown text is the one that is carried out: taken as a program, it leaves the same tensors as the
+/// call's plan.
 #[test]
 fn the_text_of_a_call_does_what_its_plan_does() {
     let results = |plan: &Plan| -> BTreeMap<GlobalRank, Vec<TensorValue>> {

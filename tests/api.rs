@@ -383,7 +383,7 @@ fn after_a_crash_runs_are_interrupted_and_can_be_read() {
     assert!(trace.end.is_none() && !trace.events.is_empty());
 }
 
-/// The trace's file takes only so much: the run ends and says why, and what was written stays readable.
+/// The trace's file takes only so much: the run ends and says why, and the written part stays readable.
 #[test]
 fn a_run_on_a_full_disk_ends_and_says_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -215,7 +215,7 @@ fn a_job_that_makes_calls_does_not_hang() {
     assert_ne!(done.status.code(), Some(1), "{said}");
 }
 
-/// A job that ends while it is watched ends the watch; what was gathered of it before is kept.
+/// A job that ends while it is watched ends the watch; the files gathered before are kept.
 #[test]
 fn a_watch_ends_with_its_job_and_keeps_what_it_saw() {
     /// A look asks for the handlers, two recorders and the stacks.

@@ -78,7 +78,7 @@ async fn ranks_at(page: &Page, line: u32) -> Result<Value> {
     page.browser.run(&script).await
 }
 
-/// The line of `SKIPS` that holds `what`.
+/// The line of `SKIPS` that contains `what`.
 fn line_of(what: &str) -> Result<u32> {
     let at = SKIPS.lines().position(|line| line.contains(what)).context("no such line")?;
     Ok(at as u32 + 1)

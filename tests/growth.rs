@@ -37,7 +37,7 @@ fn time(read: impl Fn()) -> Duration {
     (0..3).map(|_| once()).min().unwrap()
 }
 
-/// Reads a file of a job and joins what it holds.
+/// Reads a file of a job and joins its contents.
 fn check(name: &str, small: usize, text: impl Fn(usize) -> String) {
     let bytes = |size| text(size).into_bytes();
     check_reading(name, small, bytes, |bytes| {

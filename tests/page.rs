@@ -1,4 +1,4 @@
-//! The page in a browser, as its tests use it. What is looked at has a `data-test` attribute.
+//! The page in a browser, as its tests use it. Elements that they look at have a `data-test` attribute.
 
 use crate::{Browser, Service};
 use anyhow::{Context, Result, ensure};
@@ -39,7 +39,7 @@ impl Page {
         Ok(())
     }
 
-    /// An attribute of what is under test, or null.
+    /// An attribute of the element under test, or null.
     ///
     /// # Errors
     /// When the driver fails.
@@ -50,10 +50,10 @@ impl Page {
         self.browser.run(&script).await
     }
 
-    /// Waits until an attribute of what is under test has a value.
+    /// Waits until an attribute of the element under test has a value.
     ///
     /// # Errors
-    /// When it never has, with what the page says.
+    /// When it never has, with the page's messages.
     pub async fn until(&self, test: &str, name: &str, value: &str) -> Result<()> {
         let script = format!(
             "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}') === '{value}'"
@@ -67,7 +67,7 @@ impl Page {
         waited.map(drop).with_context(|| text.to_string())
     }
 
-    /// The text of what is under test; empty if there is none.
+    /// The text of the element under test; empty if there is none.
     ///
     /// # Errors
     /// When the driver fails.
@@ -77,7 +77,7 @@ impl Page {
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Clicks on what is under test, once it is there.
+    /// Clicks on the element under test, once it is there.
     ///
     /// # Errors
     /// When it never is.

@@ -120,7 +120,7 @@ impl Browser {
         Ok(Browser { client, kind, port, _driver: driver, _profile: profile })
     }
 
-    /// Runs a script in the page and returns what it returns.
+    /// Runs a script in the page and returns its result.
     ///
     /// # Errors
     /// When it throws.
@@ -146,8 +146,8 @@ impl Browser {
         waited.with_context(|| format!("waited {:?} for {what}", Patience::LIMIT))?
     }
 
-    /// Saves what the page looks like as `name.png` in the folder that `LOCKSTEP_SCREENSHOTS`
-    /// names; does nothing without it.
+    /// Saves a picture of the page as `name.png` in the folder that `LOCKSTEP_SCREENSHOTS` names; does
+    /// nothing without it.
     ///
     /// # Errors
     /// When it cannot be taken or written.

@@ -49,10 +49,10 @@ pub enum Collective {
     AllToAll,
     /// `dist.barrier`: no rank leaves before every rank has come.
     Barrier,
-    /// `dist.monitored_barrier` (gloo): every rank reports to rank 0, which answers when all have;
-    /// on a timeout rank 0 says who is missing.
+    /// `dist.monitored_barrier` (gloo): every rank reports to rank 0, which answers when all have; on a
+    /// timeout rank 0 names the missing ranks.
     MonitoredBarrier {
-        /// Whether rank 0 names every missing rank, or the first it waits for.
+        /// True if rank 0 names every missing rank, false if only the first that it waits for.
         wait_all_ranks: bool,
     },
 }

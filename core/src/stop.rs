@@ -37,7 +37,7 @@ pub enum Stop {
     Rank(GlobalRank),
     /// A rank makes the collective with this number, as Lockstep shows numbers.
     Call {
-        /// Of this group.
+        /// The collective's group.
         group: GroupId,
         /// The sequence number.
         seq: u64,
@@ -97,7 +97,7 @@ impl fmt::Display for Stop {
     }
 }
 
-/// In which direction an event is looked for.
+/// The direction in which an event is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Direction {
     /// Among the events from here on.

@@ -23,7 +23,7 @@ pub trait Watch {
     fn reached(&mut self, reached: Reached) -> ControlFlow<()>;
 }
 
-/// Nobody watches: work goes on to its end.
+/// No watch: work goes on to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

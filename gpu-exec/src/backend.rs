@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Runs plans for real.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Which one it is: what traces name.
+    /// The backend's name in traces.
     fn name(&self) -> BackendName;
 
     /// Starts the plan's ranks and returns once all have joined. The run then goes on by itself.

@@ -3,8 +3,8 @@
 use super::{Backend, HostBackend, NcclBackend, NcclOptions, RankLauncher, RunError};
 use lockstep_core::group::BackendName;
 
-/// The backend of that name. Never another one: what is not there is an error that says what was
-/// looked for.
+/// The backend of that name, never another one. A missing backend is an error with the names and folders that
+/// were searched.
 ///
 /// # Errors
 /// When this version or this machine does not have it.

@@ -7,10 +7,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
 
-/// The reason that a run could not be started. Later failures are in the trace's end. What goes
-/// wrong after the start is in the trace's end.
+/// The reason that a run could not be started. Failures after the start are in the trace's end.
 ///
-/// Each says its cause itself: none is a `source`, which whoever prints a chain would say again.
+/// Each says its cause itself: none is a `source`, since printing a chain would repeat it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The plan cannot be run by anybody.
@@ -25,7 +24,7 @@ pub enum RunError {
          (delay, drop, resize), or the host backend"
     )]
     NoSignals {
-        /// Which backend.
+        /// The backend that the plan was to run on.
         backend: BackendName,
     },
     /// A backend that plans can name but this executor does not have.
@@ -39,7 +38,7 @@ pub enum RunError {
          {backend} backend does not have; choose another algorithm, or simulate the plan"
     )]
     NeedsSwitch {
-        /// Which backend.
+        /// The backend without such a switch.
         backend: BackendName,
         /// The call.
         collective: Collective,
@@ -49,7 +48,7 @@ pub enum RunError {
     /// The backend needs something that this machine does not have.
     #[error("the {backend} backend cannot run here: {why}")]
     Unavailable {
-        /// Which.
+        /// The backend that cannot run.
         backend: BackendName,
         /// The library that was looked for, the places, and the result.
         why: String,
@@ -92,7 +91,7 @@ pub enum RunError {
     RankZeroTwice {
         /// The store's address.
         address: String,
-        /// And its port.
+        /// The store's port.
         port: u16,
         /// That rank 0.
         pid: u32,
@@ -156,13 +155,13 @@ pub enum RunError {
          process; stop it at a call (stop:rank={rank},call=1), or kill it"
     )]
     CannotStop {
-        /// Which rank.
+        /// The rank that cannot be stopped.
         rank: GlobalRank,
     },
     /// A rank's process could not be started.
     #[error("rank {rank}: cannot start {program:?}: {cause}")]
     Spawn {
-        /// Which rank.
+        /// The rank that was to be started.
         rank: GlobalRank,
         /// The program that was to be executed.
         program: PathBuf,
@@ -172,7 +171,7 @@ pub enum RunError {
     /// A rank ended, failed or took too long before it joined.
     #[error("rank {rank} did not join the run: {why}")]
     DidNotJoin {
-        /// Which rank.
+        /// The rank that did not join.
         rank: GlobalRank,
         /// The reason, in words.
         why: String,
@@ -188,7 +187,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// For `map_err`: what was tried, and the system's answer.
+    /// For `map_err`: the attempted action, and the system's answer.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> RunError {
         move |cause| RunError::System { doing, cause: cause.into() }
     }

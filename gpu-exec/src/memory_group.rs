@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A limit of version 1 above this is none.
+/// A limit of version 1 above this means no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// The folder in which cgroups are mounted.

@@ -30,28 +30,27 @@ pub enum Transport {
 /// The options of a run. The default suits a person who waits for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes
-    /// is more than somebody who watches a hang wants to wait.
+    /// Replaces the timeout of every group of the plan, if given: PyTorch's default of 30 minutes is too long
+    /// for watching a hang.
     pub timeout: Option<Duration>,
-    /// Whether every message of a schedule is recorded as sent and received. Benchmarks turn it
-    /// off; calls, operations and results are recorded in any case.
+    /// True to record every message of a schedule as sent and received. Benchmarks turn it off; calls,
+    /// operations and results are recorded in any case.
     pub record_messages: bool,
     /// The whole run is ended after this long, as failed.
     pub max_duration: Duration,
     /// Time that ranks may take to start, fill their tensors and join.
     pub join_timeout: Duration,
-    /// Time that ranks may take to hand in their trace and exit when a run is ended early; then
-    /// they are killed if they stand stopped or are out of reach, and after ten times as long in
-    /// any case.
+    /// Time that ranks may take to hand in their trace and exit when a run is ended early; then they are
+    /// killed if they are stopped or out of reach, and after ten times as long in any case.
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,
-    /// The most shared memory that one run may map for messages, in bytes; tensors come on top.
-    /// Only what is used is backed by real memory.
+    /// The most shared memory that one run may map for messages, in bytes; tensors come on top. Only used
+    /// pages are backed by real memory.
     pub max_shared_bytes: u64,
-    /// The most memory that tensors, scratch, scaled copies and landing messages of all ranks may
-    /// take together, in bytes; what ranks on devices keep there does not count. `None`:
-    /// three quarters of what the machine has available.
+    /// The most memory that tensors, scratch, scaled copies and landing messages of all ranks may take
+    /// together, in bytes; memory on devices does not count. `None`: three quarters of the machine's
+    /// available memory.
     pub max_tensor_bytes: Option<u64>,
     /// The carrier of messages between ranks.
     pub transport: Transport,
@@ -60,7 +59,7 @@ pub struct RunOptions {
     /// Calls that each rank's flight recorder holds; older ones are overwritten. PyTorch's
     /// `TORCH_FR_BUFFER_SIZE`; 0 for no recorder.
     pub recorded_calls: u32,
-    /// Whether ranks hand in their recorders' dumps when the run ends before its program does.
+    /// True if ranks hand in their recorders' dumps when the run ends before its program does.
     pub dump_at_end: bool,
     /// The strategy by which ranks get hold of the shared memory.
     pub sharing: SharingStrategy,

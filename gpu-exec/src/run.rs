@@ -55,7 +55,7 @@ pub enum Command {
     Pause,
     /// The ranks go on.
     Resume,
-    /// Every rank hands in what its flight recorder holds.
+    /// Every rank hands in its flight recorder's entries.
     Dump,
     /// The run ends as cancelled.
     Cancel,
@@ -117,8 +117,8 @@ impl RunHandle {
         &self.pids
     }
 
-    /// The run's reports, as they happen. The channel keeps what is not read, without bound: read
-    /// it, or drop the handle.
+    /// The run's reports, as they happen. The channel keeps unread reports, without bound: read it, or drop
+    /// the handle.
     pub fn events(&self) -> &Receiver<RunEvent> {
         &self.events
     }

@@ -1,8 +1,9 @@
 //! Bodies of requests are admitted before anything reads them: so many bytes of all requests together, one
 //! large body parsed at a time, and no body that comes too slowly.
 //!
-//! A reservation grows with what has come, so a slow client holds only what it has sent. It goes along with
-//! the work ([`Held`]): a client that hangs up frees nothing before the work on its bytes has ended.
+//! A reservation grows with the bytes that have come, so a slow client holds only the bytes that it has sent.
+//! It goes along with the work ([`Held`]): a client that hangs up frees nothing before the work on its bytes
+//! has ended.
 
 use crate::api::ApiError;
 use axum::body::{Body, HttpBody};
@@ -212,7 +213,7 @@ impl Incoming {
         ))
     }
 
-    /// Takes room for what has come, and waits for some where there is none.
+    /// Takes room for the bytes that have come, and waits if there is none.
     async fn reserve(&mut self) -> Result<(), ApiError> {
         let admission = &self.bodies.admission;
         let wanted = self.bytes.saturating_sub(FREE_BYTES).div_ceil(STEP_BYTES);
@@ -261,7 +262,7 @@ mod tests {
         room: Duration::from_secs(2),
     };
 
-    /// Time stands still until everybody waits for it.
+    /// Time advances only when everything waits for it.
     fn test(work: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

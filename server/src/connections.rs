@@ -1,7 +1,7 @@
 //! Connections: so many at once, each with a deadline for its headers and for a client that takes nothing.
 //!
-//! Each takes a descriptor, and runs need some too. When all places are taken, the connection goes that has
-//! waited longest for a request, so that clients who say nothing cannot keep others out.
+//! Each takes a descriptor, and runs need some too. When all places are taken, the connection is closed that
+//! has waited longest for a request, so that silent clients cannot keep others out.
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves `app` until `stop` is told, and then until every request is answered.
+/// Serves `app` until `stop` is notified, and then until every request is answered.
 pub(crate) async fn serve(listener: TcpListener, app: Router, limits: Limits, stop: Arc<Notify>) {
     let places = Arc::new(Semaphore::new(limits.places));
     let waiting = Waiting::default();
@@ -241,7 +241,7 @@ impl Placed {
         Placed { stream, stalled, deadline: None, _place: place }
     }
 
-    /// The same, or an error when nothing was taken for too long.
+    /// The result, or an error when nothing was taken for too long.
     fn in_time<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -2,7 +2,7 @@
 
 use lockstep_diagnosis::Verdict;
 
-/// What an inconclusive verdict exits with: of `diagnose`, `sim`, `run` and `explore` alike.
+/// The exit code for an inconclusive verdict, the same in `diagnose`, `sim`, `run` and `explore`.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ExitRule {
     /// Exit with 0 instead of 3 where nothing was found, but not all was seen
@@ -19,7 +19,7 @@ impl ExitRule {
         }
     }
 
-    /// The same of a simulation or run, which fails where it did not complete.
+    /// The exit code of a simulation or run, which fails if it did not complete.
     pub(crate) fn code_of_run(self, verdict: Verdict, completed: bool) -> u8 {
         match verdict {
             Verdict::Healthy => u8::from(!completed),

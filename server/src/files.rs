@@ -1,4 +1,4 @@
-//! Reading what people point at, in bounds: no device, no endless folder, no file past the limit.
+//! Reading the paths that users give, within bounds: no device, no endless folder, no file past the limit.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -131,7 +131,7 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
     // A link to a folder is not followed: it may lead back up.
     let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|it| it.is_dir());
     let (folders, own): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_folder);
-    // What lies below a job's dumps is something else: other forms of them, other jobs.
+    // Folders below a job's dumps are something else: other forms of them, other jobs.
     if own.is_empty() {
         folders.iter().try_for_each(|folder| walk(folder, depth + 1, files))?;
     }

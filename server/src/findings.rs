@@ -1,6 +1,6 @@
-//! The findings in runs that are not listed with theirs: those in progress, and those whose service
-//! was killed. Worked out when somebody asks, which everybody may do as often as they like: so one
-//! at a time, and those who have waited for one answer share it.
+//! The findings in runs that are not listed with theirs: those in progress, and those whose service was
+//! killed. Worked out on request, and requests are unlimited: so one at a time, and requests that have waited
+//! for one answer share it.
 
 use lockstep_diagnosis::Report;
 use std::collections::VecDeque;
@@ -89,7 +89,7 @@ mod tests {
         diagnose_trace(&Trace { header, events: Vec::new(), end: None })
     }
 
-    /// Counts what is worked out, and how much of it at once.
+    /// Counts the findings that are worked out, and how many at once.
     #[derive(Default)]
     struct Counts {
         now: AtomicUsize,

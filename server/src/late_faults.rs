@@ -3,7 +3,7 @@
 use lockstep_core::plan::{Fault, Moment};
 use lockstep_core::trace::{Trace, What};
 
-/// A note for each of them: nobody is to take a run that they did not reach for one that bore them.
+/// A note for each of them, so that a run that they did not reach is not taken for one that survived them.
 pub(crate) fn notes(faults: &[Fault], trace: &Trace) -> Vec<String> {
     let Some(end) = &trace.end else { return Vec::new() };
     let note = |fault: &Fault| {

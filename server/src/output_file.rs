@@ -1,8 +1,8 @@
-//! Files that commands write where their user says: `-o`, `--plan`, `--report`.
+//! Files that commands write to a path that the user gives: `-o`, `--plan`, `--report`.
 //!
-//! What is there is evidence until its user says otherwise: a file is replaced only if it is empty or of the kind
-//! that the command writes, and an input never; `--force` replaces any other. The new one is written beside and
-//! renamed, so that a full disk leaves the old one.
+//! An existing file may be evidence: it is replaced only if it is empty or of the kind that the command
+//! writes, and an input never is; `--force` replaces any other file. The new file is written beside the old
+//! one and renamed, so a full disk leaves the old one intact.
 
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
@@ -12,10 +12,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// With what a written report begins.
+/// The beginning of a written report.
 pub(crate) const REPORT_MARK: &str = "<!-- Written by lockstep diagnose --report. -->";
 
-/// So much of a file tells its kind.
+/// The bytes of a file that are enough to recognise its kind.
 const BEGINNING: u64 = 4096;
 
 /// The kind of file that a command writes, and so may replace.
@@ -62,7 +62,7 @@ impl FileKind {
         }
     }
 
-    /// Whether a file that begins so is of this kind.
+    /// True if a file with these first bytes is of this kind.
     fn begins(self, bytes: &[u8]) -> bool {
         let text = String::from_utf8_lossy(bytes);
         let json = |schema: &str| {
@@ -88,7 +88,7 @@ impl FileKind {
     }
 }
 
-/// Whether files of other kinds are replaced.
+/// The option that permits replacing files of other kinds.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Overwrite {
     /// Replace the output file whatever it holds
@@ -97,8 +97,8 @@ pub(crate) struct Overwrite {
 }
 
 impl Overwrite {
-    /// Refuses a file that is not to be replaced, before any work is done. `inputs` are what the command reads;
-    /// names that are no files are passed over.
+    /// Refuses a file that may not be replaced, before any work is done. `inputs` are the files that the
+    /// command reads; names that are no files are ignored.
     ///
     /// # Errors
     /// When the file is an input, or of another kind and not empty.
@@ -159,10 +159,11 @@ pub(crate) fn holds(path: &Path, kind: FileKind) -> std::io::Result<bool> {
     Ok(kind.begins(&bytes))
 }
 
-/// Writes a file beside its place and renames it; what is no file, such as a pipe, is written as it is.
+/// Writes a file beside its place and renames it; something that is not a file, such as a pipe, is written
+/// directly.
 ///
 /// # Errors
-/// When it cannot be written, or `content` fails: then what was there is still there.
+/// When it cannot be written, or `content` fails: then the old file is still there.
 pub(crate) fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> Result<()>,
@@ -179,11 +180,11 @@ pub(crate) fn write_whole(
     let beside = PathBuf::from(beside);
     let file = File::create_new(&beside).with_context(cannot)?;
     if let Ok(old) = fs::metadata(&place) {
-        // What its user made readable for others, or writable, stays so.
+        // Permissions that the user gave the old file stay.
         file.set_permissions(old.permissions()).with_context(cannot)?;
     }
     let mut out = BufWriter::new(file);
-    // What the content cannot say is no fault of the file.
+    // An error of the content itself is no fault of the file.
     let written = content(&mut out).map_err(|error| match error.is::<std::io::Error>() {
         true => error.context(cannot()),
         false => error,
@@ -198,8 +199,8 @@ pub(crate) fn write_whole(
     moved
 }
 
-/// Writes a plan: as JSON if the file is called so, else binary. Whether what is there may be replaced was checked
-/// before.
+/// Writes a plan: as JSON if the file is called so, else binary. Permission to replace an old file was
+/// checked before.
 ///
 /// # Errors
 /// Those of [`write_whole`].

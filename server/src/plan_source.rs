@@ -1,5 +1,5 @@
-//! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
-//! The command line and `POST /api/runs` say it in the same words.
+//! The sources of a plan: a program, a file, one of the shipped scenarios, or one collective on its own. The
+//! command line and `POST /api/runs` share the same words.
 
 mod cluster;
 mod faults;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 /// Plan files past this are refused: those of recordings of a thousand ranks have hundreds of megabytes.
 const MAX_PLAN_BYTES: u64 = 1 << 30;
 
-/// The first bytes of a file, this many, tell its kind.
+/// The number of a file's first bytes that are enough to recognise its kind.
 const HEAD_BYTES: u64 = 4 << 10;
 
 /// A plan as the command line names it.
@@ -56,7 +56,7 @@ pub(crate) struct PlanArguments {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A plan, and what is known beside it.
+/// A plan, and the facts beside it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) plan: Plan,
@@ -75,7 +75,7 @@ impl Found {
 /// The proved schedule of an MSCCL XML file.
 ///
 /// # Errors
-/// When it cannot be read, or does not do what it claims.
+/// When it cannot be read, or does not carry out its collective.
 pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
     let bytes = files::read(path, msccl::MAX_XML_BYTES as u64)?;
     let text =
@@ -86,7 +86,7 @@ pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
 }
 
 impl PlanArguments {
-    /// The plan. What the ranks of a program print goes to standard error.
+    /// The plan. The lines that a program's ranks print go to standard error.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
@@ -109,7 +109,7 @@ impl PlanArguments {
         Ok(!self.more.is_empty() || !matches!(kind_of(Path::new(&self.what))?, PathKind::Other))
     }
 
-    /// The plan, and what is known beside it.
+    /// The plan, and the facts beside it.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
@@ -182,7 +182,7 @@ impl PlanArguments {
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
             Err(error) => match self.recorded(progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
-                // What is text and no JSON is rather a log than a damaged plan.
+                // Text that is not JSON is rather a log than a damaged plan.
                 Err(as_log)
                     if self.what != "-" && is_prose(&bytes) && !goal::looks_like_goal(&bytes) =>
                 {
@@ -241,7 +241,7 @@ impl PlanArguments {
         }
     }
 
-    /// The plan of a recorded job; what it assumes goes to standard error.
+    /// The plan of a recorded job; its assumptions go to standard error.
     fn recorded(&self, progress: &Progress) -> Result<Found> {
         let options = PlanOptions { repaired: false, ..self.options.clone() };
         options.only_for_names(&self.what)?;
@@ -284,7 +284,7 @@ impl PlanArguments {
         Ok(Found { said, ..Found::only(plan) })
     }
 
-    /// A plan of ours, or what a GOAL file says as one.
+    /// A plan of ours, or a GOAL file as a plan.
     fn read(&self, bytes: &[u8]) -> Result<Plan> {
         if !goal::looks_like_goal(bytes) {
             return Ok(Plan::read(bytes)?);
@@ -332,15 +332,15 @@ fn kind_of(path: &Path) -> Result<PathKind> {
     }
 }
 
-/// Whether a file begins as a JSON plan does that a tool wrote: an object with the schema in front. One that has its
-/// schema elsewhere is read whole.
+/// True if a file begins like a JSON plan that a tool wrote: an object with the schema in front. A plan with
+/// the schema elsewhere is recognized only when it is read whole.
 fn claims_to_be_a_plan(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&head[..head.len().min(200)]);
     let without_spaces: String = text.split_ascii_whitespace().collect();
     without_spaces.starts_with("{\"schema\":\"lockstep.plan/")
 }
 
-/// Whether a file is a program: by its name, or, of standard input, by what only a program says.
+/// True if a file is a program: by its name, or, on standard input, by lines that only a program has.
 fn is_program(path: &Path, bytes: &[u8]) -> bool {
     let named = path.extension().is_some_and(|extension| {
         ["py", "star", "bzl"].iter().any(|known| extension.eq_ignore_ascii_case(known))
@@ -358,8 +358,8 @@ fn is_prose(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok() && !matches!(first, None | Some(b'{' | b'['))
 }
 
-/// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` stands for
-/// one that cannot be read.
+/// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` for one that cannot
+/// be read.
 fn collective_of_msccl(bytes: &[u8]) -> Option<&'static str> {
     let start = bytes.trim_ascii_start();
     if !start.starts_with(b"<") {

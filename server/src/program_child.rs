@@ -31,7 +31,7 @@ struct Question {
 /// The plan of a program.
 ///
 /// # Errors
-/// What is wrong with the program, with its line, or that it takes too much.
+/// An error in the program, with its line, or a program that takes too much time or memory.
 pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compiled> {
     let question = Question {
         path: path.to_owned(),
@@ -86,7 +86,7 @@ fn without_answer(status: ExitStatus, heap_bytes: usize) -> String {
         MEMORY_BYTES >> 30
     );
     let ended = match status.signal() {
-        // What Rust does when memory is refused or a stack has come to its end.
+        // Rust aborts if memory is refused or a stack has come to its end.
         Some(6) => {
             return format!(
                 "the process that executes it gave up (signal 6, SIGABRT): it takes {limits}, or nests \
@@ -134,7 +134,7 @@ fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
 /// # Errors
 /// When it is asked nothing.
 pub(crate) fn answer() -> Result<ExitCode> {
-    // Of what is written to, and not of addresses that are set aside and stay empty.
+    // Limits memory that is written to, not addresses that are reserved and stay empty.
     let bytes =
         MEMORY_BYTES.min(MemoryGroup::now().limit_bytes.map_or(u64::MAX, |limit| limit / 2));
     let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };

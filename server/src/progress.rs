@@ -78,7 +78,7 @@ impl Progress {
         });
     }
 
-    /// Whether the work is to end.
+    /// True if the work is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -89,10 +89,10 @@ impl Progress {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// For work of which a part is no answer.
+    /// For work whose partial result is no answer.
     ///
     /// # Errors
-    /// When it was stopped; `so_far` says what was done.
+    /// When it was stopped; `so_far` describes the finished part.
     pub(crate) fn check(&self, so_far: &str) -> Result<()> {
         if self.is_stopped() {
             bail!("stopped by Ctrl-C: {so_far}");
@@ -100,7 +100,7 @@ impl Progress {
         Ok(())
     }
 
-    /// A stage that counts what its [`Watch`] is told: `simulating`.
+    /// A stage that counts the steps reported through its [`Watch`]: `simulating`.
     pub(crate) fn stage(&self, doing: impl Into<String>) -> Stage {
         self.begin(doing.into(), |count| HumanCount(count).to_string())
     }
@@ -171,7 +171,7 @@ impl Stage {
         self.bar.inc(amount);
     }
 
-    /// Whether the work is to end.
+    /// True if the work is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

@@ -76,7 +76,7 @@ impl<'a> RankFiles<'a> {
         content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> Result<()> {
         let path = self.folder.join((self.name)(rank));
-        // What appeared since is no business of ours.
+        // Files that appeared since the check are not replaced either.
         Overwrite::default().check(&path, self.kind, &[])?;
         write_whole(&path, |out| Ok(content(out)?))
     }
@@ -112,7 +112,7 @@ mod tests {
         };
         assert_eq!(made(0..4), Ok(4));
         assert_eq!(made(0..2), Ok(2));
-        // Of other names, and of no rank.
+        // Files of other names, and of no rank.
         for other in ["job.03.et", "job.x.et", "rank.3.et"] {
             fs::write(folder.path().join(other), "mine").unwrap();
         }

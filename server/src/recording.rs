@@ -64,7 +64,7 @@ pub(crate) enum Held {
     Trace(Box<Trace>),
     /// Recordings.
     Merged(Box<Merged>),
-    /// PyTorch's messages alone, which tell of no calls.
+    /// PyTorch's messages alone, without calls.
     Log,
 }
 
@@ -206,7 +206,7 @@ fn in_file(name: &str, bytes: &[u8]) -> Result<Found> {
     Ok(Found::Trace(name.to_owned(), Box::new(trace)))
 }
 
-/// True for what claims to be ours; whether it is a good trace is seen when it is read.
+/// True if bytes begin like a trace of ours; reading it shows if it is a good one.
 pub(crate) fn is_lockstep_trace(bytes: &[u8]) -> bool {
     // JSON keeps no order: another tool may have written the schema last.
     let claims = |text: &str| text.starts_with('{') && text.contains("\"lockstep.trace/");

@@ -31,7 +31,7 @@ const MAX_TRACE_BYTES: u64 = 256 << 20;
 /// A run that takes longer is ended.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 60);
 
-/// Time that the service waits for its runs to end when it is told to stop.
+/// Time that the service waits for its runs to end when it is stopping.
 const SHUTDOWN: Duration = Duration::from_secs(20);
 
 /// The reason that a run was not started.
@@ -101,7 +101,7 @@ struct Shared {
 struct Live {
     control: RunControl,
     progress: watch::Receiver<Progress>,
-    /// Whether it was told to pause, and not to go on since.
+    /// True if the run was paused and not resumed since.
     paused: bool,
 }
 
@@ -117,10 +117,10 @@ impl Runs {
         self.shared.launcher.clone()
     }
 
-    /// Whether another run could be started now.
+    /// Passes if another run could be started now.
     ///
     /// # Errors
-    /// Why not.
+    /// The service is shutting down, or too many runs are in progress.
     pub(crate) fn check_room(&self) -> Result<(), StartError> {
         match (self.shared.places.is_closed(), self.shared.places.available_permits()) {
             (true, _) => Err(StartError::ShuttingDown),
@@ -196,7 +196,7 @@ impl Runs {
         true
     }
 
-    /// Whether a run stands because it was told to pause; not when it is not in progress.
+    /// True if a run is paused; false if it is not in progress.
     pub(crate) fn is_paused(&self, id: u64) -> bool {
         self.shared.live().get(&id).is_some_and(|run| run.paused)
     }
@@ -274,7 +274,7 @@ impl Keeper {
             if refused.is_none()
                 && let Err(why) = self.append(&TraceWriter::events(&events))
             {
-                // What has happened so far stays readable; the ranks need not go on.
+                // Events so far stay readable; the ranks need not go on.
                 handle.cancel();
                 refused = Some(why);
             }

@@ -14,6 +14,6 @@ pub(crate) struct Service {
     pub(crate) runs: Runs,
     pub(crate) findings: Findings,
     pub(crate) version: Arc<Version>,
-    /// Bounds what bodies take.
+    /// Bounds the memory of request bodies.
     pub(crate) admission: Admission,
 }

@@ -1,10 +1,10 @@
-//! Output to standard output and standard error. Neither is ours: a reader that has gone (`lockstep
-//! … | head`) is no reason to panic, and the exit code still tells the verdict.
+//! Output to standard output and standard error. Neither is ours: a reader that has gone (`lockstep … |
+//! head`) is no reason to panic, and the exit code still gives the verdict.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 
-/// So long a line on standard error is cut: what a stranger's file names can be of any length.
+/// Lines on standard error are cut at this length: a stranger's file names can be of any length.
 const LONGEST_NOTE: usize = 4000;
 
 /// Writes a text to standard output. Control characters that came from names, plans, programs or archives are
@@ -44,8 +44,7 @@ pub(crate) fn print(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error, as [`text`] does and cut where it is endless; nobody can be told when that
-/// fails.
+/// Writes a line to standard error, as [`text`] does and cut if it is too long; a failure is ignored.
 pub(crate) fn note(line: &str) {
     let end = line.char_indices().nth(LONGEST_NOTE).map(|(at, _)| at);
     let (shown, more) = end.map_or((line, ""), |end| (&line[..end], " …"));

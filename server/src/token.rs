@@ -16,7 +16,7 @@ const FILE: &str = "token";
 /// Random bytes in a token, each of which is two letters.
 const BYTES: usize = 32;
 
-/// A word that nobody guesses.
+/// A word that cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -62,7 +62,7 @@ impl Token {
     /// The token of a data folder.
     ///
     /// # Errors
-    /// When there is none, or others can read it.
+    /// The folder has no token, or others can read it.
     pub(crate) fn read_in(folder: &Path) -> Result<Token, TokenError> {
         Token::read(&folder.join(FILE))
     }
@@ -98,7 +98,7 @@ impl Token {
             text
         });
         let new = path.with_extension("new");
-        // Of a start that was killed.
+        // The remainder of a start that was killed.
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let mut file = file.map_err(failed)?;
@@ -107,7 +107,8 @@ impl Token {
         Ok(Token(text))
     }
 
-    /// Whether a word is the token. It takes as long for one that is nearly right as for any other.
+    /// True if a word is the token. The comparison takes the same time for a nearly right word as for any
+    /// other.
     pub(crate) fn is(&self, word: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(word).fold(0, |all, (a, b)| all | (a ^ b));

@@ -1,4 +1,4 @@
-//! Topologies in files: what `lockstep calibrate` writes and `--topology` reads.
+//! Topologies in files, which `lockstep calibrate` writes and `--topology` reads.
 
 use crate::files;
 use crate::output_file::write_whole;
@@ -14,14 +14,14 @@ const SCHEMA: &str = "lockstep.topology/1";
 /// Files past this are none: a topology and some dozens of measured times.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// A topology, and what it was found from.
+/// A topology, and the measurements that it was fitted to.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopologyFile {
     schema: String,
     /// The topology, as the simulator takes it.
     pub(crate) topology: Topology,
-    /// None in a file that somebody wrote by hand.
+    /// `None` in a file that was written by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calibration: Option<Calibration>,
 }
@@ -46,7 +46,7 @@ impl TopologyFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// The file is not a topology.
     pub(crate) fn read(path: &Path) -> Result<TopologyFile> {
         let bytes = files::read(path, MAX_BYTES)?;
         TopologyFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))
@@ -64,7 +64,7 @@ impl TopologyFile {
         Ok(file)
     }
 
-    /// Writes a file. Whether what is there may be replaced was checked before.
+    /// Writes a file. Permission to replace an old file was checked before.
     ///
     /// # Errors
     /// When it cannot be written.

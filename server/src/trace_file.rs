@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes a trace: as JSON if the file is called so, else binary. Whether what is there may be replaced was
+/// Writes a trace: as JSON if the file is called so, else binary. Permission to replace an old file was
 /// checked before.
 ///
 /// # Errors
@@ -28,8 +28,8 @@ fn cannot(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// A trace file that grows with its run: whoever is killed leaves what there was until then. JSON
-/// is one document, and written at the end.
+/// A trace file that grows with its run: if the process is killed, the trace up to then remains. JSON is one
+/// document, and written at the end.
 #[derive(Debug)]
 pub(crate) struct Growing {
     path: PathBuf,

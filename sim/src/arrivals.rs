@@ -1,14 +1,14 @@
-//! Messages that nobody looks at: each is sent and occupies its ports as ever, but its arrival is
-//! only counted, so that a step costs one queue entry and not one a message.
+//! Messages without a viewer: each is sent and occupies its ports as ever, but its arrival is only counted,
+//! so that a step costs one queue entry and not one a message.
 //!
-//! When a message arrives is known when it is sent, and a rank goes on when the last message of its
-//! step has arrived. That event takes the place in the queue that the last message's own event
-//! would have ([`EventQueue::reserve`](crate::queue::EventQueue::reserve)), so that everything
-//! happens in the same order, and at the same times, as with all of them.
+//! A message's arrival time is known when it is sent, and a rank goes on when the last message of its step
+//! has arrived. That event takes the place in the queue that the last message's own event would have
+//! ([`EventQueue::reserve`](crate::queue::EventQueue::reserve)), so that everything happens in the same
+//! order, and at the same times, as with all of them.
 //!
-//! Values, sizes on which ranks disagree, switches and ranks that end in the middle of a call need
-//! the messages themselves. So do ranks whose messages are recorded: what they receive is an event
-//! each, what the others receive is counted.
+//! Values, sizes on which ranks disagree, switches and ranks that end in the middle of a call need the
+//! messages themselves. So do ranks whose messages are recorded: each message that they receive is an event,
+//! while those of the others are counted.
 
 use super::config::SimConfig;
 use super::prepared::Prepared;
@@ -37,7 +37,7 @@ struct Counted {
 pub(crate) struct Arrivals {
     /// The step that the channel waits in, and the number of messages that it needs.
     waits: Option<(Counted, u32)>,
-    /// Of steps that it has not begun, in order.
+    /// The messages of later steps, in order.
     early: VecDeque<Counted>,
 }
 
@@ -85,7 +85,7 @@ impl Arrivals {
         (counted.messages == needed).then_some(counted.last)
     }
 
-    /// Whether the channel waits for messages of its step.
+    /// True if the channel waits for messages of its step.
     pub(crate) fn waits(&self) -> bool {
         self.waits.is_some()
     }
@@ -140,12 +140,12 @@ impl CountedMessages {
         &mut self.channels[channel as usize]
     }
 
-    /// Whether a channel waits for messages that are counted.
+    /// True if a channel waits for messages that are counted.
     pub(crate) fn wait(&self, channel: u32) -> bool {
         self.channels.get(channel as usize).is_some_and(Arrivals::waits)
     }
 
-    /// Whether the messages to a rank are events of their own.
+    /// True if the messages to a rank are events of their own.
     pub(crate) fn looks_at(&self, rank: GlobalRank) -> bool {
         self.looked_at.binary_search(&rank.0).is_ok()
     }

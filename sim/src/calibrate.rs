@@ -1,13 +1,11 @@
-//! From measured times to a topology: the parameters with which the simulator's times of the same
-//! plans come closest to the measured ones.
+//! From measured times to a topology: the parameters with which the simulator's times of the same plans come
+//! closest to the measured ones.
 //!
-//! What is fitted is what the simulator itself says, not a formula beside it: every candidate is
-//! simulated, with the plans that were run and their times read from the traces in the same way.
-//! Distance is a sum of how many times too long or too short they are, so that a call of 1 µs counts
-//! as much as one of 100 ms; far ones count by how far they are and not by their squares, so that
-//! one that was disturbed while it was measured bends little else. The search is a pattern search,
-//! from several starts (Hooke and Jeeves
-//! 1961) by factors: no derivatives, nothing random.
+//! The simulator itself is fitted, not a formula beside it: every candidate is simulated, with the plans that
+//! were run and their times read from the traces in the same way. Distance is a sum of how many times too
+//! long or too short they are, so that a call of 1 µs counts as much as one of 100 ms. Outliers count by
+//! their distance and not by its square, so that one disturbed measurement bends little else. The search is a
+//! pattern search, from several starts (Hooke and Jeeves 1961) by factors: no derivatives, nothing random.
 
 use crate::config::SimConfig;
 use crate::engine::simulate;
@@ -41,15 +39,15 @@ const NEAR: f64 = 0.05;
 /// measurements can show.
 const FACTORS: [f64; 9] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02, 1.007, 1.002];
 
-/// Divisors of a cache's size that give the bytes ranks' calls may touch before it is too small:
-/// there are the bytes' source and target in it, and what else the machine does.
+/// Divisors of a cache's size that give the bytes that ranks' calls may touch before the cache is too small:
+/// it holds the bytes' source and target, and data of other processes.
 const CACHE_SHARES: [u64; 3] = [2, 4, 8];
 
 /// Rounds with one factor: a search that gains less and less ends all the same.
 const MOST_ROUNDS: u32 = 30;
 
-/// The collectives that are measured: what stores, what adds, what does both, and what keeps one
-/// rank busy while the others wait.
+/// The collectives that are measured: one that stores, one that adds, one that does both, and one that keeps
+/// one rank busy while the others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probe {
@@ -57,7 +55,7 @@ pub enum Probe {
     AllReduce,
     /// From rank 0, after a barrier, as its root need not wait for anybody.
     Broadcast,
-    /// Of each rank's equal part.
+    /// All ranks' equal parts, gathered on every rank.
     AllGather,
 }
 
@@ -126,9 +124,9 @@ impl Point {
         })
     }
 
-    /// The median time of a plan's calls but for the first `skipped`, in picoseconds: each call's
-    /// is the mean of what it took on its ranks, as nccl-tests reports it (where ranks take turns on cores,
-    /// who is first changes from call to call). `None` if the trace has no such call.
+    /// The median time of a plan's calls but for the first `skipped`, in picoseconds. A call's time is the
+    /// mean over its ranks, as nccl-tests reports it (if ranks take turns on cores, the first rank changes
+    /// from call to call). `None` if the trace has no such call.
     pub fn call_ps(self, trace: &Trace, skipped: u32) -> Option<u64> {
         let ops_a_call = 1 + u32::from(self.probe == Probe::Broadcast);
         let mut began: BTreeMap<(GlobalRank, u32), u64> = BTreeMap::new();
@@ -207,7 +205,7 @@ pub enum Model {
 /// The reason that there is no topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
-    /// Too little to tell the parameters apart.
+    /// Too few measurements to determine the parameters.
     #[error("{points} points are too few for {parameters} parameters; measure more sizes")]
     TooFew {
         /// Points that were measured.
@@ -280,13 +278,13 @@ impl Model {
         }
     }
 
-    /// Whether a parameter is looked for so far away: the bytes that fit into a cache begin where
-    /// they may be, and what is far away fits as well with wrong rates.
+    /// True if a parameter is tried at this factor. The sizes of caches are searched only nearby, because
+    /// sizes far away fit as well with wrong rates.
     fn goes(self, index: usize, factor: f64) -> bool {
         index < FIRST_KNEE || factor <= KNEE_FACTOR
     }
 
-    /// The starting points of searches: a microsecond, what a core of today copies, and, as the
+    /// The starting points of searches: a microsecond, the copy rate of a current core, and, because the
     /// search finds no way from one cache's share to another's, several of those.
     fn starts(self) -> Vec<Vec<u64>> {
         const RATE: u64 = 10_000_000_000;
@@ -341,8 +339,8 @@ impl Search {
         best.0.is_finite().then(|| self.model.topology(&self.settled(best)))
     }
 
-    /// Gives rates that no measured call depends on, such as those of sizes beyond the largest, the value
-    /// of the next smaller sizes: what the search began with was never measured.
+    /// Gives rates that no measured call depends on, such as those of sizes beyond the largest, the value of
+    /// the next smaller sizes: the search's starting value was never measured.
     fn settled(&self, (best, mut at): (f64, Vec<u64>)) -> Vec<u64> {
         let Model::SharedMemory { .. } = self.model else { return at };
         for rate in [3, 4, 6, 7] {
@@ -407,7 +405,7 @@ impl Search {
     }
 }
 
-/// A parameter times a factor: in whole units, at least 1, and within what a machine can have.
+/// A parameter times a factor: in whole units, at least 1, and within the range of real machines.
 #[allow(clippy::float_arithmetic, reason = "fitting")]
 fn scaled(value: u64, by: f64) -> u64 {
     (value as f64 * by).clamp(1.0, 1e15) as u64

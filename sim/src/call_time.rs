@@ -24,13 +24,13 @@ pub(crate) struct Meetings {
 }
 
 impl Meetings {
-    /// `None` where calls need their messages: for values, or for what ranks leave half done.
+    /// `None` if calls need their messages: for values, or because ranks may leave calls half done.
     pub(crate) fn new(prepared: &Prepared) -> Option<Meetings> {
         (!prepared.values && !prepared.half_done).then(Meetings::default)
     }
 }
 
-/// Whether no rank is done with such a call before every rank has begun it.
+/// True if no rank is done with such a call before every rank has begun it.
 pub(crate) fn is_mutual(collective: Collective) -> bool {
     match collective {
         Collective::AllReduce { .. }

@@ -29,7 +29,7 @@ pub enum Devices {
 }
 
 impl Devices {
-    /// A few words for people: what orders of a plan these are.
+    /// A few words for people on the kind of orders of a plan.
     pub fn words(self, plan: &Plan) -> &'static str {
         match self {
             Devices::SideBySide if !Devices::leave_open(plan) => "The order of its calls",
@@ -41,8 +41,8 @@ impl Devices {
         }
     }
 
-    /// Whether a plan leaves open what comes first: which send a receive takes, or which group's call a
-    /// device begins.
+    /// True if a plan leaves an order open: which send a receive takes, or which group's call a device
+    /// begins.
     pub fn leave_open(plan: &Plan) -> bool {
         let ops = plan.programs.iter().flat_map(|program| &program.ops);
         let mut calls = ops.flat_map(|op| op.action.calls());
@@ -167,8 +167,8 @@ impl FromStr for Choice {
 pub struct Order {
     /// The behaviour of devices.
     pub devices: Devices,
-    /// The choices, point by point. Where the list is over, or names what cannot be done, the first
-    /// thing that can is.
+    /// The choices, point by point. After the end of the list, or if a choice is impossible, the first
+    /// possible one is taken.
     pub choices: Vec<Choice>,
 }
 

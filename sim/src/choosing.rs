@@ -7,7 +7,7 @@ use super::{Choice, Devices};
 use lockstep_core::rank::GlobalRank;
 
 impl Engine {
-    /// Whether the collectives of a channel begin only when they are chosen.
+    /// True if the collectives of a channel begin only when they are chosen.
     pub(crate) fn is_chosen(&self, channel: u32) -> bool {
         let Some(choosing) = &self.choosing else { return false };
         let channel = &self.channels[channel as usize];
@@ -16,7 +16,7 @@ impl Engine {
             && self.prepared.is_nccl(channel.group)
     }
 
-    /// Whether nothing happens any more before a watchdog fires.
+    /// True if nothing more happens before a watchdog fires.
     pub(crate) fn is_settled(&mut self) -> bool {
         match (self.queue.next_time(), self.next_deadline()) {
             (None, _) => true,
@@ -44,8 +44,8 @@ impl Engine {
         choices
     }
 
-    /// The starts of one rank whose other calls cannot move before one of them has been made: what
-    /// others do in between makes no difference to it, so that only these need to be tried.
+    /// The starts of one rank whose other calls cannot move before one of them has been made: actions of
+    /// other ranks in between make no difference to it, so that only these need to be tried.
     pub(crate) fn enough(&self, choices: &[Choice]) -> Option<Vec<Choice>> {
         let of_rank = |wanted: GlobalRank| {
             choices.iter().copied().filter(

@@ -35,7 +35,7 @@ impl Channel {
         self.queue.len()
     }
 
-    /// Whether it carries out a call.
+    /// True if the stream carries out a call.
     pub(crate) fn is_busy(&self) -> bool {
         self.active.as_ref().is_some_and(|active| !active.done)
     }

@@ -1,4 +1,4 @@
-//! Two traces of one plan, value by value: does the real run leave what the simulation says?
+//! Two traces of one plan, value by value: compares the real run's values with the simulation's.
 
 use crate::left_open::ranks_left_open;
 use lockstep_core::dtype::Dtype;
@@ -22,8 +22,8 @@ pub struct Comparison {
     pub equal: u64,
     /// Tensors that only one trace has: a rank did not finish there, or values were not carried.
     pub only_in_one: u64,
-    /// Tensors that differ where the plan leaves the order open: a receive from any source takes what comes
-    /// first, which no two runs need to agree on. Not among the differences.
+    /// Tensors that differ because the plan leaves the order open: a receive from any source takes the first
+    /// message, which may be another one in each run. Not among the differences.
     #[serde(default)]
     pub left_open: u64,
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
@@ -38,8 +38,8 @@ pub struct Comparison {
     pub calls: CallComparison,
 }
 
-/// A comparison of the calls of two traces: each rank's in order, by name, group, sequence number,
-/// sizes and element types. It is what is left where values are too large to be simulated.
+/// A comparison of the calls of two traces: each rank's in order, by name, group, sequence number, sizes and
+/// element types. Used when values are too large to be simulated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallComparison {
     /// Calls of the trace that has more, all ranks together.
@@ -57,7 +57,7 @@ pub struct CallComparison {
 pub struct Difference {
     /// The rank of the tensor.
     pub rank: GlobalRank,
-    /// Which.
+    /// The tensor that differs.
     pub tensor: TensorId,
     /// Its name.
     pub name: String,
@@ -73,8 +73,8 @@ impl Comparison {
     /// Differences that are listed.
     pub const MAX_DIFFERENCES: usize = 16;
 
-    /// True when there was something to compare and all of it is equal to the bit, but for what the plan leaves
-    /// open.
+    /// True if there was something to compare and all of it is equal to the bit, except for tensors that the
+    /// plan leaves open.
     pub fn all_equal(&self) -> bool {
         self.equal > 0 && self.equal + self.left_open == self.tensors
     }
@@ -161,7 +161,7 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
                 let bytes = bytes.map(|of| of.numel().saturating_mul(of.dtype.size_bytes()));
                 found.bytes = bytes.fold(found.bytes, u64::saturating_add);
             } else if found.first_difference.is_none()
-                // What hangs on both sides counts as no equal call, and is no difference either.
+                // Calls that hang on both sides count as neither equal nor different.
                 && !(same && pair.is_some_and(|(left, right)| !ended(left) && !ended(right)))
             {
                 found.first_difference = Some(format!(

@@ -42,7 +42,7 @@ impl ComputeStream {
         }
     }
 
-    /// Whether the first item waits for the calls of operation `op`.
+    /// True if the first item waits for the calls of operation `op`.
     pub(crate) fn waits_for(&self, op: u32) -> bool {
         matches!(self.items.front(), Some(StreamItem::WaitFor { op: waited, .. }) if *waited == op)
     }

@@ -18,14 +18,14 @@ pub struct SimConfig {
     /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
     /// without values: times only.
     pub max_value_bytes: u64,
-    /// Whether single messages are recorded, not only calls.
+    /// True if single messages are recorded, not only calls.
     pub record_messages: bool,
     /// The simulation is refused once it has recorded this many events.
     pub max_events: usize,
-    /// Only what happens on these ranks is recorded, in increasing order; on all if `None`. The
-    /// others are simulated all the same.
+    /// The ranks whose events are recorded, in increasing order; all if `None`. The others are simulated all
+    /// the same.
     pub record_ranks: Option<Vec<u32>>,
-    /// A way to run what the plan leaves open; `None` for the engine's own, which is one of them.
+    /// The order of everything that the plan leaves open; `None` for the engine's own order.
     pub order: Option<Order>,
 }
 

@@ -123,8 +123,8 @@ mod tests {
         assert_eq!(cost.latency_ps(), 2 * LINK.latency_ps);
     }
 
-    /// The longest way of 14 hops around a ring over two nodes of four begins just before a border:
-    /// hops 1, 5, 9 and 13 cross one. With many bytes, the slow port is what holds all up instead.
+    /// The longest way of 14 hops around a ring over two nodes of four begins just before a border: hops 1,
+    /// 5, 9 and 13 cross one. With many bytes, the slow port is the bottleneck instead.
     #[test]
     fn messages_across_nodes_are_told_apart() {
         let slow = Link { latency_ps: 50_000_000, bytes_per_second: 1_000_000_000 };

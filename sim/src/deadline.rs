@@ -1,4 +1,4 @@
-//! Watchdogs: which call times out next, and what then.
+//! Watchdogs: the next call to time out, and the consequences.
 
 use super::record::Recorder;
 use super::state::{Deadlines, Doing, Engine, Rank};
@@ -6,7 +6,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, What};
 use std::collections::VecDeque;
 
-/// Whether a call can still time out: it has not completed, and somebody is there to watch it.
+/// True if a call can still time out: it has not completed, and its rank is alive to watch it.
 fn counts(rank: &Rank, work: u32) -> bool {
     !rank.works[work as usize].completed && rank.doing != Doing::Died
 }

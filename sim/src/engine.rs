@@ -1,8 +1,8 @@
-//! The engine: virtual time, the ranks' programs and what wakes them.
+//! The engine: virtual time, the ranks' programs and the events that wake them.
 //!
-//! One event of the queue is handled at a time; what it wakes goes on a list that is worked off
-//! before the next event, so that no call nests and the order never depends on anything but the
-//! plan. A message costs one queue entry, or none where nobody looks at it ([`super::arrivals`]).
+//! One event of the queue is handled at a time; programs that it wakes go on a list that is worked off before
+//! the next event, so that no call nests and the order never depends on anything but the plan. A message
+//! costs one queue entry, or none if nothing looks at it ([`super::arrivals`]).
 
 use super::arrivals::CountedMessages;
 use super::call_time::Meetings;
@@ -230,7 +230,7 @@ impl Engine {
             return true;
         }
         match (self.queue.next_time(), self.next_deadline()) {
-            // What is due at the very moment of a timeout still counts.
+            // Events at the very moment of a timeout still count.
             (Some(due), deadline) if deadline.is_none_or(|deadline| due <= deadline) => {
                 self.now = due;
                 self.handle_due(due, recorder);
@@ -242,7 +242,7 @@ impl Engine {
         true
     }
 
-    /// Handles what is due at a time, until a rank stands.
+    /// Handles the events that are due at a time, until a rank has reached an operation of its own moment.
     fn handle_due(&mut self, time: u64, recorder: &mut Recorder) {
         while !self.standing && self.queue.next_time() == Some(time) {
             if let Some((_, due)) = self.queue.pop() {
@@ -291,14 +291,14 @@ impl Engine {
         }
     }
 
-    /// Whether the process of a rank has ended early. Switches do not die.
+    /// True if the process of a rank has ended early. Switches do not die.
     pub(crate) fn is_dead(&self, rank: GlobalRank) -> bool {
         self.died.is_some()
             && self.ranks.get(rank.index()).is_some_and(|rank| rank.doing == Doing::Died)
     }
 
-    /// Whether a rank's side of a group's calls goes no further: with its process, unless a device carries them
-    /// out by itself.
+    /// True if a rank's side of a group's calls goes no further: it stops with its process, unless a device
+    /// carries the calls out by itself.
     pub(crate) fn stands_still(&self, channel: u32) -> bool {
         let channel = &self.channels[channel as usize];
         let rank = self.ranks.get(channel.rank.index());

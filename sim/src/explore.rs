@@ -1,14 +1,13 @@
 //! Looking for a way to run a plan in which it does not end well.
 //!
-//! The search takes every choice that a plan leaves open ([`Choice`]) at every point where nothing
-//! else can happen. Everything in between happens in one order only, since it commutes: what a rank
-//! does moves no other rank but through a message, and a message is taken by whom it is for. That is
-//! partial-order reduction with the choices as the only points of branching; of ranks whose other
-//! calls cannot move before one of their own is chosen, one is enough (a persistent set; P.
-//! Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, 1996). States that
-//! were seen before are not entered again.
+//! The search takes every choice that a plan leaves open ([`Choice`]) at every point where nothing else can
+//! happen. Everything in between happens in one order only, since it commutes: a rank's actions affect other
+//! ranks only through messages, and a message is taken by the rank that it is for. That is partial-order
+//! reduction with the choices as the only points of branching; of ranks whose other calls cannot move before
+//! one of their own is chosen, one is enough (a persistent set; P. Godefroid, *Partial-Order Methods for the
+//! Verification of Concurrent Systems*, 1996). States that were seen before are not entered again.
 //!
-//! What it finds is an [`Order`]: simulated with it, the plan does just that.
+//! The result is an [`Order`]: a simulation with it runs the plan exactly that way.
 
 use super::choice::{Choice, Devices, Order};
 use super::config::{SimConfig, SimError};
@@ -28,8 +27,8 @@ pub struct Bounds {
     pub devices: Devices,
     /// States that are entered at most.
     pub states: usize,
-    /// In which order choices are tried: 0 for the order in which they are listed, else shuffled
-    /// by it. What is found within the bounds depends on it; whether the whole was searched does
+    /// The order in which choices are tried: 0 for the order in which they are listed, any other number
+    /// shuffles them. The findings within the bounds depend on the order; whether the whole was searched does
     /// not.
     pub seed: u64,
 }
@@ -130,7 +129,7 @@ pub struct Explorer {
     bounds: Bounds,
     start: Engine,
     found: Option<Found>,
-    /// Points to go on from, the next one last, with what was chosen on the way there.
+    /// Points to go on from, the next one last, with the choices on the way there.
     ahead: Vec<(Engine, Vec<Choice>)>,
     seen: BTreeSet<Vec<u64>>,
     states: usize,
@@ -170,7 +169,7 @@ impl Explorer {
         self.states
     }
 
-    /// The states entered so far; of an order that fails, the random runs that tell how common it is.
+    /// The states entered so far; for an order that fails, the random runs that show how common it is.
     fn reached(&self) -> Reached {
         match &self.found {
             Some(found) => Reached {
@@ -186,7 +185,7 @@ impl Explorer {
         }
     }
 
-    /// Enters up to so many states more; what was found, once it is over.
+    /// Enters up to so many states more; returns the result once the search is over.
     pub fn run(&mut self, states: usize) -> Option<Explored> {
         for _ in 0..states {
             if self.verdict.is_some() {
@@ -285,7 +284,7 @@ impl Explorer {
         found.common.runs += 1;
         found.common.failed +=
             u32::from(!matches!(engine.outcome(), Some(Outcome::Completed) | None));
-        // Where nothing was chosen every run goes like this one.
+        // If nothing was chosen every run goes like this one.
         let over = turn & u64::from(u32::MAX) == 0 || found.order.choices.is_empty();
         if over || found.common.runs == RUNS || found.moments >= MOMENTS {
             self.verdict = Some(found.verdict());
@@ -310,10 +309,11 @@ pub fn explore(plan: &Plan, config: &SimConfig, bounds: Bounds) -> Result<Explor
     explore_watched(plan, config, bounds, &mut Unwatched)
 }
 
-/// Searches to the end, to the bounds, or until its watch ends the search: then the result is what was found so far.
+/// Searches to the end, to the bounds, or until its watch ends the search: then the result covers the states
+/// that were searched.
 ///
 /// # Errors
-/// When the plan is not one.
+/// When the plan is not runnable.
 pub fn explore_watched(
     plan: &Plan,
     config: &SimConfig,

@@ -1,12 +1,12 @@
-//! The choices that a plan leaves open: a receive from any source takes what comes first, and
-//! whoever hears of it afterwards may end with other numbers in each run.
+//! The choices that a plan leaves open: a receive from any source takes the first message, and every rank
+//! that gets data from it afterwards may end with other numbers in each run.
 
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeSet;
 
-/// The ranks whose numbers may follow from such an order: those that receive from any source in a group
-/// where that can be more than one, and all whom their calls reach, whenever they are made.
+/// The ranks whose numbers may follow from such an order: those that receive from any source in a group where
+/// that can be more than one rank, and all ranks that their calls reach, at any time.
 pub(crate) fn ranks_left_open(plan: &Plan) -> BTreeSet<GlobalRank> {
     let mut open = BTreeSet::new();
     let mut reaches: Vec<(GlobalRank, GlobalRank)> = Vec::new();

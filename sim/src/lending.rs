@@ -1,5 +1,5 @@
-//! Memory that ranks of one machine lend each other, as the host backend's do: nothing is written
-//! before it was read, and what nothing writes needs no step of its own.
+//! Memory that ranks of one machine lend each other, as the host backend's do: nothing is written before it
+//! was read, and memory that no step writes needs no step of its own.
 
 use super::active::Active;
 use super::state::{Due, Engine};
@@ -8,8 +8,8 @@ use lockstep_core::schedule::{Action, Buffer};
 use std::ops::Range;
 
 impl Active {
-    /// The first steps, up to the last one that adds, if nothing that they send is written in them: ranks
-    /// that read each other's memory have all of it at once, and add what all of them lend in one pass.
+    /// The number of first steps, up to the last one that adds, if none of them writes memory that they send:
+    /// ranks that read each other's memory have all of it at once, and add all lent chunks in one pass.
     pub(crate) fn lending_steps(&self, me: GroupRank) -> u32 {
         let schedule = &self.signature.schedule;
         let (mut actions, mut lending) = (Vec::new(), 0);
@@ -47,7 +47,8 @@ impl Active {
         lending
     }
 
-    /// Whether others read what a step sends where it is: results of what was lent are put where they belong.
+    /// True if other ranks read the messages of a step in the sender's memory: results of lent chunks are
+    /// then written back to where they belong.
     pub(crate) fn lends_in(&self, step: u32) -> bool {
         self.lending_steps == 0 || step < self.lending_steps
     }

@@ -6,7 +6,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::combine;
 use std::sync::Arc;
 
-/// One rank's tensors. Checkpoints share what was not written since.
+/// One rank's tensors. Checkpoints share those that were not written since.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     /// By tensor id; absent when the plan is too large to carry values, or the rank's program

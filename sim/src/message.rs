@@ -1,5 +1,5 @@
-//! Messages of collectives: what they carry, and where they are kept while they are on their way or
-//! wait in a mailbox.
+//! Messages of collectives: their contents, and their storage while they are on their way or wait in a
+//! mailbox.
 
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::Slice;

@@ -1,6 +1,6 @@
-//! When a message arrives: each rank sends one byte stream and receives one at a time, so that
-//! many messages into one rank queue up there (incast), and many out of one queue up at its start.
-//! A switch has a port for each of its neighbours: what it sends and receives occupies theirs.
+//! Message times: each rank sends one byte stream and receives one at a time, so that many messages into one
+//! rank queue up there (incast), and many out of one queue up at its start. A switch has a port for each of
+//! its neighbours, which its messages to and from them occupy.
 
 use crate::link::Link;
 use crate::shared_memory::{Cores, Touch};
@@ -21,7 +21,7 @@ pub(crate) struct Network {
     cores: Option<Cores>,
     /// The senders to each rank, where rings are worked out as a whole.
     heard: Option<Vec<Heard>>,
-    /// Two ranks have sent to one in an order that only single messages could tell.
+    /// True if two ranks have sent to one in an order that only single messages could show.
     ambiguous: bool,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Passage {
     /// It could have left: the time at which it was sent.
     pub(crate) ready: u64,
     pub(crate) latency_ps: u64,
-    /// Whether it goes through the network between nodes.
+    /// True if the message goes through the network between nodes.
     pub(crate) across: bool,
-    /// Whether one of its ends is a switch.
+    /// True if one of the message's ends is a switch.
     pub(crate) by_switch: bool,
 }
 
@@ -102,7 +102,7 @@ impl Network {
         self.heard = Some(vec![Heard::default(); self.ports.len()]);
     }
 
-    /// Whether an order was not known: the times since may be wrong.
+    /// True if an order was not known: the times since may be wrong.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.ambiguous
     }
@@ -233,17 +233,17 @@ impl Network {
         Some(cores.work(now, rank, takes))
     }
 
-    /// Whether a message of so many bytes is read where its sender has it, who waits for that.
+    /// True if a message of so many bytes is read in the sender's memory, and the sender waits for that.
     pub(crate) fn lends(&self, bytes: u64) -> bool {
         self.cores.is_some() && bytes > MOST_COPIED
     }
 
-    /// Whether what a rank stores and adds takes its own time.
+    /// True if a rank's stores and additions take time of their own.
     pub(crate) fn has_cores(&self) -> bool {
         self.cores.is_some()
     }
 
-    /// A rank begins a call: when it has done what it does before the first step.
+    /// A rank begins a call: the time at which its work before the first step is done.
     pub(crate) fn begin_call(&mut self, now: u64, rank: GlobalRank) -> Option<u64> {
         let cores = self.cores.as_mut()?;
         let takes = cores.machine().call_ps;

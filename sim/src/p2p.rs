@@ -62,13 +62,13 @@ impl Engine {
         self.match_up(pair, recorder);
     }
 
-    /// Whether a receive that names its source has a send before one from any source that was posted
+    /// True if a receive that names its source gets a send before one from any source that was posted
     /// earlier.
     pub(crate) fn named_first(&self, group: GroupId) -> bool {
         self.plan.group(group).is_some_and(|group| group.backend() == BackendName::Gloo)
     }
 
-    /// Whether a receive of an operation takes sends from one of the rank's receives from any source,
+    /// True if a receive of an operation takes sends from one of the rank's receives from any source,
     /// depending on which comes first: the send or this receive.
     pub(crate) fn races_with_any(&self, rank: GlobalRank, calls: &[Call]) -> bool {
         calls.iter().any(|call| match call {
@@ -144,7 +144,7 @@ impl Engine {
         let members = self.plan.group(group)?.ranks();
         let sends = members.iter().filter_map(|&from| {
             let posted = self.posted.get(&Pair { group, from, to, tag })?;
-            // What was received by name before waits for a send that fits it.
+            // A receive by name that was posted before waits for a send that fits it.
             posted.receives.is_empty().then_some(())?;
             Some((posted.sends.front()?.order, from))
         });
@@ -167,7 +167,7 @@ impl Engine {
         let first_any = any.as_ref().and_then(|any| any.front()).copied();
         let any_first = |any: Side, named: Side| !named_first && any.order < named.order;
         let (receive, from_any) = match (posted.receives.front().copied(), first_any) {
-            // Which send it takes is chosen.
+            // The send that it takes is chosen later.
             (Some(named), Some(any)) if any_first(any, named) && chooses => return,
             (None, Some(_)) if chooses => return,
             (Some(named), Some(any)) if any_first(any, named) => (any, true),
@@ -239,12 +239,13 @@ impl Engine {
     }
 }
 
-/// Whether it stands for what a store tells: that is in the store, whatever becomes of who set it.
+/// True if a send represents an answer of a store: the value is in the store, even if the rank that set it
+/// dies.
 fn is_stored(plan: &Plan, send: Side) -> bool {
     plan.tensor(send.tensor).is_some_and(|tensor| tensor.name == STORE_TENSOR)
 }
 
-/// Whether two sides are of the same size and type.
+/// True if two sides are of the same size and type.
 fn alike(plan: &Plan, a: Side, b: Side) -> bool {
     let shape_of = |side: Side| plan.tensor(side.tensor).map(|t| (t.dtype, t.numel));
     shape_of(a) == shape_of(b)

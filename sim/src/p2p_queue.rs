@@ -1,4 +1,4 @@
-//! Which sends and receives wait on NCCL's streams: see [`p2p_stream`](crate::p2p_stream).
+//! The sends and receives that wait on NCCL's streams: see [`p2p_stream`](crate::p2p_stream).
 
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};

@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Takes a call that has ended from its stream, and begins what is next on it.
+    /// Removes a call that has ended from its stream, and begins the next one on it.
     pub(crate) fn end_on_p2p_stream(
         &mut self,
         rank: GlobalRank,

@@ -24,7 +24,7 @@ pub struct Leg {
     pub transmit_ps: u64,
 }
 
-/// A chain of messages, each of which carries on what the one before brought.
+/// A chain of messages, each of which is sent because the one before arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
     /// On links inside a node; on all of them when there are no nodes.
@@ -80,7 +80,7 @@ impl Path {
     }
 }
 
-/// The chains that led to what is going on.
+/// The chains that led to the events in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Paths {
     /// To the event that is being handled.
@@ -112,7 +112,7 @@ impl Paths {
         }
     }
 
-    /// A message is what happens now.
+    /// Notes that the arrival of a message is handled now.
     pub(crate) fn message_came(&mut self, now: u64, message: u32) {
         let path = self.messages.get(message as usize).copied();
         self.begin(now, path);

@@ -20,11 +20,11 @@ pub(crate) struct Prepared {
     pub(crate) used: Vec<Vec<TensorId>>,
     /// Per program, the number of its calls.
     pub(crate) calls: Vec<usize>,
-    /// Whether tensors carry values.
+    /// True if tensors carry values.
     pub(crate) values: bool,
     /// Per rank, whether it has a device: it is a member of a group that NCCL carries out.
     pub(crate) on_device: Vec<bool>,
-    /// Whether a rank ends or is stopped for good: it may leave a call half done.
+    /// True if a rank ends or is stopped for good: it may leave a call half done.
     pub(crate) half_done: bool,
     /// Per group, whether its calls are put on a stream.
     nccl: Vec<bool>,
@@ -84,13 +84,13 @@ impl Prepared {
         }
     }
 
-    /// Whether calls are put on the rank's streams; calls made together are all of one backend,
-    /// or hold the program.
+    /// True if calls are put on the rank's streams; calls made together are all of one backend, or block the
+    /// program.
     pub(crate) fn on_stream(&self, calls: &[Call]) -> bool {
         !calls.is_empty() && calls.iter().all(|call| self.is_nccl(call.group()))
     }
 
-    /// Whether NCCL carries out the group's calls.
+    /// True if NCCL carries out the group's calls.
     pub(crate) fn is_nccl(&self, group: GroupId) -> bool {
         self.nccl.get(group.index()).is_some_and(|nccl| *nccl)
     }

@@ -1,5 +1,5 @@
-//! The ranks' programs: from one operation to the next, the calls that they make, and what is done
-//! when one completes.
+//! The ranks' programs: from one operation to the next, the calls that they make, and the actions when one
+//! completes.
 
 use super::compute_stream::StreamItem;
 use super::record::Recorder;
@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Hands a call to what carries it out.
+    /// Hands a call to its stream or channel.
     pub(crate) fn release(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
         let plan = Arc::clone(&self.plan);
         let Work { op, part, .. } = self.ranks[rank.index()].works[work as usize];

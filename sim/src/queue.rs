@@ -77,8 +77,8 @@ impl<T: Copy> EventQueue<T> {
         self.made
     }
 
-    /// Pushes an event as if it had been pushed when its number was reserved. It must not lie
-    /// before what has been popped ([`EventQueue::has_passed`]).
+    /// Pushes an event as if it had been pushed when its number was reserved. It must not lie before an event
+    /// that was popped ([`EventQueue::has_passed`]).
     pub(crate) fn push_reserved(&mut self, time_ps: u64, number: u64, what: T) {
         let spare = &mut self.spare;
         let of_time = self.reserved.entry(time_ps).or_insert_with(|| {
@@ -90,7 +90,7 @@ impl<T: Copy> EventQueue<T> {
         of_time.events.push((number, what));
     }
 
-    /// Whether an event under a reserved number would have been popped by now.
+    /// True if an event under a reserved number would have been popped by now.
     pub(crate) fn has_passed(&self, time_ps: u64, number: u64, now: u64) -> bool {
         (time_ps, number) < (now, self.current)
     }
@@ -232,7 +232,7 @@ mod tests {
             }
         }
 
-        /// Against a stable sort of what is pending, with pushes and pops mixed.
+        /// Compares the queue with a stable sort of the pending events, with pushes and pops mixed.
         #[test]
         fn it_is_a_stable_priority_queue(
             steps in prop::collection::vec(prop::option::weighted(0.6, 0u64..6), 1..300)

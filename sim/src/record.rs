@@ -7,9 +7,9 @@ use lockstep_core::trace::{Event, What};
 /// Collects events in time order.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// False while a session replays what it has recorded before.
+    /// False while a session replays events that it has recorded before.
     pub(crate) on: bool,
-    /// Whether messages are recorded, not only calls.
+    /// True if messages are recorded, not only calls.
     pub(crate) messages: bool,
     /// The ranks whose events are recorded, in increasing order; all if none are named.
     pub(crate) ranks: Option<Vec<u32>>,
@@ -20,13 +20,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// One that records what a configuration asks for.
+    /// A recorder of the events that a configuration asks for.
     pub(crate) fn new(config: &SimConfig) -> Recorder {
         let (messages, ranks) = (config.record_messages, config.record_ranks.clone());
         Recorder { on: true, messages, ranks, events: Vec::new(), step_begins: Vec::new() }
     }
 
-    /// Whether what happens on a rank is recorded.
+    /// True if the events of a rank are recorded.
     pub(crate) fn wants(&self, rank: GlobalRank) -> bool {
         self.on && self.ranks.as_ref().is_none_or(|ranks| ranks.binary_search(&rank.0).is_ok())
     }

@@ -24,7 +24,7 @@ pub(crate) struct Begun {
     pub(crate) ranks: u32,
 }
 
-/// Whether ranks that begin together stay in lock step, and none is done before all have begun.
+/// True if ranks that begin together stay in lock step, and none is done before all have begun.
 pub(crate) fn is_alike(schedule: &Schedule) -> bool {
     is_mutual(schedule.collective())
         && schedule.ranks_are_alike()
@@ -47,12 +47,12 @@ pub(crate) fn is_ring(schedule: &Schedule) -> bool {
 impl Whole {
     /// `None` where a plan has to be simulated message by message.
     pub(crate) fn new(plan: &Plan, prepared: &Prepared, config: &SimConfig) -> Option<Whole> {
-        // Who shares cores does not only wait for messages.
+        // A rank that shares cores does not only wait for messages.
         let on_cores = matches!(config.topology, Topology::SharedMemory(_));
         if config.record_messages || prepared.values || on_cores {
             return None;
         }
-        // Who dies or is stopped in the middle of a ring leaves it half done.
+        // A rank that dies or is stopped in the middle of a ring leaves it half done.
         if prepared.half_done {
             return None;
         }

@@ -1,9 +1,10 @@
-//! Sessions: a simulation that can stand at any of its moments.
+//! Sessions: a simulation that can be viewed at any of its moments.
 //!
-//! A moment is a virtual time at which something happens, with everything that happens then; moment
-//! 0 is before the first. In a plan with lines of source what a process hands to its device, or
-//! does asynchronously, is a moment too, though it takes no time: the process stands on its line. Going back restores the nearest checkpoint and replays the moments since,
-//! never from zero: checkpoints lie at most [`Session::checkpoint_spacing`] moments apart.
+//! A moment is a virtual time at which something happens, with all events of that time; moment 0 is before
+//! the first. In a plan with lines of source, an operation that a process hands to its device, or does
+//! asynchronously, is a moment too, though it takes no time: the process is shown at its line. Going back
+//! restores the nearest checkpoint and replays the moments since, never from zero: checkpoints lie at most
+//! [`Session::checkpoint_spacing`] moments apart.
 
 use super::config::{SimConfig, SimError};
 use super::record::Recorder;

@@ -1,13 +1,13 @@
-//! Ranks of one machine that read each other's memory: what their calls take.
+//! Ranks of one machine that read each other's memory: the cost of their calls.
 //!
-//! A message is a line that says where its bytes are, so sending costs nothing but the time until
-//! the receiver sees it, and a copy if it is small; of what is not copied, nothing is written before it was
-//! read, which its sender waits for, and what nothing writes is lent at once, whatever the steps, as the host
-//! backend does. The rest is the receiver's: it stores or adds bytes at the rate of the
-//! cache that all of its call's bytes fit into, however many messages they come in, on a core that
-//! it may share with other ranks. Hence one latency, one cost a call, and two rates (storing and
-//! adding) in each of three memories: a core's own cache, the shared one, and what lies behind
-//! them. `lockstep calibrate` measures them.
+//! A message is a line that says where its bytes are, so sending costs nothing but the time until the
+//! receiver sees it, and a copy if it is small. Bytes that are not copied are not overwritten before they
+//! were read, which the sender waits for; bytes that no step writes are lent at once, whatever the steps, as
+//! the host backend does. The remaining cost is the receiver's: it stores or adds bytes at the rate of the
+//! cache that all of its call's bytes fit into, however many messages they come in, on a core that it may
+//! share with other ranks. Hence one latency, one cost a call, and two rates (storing and adding) in each of
+//! three memories: a core's own cache, the shared one, and the memory behind them. `lockstep calibrate`
+//! measures them.
 
 use crate::link::{Link, transmit_ps};
 use lockstep_core::rank::GlobalRank;
@@ -27,12 +27,13 @@ pub struct SharedMemory {
     pub call_ps: u64,
     /// From a message's publication until its receiver begins with it, in picoseconds.
     pub latency_ps: u64,
-    /// Of what a rank stores and adds in one call, the first so many bytes pass at the first rate,
-    /// those up to the second number at the second, and the rest at the third.
+    /// The sizes of two caches in bytes: of the bytes that a rank stores and adds in one call, those up to
+    /// the first number pass at the first rate, those up to the second number at the second, and the rest at
+    /// the third.
     pub cached_bytes: [u64; 2],
-    /// For what is stored as it comes.
+    /// The rates of bytes that are stored as they come.
     pub store_bytes_per_second: Rates,
-    /// For what is reduced with what the receiver has.
+    /// The rates of bytes that are reduced into the receiver's values.
     pub reduce_bytes_per_second: Rates,
 }
 

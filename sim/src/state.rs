@@ -83,7 +83,7 @@ pub(crate) enum Doing {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) op: u32,
-    /// Which of the operation's calls it is.
+    /// The index of the call in its operation.
     pub(crate) part: u32,
     pub(crate) seq: u64,
     pub(crate) completed: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Rank {
     pub(crate) collectives: SequenceNumbers,
     pub(crate) p2p: SequenceNumbers,
     pub(crate) memory: Memory,
-    /// Of a rank with a device.
+    /// The compute stream of a rank with a device.
     pub(crate) stream: Option<ComputeStream>,
 }
 
@@ -110,7 +110,7 @@ impl Rank {
         first..first + self.works[first..].partition_point(|work| work.op == op)
     }
 
-    /// Whether every call of an operation has completed.
+    /// True if every call of an operation has completed.
     pub(crate) fn completed(&self, op: u32) -> bool {
         self.works[self.works_of(op)].iter().all(|work| work.completed)
     }
@@ -158,12 +158,12 @@ pub(crate) struct Engine {
     /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
-    /// The rule for choosing what the plan leaves open, if there is one.
+    /// The rule for choosing between orders that the plan leaves open, if there is one.
     pub(crate) choosing: Option<Choosing>,
-    /// Whether an operation that takes its rank no time is a moment nevertheless. What happens, and
-    /// in which order, is the same.
+    /// True if an operation that takes no time still gets a moment of its own. The events and their order are
+    /// the same.
     pub(crate) stands: bool,
-    /// Whether a rank stands: this moment is over.
+    /// True if a rank has reached such an operation: this moment is over.
     pub(crate) standing: bool,
     pub(crate) unfinished: u32,
     pub(crate) outcome: Option<Outcome>,

@@ -11,9 +11,9 @@ use lockstep_core::stop::{self, Direction, Stop};
 pub struct Met {
     /// The moment.
     pub moment: usize,
-    /// Which of the stops.
+    /// The index of the stop.
     pub stop: usize,
-    /// On which rank.
+    /// The rank that meets the stop.
     pub rank: GlobalRank,
 }
 
@@ -27,7 +27,7 @@ impl Session {
         direction: Direction,
     ) -> Option<Met> {
         let (moments, events) = (self.moments(), self.events());
-        // What this moment itself has brought was stopped at already.
+        // The stops of this moment itself were reported already.
         let happened = |moment: usize| moments.get(moment).map_or(events.len(), |m| m.events);
         let from = match direction {
             Direction::Forward => happened(moment),

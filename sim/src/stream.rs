@@ -1,9 +1,9 @@
-//! Compute streams: what a rank's program has put on its device, in order.
+//! Compute streams: the items that a rank's program has put on its device, in order.
 //!
-//! On a rank with a device the program only enqueues. A computation, a call's start and the wait
-//! for a call are items of the compute stream; the communication streams are the groups' channels,
-//! which begin a call when the compute stream has come to it, as NCCL's stream waits for the event
-//! that c10d records on the current one (`ProcessGroupNCCL::collective`, `syncStream`).
+//! On a rank with a device the program only enqueues. A computation, a call's start and the wait for a call
+//! are items of the compute stream; the communication streams are the groups' channels, which begin a call
+//! when the compute stream has come to it, as NCCL's stream waits for the event that c10d records on the
+//! current one (`ProcessGroupNCCL::collective`, `syncStream`).
 
 use super::compute_stream::StreamItem;
 use super::record::Recorder;

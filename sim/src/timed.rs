@@ -1,12 +1,11 @@
 //! Collectives whose time is known as a whole ([`CallTimes`](lockstep_core::plan::CallTimes)).
 //!
-//! Their messages carry the values and decide who waits for whom, take no time, and are not
-//! recorded: a rank is done so long after its last step could be done. Where nobody looks at values
-//! and every rank waits for every other, no messages are made either: the last rank to begin says
-//! when all are done.
+//! Their messages carry the values and decide which ranks wait for which, take no time, and are not recorded:
+//! a rank is done so long after its last step could be done. If values are not needed and every rank waits
+//! for every other, no messages are made either: the last rank to begin determines when all are done.
 //!
-//! Calls of different groups that are in flight together share their links ([`super::sharing`]):
-//! then they take longer than the table says.
+//! Calls of different groups that are in flight together share their links ([`super::sharing`]): then they
+//! take longer than the table says.
 //!
 //! A rank whose process ends in the middle of such a call leaves it unfinished for the others.
 
@@ -56,7 +55,7 @@ impl Engine {
         true
     }
 
-    /// Whether a channel's call, which has made its last step, still takes time.
+    /// True if a channel's call, which has made its last step, still takes time.
     pub(crate) fn wait_for_time(&mut self, index: u32) -> bool {
         let Some(active) = self.channels[index as usize].active.as_mut() else { return false };
         match active.timed {
@@ -98,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Whether a call of a group takes a known time, as its ranks know: for a switch of its schedule.
+    /// True if the ranks know the time that a call of a group takes; asked for a switch of its schedule.
     pub(crate) fn is_timed(&self, group: GroupId, seq: u64, signature: u32) -> bool {
         let Some(members) = self.plan.group(group).filter(|_| self.call_times.is_some()) else {
             return false;

@@ -1,5 +1,5 @@
-//! Topologies: what a message between two ranks costs, by latency and bandwidth (the alpha-beta
-//! model; Hockney 1994).
+//! Topologies: the cost of a message between two ranks, by latency and bandwidth (the alpha-beta model;
+//! Hockney 1994).
 
 use crate::link::Link;
 use crate::shared_memory::SharedMemory;
@@ -7,7 +7,7 @@ use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which link connects which ranks.
+/// The links that connect the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topology {
@@ -72,7 +72,7 @@ impl Topology {
         }
     }
 
-    /// Whether two ranks are in different nodes; never when there are none.
+    /// True if two ranks are in different nodes; always false if there are no nodes.
     pub fn is_across(&self, from: GlobalRank, to: GlobalRank) -> bool {
         match *self {
             Topology::Uniform(_) | Topology::SharedMemory(_) => false,

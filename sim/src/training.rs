@@ -1,5 +1,5 @@
-//! A training run of DDP, simulated: what each of its steps takes on one rank, for worlds whose
-//! whole trace nobody could hold.
+//! A training run of DDP, simulated: the time of each of its steps on one rank, for worlds whose whole trace
+//! would be too large.
 
 use crate::config::{SimConfig, SimError};
 use crate::engine::simulate;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// A pass forward and backward of a rank, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedStep {
-    /// When it begins, with what its forward pass broadcasts before the first layer.
+    /// The beginning of the forward pass, with its broadcasts before the first layer.
     #[serde(skip)]
     pub forward_ps: u64,
     /// When its first layer begins.
@@ -36,8 +36,8 @@ impl SimulatedStep {
     }
 }
 
-/// Messages that the collectives of a plan send together, which is what bounds its simulation: rings
-/// of `all_reduce` and `all_gather`, trees of `broadcast`.
+/// Messages that the collectives of a plan send together, which is the bound on its simulation: rings of
+/// `all_reduce` and `all_gather`, trees of `broadcast`.
 pub fn messages(plan: &Plan) -> u64 {
     let mut ranks_of = vec![0u64; plan.programs.len()];
     for program in &plan.program_of {
@@ -91,7 +91,7 @@ pub fn simulate_rank(
         ..config.clone()
     };
     let trace = simulate(&run.plan, &config)?;
-    // Of an operation that a device carries out, when its stream did; else when the process did.
+    // The time of an operation's stream if a device carries it out; else the time of the process.
     let mut on_stream: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut in_process: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for event in &trace.events {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The whole simulation at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct View {
-    /// Which moment; 0 is before anything happened.
+    /// The index of the moment; 0 is before anything happened.
     pub moment: usize,
     /// The virtual time, in picoseconds.
     pub time_ps: u64,
@@ -69,7 +69,7 @@ pub struct PendingWork {
 pub struct StreamView {
     /// The operation it carries out, if any.
     pub op: Option<u32>,
-    /// Whether it waits for that operation's calls, rather than computes.
+    /// True if the stream waits for that operation's calls, false if it computes.
     pub waits: bool,
     /// Items that have not ended: how far the program is ahead.
     pub queued: usize,
@@ -123,7 +123,7 @@ pub struct CallView {
     pub rounds: u32,
     /// The actions of its rank in this step; empty when done.
     pub actions: Vec<Action>,
-    /// Whom it waits for in this step.
+    /// The ranks that it waits for in this step.
     pub waits_for: Vec<GlobalRank>,
     /// The chunks of the tensor passed in (empty for in-place calls).
     pub input: BufferView,
@@ -170,7 +170,7 @@ pub struct MessageView {
     pub from: GlobalRank,
     /// The receiver.
     pub to: GlobalRank,
-    /// In which group.
+    /// The message's group.
     pub group: GroupId,
     /// The collective's sequence number; `None` for point-to-point.
     pub seq: Option<u64>,

@@ -72,8 +72,8 @@ impl Engine {
         true
     }
 
-    /// All ranks have begun a call in which all do alike. Who begins later than others breaks the
-    /// lock step; then only the messages tell.
+    /// All ranks have begun a call in which all act alike. If one begins later than others, the lock step is
+    /// broken, and the messages are simulated.
     fn carry_out_alike(&mut self, index: u32, begun: &[u64]) {
         let channel = &self.channels[index as usize];
         let Some(active) = &channel.active else { return };
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// All ranks have begun: when each is done, and what that leaves their ports at.
+    /// All ranks have begun: works out when each is done, and when its ports are free.
     fn carry_out_whole(&mut self, index: u32, begun: Vec<u64>) {
         let channel = &self.channels[index as usize];
         let Some(active) = &channel.active else { return };
@@ -275,7 +275,7 @@ impl Ring {
             for (((arrives, departs), latency), transmit) in rest {
                 *arrives = hear(*departs, *latency, *transmit, *arrives);
             }
-            // What rank r sends is what its neighbour hears.
+            // Rank r's sent bytes are those that its neighbour receives.
             let sent = departs.iter_mut().zip(transmit[1..].iter().chain(&transmit[..1]));
             sent.for_each(|(departs, transmit)| *departs += transmit);
             if step + 1 == self.steps as usize {

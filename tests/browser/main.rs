@@ -1,8 +1,8 @@
-//! The four uses of Lockstep, on the real page in headless Chromium against the real binary; and
-//! that the browser simulates the same bytes as we do.
+//! The four uses of Lockstep, on the real page in headless Chromium against the real binary; and that the
+//! browser simulates the same bytes as we do.
 //!
-//! What is looked at has a `data-test` attribute in the page. `LOCKSTEP_SCREENSHOTS=FOLDER` keeps
-//! a picture of each use.
+//! Elements that the tests look at have a `data-test` attribute in the page. `LOCKSTEP_SCREENSHOTS=FOLDER`
+//! keeps a picture of each use.
 
 mod files;
 mod gallery;

@@ -1,4 +1,4 @@
-//! Stepping, and what addresses say of it.
+//! Stepping, and its addresses.
 
 use anyhow::{Context, Result, ensure};
 use fantoccini::key::Key;
@@ -55,7 +55,7 @@ async fn step_through_a_collective() -> Result<()> {
     page.close().await
 }
 
-/// At every moment, on every rank, the page shows what the simulator holds.
+/// At every moment, on every rank, the page shows the simulator's values.
 #[tokio::test]
 async fn the_values_are_right_at_every_step() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=3&count=6&fill=seeded").await?;

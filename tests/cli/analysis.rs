@@ -105,7 +105,7 @@ fn a_change_that_does_not_apply_is_refused() {
     assert_refused(&hangs, "does not complete as it is");
 }
 
-/// On another machine a job takes what `sim --cluster` says.
+/// On another machine a job takes the time of `sim --cluster`.
 #[test]
 fn a_job_is_asked_for_on_a_cluster() {
     let cluster = ["--world-size", "16", "--count", "1048576", "--cluster", "h100x8", "--json"];

@@ -1,4 +1,4 @@
-//! Ranks with uneven inputs, and the words for what they are given.
+//! Ranks with uneven inputs, and the syntax for them.
 
 use super::{assert_refused, json};
 use lockstep_tests::lockstep;

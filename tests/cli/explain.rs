@@ -1,4 +1,4 @@
-//! `lockstep explain`: what it says is so.
+//! `lockstep explain`: its statements are true.
 
 use super::{assert_refused, json};
 use lockstep_diagnosis::{Kind, findings_page};

@@ -1,4 +1,4 @@
-//! The `lockstep` command: what it says, and with which exit code.
+//! The `lockstep` command: its output and exit codes.
 
 mod analysis;
 mod ddp;

@@ -1,4 +1,4 @@
-//! Plans simulated and run, and what of them is refused.
+//! Plans simulated and run, and refusals.
 
 use super::{assert_refused, json};
 use lockstep_core::plan::Plan;

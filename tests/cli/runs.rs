@@ -1,4 +1,4 @@
-//! Runs with faults, orders to a run, and what the machine was measured to do.
+//! Runs with faults, orders to a run, and measurements of the machine.
 
 use super::{assert_refused, json};
 use lockstep_core::collective::Collective;
@@ -159,7 +159,7 @@ fn what_cannot_be_written_costs_no_findings() {
     assert!(folder.path().join("nccl_trace_rank_2").is_file());
 }
 
-/// A terminal that closes cancels a run, with what was recorded kept; `nohup` keeps it going.
+/// A terminal that closes cancels a run, and its recording is kept; `nohup` keeps it going.
 #[test]
 fn a_run_ends_with_its_terminal_unless_that_is_ignored() {
     let mut plan = PlanBuilder::new("long", 2, BackendName::Host).unwrap();
@@ -312,7 +312,7 @@ fn ranks_meet_in_a_file() {
     );
 }
 
-/// Measured on this machine, whatever it is: the simulator takes what was written, and says so.
+/// Measured on this machine, whatever it is: the simulator takes the written file, and says so.
 #[test]
 fn what_was_measured_is_what_the_simulator_takes() {
     let folder = tempfile::tempdir().unwrap();

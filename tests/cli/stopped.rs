@@ -32,7 +32,7 @@ def main():
 run(main, world_size=8)
 ";
 
-/// A command that is under way; what it writes to standard output is read at its end.
+/// A command that is under way; its standard output is read at its end.
 struct Running(Option<Child>);
 
 impl Running {

@@ -1,4 +1,4 @@
-//! `lockstep time`: what it answers, in JSON and in words.
+//! `lockstep time`: its answers, in JSON and in words.
 
 use super::{assert_refused, json};
 use lockstep_tests::lockstep;

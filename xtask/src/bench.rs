@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: what `docs/benchmarks.md` lists, measured here.
+//! `cargo xtask bench`: the measurements of `docs/benchmarks.md`, made here.
 //!
-//! One after the other: two at the same time would measure each other.
+//! One after the other: two at the same time would disturb each other.
 
 use crate::serve::build_server;
 use crate::{browser, packages, shell, web};
@@ -20,7 +20,7 @@ pub(crate) struct Options {
     tables: Option<PathBuf>,
 }
 
-/// A measurement: its name, and what measures and prints it.
+/// A measurement: its name, and the function that measures and prints it.
 type Measurement = (&'static str, fn(&Options) -> Result<()>);
 
 const MEASUREMENTS: &[Measurement] = &[
@@ -63,7 +63,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Every table of a folder beside its prediction, and the medians: what `docs/clusters.md` lists.
+/// Every table of a folder beside its prediction, and the medians, as `docs/clusters.md` lists them.
 fn fidelity(options: &Options) -> Result<()> {
     let named = std::env::var_os("LOCKSTEP_TABLES").map(PathBuf::from);
     let Some(tables) = options.tables.clone().or(named) else {
@@ -138,7 +138,7 @@ fn diagnose_large() -> Result<()> {
     measured
 }
 
-/// The page in Chromium: what `tests/bench_page.rs` prints.
+/// The page in Chromium: the output of `tests/bench_page.rs`.
 fn in_chromium() -> Result<()> {
     packages::install(&browser::missing()?)?;
     web::build(web::Options::SHIPPED)?;

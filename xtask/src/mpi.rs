@@ -1,11 +1,11 @@
-//! The MPI that the mpi backend is built with: whether there is one, and what is done with each.
+//! The MPI that the mpi backend is built with: finds it, and runs the steps for each.
 
 use crate::{packages, shell};
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The compilers of the distributions' MPIs, and what to call what is built with each.
+/// The compilers of the distributions' MPIs, and the names of the builds with each.
 const MPIS: [(&str, &str); 2] = [("mpicc.openmpi", "openmpi"), ("mpicc.mpich", "mpich")];
 
 /// The folders where distributions put libraries, besides those of each LLVM.

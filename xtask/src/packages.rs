@@ -1,4 +1,4 @@
-//! Debian's packages: what is on this machine, and installing what is not.
+//! Debian's packages: those that this machine has, and installing missing ones.
 
 use crate::shell;
 use anyhow::Result;

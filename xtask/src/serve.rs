@@ -30,8 +30,8 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     become_command(&mut lockstep)
 }
 
-/// Builds `lockstep` with a profile, with the page that `dist/` has now, and returns its path.
-/// `packages` are cargo's for the whole build, which decides the features of what they share.
+/// Builds `lockstep` with a profile, with the page that `dist/` has now, and returns its path. `packages` are
+/// cargo's for the whole build, which decides the features of shared dependencies.
 ///
 /// # Errors
 /// When it does not build.

@@ -50,7 +50,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         return done(start);
     }
     let wants = |part| options.only.is_none_or(|only| only == part);
-    // What can be missing is asked for first, not after twenty minutes.
+    // Missing tools are reported first, not after twenty minutes.
     web::ensure_target()?;
     let mut missing = Vec::new();
     if wants(Part::Browser) {
@@ -122,8 +122,8 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     done(start)
 }
 
-/// Builds all tests and the binary that they drive, and says where that is. Together: what tests depend
-/// on has features of its own, and building without them would compile every dependency twice.
+/// Builds all tests and the binary that they drive, and returns the binary's path. Together: the tests'
+/// dependencies have features of their own, and building without them would compile every dependency twice.
 fn build_tests() -> Result<PathBuf> {
     build_server("test", &["--workspace", "--tests"])
 }

@@ -38,7 +38,7 @@ pub(crate) fn packages() -> Vec<String> {
     MODULES.iter().map(|(package, _)| format!("--package={package}")).collect()
 }
 
-/// The folder of files whose names change with what they hold.
+/// The folder of files whose names change with their contents.
 const ASSETS: &str = "assets";
 
 /// Smaller files gain nothing worth a second copy.
@@ -66,7 +66,7 @@ impl Options {
 #[must_use]
 pub(crate) struct Compiled {
     modules: PathBuf,
-    /// Whether the packed files are compressed, too, which takes half a minute.
+    /// True if the packed files are compressed, too, which takes half a minute.
     compressed: bool,
 }
 
@@ -226,7 +226,7 @@ fn sample_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
         .with_context(|| format!("{SAMPLES}: a line is `id | folder | title`"))
 }
 
-/// Writes each sample as an archive: its dumps and its log, not what explains them to us.
+/// Writes each sample as an archive: its dumps and its log, without the explanations for developers.
 fn pack_samples(root: &Path, dist: &Path) -> Result<()> {
     fs::create_dir_all(dist.join("samples"))?;
     for (id, folder) in sample_folders(root)? {
@@ -273,7 +273,7 @@ fn write_lessons(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file explains a recording instead of being part of it.
+/// True if a file explains a recording instead of being part of it.
 fn is_about(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending == "md" || ending == "py" || ending == "json")
 }
@@ -296,8 +296,8 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// The file that keeps its name: it says which of the others belong together.
 const PAGE: &str = "index.html";
 
-/// Moves what lies in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new names
-/// where files name each other.
+/// Moves the files in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new
+/// names where files name each other.
 fn name_by_content(dist: &Path) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(dist)? {
@@ -338,7 +338,7 @@ fn name_by_content(dist: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A text with new names for files, wherever an old one stands between quotes, below `folder`.
+/// A text with new names for files, wherever an old one is in quotes, below `folder`.
 fn with_new_names(mut text: String, folder: &str, renamed: &[(String, String)]) -> String {
     for (old, new) in renamed {
         for quote in ['"', '\'', '`'] {

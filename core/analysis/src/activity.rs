@@ -143,7 +143,7 @@ impl Activity {
         activity
     }
 
-    /// Sets start and end by what is there.
+    /// Sets start and end by the recorded calls and computations.
     fn stretch(&mut self) {
         let (mut start_ps, mut end_ps) = (u64::MAX, 0);
         for own in &self.ranks {

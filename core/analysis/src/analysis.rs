@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The schema of the JSON.
 pub(crate) const ANALYSIS_SCHEMA: &str = "lockstep.analysis/1";
 
-/// A stretch of a rank's time, in picoseconds, by what the rank did; the four add up to it.
+/// A stretch of a rank's time, in picoseconds, by the rank's activity; the four add up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Computing.
@@ -50,9 +50,10 @@ impl Stretch {
 pub struct RankTime {
     /// The rank.
     pub rank: GlobalRank,
-    /// Of the whole time.
+    /// The shares of the rank's whole time.
     pub total: Share,
-    /// Of a step: the median of each, without the first step where there are more than two; `None` without steps.
+    /// The shares of a step: the median of each, without the first step if there are more than two; `None`
+    /// without steps.
     pub step: Option<Share>,
 }
 
@@ -80,8 +81,8 @@ pub struct Analysis {
     pub time_ps: u64,
     /// False if computations were not recorded: then they are in the idle time.
     pub knows_computations: bool,
-    /// False if the recorder tells only when calls were issued: then nothing is known of communication, and what is
-    /// told of waiting is how far apart the ranks issued their calls.
+    /// False if the recorder shows only when calls were issued: then communication times are unknown, and the
+    /// time of waiting is the difference between the times at which the ranks issued their calls.
     pub knows_ends: bool,
     /// The number of calls that never ended: the job hung, or its recording was made while it ran.
     pub unfinished: u64,

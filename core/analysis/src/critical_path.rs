@@ -1,9 +1,10 @@
 //! The critical path of a job: the chain of computations and calls, across ranks, that ended last.
 //!
-//! It is found backwards from the last thing that ended. In front of a computation stands the last thing that ended
-//! on the same rank before it began. A call moves data from when the last peer that it needs is ready, and in front of
-//! that stands what made that peer late: the path goes on there. So the parts follow each other without gaps, and their
-//! times add up to the time of the job. Shortening anything else does not make the job shorter.
+//! It is found backwards from the last thing that ended. Before a computation on the path comes the last
+//! thing that ended on the same rank before it began. A call moves data from when the last peer that it needs
+//! is ready, and the path goes on with the reason that made that peer late. So the parts follow each other
+//! without gaps, and their times add up to the time of the job. Shortening anything else does not make the
+//! job shorter.
 
 use crate::activity::{Activity, line_of};
 use crate::meetings::Meetings;
@@ -21,7 +22,7 @@ pub enum Cause {
     Communicating,
     /// A pause that the program made on purpose.
     Pause,
-    /// Nothing that is known: the rank was idle, or did what was not recorded.
+    /// Unknown: the rank was idle, or its activity was not recorded.
     Idle,
 }
 
@@ -121,7 +122,7 @@ impl CriticalPath {
         parts.map(|part| part.to_ps - part.from_ps).sum()
     }
 
-    /// The parts added up by what they are, those that take longest first.
+    /// The parts added up by kind, those that take longest first.
     pub fn kinds(&self) -> Vec<PathKind<'_>> {
         let mut kinds: BTreeMap<(Cause, &str, Option<&str>), PathKind<'_>> = BTreeMap::new();
         for part in &self.parts {
@@ -154,9 +155,9 @@ impl CriticalPath {
 /// The way back along the path.
 struct Walk<'a> {
     activity: &'a Activity,
-    /// By rank, what ended, by when.
+    /// By rank, the activities that ended, with their times.
     ended: Vec<Vec<(u64, Ended)>>,
-    /// By rank, the same list: what has been passed already.
+    /// By rank, true for each entry of `ended` that the path has passed already.
     passed: Vec<Vec<bool>>,
     parts: Vec<PathPart>,
 }

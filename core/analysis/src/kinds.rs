@@ -112,7 +112,7 @@ fn needed_ps(meetings: &Meetings, at: CallAt, ready_ps: u64) -> u64 {
     meetings.last(at).map_or(ready_ps, |last| last.ready_ps.max(ready_ps))
 }
 
-/// The bytes of the larger of what a call takes and gives: its whole buffer.
+/// The bytes of the larger of a call's input and output: its whole buffer.
 fn whole_bytes(called: &Called) -> u64 {
     let bytes = |tensors: &[TensorShape]| {
         let each = tensors.iter().map(|it| it.numel().saturating_mul(it.dtype.size_bytes()));

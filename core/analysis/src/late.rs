@@ -1,4 +1,4 @@
-//! Ranks that come late to collectives, and what that costs the others.
+//! Ranks that come late to collectives, and the time that it costs the others.
 
 use crate::meetings::Meetings;
 use lockstep_core::rank::GlobalRank;

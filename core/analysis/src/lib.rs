@@ -1,12 +1,14 @@
-//! Says where the time of a job went.
+//! Reports where the time of a job went.
 //!
-//! [`Activity`] holds the calls and computations of every rank, from a simulation, a run or a recording alike: its calls, and its computations
-//! where they are known. `meetings` finds the calls that belong together, and so the peer that each call waited for.
-//! From these [`Analysis`] tells the shares of time per rank and step, what each kind of collective cost, who came last,
-//! and the critical path across ranks.
+//! [`Activity`] holds the calls and computations of every rank, from a simulation, a run or a recording
+//! alike: its calls, and its computations where they are known. `meetings` finds the calls that belong
+//! together, and so the peer that each call waited for. From these [`Analysis`] gives the shares of time per
+//! rank and step, the cost of each kind of collective, the ranks that came last, and the critical path across
+//! ranks.
 //!
-//! At any moment a rank computes, or else communicates (*exposed* communication, which no computation hides), or else
-//! waits for a peer that has not made the call yet (*skew*), or else is idle. The four add up to the time.
+//! At any moment a rank computes, or else communicates (*exposed* communication, which no computation hides),
+//! or else waits for a peer that has not made the call yet (*skew*), or else is idle. The four add up to the
+//! time.
 //!
 //! The types are written as JSON and in postcard, so they leave out no field.
 

@@ -58,8 +58,9 @@ pub fn transfers(activity: &Activity) -> Vec<Transfer> {
     transfers
 }
 
-/// False of a recording whose recorder tells when calls were issued and not when they ended, as gloo's Flight Recorder
-/// does: then a call counts as ended when its last member has issued it, and no transfer takes any time.
+/// False for a recording whose recorder shows when calls were issued and not when they ended, as gloo's
+/// Flight Recorder does: then a call counts as ended when its last member has issued it, and no transfer
+/// takes any time.
 pub fn knows_ends(activity: &Activity) -> bool {
     if !activity.is_recorded {
         return true;
@@ -121,7 +122,7 @@ impl Meetings {
             }
         }
         calls.sort_unstable();
-        // Of a rank that left no recording nobody knows when it came: the others are held against each other.
+        // The arrival of a rank without a recording is unknown: the others are compared with each other.
         let is_recorded =
             |rank: &&GlobalRank| activity.ranks.get(rank.index()).is_some_and(|own| own.recorded);
         let recorded = |group: &ProcessGroup| group.ranks().iter().filter(is_recorded).count();

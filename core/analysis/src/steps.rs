@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Longer loops are not looked for: a step of a large pipeline has a few thousand calls.
 const LONGEST_PERIOD: usize = 4096;
 
-/// So many calls of a rank are compared at most, from its end.
+/// The most calls of a rank that are compared, from its end.
 const COMPARED: usize = 1 << 16;
 
 /// A step is at most so many repetitions of equal calls.
@@ -80,8 +80,8 @@ fn repetition(values: &[u32]) -> Option<Repetition> {
 }
 
 impl Repetition {
-    /// The steps that consist of several repetitions: they begin where most time goes by before a call. The repetitions
-    /// themselves if no call stands out.
+    /// The steps that consist of several repetitions: they begin where most time goes by before a call. The
+    /// repetitions themselves if no call is clearly later than the others.
     fn with_pauses(self, own: &RankActivity) -> Repetition {
         let calls = own.calls.get(self.start..).unwrap_or_default();
         let ready: Vec<u64> =
@@ -262,7 +262,7 @@ mod tests {
     }
 
     proptest! {
-        /// A body that no shorter loop explains is found, however often it stands there.
+        /// A body that no shorter loop explains is found, however often it is repeated.
         #[test]
         fn every_loop_is_found(body in 2usize..9, count in 3usize..20, before in 0usize..5) {
             let body: Vec<u32> = (0..body as u32).collect();

@@ -6,10 +6,10 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::counted;
 use std::fmt::Write;
 
-/// So many rows of a table are shown.
+/// The most rows of a table that are shown.
 const SHOWN: usize = 12;
 
-/// So many ranks are shown one by one; of more, those that differ most.
+/// The most ranks that are shown one by one; of more, those that differ most are shown.
 const RANKS_SHOWN: usize = 16;
 
 impl Analysis {

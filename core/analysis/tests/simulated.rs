@@ -1,4 +1,4 @@
-//! Analyses of simulated jobs, held against what the simulator says of changed ones.
+//! Analyses of simulated jobs, compared with simulations of changed ones.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -100,8 +100,8 @@ fn halved(plan: &Plan, which: impl Fn(GlobalRank, u32) -> bool) -> Plan {
 }
 
 proptest! {
-    /// Times add up, and computations beside the path do not matter: with them shortened the job takes as long, but
-    /// for what its collectives gain from members that come earlier.
+    /// Times add up, and computations beside the path do not matter: with them shortened the job takes as
+    /// long, but for the time that its collectives gain from members that come earlier.
     #[test]
     fn only_the_path_makes_the_job_longer(
         computations in prop::collection::vec((0u64..5_000_000, 0u64..3_000_000), 2..6),

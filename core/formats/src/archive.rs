@@ -1,8 +1,8 @@
 //! Archives of files: tar, tar.gz, zip, and a single file under gzip.
 //!
-//! A stranger's archive may unpack to anything: file by file it is handed on, and refused past a
-//! size that is given, whatever its own headers claim. What is no plain file (links, devices) is
-//! left out, and an archive within an archive stays one.
+//! A stranger's archive may unpack to anything: file by file it is handed on, and refused past a size that is
+//! given, whatever its own headers claim. Entries that are not plain files (links, devices) are left out, and
+//! an archive within an archive stays one.
 
 use flate2::read::MultiGzDecoder;
 use std::io::{self, Cursor, Read, Write};
@@ -112,7 +112,7 @@ fn kind(bytes: &[u8]) -> Option<Kind> {
     (bytes.get(257..262) == Some(b"ustar".as_slice())).then_some(Kind::Tar)
 }
 
-/// True for what begins like an archive.
+/// True if bytes begin like an archive.
 pub fn is_archive(bytes: &[u8]) -> bool {
     kind(bytes).is_some()
 }
@@ -120,8 +120,7 @@ pub fn is_archive(bytes: &[u8]) -> bool {
 /// Hands every file of an archive on, with its path in there, in the archive's order.
 ///
 /// # Errors
-/// When the archive is damaged, or unpacks to more than the limits. What was handed on before is
-/// good.
+/// The archive is damaged, or unpacks to more than the limits. The files that were handed on before are good.
 pub fn for_each_file(
     archive: &str,
     bytes: &[u8],
@@ -238,7 +237,7 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Refuses a zip for what its directory says, before anything is unpacked: files that share their bytes, and
+    /// Refuses a zip because of its directory, before anything is unpacked: files that share their bytes, and
     /// sizes that no compression explains.
     fn check_zip(&self, archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Result<(), ArchiveError> {
         let bomb = |why| ArchiveError::Bomb { archive: self.archive.to_owned(), why };
@@ -279,7 +278,7 @@ impl Unpacking<'_> {
         let read = bytes.take(limit.saturating_add(1)).read_to_end(&mut unpacked);
         read.map_err(|error: io::Error| self.damaged(&error.to_string()))?;
         if unpacked.len() as u64 > limit {
-            // What it has cost counts.
+            // The bytes that it has cost count.
             self.left -= limit;
             return Err(ArchiveError::TooLarge {
                 archive: self.archive.to_owned(),
@@ -396,7 +395,7 @@ mod tests {
             assert_eq!(error, ArchiveError::TooLarge { archive: "bomb".into(), limit: 1000 });
             assert!(error.to_string().contains("more than 1000 bytes"), "{error}");
         }
-        // Of a zip the others are read.
+        // The other files of a zip are read.
         let mut read = Vec::new();
         let mut take = |path: &str, _: &[u8]| read.push(path.to_owned());
         let zipped = zip(&[("a", b"1"), ("big", &bomb), ("b", b"2")]);

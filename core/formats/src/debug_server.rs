@@ -9,14 +9,14 @@ const MAX_RANKS: usize = 1 << 12;
 /// Larger files are no such pages.
 const MAX_PAGE_BYTES: usize = 1 << 30;
 
-/// The first heading stands within so many bytes: a page's head comes before it. Large files of other kinds are not
-/// looked through.
+/// The first heading is within so many bytes: a page's head comes before it. Large files of other kinds are
+/// not searched.
 const HEAD_BYTES: usize = 1 << 16;
 
 /// The heading of a rank's part, up to its number.
 const HEADING: &str = "Rank ";
 
-/// The ranks of a page with what stands below their headings; empty if the file is no such page.
+/// The ranks of a page with the text below their headings; empty if the file is no such page.
 fn parts(bytes: &[u8]) -> Vec<(u32, &str)> {
     let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or(bytes);
     let has_heading = head.windows(HEADING.len()).any(|window| window == HEADING.as_bytes());

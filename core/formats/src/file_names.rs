@@ -38,7 +38,7 @@ impl Claim {
     }
 }
 
-/// True if a file is called what logs are called.
+/// True if a file is named like a log.
 pub(crate) fn is_log(name: &str) -> bool {
     let file = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
     let end = file.rsplit_once('.').map_or("", |(_, end)| end);

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 /// Directories of libraries: a file below one of them is not the user's code.
 const LIBRARIES: [&str; 5] =
     ["/site-packages/", "/dist-packages/", "/lib/python", "\\site-packages\\", "<frozen"];
-/// The contents of PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without
-/// what begins with `_`, and without what holds no Python: a job in a folder of that name is not
-/// PyTorch.
+/// The contents of PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without names that
+/// begin with `_`, and without folders that have no Python: a job in a folder of that name is not PyTorch.
 const OF_TORCH: [&str; 48] = [
     "accelerator",
     "amp",
@@ -60,18 +59,18 @@ const OF_TORCH: [&str; 48] = [
     "xpu",
 ];
 
-/// Which files are no code of the user's, as the paths of one stack tell.
+/// Tells files of libraries from the user's code, by the paths of one stack.
 ///
-/// A process has one PyTorch: where a stack shows for certain in which folder `torch` that lies, another
-/// folder of that name is the job's, whatever its files are called, and PyTorch's need no known names.
+/// A process has one PyTorch: if a stack shows for certain in which `torch` folder that is, another folder of
+/// that name is the job's, whatever its files are called, and PyTorch's need no known names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Libraries<'a> {
-    /// The folder of PyTorch, as far as the paths tell: `/opt/pytorch/torch/`.
+    /// The folder of PyTorch, as far as the paths show it: `/opt/pytorch/torch/`.
     torch: Option<&'a str>,
 }
 
 impl<'a> Libraries<'a> {
-    /// The folders that the paths of one stack tell.
+    /// The folders that the paths of one stack show.
     pub(crate) fn of(paths: impl Iterator<Item = &'a str> + Clone) -> Libraries<'a> {
         let mut found: Option<(Sure, &str)> = None;
         // Folders with a file that PyTorch has not, as `torch/train.py`.
@@ -93,7 +92,7 @@ impl<'a> Libraries<'a> {
         Libraries { torch: found.map(|(_, folder)| folder) }
     }
 
-    /// True of a file of Python's own, of PyTorch, or of what was installed.
+    /// True for a file of Python's own, of PyTorch, or of an installed package.
     pub(crate) fn hold(self, path: &str) -> bool {
         // PyTorch's wrappers go through it, and it lies beside PyTorch.
         path.ends_with("typing_extensions.py")
@@ -109,7 +108,7 @@ enum Sure {
     ByName,
     /// It has a file that every stack through PyTorch's calls has.
     ByFile,
-    /// It lies with what was installed.
+    /// The file is among installed packages.
     Installed,
 }
 

@@ -2,8 +2,8 @@
 
 use lockstep_core::trace::{CallLog, Outcome, Trace, TraceEnd, TraceHeader};
 
-/// The completeness of a source's calls. The first is the fullest: the calls of a job are those of
-/// its fullest source, and the others fill in what that lacks.
+/// The completeness of a source's calls. The first is the fullest: the calls of a job are those of its
+/// fullest source, and the others fill in missing values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shows {
     /// The last calls of every rank, with times, ended or not: a rank without any is missing.

@@ -1,11 +1,11 @@
-//! Readers and writers of the files of others, and a job's files joined into one recording.
+//! Readers and writers of foreign files, and a job's files joined into one recording.
 //!
-//! Foreign bytes come from strangers: each reader is bounded in size, depth and time, and refuses
-//! with an error that says what, where and how to fix it. Nothing here asks what is wrong with a
-//! job: that is `lockstep-diagnosis`.
+//! Foreign bytes come from strangers: each reader is bounded in size, depth and time, and refuses with an
+//! error that says what, where and how to fix it. Nothing here asks what is wrong with a job: that is
+//! `lockstep-diagnosis`.
 //!
-//! A format of a job's files is a folder with a [`reader::Reader`] and a row of [`readers::READERS`].
-//! Its [`reader::Contribution`]s are joined by [`recording`], which knows no format.
+//! A format of a job's files is a folder with a [`reader::Reader`] and a row of [`readers::READERS`]. Its
+//! [`reader::Contribution`]s are joined by [`recording`], which knows no format.
 
 pub mod archive;
 mod call_words;

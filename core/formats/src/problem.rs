@@ -7,7 +7,7 @@ pub struct FileProblem {
     pub file_name: String,
     /// The kind of problem.
     pub kind: ProblemKind,
-    /// The reason and what to do, in a sentence for the user.
+    /// The reason and the remedy, in a sentence for the user.
     pub why: String,
 }
 
@@ -30,7 +30,7 @@ pub enum ProblemKind {
     SameContent,
 }
 
-/// Files of several jobs or moments, and nothing tells which belong together.
+/// Files of several jobs or moments, and it is unclear which belong together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct MixedFiles {

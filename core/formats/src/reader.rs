@@ -14,7 +14,7 @@ use std::fmt::Debug;
 /// A file to be read.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// Its name, with the folders that tell it from other files of the job.
+    /// Its name, with the folders that distinguish it from other files of the job.
     pub name: &'a str,
     /// Its bytes. A text is in UTF-8, or nearly.
     pub bytes: &'a [u8],
@@ -53,19 +53,19 @@ pub trait CallSource: Debug + Sync {
     /// The completeness of its calls.
     fn shows(&self) -> Shows;
 
-    /// Joins the calls of a job's files, in any order; `None` if they hold none. Files that it leaves out
-    /// are added to `problems`, where the files that could not be read are already.
+    /// Joins the calls of a job's files, in any order; `None` if they hold none. Files that it leaves out are
+    /// added to `problems`, where the files that could not be read are already.
     ///
     /// # Errors
-    /// When nothing tells which files belong together.
+    /// It is unclear which files belong together.
     fn join(
         &self,
         files: Vec<FileCalls>,
         problems: &mut Vec<FileProblem>,
     ) -> Result<Option<JobCalls>, MixedFiles>;
 
-    /// True if [`CallSource::join`] tells the files of one job and moment from others; the folders of its
-    /// files then say which other files are of the job.
+    /// True if [`CallSource::join`] separates the files of one job and moment from others; the folders of its
+    /// files then show which other files are of the job.
     fn picks_the_job(&self) -> bool {
         false
     }

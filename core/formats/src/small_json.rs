@@ -16,7 +16,7 @@ pub(crate) enum Small {
     List(Vec<Small>),
 }
 
-/// So many elements of a list are kept, and so many characters of a text.
+/// The most elements of a list, and the most characters of a text, that are kept.
 const KEPT: usize = 64;
 const KEPT_TEXT: usize = 1 << 20;
 
@@ -36,7 +36,7 @@ impl Small {
         }
     }
 
-    /// A whole number; of what is none, or below 0, nothing.
+    /// A whole number; `None` if the value is not one, or below 0.
     pub(crate) fn whole(&self) -> Option<u64> {
         const EXACT: f64 = (1u64 << 53) as f64;
         let number = self.real().filter(|number| (0.0..=EXACT).contains(number))?;

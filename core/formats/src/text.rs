@@ -1,12 +1,12 @@
-//! Texts among the files: how they are told from JSON and from binary files, and their encodings.
+//! Texts among the files: their encodings, and how they differ from JSON and binary files.
 //!
-//! PowerShell's `>` writes UTF-16, and others put a mark before UTF-8. Only a byte order mark tells, and no
-//! dump, archive or profile begins with one.
+//! PowerShell's `>` writes UTF-16, and others put a mark before UTF-8. Only a byte order mark shows this, and
+//! no dump, archive or profile begins with one.
 
 use std::borrow::Cow;
 
-/// Whether bytes begin as an object, or as a list of objects: a log begins with `[rank0]:` or
-/// `[Gloo]` as often.
+/// True if bytes begin like an object, or a list of objects: a log begins with `[rank0]:` or `[Gloo]` as
+/// often.
 pub(crate) fn begins_as_json(bytes: &[u8]) -> bool {
     match bytes.trim_ascii_start() {
         [b'{', ..] => true,

@@ -1,10 +1,10 @@
-//! Programs: what each rank does, written in Python's words, and the plan that comes of it.
+//! Programs: each rank's code, written in Python's words, and the plan that results from it.
 //!
-//! The language is Starlark, the deterministic Python dialect, with torch.distributed's functions
-//! under their names; Python's `import`, `with`, `while`, `raise`, `assert`, `is` and f-strings are
-//! understood too. `compile` executes the text once for each rank: `run(main, world_size = 8)`
-//! says how many there are, and each process then runs `main()`, from a fresh start as every
-//! process of a real job does. What it calls is recorded by [`c10d`](lockstep_torch::c10d), with the line.
+//! The language is Starlark, the deterministic Python dialect, with torch.distributed's functions under their
+//! names; Python's `import`, `with`, `while`, `raise`, `assert`, `is` and f-strings are understood too.
+//! `compile` executes the text once for each rank: `run(main, world_size = 8)` gives their number, and each
+//! process then runs `main()`, from a fresh start as every process of a real job does. Its calls are recorded
+//! by [`c10d`](lockstep_torch::c10d), with the line.
 //!
 #![doc = concat!("```\n", include_str!("../tests/compiling_a_program.rs"), "```")]
 //!

@@ -1,4 +1,4 @@
-//! One collective in several groups at once: what a dimension of a device mesh does.
+//! One collective in several groups at once, as in a dimension of a device mesh.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -7,7 +7,7 @@ use lockstep_core::plan::{Fill, Plan, PlanBuilder, PlanError};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::schedule::{Algorithm, Schedule};
 
-/// The same collective called once in each of several groups, side by side.
+/// One collective called once in each of several groups, side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupsLab {
     /// The number of ranks of the job.

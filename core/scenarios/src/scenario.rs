@@ -2,8 +2,8 @@
 
 use lockstep_core::plan::PlanError;
 
-/// A job that hangs, and the same job repaired. Both are programs: the plan is
-/// what comes of the text that is shown, and nothing else.
+/// A job that hangs, and the same job repaired. Both are programs: the plan is made from the text that is
+/// shown, and from nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// The name in URLs and on the command line: `skipped-all-reduce`.
@@ -26,16 +26,16 @@ pub struct Scenario {
     pub chapters: &'static [Chapter],
 }
 
-/// The lines that a user finds in the log, in the words of those who print them.
+/// The lines that a user finds in the log, in the words of the programs that print them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The lines; `…` marks what was cut.
+    /// The lines; `…` marks a cut.
     pub lines: &'static str,
     /// The software that prints them, and the place where these were seen.
     pub from: &'static str,
 }
 
-/// A moment of a scenario as it is told.
+/// A moment in the story of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chapter {
     /// The stop of the simulation, counted from the chapter before: `start`; `line:9`, any rank
@@ -55,7 +55,7 @@ pub struct ScenarioOptions {
     pub world_size: u32,
     /// The timeout of every group, in milliseconds; short, so that a real run ends soon.
     pub timeout_ms: u64,
-    /// Whether to take the repaired program.
+    /// True to take the repaired program.
     pub repaired: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for ScenarioOptions {
 }
 
 impl Scenario {
-    /// Whether it can be shown with so many ranks.
+    /// Passes if the scenario can be shown with so many ranks.
     ///
     /// # Errors
     /// When the world is empty, or too small for it.

@@ -1,9 +1,9 @@
-//! One call of torch.distributed on its own, as a small program: what the lab and the command line
+//! One call of torch.distributed on its own, as a small program: the calls that the lab and the command line
 //! offer by name.
 //!
-//! [`torch_calls`](crate::torch_calls()) lists them all in order; each has a name, a sentence, the backends it works on,
-//! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
-//! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
+//! [`torch_calls`](crate::torch_calls()) lists them all in order; each has a name, a sentence, the backends
+//! it works on, the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]),
+//! which is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
@@ -22,7 +22,7 @@ pub struct TorchCall {
     pub backends: &'static [&'static str],
     /// The smallest world that shows it.
     pub min_world_size: u32,
-    /// Elements of a rank's tensor at first: enough to see what the call is about.
+    /// Elements of a rank's tensor at first: enough to show the effect of the call.
     pub(super) count: u64,
     /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
     /// `{root}` to be filled in.
@@ -62,8 +62,8 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
-/// The same where tensors are on a GPU, which each process must choose for itself: NCCL refuses two
-/// ranks on one, and `device="cuda"` is the current one.
+/// The header for tensors on a GPU, which each process must choose for itself: NCCL refuses two ranks on one,
+/// and `device="cuda"` is the current one.
 const CUDA_HEADER: &str = "\
 import os
 import torch
@@ -76,7 +76,7 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
-/// Which of the options a call's program has a place for; the others change nothing.
+/// The options that a call's program has a place for; the others change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heeds {
     /// [`TorchCallOptions::count`].
@@ -90,7 +90,7 @@ pub struct Heeds {
 }
 
 impl TorchCall {
-    /// Which of the options change what the call does.
+    /// The options that affect the call.
     pub fn heeds(&self) -> Heeds {
         let has = |place: &str| self.program.contains(place);
         Heeds { count: has("{count}"), dtype: has("{dtype}"), op: has("{op}"), root: has("{root}") }
@@ -142,7 +142,7 @@ impl TorchCall {
             .replace("{root}", &options.root.to_string())
     }
 
-    /// Whether its processes say at the beginning which GPU is theirs.
+    /// True if the processes bind themselves to their GPUs at the beginning.
     pub(super) fn binds_device(&self) -> bool {
         self.name == "split_group"
     }
@@ -161,7 +161,7 @@ pub(super) struct Script<'a, 'j> {
 }
 
 impl<'j> Script<'_, 'j> {
-    /// The first line that has these words is what happens next.
+    /// The next call is at the first line that has these words.
     pub(super) fn on(&mut self, words: &str) -> &mut Dist<'j> {
         let lines = (1..).zip(self.text.lines());
         let line = lines.filter(|(_, line)| line.contains(words)).map(|(line, _)| line).next();
@@ -217,8 +217,8 @@ mod tests {
     use crate::{torch_call, torch_calls};
     use lockstep_core::plan::Plan;
 
-    /// Every call of the table, on every backend it names and some world sizes, is a plan whose
-    /// operations point at lines that name what they do.
+    /// Every call of the table, on every backend it names and some world sizes, is a plan whose operations
+    /// point at lines that name the calls.
     #[test]
     fn every_call_is_a_plan_on_every_backend_it_names() {
         for call in torch_calls() {

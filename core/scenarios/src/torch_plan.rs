@@ -15,10 +15,10 @@ pub enum TorchCallError {
     Refused {
         /// The first rank that is refused, and all that are in the same words.
         ranks: Vec<GlobalRank>,
-        /// With what.
+        /// The error that refuses the call.
         error: DistError,
     },
-    /// It is not one of [`torch_calls`](crate::torch_calls()).
+    /// The name is not one of [`torch_calls`](crate::torch_calls()).
     #[error("there is no such call of torch.distributed here")]
     Unknown,
     /// The plan is past its limits.

@@ -1,10 +1,9 @@
-//! The two 8-bit floats of PyTorch and NCCL: `float8_e4m3fn` and `float8_e5m2` (Micikevicius et
-//! al., "FP8 Formats for Deep Learning", 2022).
+//! The two 8-bit floats of PyTorch and NCCL: `float8_e4m3fn` and `float8_e5m2` (Micikevicius et al., "FP8
+//! Formats for Deep Learning", 2022).
 //!
-//! What does not fit is where the world disagrees. PyTorch's cast (`c10/util/Float8_e4m3fn.h`,
-//! `Float8_e5m2.h`) makes it NaN or infinity; NCCL reduces with CUDA's `__nv_fp8_e4m3` and
-//! `__nv_fp8_e5m2`, whose constructors saturate to the largest finite value. Both are here, as
-//! [`Overflow`].
+//! Implementations disagree about values that do not fit. PyTorch's cast (`c10/util/Float8_e4m3fn.h`,
+//! `Float8_e5m2.h`) makes them NaN or infinity; NCCL reduces with CUDA's `__nv_fp8_e4m3` and `__nv_fp8_e5m2`,
+//! whose constructors saturate to the largest finite value. Both are here, as [`Overflow`].
 
 /// The conversion of a value beyond the largest finite one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +88,7 @@ impl Float8 {
         // way.
         let significand = 0x80_0000 | (bits & 0x7f_ffff);
         let smallest_normal = 1 - self.bias;
-        // How many of the 24 significant bits go; all of them past 25.
+        // The number of the 24 significant bits that are dropped; all of them past 25.
         let gone = 23 - self.mantissa_bits + (smallest_normal - exponent).clamp(0, 25) as u32;
         let gone = gone.min(25);
         let kept = significand >> gone;

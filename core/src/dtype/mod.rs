@@ -87,8 +87,8 @@ impl Dtype {
         }
     }
 
-    /// Reads a name as `torch.dtype` prints it (`float32`) or as C++'s `ScalarType` does
-    /// (`Float`, which is what Flight Recorder dumps carry). Anything else is `Unknown`.
+    /// Reads a name as `torch.dtype` prints it (`float32`) or as C++'s `ScalarType` does (`Float`, as in
+    /// Flight Recorder dumps). Anything else is `Unknown`.
     pub fn from_torch_name(name: &str) -> Dtype {
         match name.strip_prefix("torch.").unwrap_or(name) {
             "float64" | "double" | "Double" => Dtype::Float64,

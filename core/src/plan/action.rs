@@ -49,7 +49,7 @@ pub enum Call {
     Send {
         /// The group whose ranks `peer` counts in.
         group: GroupId,
-        /// To whom.
+        /// The receiver, as a rank of the group.
         peer: GroupRank,
         /// The tensor that is sent.
         tensor: TensorId,
@@ -61,7 +61,7 @@ pub enum Call {
     Recv {
         /// The group whose ranks `peer` counts in.
         group: GroupId,
-        /// From whom; from whoever sends first if absent (`src=None`).
+        /// The sender, as a rank of the group; any rank, whichever sends first, if absent (`src=None`).
         #[serde(default)]
         peer: Option<GroupRank>,
         /// The tensor that is received into.
@@ -72,7 +72,7 @@ pub enum Call {
     },
 }
 
-/// An executor's words for a rank whose process stands stopped when the run ends.
+/// An executor's words for a rank whose process is stopped when the run ends.
 pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
 /// The prefix of the exception that `sys.exit` raises with a status: its process's last words.
@@ -81,7 +81,8 @@ const LEFT_WITH: &str = "SystemExit: ";
 /// The words for a program's `os._exit`, which says nothing itself.
 const LEFT_AT_ONCE: &str = "os._exit(";
 
-/// Whether these last words are a call of `os._exit`, which no exception is, rather than something raised.
+/// True if a rank's last words are a call of `os._exit`, which is no exception, and not an error that it
+/// raised.
 pub fn leaves_at_once(how: &str) -> bool {
     how.contains(LEFT_AT_ONCE)
 }
@@ -100,9 +101,9 @@ pub fn exit_status(how: &str) -> u8 {
 pub enum Action {
     /// A call.
     Call {
-        /// Which.
+        /// The call that is made.
         call: Call,
-        /// Whether the program goes on at once.
+        /// True if the program goes on at once.
         #[serde(default)]
         async_op: bool,
     },
@@ -112,7 +113,7 @@ pub enum Action {
         /// The calls, at least one.
         #[serde(deserialize_with = "super::bounded::calls")]
         calls: Vec<Call>,
-        /// Whether the program goes on at once.
+        /// True if the program goes on at once.
         #[serde(default)]
         async_op: bool,
     },
@@ -127,7 +128,7 @@ pub enum Action {
         #[serde(default)]
         timeout_ms: Option<u64>,
     },
-    /// Asks an earlier asynchronous operation how it stands; the answer goes into the trace.
+    /// Asks for the state of an earlier asynchronous operation; the answer goes into the trace.
     Query {
         /// Index of that operation in the same program.
         op: u32,
@@ -152,7 +153,7 @@ pub enum Action {
         into_offset: u64,
         /// The number of elements.
         count: u64,
-        /// Reduces into what is there (`into = into op from`) instead of replacing it.
+        /// Reduces into the existing values (`into = into op from`) instead of replacing them.
         #[serde(default)]
         reduce: Option<ReduceOp>,
     },
@@ -162,18 +163,18 @@ pub enum Action {
     Compute {
         /// The name for people: `forward`.
         name: String,
-        /// For how long, in nanoseconds.
+        /// The duration in nanoseconds.
         duration_ns: u64,
     },
-    /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
+    /// Idle time, with a label: a data loader that stalls, a rank stuck in user code.
     Sleep {
         /// The name for people.
         name: String,
-        /// For how long, in nanoseconds.
+        /// The duration in nanoseconds.
         duration_ns: u64,
     },
-    /// The rank's process exits here with status 1: an exception that nobody catches. Its calls in
-    /// flight never complete, and nobody is told.
+    /// The rank's process exits here with status 1: an exception that nothing catches. Its calls in flight
+    /// never complete, and no rank is notified.
     Die {
         /// The last line of its log: `ValueError: …`.
         how: String,
@@ -223,9 +224,8 @@ impl WorkQuery {
         }
     }
 
-    /// The same of a work on a CUDA stream: its future is completed as soon as the call is
-    /// enqueued, since callbacks run behind it on the stream, and `WorkNCCL::isSuccess` only
-    /// raises (`ProcessGroupNCCL.cpp`).
+    /// The answer for a work on a CUDA stream: its future is completed as soon as the call is enqueued, since
+    /// callbacks run behind it on the stream, and `WorkNCCL::isSuccess` only raises (`ProcessGroupNCCL.cpp`).
     pub fn answer_on_stream(self, completed: bool) -> &'static str {
         match self {
             WorkQuery::FutureDone => "True",
@@ -308,7 +308,7 @@ impl Call {
 }
 
 impl Action {
-    /// PyTorch's name of the call, or what the operation is.
+    /// PyTorch's name of the call, or the kind of the operation.
     pub fn name(&self) -> &str {
         match self {
             Action::Call { call, async_op: false } => call.name(),

@@ -1,5 +1,5 @@
-//! Bounds on what a plan may hold, kept while it is read: an operation takes some 150 bytes of memory and can be
-//! written in three.
+//! Bounds on the size of a plan, checked while it is read: an operation takes some 150 bytes of memory and
+//! can be written in three.
 
 use super::{Action, Call, Op, Program, Tensor};
 use crate::rank::MAX_WORLD_SIZE;
@@ -18,7 +18,7 @@ const MAX_COALESCED: usize = 1 << 20;
 /// The most tensors of a plan.
 const MAX_TENSORS: usize = 4 << 20;
 
-/// Reads a list item by item. `weigh` says what an item counts, and `most` is the largest sum.
+/// Reads a list item by item. `weigh` returns an item's weight, and `most` is the largest sum.
 struct Bounded<T, F> {
     what: &'static str,
     most: usize,

@@ -148,19 +148,19 @@ impl ProgramBuilder {
         self
     }
 
-    /// An operation with its line, as it stands.
+    /// An operation with its line, unchanged.
     pub fn push_op(&mut self, op: Op) -> u32 {
         self.program.ops.push(op);
         self.program.ops.len() as u32 - 1
     }
 
-    /// Any operation, as it stands.
+    /// Any operation, unchanged.
     pub fn push(&mut self, action: Action) -> u32 {
         self.program.ops.push(Op { action, at: self.at, via: self.via.clone() });
         self.program.ops.len() as u32 - 1
     }
 
-    /// A call as it stands.
+    /// A call, unchanged.
     pub fn call(&mut self, call: Call) -> u32 {
         let async_op = std::mem::take(&mut self.async_op);
         self.push(Action::Call { call, async_op })

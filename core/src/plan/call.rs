@@ -156,7 +156,7 @@ impl Plan {
         programs.copied().fold(0, u64::saturating_add)
     }
 
-    /// The most scratch bytes of a rank for one call, with its share of what switches keep.
+    /// The most scratch bytes of a rank for one call, with its share of the switches' scratch.
     fn scratch_of(&self, call: &Call) -> Option<u64> {
         let Call::Collective { count, input, output, .. } = call else {
             return None;
@@ -177,8 +177,7 @@ mod tests {
     use crate::plan::{Fill, PlanBuilder};
     use crate::reduce::ReduceOp;
 
-    /// A one-shot all_reduce keeps every rank's tensor on every rank: what bounds memory must see
-    /// it.
+    /// A one-shot all_reduce keeps every rank's tensor on every rank, which the memory bound must count.
     #[test]
     fn scratch_is_counted() {
         let sum = Collective::AllReduce { op: ReduceOp::Sum };

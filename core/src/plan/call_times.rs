@@ -1,10 +1,10 @@
-//! The times of a plan's calls, each as a whole, where a model of a machine has worked them out.
+//! The times of a plan's calls, each as a whole, if a model of a machine has worked them out.
 //!
-//! Without them a simulator adds up messages. With them a call takes what the table says from the
-//! moment at which everything that it waits for is there; who waits for whom stays the schedule's.
+//! Without them a simulator adds up messages. With them a call takes the table's time from the moment at
+//! which everything that it waits for is there; the schedule still decides which ranks wait for which.
 //!
-//! The table can also say which links a call loads, and how much of each. Calls in flight at the
-//! same time whose loads add up to more than a link carries share it, and take longer.
+//! The table can also say which links a call loads, and how much of each. Calls in flight at the same time
+//! whose loads add up to more than a link carries share it, and take longer.
 
 use super::{Call, Plan};
 use crate::collective::Collective;
@@ -23,7 +23,7 @@ const USUAL_RATE: u64 = 1000;
 /// A collective as far as its time depends on it. Roots and reductions do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TimedCall {
-    /// Among whom.
+    /// The group of the call.
     pub group: GroupId,
     /// The call, with root 0 and SUM.
     pub collective: Collective,
@@ -34,7 +34,7 @@ pub struct TimedCall {
 /// A send and its receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TimedTransfer {
-    /// In which group.
+    /// The group of the two ranks.
     pub group: GroupId,
     /// The sender.
     pub from: GlobalRank,
@@ -87,7 +87,7 @@ impl CallTimes {
         CallTimes { machine: machine.into(), ..CallTimes::default() }
     }
 
-    /// Says what a collective takes, in picoseconds.
+    /// Sets the time of a collective, in picoseconds.
     pub fn set_collective(&mut self, call: TimedCall, takes_ps: u64) {
         self.collectives.insert(call, takes_ps);
     }
@@ -108,12 +108,12 @@ impl CallTimes {
         self.loads.get(call).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any collective shares a link with others.
+    /// True if any collective shares a link with others.
     pub fn has_loads(&self) -> bool {
         self.loads.values().any(|loads| !loads.is_empty())
     }
 
-    /// Says what a transfer takes.
+    /// Sets the time of a transfer.
     pub fn set_transfer(&mut self, transfer: TimedTransfer, takes: TransferTime) {
         self.transfers.insert(transfer, takes);
     }
@@ -146,9 +146,9 @@ impl CallTimes {
 }
 
 impl Plan {
-    /// A collective as far as its time depends on it; `None` for sends and receives, and for groups
-    /// that the plan does not have. For an uneven `all_to_all` the bytes are the larger of what the
-    /// rank sends and receives.
+    /// The parameters of a collective that its time depends on; `None` for sends and receives, and for groups
+    /// that the plan does not have. For an uneven `all_to_all` the bytes are the larger of the rank's sent
+    /// and received bytes.
     pub fn timed_call(&self, call: &Call) -> Option<TimedCall> {
         let Call::Collective { group, collective, count, input, output, splits, .. } = call else {
             return None;

@@ -47,7 +47,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks of a program that was checked for another rank what can differ on this one.
+    /// Checks the parts of a program that can differ on this rank; the program was checked for another rank
+    /// before.
     fn check_rank(
         &self,
         rank: GlobalRank,
@@ -95,8 +96,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks a program for the first rank that runs it, and returns what is to be checked for the
-    /// others: of each different call one, since a training loop makes few of them many times.
+    /// Checks a program for the first rank that runs it, and returns the calls to check for the others: one
+    /// of each kind, since a training loop makes a few kinds many times.
     fn check_once(&self, rank: GlobalRank, program: usize) -> Result<OfEachRank, PlanError> {
         let ops = &self.programs[program].ops;
         let mut seen = BTreeSet::new();
@@ -163,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// Checks a call for one rank: membership, peers and sizes depend on who makes it.
+    /// Checks a call for one rank: membership, peers and sizes depend on the rank.
     fn check_call(&self, rank: GlobalRank, call: &Call) -> Result<(), OpProblem> {
         match call {
             Call::Collective { group, .. } => {
@@ -321,7 +322,7 @@ struct OfEachRank {
     calls: Vec<usize>,
 }
 
-/// Whether a call can be right for one member of its group and wrong for another.
+/// True if a call can be right for one member of its group and wrong for another.
 fn depends_on_the_rank(call: &Call) -> bool {
     match call {
         Call::Collective { collective, .. } => {
@@ -332,7 +333,7 @@ fn depends_on_the_rank(call: &Call) -> bool {
     }
 }
 
-/// The parts of a call that tell it from others, as far as [`Plan::check`] is concerned.
+/// The parts of a call that distinguish it from others, as far as [`Plan::check`] is concerned.
 type CallKey<'a> = (GroupId, Option<CollectiveKey<'a>>, [Option<TensorId>; 2], Option<u32>);
 type CollectiveKey<'a> = (Collective, u64, How, Option<&'a Splits>);
 /// Algorithm, channels, segments and schedule.

@@ -1,4 +1,4 @@
-//! One collective on its own: what the page steps through.
+//! One collective on its own, for stepping through it on the page.
 
 use super::{Call, Fill, Plan, PlanBuilder, PlanError};
 use crate::collective::Collective;
@@ -45,8 +45,8 @@ pub struct CollectiveLab {
 }
 
 impl CollectiveLab {
-    /// `collective` by its default algorithm, float32, every element told apart, with as much time
-    /// as a healthy call needs.
+    /// `collective` by its default algorithm, float32, with different values in all elements, and with as
+    /// much time as a healthy call needs.
     pub fn new(collective: Collective, world_size: u32, count: u64) -> CollectiveLab {
         CollectiveLab {
             collective,
@@ -93,7 +93,7 @@ impl CollectiveLab {
         schedule.with_ranks_per_node(ranks_per_node)
     }
 
-    /// The same, carried out as a file says instead of by the algorithm.
+    /// The plan with the schedule of a file instead of the algorithm.
     ///
     /// # Errors
     /// When the schedule is for another call or world, or the count is not one that it can carry.

@@ -15,7 +15,7 @@ pub enum PlanError {
     /// World size 0.
     #[error("world_size is 0; a job needs at least one rank")]
     EmptyWorld,
-    /// A world past what we number.
+    /// A world larger than Lockstep numbers.
     #[error("world_size {0} is over the limit of {MAX_WORLD_SIZE} ranks")]
     WorldTooLarge(u32),
     /// A world that a shipped scenario cannot be shown in.
@@ -85,7 +85,7 @@ pub enum PlanError {
         name: String,
         /// The source line, if known.
         line: Option<String>,
-        /// The problem, and what would be right.
+        /// The problem, and a correct alternative.
         why: Box<OpProblem>,
     },
     /// Text or bytes that are no plan of this version.
@@ -205,7 +205,7 @@ pub enum OpProblem {
     /// Another number of splits than ranks.
     #[error("{found} {which} splits for a group of {size} ranks")]
     SplitsOfRanks {
-        /// So many.
+        /// The number of splits.
         found: usize,
         /// `input` or `output`.
         which: &'static str,

@@ -53,7 +53,7 @@ deadly! {
     Terminate 15 "SIGTERM" "`kill`, and what launchers send first.",
 }
 
-/// Which signal.
+/// A signal that a plan can send to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
@@ -61,7 +61,7 @@ pub enum SignalKind {
     Kill,
     /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
     Stop {
-        /// For how long; for ever if absent.
+        /// The time in milliseconds until it continues; for ever if absent.
         #[serde(default)]
         for_ms: Option<u64>,
     },

@@ -1,4 +1,4 @@
-//! Tensors of a plan: what each rank makes, and what it holds at the start.
+//! Tensors of a plan: their shapes, types and initial values on each rank.
 
 use super::{Real, TensorData};
 use crate::dtype::Dtype;
@@ -47,7 +47,7 @@ pub enum Fill {
     Zeros,
     /// The rank in every element, as `torch.full((n,), rank)`.
     Rank,
-    /// `rank * numel + i`: every element of every rank is told apart.
+    /// `rank * numel + i`: every element of every rank is different.
     Iota,
     /// The bytes of [`Tensor::data`], on every rank, then zeros: a pickled object, a list of sizes.
     Data,
@@ -69,8 +69,8 @@ pub enum Fill {
         /// The difference from one element to the next.
         step: Real,
     },
-    /// Values that a plan does not know: the result of a model, or of computations beyond a plan's
-    /// operations. A simulation carries no values of it, nor of what it comes into
+    /// Values that a plan does not know: the output of a model, or of computations beyond a plan's
+    /// operations. A simulation carries no values of it, nor of tensors that it is copied into
     /// ([`Plan::unknown`](super::Plan::unknown)); a run has zeros in its place.
     Unknown,
 }

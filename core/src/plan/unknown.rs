@@ -1,9 +1,9 @@
-//! Which of a plan's tensors hold, at some time and on some rank, what the plan does not say: those
-//! that begin so ([`Fill::Unknown`]), and all that it comes into by copies and calls. Nobody shows
-//! values of them, since they would be made up.
+//! The tensors of a plan whose values the plan does not know at some time on some rank: those that begin
+//! unknown ([`Fill::Unknown`]), and all that copies and calls write such values into. Their values are never
+//! shown, since they would be made up.
 //!
-//! When something is written does not count: a tensor that is known again later is taken for
-//! unknown throughout.
+//! The time of a write does not count: a tensor that becomes known again later is taken for unknown
+//! throughout.
 
 use super::{Action, Call, Fill, Plan, TensorId};
 use crate::group::GroupId;
@@ -86,7 +86,7 @@ impl Ways {
 }
 
 impl Plan {
-    /// Of each tensor, whether something that the plan does not say may come into it.
+    /// Per tensor, true if it may get values that the plan does not know.
     pub fn unknown(&self) -> Vec<bool> {
         let unknown: Vec<bool> =
             self.tensors.iter().map(|tensor| tensor.fill == Fill::Unknown).collect();

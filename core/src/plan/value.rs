@@ -60,7 +60,7 @@ pub fn number_bytes(dtype: Dtype, value: f64) -> Vec<u8> {
     bytes
 }
 
-/// The value of one element of a type; `None` of what is no real number, or is no exact float64.
+/// The value of one element of a type; `None` if it is not a real number, or not an exact float64.
 pub fn number(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
     if dtype == Dtype::Bool {
         return Some(f64::from(u8::from(*bytes.first()? != 0)));

@@ -1,11 +1,10 @@
-//! Which operation each backend of PyTorch allows on which type, with the text it refuses in.
+//! The operations that each backend of PyTorch allows on each type, and the texts of its refusals.
 //!
-//! Sources: `distributed_c10d.py` (`supports_complex`), `ProcessGroupGloo.cpp`
-//! (`GENERATE_ALL_TYPES`, `toFunction`), `ProcessGroupNCCL.cpp` (`getNcclReduceOp`,
-//! `unpackPreMulSum`, `isUnsupportedFloat8`), `NCCLUtils.cpp` (`ncclDataType`) and
-//! `ProcessGroupMPI.cpp` (`mpiOp`, `mpiDatatype`), and for gloo what 2.7.1 answered
-//! (`tests/data/pytorch`). 8-bit floats are NCCL's from 2.24 on, on devices of compute capability
-//! 9.0 and above; PyTorch 2.7 itself still refuses them.
+//! Sources: `distributed_c10d.py` (`supports_complex`), `ProcessGroupGloo.cpp` (`GENERATE_ALL_TYPES`,
+//! `toFunction`), `ProcessGroupNCCL.cpp` (`getNcclReduceOp`, `unpackPreMulSum`, `isUnsupportedFloat8`),
+//! `NCCLUtils.cpp` (`ncclDataType`) and `ProcessGroupMPI.cpp` (`mpiOp`, `mpiDatatype`), and for gloo the
+//! answers of 2.7.1 (`tests/data/pytorch`). 8-bit floats are NCCL's from 2.24 on, on devices of compute
+//! capability 9.0 and above; PyTorch 2.7 itself still refuses them.
 
 use super::ReduceOp;
 use crate::dtype::Dtype;
@@ -70,11 +69,11 @@ pub enum Refused {
     },
 }
 
-/// Whether a group of that backend reduces elements of `dtype` with `op`. `host` and an unknown
-/// backend do all that [`ReduceOp::supports`] does.
+/// Passes if a group of that backend reduces elements of `dtype` with `op`. `host` and an unknown backend
+/// allow everything that [`ReduceOp::supports`] does.
 ///
 /// # Errors
-/// With PyTorch's text when it does not.
+/// PyTorch's refusal.
 pub fn allowed(backend: BackendName, op: ReduceOp, dtype: Dtype) -> Result<(), Refused> {
     let of_pytorch = matches!(backend, BackendName::Gloo | BackendName::Nccl | BackendName::Mpi);
     if of_pytorch && dtype.is_complex() && !op.supports(dtype) {

@@ -113,8 +113,9 @@ pub fn combine(dtype: Dtype, op: ReduceOp, into: &mut [u8], incoming: &[u8]) {
     }
 }
 
-/// The same with a place of its own for the result: `into[i] = local[i] op incoming[i]`, as far as
-/// all three go. Where memory is what takes time this saves the pass that would copy `local` first.
+/// As [`combine`](fn@combine), with a place of its own for the result: `into[i] = local[i] op incoming[i]`,
+/// for the length of the shortest. If memory bandwidth is the limit, this saves the pass that would copy
+/// `local` first.
 pub fn combine_to(dtype: Dtype, op: ReduceOp, local: &[u8], incoming: &[u8], into: &mut [u8]) {
     // Looks for NaNs while it goes: `local` is still there to begin anew.
     macro_rules! arithmetic {

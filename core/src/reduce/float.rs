@@ -1,5 +1,5 @@
-//! Arithmetic on runs of floats of any format: widened to what a processor adds, a block at a time,
-//! so that the loops are vectorised, and narrowed with one rounding.
+//! Arithmetic on runs of floats of any format: widened to a format that processors add, a block at a time, so
+//! that the loops are vectorised, and narrowed with one rounding.
 
 use crate::dtype::float8::{Float8, Overflow};
 use half::slice::HalfFloatSliceExt;

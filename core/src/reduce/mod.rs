@@ -37,7 +37,7 @@ fn each_pair<const N: usize>(
     }
 }
 
-/// The same with a place of its own for the results.
+/// Combines into a place of its own for the results.
 #[inline(always)]
 fn each_triple<const N: usize>(
     local: &[u8],
@@ -52,7 +52,7 @@ fn each_triple<const N: usize>(
     }
 }
 
-/// Of how many pairs `f` is true.
+/// The number of pairs for which `f` is true.
 #[inline(always)]
 fn count_pairs<const N: usize>(
     into: &[u8],

@@ -26,8 +26,8 @@ pub enum ReduceOp {
     PremulSum(Factor),
 }
 
-/// The factor of [`ReduceOp::PremulSum`]: a finite float64. Factors are the same when their bits
-/// are, so that ranks which pass `0.0` and `-0.0` are told apart.
+/// The factor of [`ReduceOp::PremulSum`]: a finite float64. Factors are the same when their bits are, so
+/// `0.0` and `-0.0` differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Factor(u64);
 
@@ -111,10 +111,10 @@ impl ReduceOp {
         matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor)
     }
 
-    /// Whether elements of `dtype` can be combined so at all; what a backend of PyTorch allows is
-    /// less ([`allowed`](fn@super::allowed)). Bitwise operations need integers, a mean of booleans
-    /// means nothing, a factor that is no integer needs floats, and complex numbers can be added
-    /// and scaled but have no order; PyTorch refuses their product too.
+    /// True if elements of `dtype` can be combined by this operation at all; PyTorch's backends allow fewer
+    /// ([`allowed`](fn@super::allowed)). Bitwise operations need integers, a mean of booleans means nothing,
+    /// a factor that is no integer needs floats, and complex numbers can be added and scaled but have no
+    /// order; PyTorch refuses their product too.
     pub fn supports(self, dtype: Dtype) -> bool {
         if !Dtype::COMPUTABLE.contains(&dtype) {
             return false;

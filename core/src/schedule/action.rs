@@ -30,7 +30,7 @@ impl fmt::Display for Buffer {
 /// A run of neighbouring chunks of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slice {
-    /// Which memory.
+    /// The buffer that the chunks are in.
     pub buffer: Buffer,
     /// The first chunk.
     pub chunk: u32,

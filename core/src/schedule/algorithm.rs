@@ -1,5 +1,4 @@
-//! Which families can carry out a collective, which of them is taken where nobody chooses, and what
-//! is worth knowing of each.
+//! The families that can carry out a collective, the default among them, and their notable properties.
 
 use super::{Algorithm, Explained};
 use crate::collective::Collective;
@@ -24,7 +23,7 @@ static BY_COLLECTIVE: LazyLock<BTreeMap<&'static str, Vec<Algorithm>>> = LazyLoc
 });
 
 impl Algorithm {
-    /// Whether the family can carry out `collective`, for every group size.
+    /// True if the family can carry out `collective`, for every group size.
     pub fn carries_out(self, collective: Collective) -> bool {
         self.family().carries_out(collective)
     }
@@ -35,14 +34,14 @@ impl Algorithm {
         BY_COLLECTIVE.get(collective.name()).map_or(&[], Vec::as_slice)
     }
 
-    /// An explanation of the family for a `collective` that it can carry out: how it works, who
-    /// uses it, what it costs.
+    /// An explanation of the family for a `collective` that it can carry out: how it works, the libraries
+    /// that use it, and its cost.
     pub fn explained(self, collective: Collective) -> Explained {
         self.family().explained(collective)
     }
 
-    /// Whether the family's switches are inside the nodes, as NVLink's are, so that what goes through
-    /// them does not cross the network between nodes.
+    /// True if the family's switches are inside the nodes, as NVLink's are, so that messages through them do
+    /// not cross the network between nodes.
     pub fn has_switches_inside_nodes(self) -> bool {
         self.family().has_switches_inside_nodes()
     }

@@ -1,9 +1,10 @@
-//! Butterflies in place: in each round two places each give away half of what they still sum and
-//! reduce the other half, until every place has finished one chunk; then the same way back, on which
-//! each pair exchanges what it has finished. With a root, the way back is only what goes towards it.
+//! Butterflies in place: in each round two places each give away half of the chunks that they still sum and
+//! reduce the other half, until every place has finished one chunk; then the same way back, on which each
+//! pair exchanges its finished chunks. With a root, only chunks that go towards the root are sent on the way
+//! back.
 //!
-//! Who is whose partner is the family's choice ([`Butterfly`]). Chunks are numbered such that what
-//! a place still sums is a run of them. Sizes that are no powers of two are folded ([`Fold`]).
+//! The family chooses the partners ([`Butterfly`]). Chunks are numbered such that the chunks that a place
+//! still sums are a run. Sizes that are no powers of two are folded ([`Fold`]).
 
 use super::family::Call;
 use super::fold::{Fold, Phase, Role};
@@ -96,7 +97,7 @@ impl Butterfly {
             actions.push(Action::ReceiveReduce { peer, local: mine, into: mine });
             return;
         }
-        // Who has not handed its part on yet agrees with the root's place above this level.
+        // A place that has not handed its part on yet agrees with the root's place above this level.
         let apart = root.map(|root| (fold.place_of(root) ^ place) >> level);
         if matches!(apart, None | Some(1)) {
             actions.push(Action::Send { peer, from: mine });

@@ -79,7 +79,7 @@ pub enum ScheduleError {
     /// A schedule that the plan does not have.
     #[error("the plan has no schedule {0}")]
     NoTable(u32),
-    /// A schedule from a file does not do what it claims.
+    /// A schedule from a file does not carry out its collective.
     #[error("the schedule {table:?} does not carry out {claims}: {error}")]
     Refused {
         /// The schedule's name.

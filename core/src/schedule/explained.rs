@@ -1,15 +1,14 @@
-//! The explanation of a family of schedules: its formula, how it works, who uses it, what it costs.
-//! Each family's own file says it.
+//! The explanation of a family of schedules: its formula, how it works, the libraries that use it, its cost.
+//! Each family's own file contains it.
 //!
-//! α is the latency of a message, β the bandwidth of a link in bytes a second, S the bytes of the
-//! tensor (or of one rank's part, where the larger tensor has n of them), n the number of ranks, k
-//! that of a pipeline's segments; each rank sends one message at a time and receives one at a time.
-//! The formulas are those of one node. A test of the page holds every one against the simulator, and
-//! the rounds against the schedules.
+//! α is the latency of a message, β the bandwidth of a link in bytes a second, S the bytes of the tensor (or
+//! of one rank's part, where the larger tensor has n of them), n the number of ranks, k that of a pipeline's
+//! segments; each rank sends one message at a time and receives one at a time. The formulas are those of one
+//! node. A test of the page compares every one with the simulator, and the rounds with the schedules.
 //!
-//! Who uses what: NCCL 2.30 `src/graph/tuning.cc` and `enqueue.cc`; gloo `gloo/allreduce.cc`,
-//! `allgather.cc`, `broadcast.cc`, `reduce.cc`, `gather.cc`, `scatter.cc`, `alltoall.cc`,
-//! `barrier.cc`; MPICH as Thakur, Rabenseifner, Gropp 2005 describe it; PyTorch 2.7
+//! Sources for the users of each family: NCCL 2.30 `src/graph/tuning.cc` and `enqueue.cc`; gloo
+//! `gloo/allreduce.cc`, `allgather.cc`, `broadcast.cc`, `reduce.cc`, `gather.cc`, `scatter.cc`,
+//! `alltoall.cc`, `barrier.cc`; MPICH as Thakur, Rabenseifner, Gropp 2005 describe it; PyTorch 2.7
 //! `ProcessGroupNCCL.cpp`, `ProcessGroupGloo.cpp`.
 
 /// The explanation of a family that carries out a certain collective.
@@ -34,7 +33,7 @@ pub enum Holds {
     PowersOfTwo,
     /// It is never more.
     AtMost,
-    /// Within a third, from four ranks up: what the formula leaves out.
+    /// Within a third, from four ranks up; the text names the part that the formula leaves out.
     About(&'static str),
 }
 
@@ -90,13 +89,13 @@ impl Formula {
         Formula { rounds: (hops, holds), hops, volume, holds }
     }
 
-    /// The same with other rounds than latencies: messages of several rounds may be on their way
-    /// together, and a hop by a switch has half a latency.
+    /// The formula with another number of rounds for its latencies: messages of several rounds may be on
+    /// their way together, and a hop by a switch has half a latency.
     pub(super) const fn in_rounds(self, rounds: &'static str, holds: Holds) -> Formula {
         Formula { rounds: (rounds, holds), ..self }
     }
 
-    /// Whether it speaks of segments.
+    /// True if the formulas depend on the number of segments, k.
     pub fn has_segments(self) -> bool {
         [self.rounds.0, self.hops, self.volume].iter().any(|text| text.contains('k'))
     }

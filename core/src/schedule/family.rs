@@ -1,8 +1,7 @@
-//! The description that a family of schedules gives of itself. Each family is a unit struct in its
-//! own file under `families/`; the table in `families/mod.rs` names them all.
+//! The description that a family of schedules gives of itself. Each family is a unit struct in its own file
+//! under `families/`; the table in `families/mod.rs` names them all.
 //!
-//! Most families agree on most answers, so these have defaults: a family overrides what is special
-//! about it.
+//! Most families agree on most answers, so these have defaults: a family overrides its special ones.
 
 use super::nodes::Nodes;
 use super::{Action, Buffer, Explained};
@@ -17,7 +16,7 @@ pub(super) const PIPELINE_CHUNK_BYTES: u64 = 512 << 10;
 /// The most segments that a size alone asks for: more make a pipeline hardly faster.
 const MAX_PIPELINE_SEGMENTS: u64 = 256;
 
-/// A collective among so many ranks: what a family is asked about.
+/// A collective among so many ranks: the subject of a family's methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Call {
     pub(super) collective: Collective,
@@ -43,7 +42,7 @@ impl Call {
 /// A step of a schedule, for its texts.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    /// Which one, from 0.
+    /// The index of the step, from 0.
     pub(super) at: u32,
     /// The number of steps: with segments, more than [`Family::steps`].
     pub(super) of: u32,
@@ -61,24 +60,23 @@ impl Step {
     }
 }
 
-/// A family of schedules: how it carries out a call, what memory that takes, and how it is
-/// explained.
+/// A family of schedules: how it carries out a call, the memory that takes, and its explanation.
 ///
 /// The other methods are only asked about collectives that the family carries out.
 pub(super) trait Family: Sync {
-    /// Whether the family can carry out the collective, for every group size.
+    /// True if the family can carry out the collective, for every group size.
     fn carries_out(&self, collective: Collective) -> bool;
 
     /// The number of steps, the same for every participant.
     fn steps(&self, call: Call) -> u32;
 
-    /// Adds what `participant` does in `step`, which is one of [`Family::steps`].
+    /// Adds the actions of `participant` in `step`, which is one of [`Family::steps`].
     fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>);
 
-    /// An explanation for this collective: how it works, who uses it and what it costs.
+    /// An explanation for this collective: how it works, the libraries that use it, and its cost.
     fn explained(&self, collective: Collective) -> Explained;
 
-    /// A sentence for what the ranks do in a step: "every rank sends …".
+    /// A sentence about the ranks' actions in a step: "every rank sends …".
     fn step_text(&self, call: Call, step: Step) -> String;
 
     /// The name of a step's phase, to go after "Step 3 of 6": ", all-gather phase".
@@ -86,15 +84,15 @@ pub(super) trait Family: Sync {
         ""
     }
 
-    /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
-    /// ahead of the slowest.
+    /// True if every rank is busy in every step; the number of ranks that are ahead of the slowest is then
+    /// worth showing.
     fn keeps_all_ranks_busy(&self) -> bool {
         false
     }
 
-    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
-    /// as many chunks, or none does. Then the ranks stay in lock step where they begin together on
-    /// equal links, and a simulator computes one of them.
+    /// True if all ranks act alike in every step: each sends one message and receives one, all of as many
+    /// chunks, or none does. Then ranks that begin together on equal links stay in lock step, and a simulator
+    /// computes one of them.
     fn ranks_are_alike(&self, _call: Call) -> bool {
         false
     }
@@ -120,12 +118,12 @@ pub(super) trait Family: Sync {
         0
     }
 
-    /// Whether a switch is inside a node, so that what goes through it stays there.
+    /// True if a switch is inside a node, so that messages through it stay in the node.
     fn has_switches_inside_nodes(&self) -> bool {
         false
     }
 
-    /// Whether the family can carry out the call among its nodes.
+    /// True if the family can carry out the call among its nodes.
     fn takes_nodes(&self, _call: Call) -> bool {
         true
     }
@@ -135,8 +133,8 @@ pub(super) trait Family: Sync {
         MAX_WORLD_SIZE
     }
 
-    /// Whether the tensors can be cut into channels and segments; never asked for barriers, which
-    /// carry nothing.
+    /// True if the tensors can be cut into channels and segments; never asked for barriers, which carry
+    /// nothing.
     fn can_be_sliced(&self) -> bool {
         true
     }

@@ -1,9 +1,9 @@
-//! Folding: how an algorithm for powers of two serves any group size (Thakur, Rabenseifner, Gropp
+//! Folding: a way to use an algorithm for powers of two with any group size (Thakur, Rabenseifner, Gropp
 //! 2005, on all_reduce; MPICH's `newrank` in `allreduce_intra_recursive_doubling.c`).
 //!
-//! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the
-//! odd rank after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places
-//! stand for ranks in order, so a run of places is a run of ranks: slices stay contiguous.
+//! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the odd rank
+//! after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places stand for ranks in
+//! order, so a run of places is a run of ranks: slices stay contiguous.
 
 use crate::rank::GroupRank;
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl Fold {
         self.extra > 0
     }
 
-    /// Steps of `rounds` rounds with what comes before and after them.
+    /// The number of steps of `rounds` rounds, with the steps before and after them.
     pub(super) fn steps(self, rounds: u32) -> u32 {
         if self.folds() { rounds + 2 } else { rounds }
     }
@@ -92,7 +92,7 @@ impl Fold {
         GroupRank(after - 1)
     }
 
-    /// The ranks that `count` places from `place` on stand for.
+    /// The ranks of `count` places from `place` on.
     pub(super) fn ranks(self, place: u32, count: u32) -> Range<u32> {
         self.first_rank(place)..self.first_rank(place + count)
     }
@@ -110,7 +110,7 @@ impl Fold {
         }
     }
 
-    /// A sentence for what the extra ranks do before and after the rounds.
+    /// A sentence about the actions of the extra ranks before and after the rounds.
     pub(super) fn step_text(self, phase: Phase) -> Option<String> {
         let Fold { places, extra } = self;
         match phase {

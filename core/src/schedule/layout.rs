@@ -81,7 +81,7 @@ impl Grid {
     }
 }
 
-/// A schedule with its element count: what turns slices into element ranges.
+/// A schedule with its element count, which turns slices into element ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     schedule: Schedule,
@@ -97,8 +97,7 @@ impl Layout {
         Layout { schedule, count, element_bytes, splits: None }
     }
 
-    /// The same for an `all_to_all` whose parts are uneven: the layout of the rank that passes
-    /// these splits.
+    /// The layout for an `all_to_all` whose parts are uneven: that of the rank that passes these splits.
     pub fn with_splits(mut self, splits: Option<Splits>) -> Layout {
         self.splits = splits;
         self
@@ -141,7 +140,7 @@ impl Layout {
         self.count.saturating_mul(parts)
     }
 
-    /// The most elements of scratch that a rank has, with its share of what switches keep.
+    /// The most elements of scratch that a rank has, with its share of the switches' scratch.
     pub(crate) fn scratch_a_rank(&self) -> u64 {
         match self.schedule.collective().is_barrier() {
             true => 0,

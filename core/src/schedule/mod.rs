@@ -59,7 +59,7 @@ enum Source {
     Family {
         /// The call that it carries out.
         call: Call,
-        /// By which family.
+        /// The family of the schedule.
         algorithm: Algorithm,
     },
     /// Written out, and proved; the call says by which reduction.
@@ -119,7 +119,7 @@ impl Schedule {
         }
     }
 
-    /// The family and what it carries out; `None` if the schedule was read from a file.
+    /// The family and the call that it carries out; `None` if the schedule was read from a file.
     fn family(&self) -> Option<(&'static dyn Family, Call)> {
         match &self.source {
             Source::Family { call, algorithm } => Some((algorithm.family(), *call)),
@@ -133,28 +133,28 @@ impl Schedule {
         self.table().map_or(1, Table::granularity)
     }
 
-    /// The same with `channels` copies of its steps side by side, each on its slice of every part.
+    /// The schedule with `channels` copies of its steps side by side, each on its slice of every part.
     ///
     /// # Errors
-    /// When there are none or more than [`MAX_CHANNELS`], when the chunks could not be numbered,
-    /// or when the call carries nothing that could be sliced.
+    /// When there are none or more than [`MAX_CHANNELS`], when the chunks could not be numbered, or when the
+    /// call carries nothing that could be sliced.
     pub fn with_channels(self, channels: u32) -> Result<Schedule, ScheduleError> {
         let lanes = Lanes { channels, ..self.lanes };
         self.with_lanes(lanes, "channels", channels, MAX_CHANNELS)
     }
 
-    /// The same with each channel's slice in `segments` that follow each other through the steps.
+    /// The schedule with each channel's slice in `segments` that follow each other through the steps.
     ///
     /// # Errors
-    /// When there are none or more than [`MAX_SEGMENTS`], when the chunks could not be numbered,
-    /// or when the call carries nothing that could be sliced.
+    /// When there are none or more than [`MAX_SEGMENTS`], when the chunks could not be numbered, or when the
+    /// call carries nothing that could be sliced.
     pub fn with_segments(self, segments: u32) -> Result<Schedule, ScheduleError> {
         let lanes = Lanes { segments, ..self.lanes };
         self.with_lanes(lanes, "segments", segments, MAX_SEGMENTS)
     }
 
-    /// The same with as many segments as the family cuts a call of `bytes` a rank into: pipelines
-    /// (chain, double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
+    /// The schedule with as many segments as the family cuts a call of `bytes` a rank into: pipelines (chain,
+    /// double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
     #[must_use]
     pub fn sized(self, bytes: u64) -> Schedule {
         let Some((family, _)) = self.family() else { return self };
@@ -193,9 +193,8 @@ impl Schedule {
         Ok(Schedule { lanes, ..self })
     }
 
-    /// The same among ranks of which each `ranks_per_node` neighbours are one node; the last node
-    /// may have fewer. None, or more than there are, means one node. Only families that look at
-    /// the nodes change.
+    /// The schedule among ranks of which each `ranks_per_node` neighbours are one node; the last node may
+    /// have fewer. None, or more than there are, means one node. Only families that look at the nodes change.
     ///
     /// # Errors
     /// When the family's switch would have to reach across the nodes.
@@ -221,7 +220,7 @@ impl Schedule {
         }
     }
 
-    /// By which family; `None` if it was read from a file.
+    /// The family of the schedule; `None` if it was read from a file.
     pub fn algorithm(&self) -> Option<Algorithm> {
         match &self.source {
             Source::Family { algorithm, .. } => Some(*algorithm),
@@ -247,7 +246,7 @@ impl Schedule {
         }
     }
 
-    /// The switches among the participants, which reduce what passes through them.
+    /// The switches among the participants, which reduce the messages that pass through them.
     pub fn switches(&self) -> u32 {
         self.participants() - self.size()
     }
@@ -274,7 +273,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the lengths of chunks depend on the bytes of the call, as gloo's do.
+    /// True if the lengths of chunks depend on the bytes of the call, as gloo's do.
     pub fn cuts_by_bytes(&self) -> bool {
         self.chunk_elements(1, 1).is_some()
     }
@@ -309,7 +308,7 @@ impl Schedule {
         }
     }
 
-    /// The most scratch chunks of a rank, with its share of what the switches have.
+    /// The most scratch chunks of a rank, with its share of the switches' scratch.
     fn scratch_a_rank(&self) -> u64 {
         let (family, call) = match &self.source {
             Source::Family { call, algorithm } => (algorithm.family(), *call),
@@ -340,8 +339,8 @@ impl Schedule {
         family.chunk_elements(call, count, element_bytes)
     }
 
-    /// Puts what `participant` does in `step` into `actions`, replacing what is there. Empty past
-    /// the last step.
+    /// Puts the actions of `participant` in `step` into `actions`, replacing its contents. Empty past the
+    /// last step.
     pub fn actions(&self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.clear();
         let (family, call) = match &self.source {
@@ -371,7 +370,7 @@ impl Schedule {
         }
     }
 
-    /// A sentence for what the ranks do in `step`, one of [`Schedule::steps`].
+    /// A sentence about the ranks' actions in `step`, one of [`Schedule::steps`].
     pub fn step_text(&self, step: u32) -> String {
         match self.family() {
             Some((family, call)) => family.step_text(call, Step { at: step, of: self.steps() }),
@@ -386,15 +385,15 @@ impl Schedule {
         self.family().map_or("", |(family, call)| family.phase(call, step))
     }
 
-    /// Whether all ranks do alike in every step: each sends one message and receives one, all of
-    /// as many chunks, or none does.
+    /// True if all ranks act alike in every step: each sends one message and receives one, all of as many
+    /// chunks, or none does.
     pub fn ranks_are_alike(&self) -> bool {
         let alike = self.family().is_some_and(|(family, call)| family.ranks_are_alike(call));
         alike && self.lanes == Lanes::ONE
     }
 
-    /// Whether every rank is busy in every step, so that it is worth telling how many ranks are
-    /// ahead of the slowest.
+    /// True if every rank is busy in every step; the number of ranks that are ahead of the slowest is then
+    /// worth showing.
     pub fn keeps_all_ranks_busy(&self) -> bool {
         self.family().is_some_and(|(family, _)| family.keeps_all_ranks_busy())
     }

@@ -1,4 +1,4 @@
-//! Which ranks are together in a node: neighbours, the same number in each but perhaps the last.
+//! The ranks of each node: neighbours, the same number in each but perhaps the last.
 
 use std::ops::Range;
 

@@ -1,11 +1,11 @@
-//! A schedule from a file that was proved: the only kind that can stand in a plan.
+//! A schedule from a file that was proved: the only kind that a plan can use.
 
 use super::{Loss, ProofError, Schedule, ScheduleError, Standing, Table, prove};
 use crate::collective::Collective;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A table that does what it claims: nothing else is ever run.
+/// A table that is proved: no other table is ever run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Table", into = "Table")]
 pub struct ProvedTable(Arc<Table>);

@@ -45,7 +45,7 @@ pub enum TableError {
     /// No chunks, or too many.
     #[error("{what}: {chunks} chunks; a buffer has 1 to {MAX_CHUNKS}")]
     Chunks {
-        /// Of what.
+        /// The memory that is cut into the chunks: the tensor or scratch.
         what: &'static str,
         /// The number of chunks.
         chunks: u64,
@@ -65,7 +65,7 @@ pub enum TableError {
     OutOfBounds {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the slice.
         step: u32,
         /// The slice.
         slice: Slice,
@@ -92,8 +92,8 @@ struct Row {
 
 /// A schedule written out. Made by [`TableBuilder`]; bounded, but not proved.
 ///
-/// Tables are compared by a digest of what they hold: ranks ask at every call whether they mean the
-/// same.
+/// Tables are compared by a digest of their contents: ranks compare at every call that they mean the same
+/// table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Table {
@@ -142,7 +142,7 @@ impl Table {
         &self.name
     }
 
-    /// A number that tells it from other tables.
+    /// A hash of the table, to compare it with other tables.
     pub fn digest(&self) -> u128 {
         self.digest
     }
@@ -185,7 +185,7 @@ impl Table {
         chunks(self.collective, self.size, self.cut, self.scratch, rank, buffer)
     }
 
-    /// Adds what `rank` does in `step` to `actions`.
+    /// Adds the actions of `rank` in `step` to `actions`.
     pub fn actions(&self, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.extend_from_slice(self.row(rank, step));
     }
@@ -273,7 +273,7 @@ impl TableBuilder {
         Ok(TableBuilder { name: name.into(), collective, size, cut, scratch, actions: Vec::new() })
     }
 
-    /// Adds an action to what `rank` does in `step`.
+    /// Adds an action to those of `rank` in `step`.
     pub fn push(&mut self, rank: GroupRank, step: u32, action: Action) {
         self.actions.push((rank.0, step, action));
     }

@@ -14,9 +14,9 @@ pub struct RankTally {
     pub sends: u64,
     /// Messages that it receives.
     pub receives: u64,
-    /// Elements in what it sends.
+    /// Elements of all messages that it sends.
     pub sent_elements: u64,
-    /// Elements in what it receives.
+    /// Elements of all messages that it receives.
     pub received_elements: u64,
     /// Elements that it combines with others, received or its own.
     pub reduced_elements: u64,
@@ -57,7 +57,7 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
     moves: Vec<bool>,
-    /// Whether anybody does anything.
+    /// Per step, true if any rank acts in it.
     acts: Vec<bool>,
 }
 
@@ -85,7 +85,7 @@ impl Rounds {
         }
     }
 
-    /// The same of the first `steps` steps.
+    /// The rounds of the first `steps` steps.
     #[must_use]
     pub fn until(mut self, steps: u32) -> Rounds {
         self.moves.truncate(steps as usize);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((tree.most_sent, tree.most_received), (40, 10));
     }
 
-    /// Counting and proving walk the same actions, and what is sent is received.
+    /// Counting and proving walk the same actions, and all sent elements are received.
     #[test]
     fn the_proof_counts_the_same() {
         for collective in [

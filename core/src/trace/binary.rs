@@ -39,7 +39,7 @@ impl TraceWriter {
         bytes
     }
 
-    /// The events as frames, none of them near [`MAX_FRAME_BYTES`]; nothing for no events.
+    /// The events as frames, none of them near [`MAX_FRAME_BYTES`]; empty without events.
     pub fn events(mut events: &[Event]) -> Vec<u8> {
         let mut bytes = Vec::new();
         while !events.is_empty() {
@@ -137,8 +137,8 @@ impl TraceReader {
     }
 }
 
-/// The number of events, at least one, that make up the next frame. Counted by what they carry: a
-/// frame of as many events as there usually are would pass the limit if each held a whole tensor.
+/// The number of events, at least one, that make up the next frame. Counted by their size: a frame with the
+/// usual number of events would pass the limit if each held a whole tensor.
 fn frame_length(events: &[Event]) -> usize {
     let mut carried = 0;
     let within = events.iter().take(EVENTS_PER_FRAME).take_while(|event| {

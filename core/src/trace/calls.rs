@@ -1,4 +1,4 @@
-//! The calls of a trace, per rank: what the diagnosis reads, whatever the trace came from.
+//! The calls of a trace, per rank: the input of the diagnosis, whatever the trace came from.
 
 use super::rank_name::rank_of_file_name;
 use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
@@ -20,7 +20,7 @@ pub struct CallLog {
     pub ranks: Vec<Option<RankLog>>,
     /// The end of the job, as far as the trace knows.
     pub outcome: Outcome,
-    /// True for a recording: what it does not show may still have happened.
+    /// True for a recording: something that it does not show may still have happened.
     pub recorded: bool,
     /// True for virtual time: no clock of another machine, no jitter.
     pub simulated: bool,
@@ -30,7 +30,7 @@ pub struct CallLog {
     /// When a real run ended, in picoseconds after its start: until then its ranks waited. `None` where that is
     /// not known.
     pub ended_ps: Option<u64>,
-    /// The plan that was simulated or run: what every rank would have called next.
+    /// The plan that was simulated or run; it gives the next calls of every rank.
     pub plan: Option<Plan>,
 }
 
@@ -54,8 +54,8 @@ pub struct RankLog {
     /// True if the recorder says of some group when its calls were issued, and not when they ended: those count as
     /// ended.
     pub issued_only: bool,
-    /// The size of the group that the rank made last and called nothing in, where a recorder tells
-    /// of such a group: the rank may still be in `new_group`.
+    /// The size of the group that the rank made last and called nothing in, if a recorder shows such a group:
+    /// the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,
     /// The state of the rank at the end of the trace.
     pub state: RankState,
@@ -64,11 +64,11 @@ pub struct RankLog {
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
-    /// Whether the other ranks' calls may show that, or that they failed: the recording does not tell
-    /// which.
+    /// Says if the other ranks' calls may show that the dump was early: they may also have failed, and the
+    /// recording does not say which.
     pub maybe_early: MaybeEarly,
-    /// Of a simulation, per call: how long the rank's process had not waited for others when it
-    /// made the call, in picoseconds. Empty where that is not known exactly.
+    /// Per call of a simulation, the time for which the rank's process had not waited for others when it made
+    /// the call, in picoseconds. Empty if that is not known exactly.
     pub own_ps: Vec<u64>,
 }
 
@@ -78,11 +78,11 @@ pub enum MaybeEarly {
     /// Nothing says so.
     #[default]
     No,
-    /// Others have come out of a call that it has not made, and their recorders hold too little to tell
-    /// whether they went on behind it.
+    /// Others have come out of a call that this rank has not made, and their recorders hold too little to
+    /// tell if they went on after it.
     Outrun,
-    /// Of those who made such a call some have come out of it and some have not: of a timeout all come
-    /// out, by its error.
+    /// Some ranks that made such a call have come out of it and some have not. After a timeout all would have
+    /// come out, by its error.
     OutrunBySome,
 }
 
@@ -104,7 +104,7 @@ impl Waited {
         let Some(op) = op.and_then(|op| program.get(op as usize)) else { return };
         let waits = match &op.action {
             Action::Wait { .. } | Action::Synchronize => matches!(what, What::OpBegan { .. }),
-            // What comes before the call itself, a delay, is the rank's own.
+            // A delay before the call itself is the rank's own time.
             Action::Call { async_op: false, .. } | Action::Coalesced { async_op: false, .. } => {
                 matches!(what, What::Scheduled { .. })
             }
@@ -129,11 +129,11 @@ pub enum RankState {
         /// The end, in words.
         how: String,
     },
-    /// Its program stands at an operation of the plan.
+    /// Its program is at an operation of the plan.
     AtOp {
         /// Its index in the rank's program.
         op: u32,
-        /// Its name: `all_reduce`, or what a sleep is called.
+        /// The name: `all_reduce`, or the label of a sleep.
         name: String,
         /// Its source line, `train.py:88`.
         line: Option<String>,
@@ -192,7 +192,7 @@ pub struct Called {
 }
 
 impl CallRecord {
-    /// The call as an event tells it.
+    /// The call in the form that events have.
     pub(crate) fn to_call(&self) -> Call {
         let called = &self.call;
         Call {
@@ -214,8 +214,7 @@ impl CallRecord {
 }
 
 impl Called {
-    /// Elements of whatever the call was given, to tell whether two calls are about the same
-    /// tensor.
+    /// The number of elements of the call's tensor, to decide if two calls are about the same tensor.
     pub fn payload(&self) -> u64 {
         let tensors = if self.inputs.is_empty() { &self.outputs } else { &self.inputs };
         tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
@@ -227,8 +226,8 @@ impl Called {
     }
 }
 
-/// After how many values a sequence repeats itself at its end: the smallest number of them that
-/// stand there twice; `None` if none do.
+/// The period of a sequence at its end: the smallest number of values that are repeated there; `None` if none
+/// are.
 pub fn period(values: &[u64]) -> Option<usize> {
     (1..=values.len() / 2).find(|period| {
         let (before, last) = values.split_at(values.len() - period);
@@ -311,7 +310,7 @@ impl CallLog {
             let plan = header.plan.as_ref();
             if let Some(waited) = waited.get_mut(event.rank.index()) {
                 if matches!(event.what, What::Scheduled { .. }) {
-                    // Of several made together the first waits already: for the others of them too.
+                    // If several calls are made together, the first one waits already, and so do the others.
                     let now_ps = waited.since_ps.unwrap_or(event.time_ps);
                     rank.own_ps.push(now_ps.saturating_sub(waited.ps));
                 }

@@ -19,7 +19,7 @@ pub struct Span {
 pub struct RankOps {
     /// By the operation's index.
     pub in_process: BTreeMap<u32, Span>,
-    /// The same, of those that were put on the compute stream.
+    /// The spans of operations that were put on the compute stream.
     pub on_stream: BTreeMap<u32, Span>,
 }
 
@@ -38,7 +38,7 @@ pub struct Computation<'a> {
     pub span: Span,
 }
 
-/// The operations of every rank of which the trace tells some.
+/// The operations of every rank that the trace has any of.
 pub fn rank_ops(trace: &Trace) -> BTreeMap<GlobalRank, RankOps> {
     let mut ranks: BTreeMap<GlobalRank, RankOps> = BTreeMap::new();
     for event in &trace.events {

@@ -1,9 +1,9 @@
-//! Traces: what happened, as timed events of ranks.
+//! Traces: timed events of ranks.
 //!
-//! A trace comes from a simulation, a run or a recording and always says which
-//! ([`Origin`]). It is a *stream*: a header, then events, then an end; a file that was cut off can
-//! be read up to the cut. Events of one rank are in time order; events of different ranks need not
-//! be, since a live run delivers them as they come.
+//! A trace comes from a simulation, a run or a recording and always says from which ([`Origin`]). It is a
+//! *stream*: a header, then events, then an end; a file that was cut off can be read up to the cut. Events of
+//! one rank are in time order; events of different ranks need not be, since a live run delivers them as they
+//! come.
 //!
 //! A *work* is one call in flight, numbered per rank in call order (c10d's `Work`).
 
@@ -75,8 +75,8 @@ impl Trace {
 }
 
 impl TraceHeader {
-    /// That a run's plan names other backends than the one that carried it out, in a sentence:
-    /// what is measured is that one's.
+    /// A sentence that says that a run's plan names other backends than the one that carried it out, whose
+    /// times were measured.
     pub fn stand_in(&self) -> Option<String> {
         let Origin::Run { backend, .. } = &self.origin else { return None };
         let mut others: Vec<&str> =
@@ -137,7 +137,7 @@ pub enum Origin {
     },
     /// Recorded by another tool.
     Recorded {
-        /// By whom: `PyTorch Flight Recorder 2.10`.
+        /// The recorder: `PyTorch Flight Recorder 2.10`.
         by: String,
         /// From which files.
         files: Vec<String>,
@@ -147,7 +147,8 @@ pub enum Origin {
 /// The end of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceEnd {
-    /// When that was so, in picoseconds after the start: what a run's processes still do to end may be later.
+    /// The time of the outcome, in picoseconds after the start. Events of processes that are ending may be
+    /// later.
     pub time_ps: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -163,7 +164,7 @@ pub enum Outcome {
     TimedOut,
     /// A rank ended before its program did.
     RankDied {
-        /// Which.
+        /// The rank that ended.
         rank: GlobalRank,
         /// The manner, in words: `killed by signal 9 (SIGKILL)`.
         how: String,
@@ -177,7 +178,7 @@ pub enum Outcome {
     },
     /// A recording of a job whose end was not recorded.
     Unknown,
-    /// Whoever has not finished stands stopped by a signal, and nobody waits for it: nothing would ever
+    /// Every rank that has not finished is stopped by a signal, and nothing waits for it: nothing would ever
     /// happen again, and no timeout passes.
     RankStopped {
         /// The first of those ranks.
@@ -192,7 +193,7 @@ pub enum Outcome {
 pub struct Event {
     /// When, in picoseconds after the start.
     pub time_ps: u64,
-    /// On which rank.
+    /// The rank of the event.
     pub rank: GlobalRank,
     /// The content of the event.
     pub what: What,
@@ -240,7 +241,7 @@ pub enum What {
         work: u32,
         /// The schedule's step.
         step: u32,
-        /// To whom.
+        /// The receiver.
         peer: GlobalRank,
         /// The slice that was read; `None` for point-to-point calls, which send a whole tensor.
         slice: Option<Slice>,
@@ -253,18 +254,18 @@ pub enum What {
         work: u32,
         /// The schedule's step.
         step: u32,
-        /// From whom.
+        /// The sender.
         peer: GlobalRank,
         /// The slice that was written; `None` for point-to-point calls, which fill a whole tensor.
         slice: Option<Slice>,
         /// The bytes of the message.
         bytes: u64,
-        /// Whether it was combined with the rank's own.
+        /// True if the message was combined with the rank's own values.
         reduced: bool,
     },
     /// A tensor at the end of the rank's program.
     Result {
-        /// Which.
+        /// The tensor that is reported.
         tensor: TensorId,
         /// The contents.
         value: TensorValue,
@@ -331,7 +332,7 @@ impl TensorValue {
     }
 }
 
-/// A call as its rank made it: what a Flight Recorder entry holds, and what a plan adds to it.
+/// A call as its rank made it: the fields of a Flight Recorder entry, and those that a plan adds to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// PyTorch's name: `all_reduce`, `send`, …

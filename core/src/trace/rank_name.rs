@@ -45,8 +45,8 @@ pub fn rank_of_file_name(file_name: &str) -> Result<GlobalRank, RankNameError> {
     }
 }
 
-/// The folder of a job that a file lies in: what its name begins with, up to the last slash, and without the
-/// folders from the one on that says its rank.
+/// The folder of the job of a file: the beginning of its name, up to the last slash, and without the folders
+/// from the one on that names its rank.
 pub fn job_folder_of(file_name: &str) -> &str {
     let (folder, name) = split_name(file_name);
     match in_name(name).is_none().then(|| in_folders(file_name)).flatten() {
@@ -87,8 +87,8 @@ fn behind_rank(name: &str) -> Option<&str> {
     })
 }
 
-/// The nearest folder of a path that says a rank, as what comes before it, and the rank's digits: one that ends
-/// in a number behind `rank`, or the file's own folder if that is nothing but a number.
+/// The nearest folder of a path that names a rank: the path before it, and the rank's digits. The folder's
+/// name ends in a number after `rank`, or it is the file's own folder and only a number.
 fn in_folders(path: &str) -> Option<(&str, &str)> {
     let (mut folder, _) = split_name(path);
     let mut nearest = true;
@@ -121,7 +121,7 @@ mod tests {
             ("_dump_9", 9),
             ("rank3_trace.pickle", 3),
             ("nccl_trace_rank_3_1763740000.pkl", 3),
-            // Where the name says none, the nearest folder.
+            // If the file's name has no rank, the nearest folder counts.
             ("rank0/dump.pickle", 0),
             ("job/12/fr.pkl", 12),
             ("node1/rank_7/trace", 7),

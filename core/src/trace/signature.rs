@@ -99,8 +99,7 @@ pub fn numel(tensors: &[TensorShape]) -> u64 {
     tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
 }
 
-/// Whether two calls under one number of a group cannot be the same collective, as far as both are
-/// known.
+/// True if two calls under one number of a group cannot be the same collective, as far as both are known.
 pub(crate) fn calls_differ(a: &Call, b: &Call) -> bool {
     let (a, b) = (Called::from(a), Called::from(b));
     CallSignature::of(&a).difference(&CallSignature::of(&b)).is_some()

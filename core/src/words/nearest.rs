@@ -1,4 +1,4 @@
-//! Names that are nearly one of ours: what was meant by a name that is none.
+//! The known names that are nearest to a misspelled one.
 
 /// A name longer than this is no slip of the pen.
 const MAX_NAME: usize = 64;

@@ -1,7 +1,7 @@
-//! A rank's part of the shared memory, and the places in it: its tensors, and for each of its
-//! groups the schedule's scratch and a place for an input that is scaled before it is sent.
+//! A rank's part of the shared memory, and the places in it: its tensors, and for each of its groups the
+//! schedule's scratch and a place for an input that is scaled before it is sent.
 //!
-//! Peers never ask where: what they may read or write comes with a message.
+//! Peers never ask for positions: the memory that they may read or write comes with a message.
 
 use crate::host::rank::failure::RankFailure;
 use lockstep_core::group::GroupId;
@@ -11,8 +11,8 @@ use lockstep_core::reduce;
 use lockstep_core::schedule::{Buffer, Layout};
 use std::collections::BTreeMap;
 
-/// Memories begin at multiples of this: of what processors load at once, of every element, and of
-/// pages for those that have some.
+/// The alignment of memories: a multiple of a processor's loads, of every element, and of pages for large
+/// ones.
 const fn aligned(bytes: usize) -> usize {
     if bytes >= 1 << 16 { 4096 } else { 128 }
 }
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// No bytes: what a barrier sends.
+    /// No bytes: the memory of a barrier's messages.
     pub(crate) const EMPTY: Memory = Memory { offset: 0, bytes: 0 };
 
     /// The bytes from `start` to `end`.
@@ -89,7 +89,7 @@ impl Arena {
         arena
     }
 
-    /// The same when the arena begins at `start` of the segment.
+    /// The arena when it begins at `start` of the segment.
     pub(crate) fn moved_to(mut self, start: usize) -> Arena {
         let groups = self.scratch.values_mut().chain(self.scaled.values_mut());
         for memory in self.tensors.values_mut().chain(groups) {

@@ -20,7 +20,7 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Which backend traces name.
+    /// The backend's name in traces.
     pub(super) fn backend(&self) -> BackendName {
         match self {
             Carrier::Host => BackendName::Host,
@@ -38,7 +38,7 @@ impl Carrier {
         }
     }
 
-    /// Whether ranks exchange their messages themselves.
+    /// True if ranks exchange their messages themselves.
     pub(super) fn is_host(&self) -> bool {
         matches!(self, Carrier::Host)
     }

@@ -29,7 +29,7 @@ const DUMP_PART_BYTES: usize = 16 << 20;
 /// rank of another build says so instead of misreading its orders.
 const VERSION: u8 = 5;
 
-/// The byte that a keeper of the shared memory's name is told instead.
+/// The byte that marks the keeper of the shared memory's name, in place of a rank's.
 pub(super) const KEEPER: u8 = 255;
 
 /// From the coordinator to a rank.
@@ -40,7 +40,7 @@ pub(super) enum Order {
     Setup(Box<Setup>),
     /// Hand in the trace and exit.
     Abort,
-    /// Hand in what the flight recorder holds.
+    /// Hand in the flight recorder's entries.
     Dump,
     /// Hold before the next operation; timeouts do not pass meanwhile.
     Pause,
@@ -80,17 +80,16 @@ pub(crate) struct Setup {
     pub(super) patience: Patience,
     /// If messages go over TCP.
     pub(super) tcp: Option<TcpSetup>,
-    /// For a rank that others started: it joins by this line, and leaves when it is told to.
+    /// For a rank that others started: it joins by this line, and leaves on an order.
     pub(super) launched: bool,
     /// For ranks on devices: which libraries, and how the plan is carried out there.
     pub(crate) device: Option<DeviceSetup>,
     /// Calls that the flight recorder holds.
     pub(crate) recorded_calls: u32,
-    /// Whether an abort asks for a dump too.
+    /// True if an abort asks for a dump too.
     pub(crate) dump_at_end: bool,
-    /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it
-    /// stands still is to count for no timeout. For ranks that others started it counts: one of
-    /// them stands still with it.
+    /// Interval between the coordinator's signs of life, in nanoseconds, if the time in which it is stopped
+    /// is to count for no timeout. For ranks that others started it counts: one of them is stopped with it.
     pub(crate) word_every_ns: Option<u64>,
 }
 
@@ -112,8 +111,8 @@ pub(crate) enum Report {
     TimedOut,
     /// The next part of a dump.
     DumpPart(Vec<u8>),
-    /// The last part of what a flight recorder holds, as a pickle. Which rank's is said, since
-    /// several logical ones may share a process.
+    /// The last part of a flight recorder's entries, as a pickle. The rank is named, since several logical
+    /// ones may share a process.
     Dumped {
         /// The rank whose dump it is.
         rank: GlobalRank,
@@ -122,7 +121,7 @@ pub(crate) enum Report {
         /// The pickle from where the parts before have ended.
         rest: Vec<u8>,
     },
-    /// The rank has come to a fault of its own, and what was before it is reported.
+    /// The rank has come to a fault of its own, and everything before it is reported.
     AtSignal(SignalKind),
     /// The program has finished and all events were reported.
     Done,
@@ -175,7 +174,7 @@ pub(super) fn read_frame<T: DeserializeOwned>(stream: &mut impl Read) -> io::Res
     read_short_frame(stream, MAX_FRAME_BYTES)
 }
 
-/// The same of one who may be a stranger: a longer message is none.
+/// As above for a possible stranger: a longer message is refused.
 pub(super) fn read_short_frame<T: DeserializeOwned>(
     stream: &mut impl Read,
     limit: usize,
@@ -196,7 +195,7 @@ pub(super) fn read_bytes(stream: &mut impl Read, limit: usize) -> io::Result<Opt
     Ok(Some(body))
 }
 
-/// Takes the first whole message out of what has arrived.
+/// Takes the first whole message out of the bytes that have arrived.
 pub(super) fn take_frame<T: DeserializeOwned>(arrived: &mut Vec<u8>) -> io::Result<Option<T>> {
     let Some(length) = arrived.first_chunk::<4>() else { return Ok(None) };
     let end = 4 + checked_length(*length, MAX_FRAME_BYTES)?;
@@ -237,13 +236,13 @@ pub(super) fn send_memory(socket: impl AsFd, memory: Option<BorrowedFd<'_>>) -> 
 /// The first message to a process that was started as a rank.
 #[derive(Debug)]
 pub(super) enum Greeting {
-    /// It is a rank, with the shared memory unless it opens that by name.
+    /// The process is a rank, with the shared memory unless it opens that by name.
     Rank(Option<OwnedFd>),
     /// It keeps the shared memory's name.
     Keeper,
 }
 
-/// Takes what [`send_memory`] sent.
+/// Receives the greeting that [`send_memory`] sent.
 pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -268,10 +267,10 @@ pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
 /// The address and token that a rank listens with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TcpSetup {
-    /// The token that connections of the run know, and nobody else.
+    /// The token that only connections of the run know.
     pub(crate) token: [u8; 32],
-    /// Whether all ranks are on this machine: they then reach each other under 127.0.0.1, however
-    /// rank 0 is called.
+    /// True if all ranks are on this machine: they then reach each other under 127.0.0.1, whatever rank 0's
+    /// host name is.
     pub(crate) local: bool,
     /// The largest message of each channel that the rank reads, in bytes.
     pub(crate) landings: Vec<(ChannelKey, u64)>,

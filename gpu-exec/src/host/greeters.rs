@@ -1,6 +1,6 @@
-//! Greets connections to a port that is open for a run's ranks. Anybody may connect, so each is
-//! greeted on a thread of its own, and one who says nothing delays nobody. The number of greetings
-//! at once, their time and their bytes are limited: a stranger costs no more than that.
+//! Greets connections to a port that is open for a run's ranks. Anybody may connect, so each is greeted on a
+//! thread of its own, and a silent one delays nobody. The number of greetings at once, their time and their
+//! bytes are limited: a stranger costs no more than that.
 
 use super::control::read_short_frame;
 use serde::de::DeserializeOwned;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 /// Greeted at the same time; the next wait in the listener's queue.
 const MOST: usize = 64;
 
-/// Time within which a connection has to say who it is, all words together.
+/// Time within which a connection has to identify itself, all words together.
 const GREETING: Duration = Duration::from_secs(10);
 
 /// No word of a greeting is longer.
 const MAX_WORD_BYTES: usize = 4 << 10;
 
-/// Those who greet at one door. A greeting gives a `T`, or nothing for who is none of ours.
+/// The greetings at one port. A greeting gives a `T`, or nothing for a stranger.
 pub(super) struct Greeters<T> {
     come: Sender<T>,
     greeted: Receiver<T>,
@@ -34,7 +34,7 @@ impl<T: Send + 'static> Greeters<T> {
         Greeters { come, greeted, busy: Arc::new(()) }
     }
 
-    /// Begins to greet who has connected; returns at once. The listener must not block.
+    /// Begins to greet new connections; returns at once. The listener must not block.
     pub(super) fn admit<F>(&self, listener: &TcpListener, greet: F)
     where
         F: FnOnce(Stranger, SocketAddr) -> io::Result<T> + Clone + Send + 'static,
@@ -45,7 +45,7 @@ impl<T: Send + 'static> Greeters<T> {
             let greeting = move || {
                 let greeted = Stranger::new(stream).and_then(|stranger| greet(stranger, address));
                 drop(busy);
-                // Who is none of ours gets no answer and is nobody's concern.
+                // A stranger gets no answer.
                 if let Ok(greeted) = greeted {
                     let _ = come.send(greeted);
                 }
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Greeters<T> {
         }
     }
 
-    /// The next who was greeted, if there is one.
+    /// The next connection that was greeted, if there is one.
     pub(super) fn next(&self) -> Option<T> {
         self.greeted.try_recv().ok()
     }

@@ -1,7 +1,7 @@
 //! Room for messages that come over TCP: for each channel its largest.
 //!
-//! What a message carries is known from its sender's program, which may be another than the
-//! receiver expects: that is found when it has arrived.
+//! The size of a message is known from its sender's program, and the receiver may expect another one: the
+//! mismatch is found when the message has arrived.
 
 use super::wiring::ChannelKey;
 use lockstep_core::plan::{Call, Plan};

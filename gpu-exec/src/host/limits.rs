@@ -10,8 +10,8 @@ use lockstep_core::plan::{Action, Plan, Signal, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use std::sync::Arc;
 
-/// Refuses what would bring the machine down. What ranks keep `elsewhere` is looked at there: on a
-/// device, which refuses by itself what it has no room for, or on the machines of MPI's ranks.
+/// Refuses plans that would exhaust the machine. Memory that ranks hold `elsewhere` is checked there: on a
+/// device, which refuses by itself, or on the machines of MPI's ranks.
 pub(super) fn check(plan: &Plan, options: &RunOptions, elsewhere: bool) -> Result<(), RunError> {
     if plan.world_size > options.max_ranks {
         let (ranks, limit) = (plan.world_size, options.max_ranks);
@@ -25,7 +25,7 @@ pub(super) fn check(plan: &Plan, options: &RunOptions, elsewhere: bool) -> Resul
     check_landings(plan, &Landings::default(), options)
 }
 
-/// Refuses what would, with the places in which messages land.
+/// Refuses plans that would exhaust the machine with the places in which messages land.
 pub(super) fn check_landings(
     plan: &Plan,
     landings: &Landings,
@@ -41,7 +41,7 @@ pub(crate) fn fits(bytes: u64, options: &RunOptions) -> Result<(), RunError> {
     if bytes > limit { Err(RunError::TooMuchMemory { bytes, limit }) } else { Ok(()) }
 }
 
-/// Three quarters of what the machine has available, and of what our cgroup leaves; `None` if neither says.
+/// Three quarters of the machine's available memory, within our cgroup's limit; `None` if neither is known.
 fn comfortable_bytes() -> Option<u64> {
     let group = MemoryGroup::now().free_bytes;
     let least = [machine_bytes(), group].into_iter().flatten().min()?;
@@ -68,8 +68,8 @@ pub(super) fn plan_frame(plan: &Plan) -> Result<Arc<[u8]>, RunError> {
     Ok(bytes_frame(&bytes).into())
 }
 
-/// Refuses signals that do not reach ranks which others have started: rank 0 can hang up on one, which ends it,
-/// but stop by the clock only what runs on its own machine, and who does is known once all have come.
+/// Refuses signals that do not reach ranks which others have started. Rank 0 can hang up on one, which ends
+/// it, but can stop by the clock only processes on its own machine, which are known once all ranks have come.
 pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
     let stops = |signal: &Signal| matches!(signal.what, SignalKind::Stop { .. });
     match signals.iter().find(|signal| signal.rank.0 > 0 && stops(signal)) {
@@ -78,13 +78,13 @@ pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
     }
 }
 
-/// Whether a rank of the plan is sent a signal by an operation of its own.
+/// True if an operation of the plan sends a signal to its own rank.
 pub(super) fn sends_signals(plan: &Plan) -> bool {
     let mut ops = plan.programs.iter().flat_map(|program| &program.ops);
     ops.any(|op| matches!(op.action, Action::Signal(_)))
 }
 
-/// Refuses what processes cannot carry out.
+/// Refuses operations that processes cannot carry out.
 pub(super) fn carried_out(plan: &Plan, carrier: &Carrier) -> Result<(), RunError> {
     match carrier {
         Carrier::Host => {}
@@ -134,8 +134,8 @@ mod tests {
         checked.and_then(|()| check_landings(plan, landings, &options)).is_err()
     }
 
-    /// An average over gloo is a sum of what was scaled before: in a copy, where the input is not
-    /// the output.
+    /// An average over gloo is a sum of inputs that were scaled before: in a copy, if the input is not the
+    /// output.
     #[test]
     fn scaled_copies_and_landings_count() {
         let plan = plan(1 << 20);

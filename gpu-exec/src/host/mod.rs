@@ -157,7 +157,7 @@ pub(crate) fn start_with(
     Ok(RunHandle::new(header, joined.pids, reported, control, coordinator))
 }
 
-/// `, with kill:rank=1,call=3`: nobody is to take an injected fault for the machine's.
+/// `, with kill:rank=1,call=3`: an injected fault must not be taken for the machine's.
 fn with(options: &RunOptions) -> String {
     let faults: Vec<String> = options.faults.iter().map(ToString::to_string).collect();
     if faults.is_empty() { String::new() } else { format!(", with {}", faults.join(" and ")) }

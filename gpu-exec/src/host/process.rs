@@ -1,4 +1,4 @@
-//! A rank as the coordinator sees it: a process, a socket, what was said on it.
+//! A rank as the coordinator sees it: a process, a socket, and its messages.
 
 use super::control::{self, Report};
 use super::launched::Guest;
@@ -28,7 +28,7 @@ pub(super) enum Body {
         /// Readable once the process has ended.
         pidfd: OwnedFd,
     },
-    /// Started by others, perhaps on another machine: what we have of it is its connection.
+    /// Started by others, perhaps on another machine: only its connection is known.
     Elsewhere { pid: u32, address: IpAddr, same_machine: bool },
 }
 
@@ -161,13 +161,13 @@ impl RankProcess {
         !self.outbox.is_empty()
     }
 
-    /// Queues a message and sends what the socket takes.
+    /// Queues a message and sends as much as the socket takes.
     pub(super) fn send(&mut self, frame: impl Into<Arc<[u8]>>) {
         self.outbox.push_back(frame.into());
         self.flush();
     }
 
-    /// Sends what the socket takes. A rank that is gone is noticed by its end, not here.
+    /// Sends as much as the socket takes. A rank that is gone is noticed by its end, not here.
     pub(super) fn flush(&mut self) {
         while let Some(frame) = self.outbox.front() {
             match self.socket.write(&frame[self.sent..]) {
@@ -187,8 +187,8 @@ impl RankProcess {
         }
     }
 
-    /// Reads its reports and then checks whether it has ended: in this order, so that what a
-    /// process wrote before it ended is all there when it has.
+    /// Reads the rank's reports and then checks whether it has ended: in this order, so that everything that
+    /// a process wrote before it ended is read.
     pub(super) fn hear(&mut self) -> Vec<Report> {
         self.flush();
         self.reap();
@@ -201,7 +201,7 @@ impl RankProcess {
         reports
     }
 
-    /// Reads what has arrived and returns the reports that it completes.
+    /// Reads the bytes that have arrived and returns the reports that they complete.
     fn receive(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         let mut piece = [0; 1 << 16];
@@ -264,8 +264,8 @@ impl RankProcess {
         }
     }
 
-    /// SIGKILL: also ends what is stopped. What others started is hung up on, and ends by itself, for which
-    /// it must not stand stopped.
+    /// SIGKILL: also ends a stopped process. A rank that others started is hung up on, and ends by itself,
+    /// unless it is stopped.
     pub(super) fn kill(&mut self) {
         if self.ended.is_some() {
             return;
@@ -284,15 +284,15 @@ impl RankProcess {
         }
     }
 
-    /// Leaves the end of what others started to itself: it has been told.
+    /// Leaves the end of a rank that others started to itself: it has the order.
     pub(super) fn let_go(&mut self) {
         if self.is_elsewhere() {
             self.ended.get_or_insert_default();
         }
     }
 
-    /// Ends it as a fault of the run: by SIGKILL what runs on this machine; what does not is told to end, and hung
-    /// up on.
+    /// Ends the rank as a fault of the run: by SIGKILL on this machine; elsewhere it gets the order to end,
+    /// and is hung up on.
     pub(super) fn kill_by_fault(&mut self) {
         self.killed_by = Some(Deadly::Kill);
         match self.pid_here() {
@@ -304,8 +304,8 @@ impl RankProcess {
         }
     }
 
-    /// SIGKILL, SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
-    /// connection stands, has its number for sure.
+    /// SIGKILL, SIGSTOP or SIGCONT, to a process on this machine. Only a process that was not reaped, or
+    /// whose connection is open, certainly still has its number.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.ended.is_none()
             && let Some(pid) = self.pid_here().and_then(|pid| Pid::from_raw(pid as i32))
@@ -330,7 +330,7 @@ impl RankProcess {
         }
     }
 
-    /// Whether others started it.
+    /// True if another process started the rank.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Body::Elsewhere { .. })
     }

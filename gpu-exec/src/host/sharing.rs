@@ -39,12 +39,12 @@ pub(super) struct SharedMemory {
     named: Option<Named>,
 }
 
-/// A name in the file system, and who removes it if this process cannot.
+/// A name in the file system, and the process that removes it if this one cannot.
 #[derive(Debug)]
 struct Named {
     path: PathBuf,
     keeper: Child,
-    /// Its end is what the keeper hears.
+    /// The keeper notices its end.
     _line: UnixStream,
 }
 
@@ -94,8 +94,8 @@ impl SharedMemory {
     }
 }
 
-/// Removes names that runs have left behind which were killed as a whole. What cannot be removed is
-/// somebody else's.
+/// Removes names that runs have left behind which were killed as a whole. Names that cannot be removed are
+/// another user's.
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -114,7 +114,7 @@ fn is_a_runs(name: &str) -> bool {
     })
 }
 
-/// Whether no coordinator has a lock on the file, though it is old enough to have one.
+/// True if no coordinator has a lock on the file, though it is old enough to have one.
 fn is_left_behind(path: &Path) -> bool {
     let Ok(descriptor) = open(path) else { return false };
     let file = std::fs::File::from(descriptor);
@@ -125,7 +125,7 @@ fn is_left_behind(path: &Path) -> bool {
         && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
-/// Opens what a coordinator named.
+/// Opens a memory that a coordinator named.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -166,7 +166,7 @@ impl Drop for Named {
     }
 }
 
-/// The whole life of the keeper, once it was told on its line that it is one.
+/// The whole life of the keeper, once it got its mark on its connection.
 pub(super) fn keep(line: &UnixStream) -> io::Result<()> {
     // It outlives its parent; that is what it is for.
     rustix::process::set_parent_process_death_signal(None)?;

@@ -23,12 +23,13 @@ impl RankProcess {
         }
     }
 
-    /// Whether a fault holds it on another machine, where it hears of the run's end and ends itself.
+    /// True if a fault holds the rank on another machine, where it hears of the run's end and ends itself.
     pub(super) fn is_held_far(&self) -> bool {
         self.held && self.pid_here().is_none()
     }
 
-    /// The same of one that should have ended by now; on another machine all that shows is that it has not.
+    /// The state of a rank that should have ended by now; on another machine it is only known that it has
+    /// not.
     pub(super) fn how_it_is_found(&self) -> Option<&'static str> {
         let far = matches!(self.body, Body::Elsewhere { same_machine: false, .. });
         self.how_it_stands().or(far.then_some("its process did not answer when the run was ended"))
@@ -41,7 +42,7 @@ impl RankProcess {
         }
     }
 
-    /// Whether it ended as its plan or a fault of the run has it, and not because another one did.
+    /// True if the rank ended because of its plan or a fault of the run, and not because another rank did.
     pub(super) fn was_meant_to_die(&self, plan: &Plan) -> bool {
         let ends = plan.program(self.rank).into_iter().flat_map(|program| &program.ops);
         let mut ends = ends.filter_map(|op| op.action.ends_by());
@@ -49,13 +50,14 @@ impl RankProcess {
             || self.failure.as_deref().is_some_and(|how| ends.any(|known| known == how))
     }
 
-    /// Whether a signal ended it that did not come from us: told to end, a rank exits.
+    /// True if a signal from outside Lockstep ended the rank. A rank that Lockstep orders to end exits
+    /// normally.
     pub(super) fn was_killed_by_others(&self) -> bool {
         let by_signal = self.ended.is_some_and(|status| status.signal().is_some());
         by_signal && !self.killed && !self.is_elsewhere()
     }
 
-    /// Whether nothing is known of its end but that its connection has ended, as from another machine.
+    /// True if only the loss of its connection is known of the rank's end, as for ranks on another machine.
     pub(super) fn is_lost(&self) -> bool {
         self.is_elsewhere()
             && self.ended.is_some()
@@ -126,8 +128,8 @@ fn killed_by(signal: i32, fault: Option<Deadly>) -> String {
     }
 }
 
-/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name). Not one
-/// that a debugger looks at: py-spy and gdb are what people look at a hang with, and let it go on.
+/// True if a process of this machine is stopped by a signal (proc(5), the field after its name). A process
+/// that is being traced does not count: people look at a hang with py-spy and gdb, and let the process go on.
 fn is_stopped(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))

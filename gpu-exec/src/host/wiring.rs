@@ -1,7 +1,7 @@
-//! Which channels a plan needs, and where each of them and each rank's arena lies in the shared
+//! The channels that a plan needs, and the positions of each of them and of each rank's arena in the shared
 //! memory.
 //!
-//! What is connected is what the plan's calls can use, found from their schedules before anything
+//! Only channels that the plan's calls can use are connected, found from their schedules before anything
 //! runs: a ring of 64 ranks needs 64 channels, not 4,032, and each can be larger.
 
 use super::arena::Arena;
@@ -126,7 +126,7 @@ impl Wiring {
         Ok(Wiring { channels, bells, p2p_bells, bounce_bytes, arenas, segment_bytes })
     }
 
-    /// That of ranks which share no memory: one page, since there is none of no bytes.
+    /// The wiring of ranks which share no memory: one page, since a mapping cannot be empty.
     pub(crate) fn none() -> Wiring {
         Wiring {
             channels: Vec::new(),
@@ -178,7 +178,7 @@ fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
             keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
         }
     }
-    // Which schedules a group's calls follow: few, however long the programs are.
+    // The schedules that a group's calls follow: few, however long the programs are.
     let mut schedules: BTreeMap<GroupId, BTreeSet<Schedule>> = BTreeMap::new();
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
     for call in ops.flat_map(|op| op.action.calls()) {

@@ -1,8 +1,8 @@
-//! Which collectives of a plan their ranks disagree on.
+//! The collectives of a plan that their ranks disagree on.
 //!
-//! To MPI such a call is an error of the program that it need not notice: it truncates, crashes or
-//! writes past a buffer. To a plan it is a call that never completes. So MPI is not given it: it
-//! stays open, with everything behind it on its group, until the group's timeout ends the run.
+//! To MPI such a call is a program error that it need not notice: it truncates, crashes or writes past a
+//! buffer. In a plan the call never completes. So MPI is not given the call: the call stays open, with
+//! everything behind it on its group, until the group's timeout ends the run.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -53,7 +53,7 @@ fn calls(plan: &Plan, rank: GlobalRank, group: GroupId) -> impl Iterator<Item = 
     })
 }
 
-/// Whether what each rank sends is what its receiver expects.
+/// True if each rank sends as much as its receiver expects.
 fn splits_match(group: &ProcessGroup, at: &[Option<Called<'_>>]) -> bool {
     let parts = |called: &Called<'_>| match called.call {
         Call::Collective { splits: Some(splits), .. } => Some(splits.clone()),
@@ -64,7 +64,7 @@ fn splits_match(group: &ProcessGroup, at: &[Option<Called<'_>>]) -> bool {
     if uneven == 0 {
         return true;
     }
-    // Who passes none sends as many to everybody as its call says.
+    // A rank without splits sends equally many to every rank.
     let even = |place: usize| at.get(place).and_then(Option::as_ref).map(|called| called.what.2);
     let size = group.ranks().len();
     (0..size).all(|from| {

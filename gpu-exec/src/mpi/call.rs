@@ -50,7 +50,7 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// So many zeros.
+    /// A buffer of so many zero bytes.
     pub(super) fn zeros(bytes: usize) -> Buffer {
         Buffer { words: vec![0; bytes.div_ceil(8).max(1)], bytes }
     }
@@ -230,11 +230,11 @@ impl Communicator {
         };
         let (held, expected) = (ManuallyDrop::new(held), how.received());
         let pending = Pending { request, held, call, dt, expected, complete: false };
-        // What was refused may be under way all the same: its buffers are not freed.
+        // A refused call may be under way all the same: its buffers are not freed.
         checked(call, code).map(|()| pending)
     }
 
-    /// Whether the buffers hold what the counts say.
+    /// Checks that the buffers are long enough for the counts.
     fn long_enough(
         &self,
         how: &How,
@@ -331,7 +331,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) receive: Buffer,
-    /// Of a receive: from whom, as a rank of the communicator.
+    /// The sender of a received message, as a rank of the communicator.
     pub(super) source: i32,
 }
 
@@ -339,7 +339,7 @@ impl Pending {
     /// Asks MPI whether the call is complete; `None` while it is not, and ever after it was.
     ///
     /// # Errors
-    /// When it failed, or a message came that is none of this receive's size.
+    /// When it failed, or a message of another size than this receive's came.
     pub(super) fn test(&mut self) -> Result<Option<Arrived>, MpiError> {
         if self.complete {
             return Ok(None);

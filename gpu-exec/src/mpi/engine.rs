@@ -26,7 +26,7 @@ const EAGER: u32 = 200;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Sleep of the thread with nothing under way, if nobody wakes it.
+/// Sleep of the thread with nothing under way, if nothing wakes it.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The plan and state that a rank's works use.
@@ -113,7 +113,7 @@ impl Inbox {
 struct Line {
     queue: VecDeque<Posted>,
     current: Option<(Posted, Pending)>,
-    /// One that never completes stands before all others.
+    /// True if a call that never completes comes before all others.
     blocked: bool,
 }
 
@@ -129,7 +129,7 @@ impl Engine {
         Engine { communicators, lines: BTreeMap::new(), transfers: Vec::new() }
     }
 
-    /// Works until it is told how the rank's part ends.
+    /// Works until it learns how the rank's part ends.
     pub(super) fn run(&mut self, inbox: &Inbox) -> Ending {
         let mut fruitless = 0;
         loop {

@@ -1,5 +1,5 @@
-//! A job that `mpirun` or `srun` started: who this process is, as MPI says; what all processes
-//! agree on before they begin; and how they end, together.
+//! A job that `mpirun` or `srun` started: this process's rank, by MPI; the facts that all processes agree on
+//! before they begin; and how they end, together.
 
 use super::call::Communicator;
 use super::engine::{Ending, Engine, Inbox};
@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Time that a rank waits for rank 0 to end the job, once the run was ended early: rank 0 tells the
-/// story first, and compares it with the simulator's. If it dies, its launcher ends the others.
+/// Time that a rank waits for rank 0 to end the job, once the run was ended early: rank 0 reports first, and
+/// compares the run with the simulator. If it dies, its launcher ends the others.
 const LAST_WORDS: Duration = Duration::from_secs(600);
 
 /// Time that `MPI_Finalize` may take once all are done.
@@ -55,7 +55,7 @@ pub struct Job {
 /// The message of a process to all others before they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket {
-    /// Whether it has a plan that it can run.
+    /// True if the process has a plan that it can run.
     ready: bool,
     /// XXH3 of the plan's binary form.
     plan: u64,
@@ -63,7 +63,7 @@ struct Ticket {
     machine: u64,
 }
 
-/// Rank 0's address, and the bytes that its meeting has to be told.
+/// Rank 0's address, and the bytes of its meeting.
 #[derive(Debug, Default)]
 struct Invitation {
     host: String,
@@ -112,11 +112,11 @@ impl Job {
         self.world_size
     }
 
-    /// Runs the plan as one of its ranks, and returns the process's exit code once all are done.
-    /// Where this process has no `plan`, none runs it. On rank 0 `conclude` is given the run in
-    /// progress, or why there is none, on a thread of its own; what it returns is that process's
-    /// exit code. A run that does not complete ends here, for all, by `MPI_Abort`. Why a job cannot begin is said by one
-    /// of its processes, before any of them ends.
+    /// Runs the plan as one of its ranks, and returns the process's exit code once all are done. If this
+    /// process has no `plan`, no process runs it. On rank 0 `conclude` is given the run in progress, or the
+    /// reason that there is none, on a thread of its own; its result is that process's exit code. A run that
+    /// does not complete ends here, for all, by `MPI_Abort`. If a job cannot begin, one of its processes
+    /// prints the reason before any of them ends.
     pub fn run<E: From<RunError> + Display>(
         self,
         plan: Result<Plan, E>,
@@ -160,7 +160,7 @@ impl Job {
         ExitCode::from(UNUSABLE)
     }
 
-    /// Refuses what MPI cannot do, and what no rank of this size can be.
+    /// Refuses plans that MPI cannot carry out, and ranks that are too large for it.
     fn checked(&self, plan: Plan, options: &RunOptions) -> Result<Plan, RunError> {
         plan.check()?;
         if plan.world_size != self.world_size {
@@ -258,7 +258,7 @@ impl Job {
         Ok((ending, concluded))
     }
 
-    /// Rank 0's ear, and what leads to it.
+    /// Rank 0's listening socket, and the invitation to it.
     fn listen(&self, one_machine: bool, plan: &Plan) -> Result<(Meeting, Invitation), RunError> {
         let address: IpAddr = match one_machine {
             true => Ipv4Addr::LOCALHOST.into(),
@@ -332,7 +332,7 @@ fn did_not_join(rank: GlobalRank, why: String) -> RunError {
     RunError::DidNotJoin { rank, why }
 }
 
-/// `Open MPI v4.1.4, …` in few words: the first line, up to what it was built with.
+/// `Open MPI v4.1.4, …` in few words: the first line, up to the build options.
 fn library() -> String {
     let text = mpi::environment::library_version().unwrap_or_else(|_| "an MPI".to_owned());
     let line = text.trim_end_matches('\0').lines().next().unwrap_or_default();

@@ -411,7 +411,7 @@ struct OwnReduction<'a> {
 impl Drop for OwnReduction<'_> {
     fn drop(&mut self) {
         if let Some(communicator) = self.made_by {
-            // Of one that was aborted it is gone already.
+            // The operation is gone already with an aborted communicator.
             let _ = communicator.call("ncclRedOpDestroy", |handle| {
                 // SAFETY: made by this communicator, destroyed once.
                 Ok(unsafe { (communicator.nccl.ncclRedOpDestroy)(self.op, handle) })

@@ -23,7 +23,7 @@ const BLOCK: u32 = 256;
 const SUCCESS: c_uint = sys::CUresult::CUDA_SUCCESS as c_uint;
 const NOT_READY: c_uint = sys::CUresult::CUDA_ERROR_NOT_READY as c_uint;
 
-/// A stream of a device: what is put on it happens in order.
+/// A stream of a device: its commands run in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream(pub(super) CUstream);
 
@@ -98,7 +98,7 @@ unsafe impl Send for Device {}
 // SAFETY: as `Stream`.
 unsafe impl Sync for Device {}
 
-/// The names of a driver's errors, and what was called.
+/// The names of a driver's errors, and the function that was called.
 fn check(driver: &Driver, call: &'static str, code: c_uint) -> Result<(), DeviceError> {
     if code == SUCCESS {
         return Ok(());
@@ -248,7 +248,7 @@ impl Device {
         Ok(event)
     }
 
-    /// Whether the stream has come to the event.
+    /// True if the stream has passed the event.
     pub(super) fn has_passed(&self, event: &Event) -> Result<bool, DeviceError> {
         // SAFETY: an event that the driver made.
         match unsafe { (self.driver.cuEventQuery)(event.event) } {

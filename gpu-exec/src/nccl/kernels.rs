@@ -1,4 +1,4 @@
-//! Which kernel does what: names into `kernels.cu`, which is compiled when a rank starts.
+//! The kernel for each operation: names into `kernels.cu`, which is compiled when a rank starts.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::reduce::ReduceOp;

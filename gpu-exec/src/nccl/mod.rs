@@ -1,12 +1,11 @@
-//! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked
-//! for when a run starts.
+//! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked for when
+//! a run starts.
 //!
-//! `probe` finds the libraries, `table` their functions; `device`, `compiler` and `communicator` are
-//! what a rank does with them. `lower` turns a plan into steps on streams, which is where NCCL's own
-//! collectives and the plan's schedules differ; `rank` carries the steps out. What starts, watches
-//! and ends ranks is the host executor's.
+//! `probe` finds the libraries, `table` their functions; `device`, `compiler` and `communicator` wrap them
+//! for a rank. `lower` turns a plan into steps on streams, which is where NCCL's own collectives and the
+//! plan's schedules differ; `rank` carries the steps out. The host executor starts, watches and ends ranks.
 //!
-//! Which of cudarc: its types and signatures; see `table`.
+//! Only the types and signatures of cudarc are used; see `table`.
 
 mod communicator;
 mod compiler;
@@ -42,13 +41,13 @@ impl NcclBackend {
     /// A backend with the libraries that this machine has.
     ///
     /// # Errors
-    /// When one is missing: what was looked for, and where.
+    /// A library is missing: the names and folders that were searched.
     pub fn new(launcher: RankLauncher, options: &NcclOptions) -> Result<NcclBackend, RunError> {
         let probe = probe(options);
         if let Some(refused) = refusal(&probe, options) {
             return Err(refused);
         }
-        // What the refusal leaves through is there.
+        // The refusals above leave only libraries that were found.
         let setup = DeviceSetup {
             cuda: probe.cuda.found.unwrap_or_default(),
             nvrtc: probe.nvrtc.found.unwrap_or_default(),

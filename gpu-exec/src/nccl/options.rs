@@ -4,8 +4,8 @@ use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Options of the `nccl` backend. The default is what a job of PyTorch does: NCCL's own
-/// collectives, a GPU a rank.
+/// Options of the `nccl` backend. The default is that of a job of PyTorch: NCCL's own collectives, a GPU a
+/// rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NcclOptions {
     /// Folders in which the libraries are looked for first.
@@ -37,8 +37,8 @@ pub enum Sharing {
     /// All ranks are logical: streams and buffers of one process on one GPU, which exchange
     /// messages by copies on the device. Needs no NCCL, and follows the plan's schedules.
     OneProcess,
-    /// A process a rank, each of which tells NCCL that it is on a host of its own
-    /// (`NCCL_HOSTID`): ranks then talk through sockets. From reading NCCL's source; untested.
+    /// A process a rank, each of which makes NCCL believe that it is on a host of its own (`NCCL_HOSTID`):
+    /// ranks then talk through sockets. From reading NCCL's source; untested.
     HostIds,
     /// A process a rank, with `NCCL_MULTI_RANK_GPU_ENABLE=1` of NCCL 2.30.3 and later. Untested.
     MultiRank,
@@ -56,7 +56,7 @@ pub(crate) struct DeviceSetup {
 }
 
 impl DeviceSetup {
-    /// Whether one process carries all ranks.
+    /// True if one process carries all ranks.
     pub(crate) fn one_process(&self) -> bool {
         self.sharing == Sharing::OneProcess
     }

@@ -40,7 +40,7 @@ pub struct LibraryProbe {
     pub names: Vec<&'static str>,
     /// The folders, in order.
     pub folders: Vec<PathBuf>,
-    /// Whether the system loader's own search comes after them.
+    /// True if the system loader's own search comes after the folders.
     pub by_name: bool,
     /// The path that was found, if anything.
     pub found: Option<PathBuf>,
@@ -95,8 +95,8 @@ pub fn probe(options: &NcclOptions) -> NcclProbe {
     NcclProbe { cuda, nvrtc, nccl, nccl_version: library.as_ref().and_then(version) }
 }
 
-/// The homes of the Pythons in a folder of PATH: the environment that it belongs to, what its links
-/// lead to, and for pyenv's shims, which are scripts, every version.
+/// The homes of the Pythons in a folder of PATH: the environment that it belongs to, the targets of its
+/// links, and for pyenv's shims, which are scripts, every version.
 fn homes(bin: &Path) -> Vec<PathBuf> {
     let pythons = ["python3", "python"].map(|name| bin.join(name));
     let mut homes = Vec::new();
@@ -142,14 +142,14 @@ fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
 struct Search {
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
-    /// So many of the folders were named by somebody: what is there goes before everything else.
+    /// The number of folders that the user named: they are searched before everything else.
     named: usize,
     by_name: bool,
 }
 
 impl Search {
-    /// Opens the first library that is `wanted` and can be opened: in folders that somebody named any of
-    /// the names, elsewhere the first name wherever it is, before the next one.
+    /// Opens the first library that is `wanted` and can be opened: in folders that the user named, any of the
+    /// names; elsewhere the first name wherever it is, before the next one.
     fn run(self, wanted: impl Fn(&str) -> bool) -> (LibraryProbe, Option<Library>) {
         let Search { names, folders, named, by_name } = self;
         let mut probe =
@@ -181,8 +181,8 @@ impl Search {
     }
 }
 
-/// Whether a compiler of that name is for a driver that goes up to this major version of CUDA: a driver
-/// loads no machine code of a later one's. What is not known is tried.
+/// True if a compiler of this name fits a driver that supports CUDA up to this major version: a driver loads
+/// no machine code of a later version. If either version is unknown, the compiler is tried.
 fn is_for(nvrtc: &str, newest: Option<c_int>) -> bool {
     let major = nvrtc.rsplit_once(".so.").and_then(|(_, major)| major.parse().ok());
     major.zip(newest).is_none_or(|(major, newest): (c_int, c_int)| major <= newest)
@@ -372,7 +372,8 @@ mod tests {
         assert_eq!(found(&["one"], 1, 13), Some(at("one/libnvrtc.so.13")));
         assert_eq!(found(&["one"], 1, 12), Some(at("one/libnvrtc.so.12")));
         assert_eq!(found(&["two"], 1, 12), None);
-        // What somebody named goes before what is newer elsewhere; of what nobody named the newest is taken.
+        // A folder that the user named goes before newer libraries elsewhere; of the others the newest is
+        // taken.
         library(&at("three/libnvrtc.so.12"), "int nothing;");
         assert_eq!(found(&["three", "two"], 1, 13), Some(at("three/libnvrtc.so.12")));
         assert_eq!(found(&["three", "two"], 0, 13), Some(at("two/libnvrtc.so.13")));

@@ -50,7 +50,7 @@ pub(crate) enum Payload {
     Inline([u64; INLINE / 8]),
     /// At this offset of the segment, until the message is taken.
     At(usize),
-    /// The same; and until it is taken the receiver may put there what it is going to send back
+    /// As above; and until it is taken the receiver may put the message there that it is going to send back
     /// into the same place.
     Lent(usize),
     /// The receiver's own memory: the sender has put them there.
@@ -108,8 +108,8 @@ impl Channel {
     }
 }
 
-/// The mark of a line in its `number`'s turn, in the lower half of its first field, beside the
-/// message's kind: never what it said a lap before, nor zero.
+/// The mark of a line in its `number`'s turn, in the lower half of its first field, beside the message's
+/// kind: never the mark of a lap before, nor zero.
 fn turn_of(number: u64) -> u32 {
     ((number / SLOTS) as u32).wrapping_mul(2).wrapping_add(1)
 }
@@ -125,7 +125,7 @@ pub(crate) struct Sender {
     /// Positions in the bounce buffer count bytes since the start and never wrap.
     bounced: u64,
     bounce_freed: u64,
-    /// Of each slot's message, where its bytes in the bounce buffer end.
+    /// The end of each slot's message in the bounce buffer.
     bounce_ends: Box<[u64; SLOTS as usize]>,
 }
 
@@ -217,7 +217,7 @@ impl Sender {
         }
     }
 
-    /// Whether that message was taken: its memory is the sender's own again.
+    /// True if the message was taken: its memory is the sender's own again.
     pub(crate) fn was_taken(&mut self, number: u64) -> bool {
         if self.taken_seen < number {
             self.look();
@@ -247,8 +247,7 @@ impl Sender {
 pub(crate) struct Receiver {
     channel: Channel,
     taken: u64,
-    /// Whether the next message is there. It is read from its line however often it is asked for,
-    /// which is a core's own by then.
+    /// True if the next message is there. Asking again reads a cache line that this core owns by then.
     seen: bool,
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// A sleeper looks again after this long even if nobody rings: a peer that was killed between
-/// publishing and ringing must not matter.
+/// A sleeper looks again after this long even without a ring: a peer that was killed between publishing and
+/// ringing must not matter.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The number of looks of a rank with a core of its own before it reads the clock.
@@ -73,8 +73,8 @@ impl Doorbell {
         }
     }
 
-    /// Calls `progress` until it returns true. Only the doorbell's owner may wait, one thread at a
-    /// time. Ends with the process at the latest: the watchdog is what limits it.
+    /// Calls `progress` until it returns true. Only the doorbell's owner may wait, one thread at a time. Ends
+    /// with the process at the latest: the watchdog limits it.
     pub(crate) fn wait_for(&self, patience: Patience, mut progress: impl FnMut() -> bool) {
         if patience != Patience::NONE {
             // Most answers are there within less than reading the clock takes.

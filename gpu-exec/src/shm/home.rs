@@ -1,9 +1,9 @@
 //! A core of its own for each rank's main thread, as far as there are enough.
 //!
-//! Ranks that one message wakes tend to be woken on one core and, if they wait for each other, stay
-//! there: a call of 4 B among 2 ranks on 2 cores then takes 10 µs instead of 0.2, since each lets the
-//! other run. A launcher of MPI binds its processes. Here a thread is moved to its core and left
-//! free to be moved again; who then finds itself elsewhere when it has waited for long goes back.
+//! Ranks that one message wakes tend to be woken on one core and, if they wait for each other, stay there: a
+//! call of 4 B among 2 ranks on 2 cores then takes 10 µs instead of 0.2, since each lets the other run. A
+//! launcher of MPI binds its processes. Here a thread is moved to its core and left free to be moved again;
+//! if it is on another core after a long wait, it goes back.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::cell::Cell;

@@ -1,8 +1,8 @@
-//! Memory that all ranks of a run share: the ranks' tensors, channels for messages about them,
-//! doorbells for those who wait.
+//! Memory that all ranks of a run share: the ranks' tensors, channels for messages about them, doorbells for
+//! waiting ranks.
 //!
-//! One `memfd` a run, made by the coordinator and handed to its ranks. It has no name in
-//! `/dev/shm`, so the kernel frees it when the last process is gone, however it went.
+//! One `memfd` a run, made by the coordinator and handed to its ranks. It has no name in `/dev/shm`, so the
+//! kernel frees it when the last process is gone, however it went.
 
 mod channel;
 mod doorbell;

@@ -1,9 +1,9 @@
 //! The mapping itself.
 //!
-//! Besides words that are only ever reached as atomics it holds bytes: tensors, and messages on
-//! their way. Those have one writer at a time: what is sent is left alone until the message is
-//! taken ([`channel`](super::channel)). A plan that uses one tensor in two calls at once gets a mix
-//! of both, as on a GPU.
+//! Besides words that are only ever reached as atomics it holds bytes: tensors, and messages on their way.
+//! Those have one writer at a time: sent bytes are left alone until the message is taken
+//! ([`channel`](super::channel)). A plan that uses one tensor in two calls at once gets a mix of both, as on
+//! a GPU.
 #![allow(unsafe_code, reason = "memory that several processes write is outside Rust's ownership")]
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A cache line, for whoever puts what belongs together into one.
+/// A cache line, for data that belongs together.
 pub(super) const LINE: usize = 64;
 
 /// Bytes copied at a time. A C library copies what fits into its second level cache by the
@@ -105,7 +105,7 @@ impl Segment {
         unsafe { self.at(offset, LINE, LINE).cast().as_ref() }
     }
 
-    /// Asks for the cache line at `offset`, which is about to be written, without waiting for it: what
+    /// Asks for the cache line at `offset`, which is about to be written, without waiting for it: a line that
     /// a peer has read last is taken away from it meanwhile.
     #[inline]
     pub(crate) fn about_to_write(&self, offset: usize) {
@@ -208,8 +208,8 @@ impl Segment {
         self.copy_piece(from + done, into + done, bytes - done);
     }
 
-    /// Calls `look` with bytes that nobody writes meanwhile: the rank's own, and what a peer has
-    /// sent until that message is taken.
+    /// Calls `look` with bytes that are not written meanwhile: the rank's own, and those that a peer has sent
+    /// until that message is taken.
     pub(crate) fn look<T>(&self, offset: usize, bytes: usize, look: impl FnOnce(&[u8]) -> T) -> T {
         let from = self.at(offset, bytes, 1).as_ptr();
         // SAFETY: inside by `at`. A rank's memory is written by its own calls, one after the

@@ -52,8 +52,8 @@ struct Locked {
 }
 
 impl FileStore {
-    /// Opens the store in the file at `path`, which is made if there is none. With `num_workers`,
-    /// the file is removed once so many have dropped the store and none has it open.
+    /// Opens the store in the file at `path`, which is made if it is missing. With `num_workers`, the file is
+    /// removed once so many have dropped the store and none has it open.
     ///
     /// # Errors
     /// When the file cannot be used.
@@ -85,7 +85,7 @@ impl FileStore {
         move |cause| StoreError::File { path: path.clone(), cause }
     }
 
-    /// Opens and locks the file, and reads what is new in it.
+    /// Opens and locks the file, and reads its new records.
     fn locked(&mut self, change: bool) -> Result<Locked, StoreError> {
         let broken = self.broken();
         let make = self.read.is_none();
@@ -97,7 +97,7 @@ impl FileStore {
         Ok(locked)
     }
 
-    /// Reads what is new. False if something is behind it that is no whole record.
+    /// Reads the new records. False if they are followed by bytes that are no whole record.
     fn refresh(&mut self, file: &mut File) -> io::Result<bool> {
         let status = file.metadata()?;
         let (size, of) = (status.len(), (status.dev(), status.ino()));
@@ -131,7 +131,7 @@ impl FileStore {
         Ok(true)
     }
 
-    /// Changes the table under the lock and writes down what the key then holds, if that is new.
+    /// Changes the table under the lock and appends the key's new value to the file, if it has changed.
     fn change<T>(
         &mut self,
         key: &str,
@@ -211,8 +211,8 @@ fn another() -> io::Error {
 }
 
 impl Locked {
-    /// Whoever has had the file open before does not `make` another one in its place, which nobody would
-    /// remove.
+    /// A process that has had the file open before does not `make` another one in its place, because nothing
+    /// would remove it.
     fn open(path: &Path, change: bool, make: bool, timeout: Duration) -> io::Result<Locked> {
         let started = Instant::now();
         loop {
@@ -284,7 +284,7 @@ impl Locked {
     }
 }
 
-/// Whether a record ends where the file does.
+/// True if the file ends within a record.
 fn is_torn(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof
 }

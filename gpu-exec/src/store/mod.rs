@@ -1,10 +1,10 @@
-//! c10d's key-value stores, through which the ranks of a job find each other: [`HashStore`] inside
-//! one process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them,
-//! and [`PrefixStore`], a part of another.
+//! c10d's key-value stores, through which the ranks of a job find each other: [`HashStore`] inside one
+//! process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them, and
+//! [`PrefixStore`], a part of another.
 //!
-//! What the operations answer is [`lockstep_torch::c10d::store`]'s; here it is held, shared, sent
-//! and waited for. The file's format and the protocol are PyTorch's own (`FileStore.cpp`,
-//! `TCPStoreBackend.hpp` of 2.7), so that its processes and ours can share one store.
+//! [`lockstep_torch::c10d::store`] defines the answers of the operations; this module stores, shares, sends
+//! and waits. The file's format and the protocol are PyTorch's own (`FileStore.cpp`, `TCPStoreBackend.hpp` of
+//! 2.7), so that its processes and ours can share one store.
 
 mod file;
 mod hash;
@@ -21,7 +21,7 @@ use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, Stor
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time that `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
+/// Time that `get`, `wait` and `multi_get` wait by default: c10d's five minutes.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
 
 /// The reason that an operation of a store failed.
@@ -37,7 +37,7 @@ pub enum StoreError {
     /// The file of a file store cannot be used.
     #[error("the store's file {path:?} cannot be used: {cause}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// The system's reason.
         cause: std::io::Error,
@@ -56,9 +56,9 @@ pub enum StoreError {
 
 /// A store as a process sees it; every process of a job sees the same keys.
 ///
-/// Every operation fails when the store is gone; what else can go wrong is said with each.
+/// Every operation fails when the store is gone; further errors are named with each.
 pub trait Store {
-    /// Sets the key, over what it held.
+    /// Sets the key, replacing its value.
     ///
     /// # Errors
     /// When the store is gone.
@@ -77,20 +77,20 @@ pub trait Store {
     /// When the key holds something else.
     fn add(&mut self, key: &str, by: i64) -> Result<i64, StoreError>;
 
-    /// Puts bytes behind what the key holds; sets it if it does not exist.
+    /// Appends bytes to the key's value; sets it if it does not exist.
     ///
     /// # Errors
     /// When the store is gone.
     fn append(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
-    /// Whether all keys exist now.
+    /// True if all keys exist now.
     ///
     /// # Errors
     /// When the store is gone.
     fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
 
-    /// Sets the key to `desired` if it holds `expected`, or if it does not exist and `expected` is
-    /// empty. Returns what it then holds; `expected` if it still does not exist.
+    /// Sets the key to `desired` if its value is `expected`, or if it does not exist and `expected` is empty.
+    /// Returns the value afterwards; `expected` if it still does not exist.
     ///
     /// # Errors
     /// When the store is gone.

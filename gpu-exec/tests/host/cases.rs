@@ -11,7 +11,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{TensorValue, Trace};
 
-/// One call of a plan, and what it is called on.
+/// One call of a plan, and its tensors.
 pub(crate) struct Case {
     pub(crate) collective: Collective,
     algorithm: Algorithm,
@@ -71,7 +71,7 @@ pub(crate) fn plan_of(
     (plan, cases)
 }
 
-/// Every rank holds what the schedule leaves, to the bit.
+/// Every rank has the schedule's result, to the bit.
 pub(crate) fn check_bits(trace: &Trace, n: u32, cases: &[Case]) {
     check_bits_where(trace, n, cases, |_, _| true);
 }
@@ -99,7 +99,7 @@ pub(crate) fn check_bits_where(
     }
 }
 
-/// Every rank holds what the call promises it, whatever the order of the additions: integers.
+/// Every rank has the result that the call promises, whatever the order of the additions: integers.
 pub(crate) fn check_promise(trace: &Trace, n: u32, cases: &[Case]) {
     assert_completed(trace);
     for case in cases {

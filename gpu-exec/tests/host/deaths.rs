@@ -102,7 +102,7 @@ fn a_stopped_rank_is_killed_after_the_grace() {
     assert!(!pids.into_iter().any(is_our_child));
 }
 
-/// A run of which two ranks are killed, and who it says was.
+/// A run of which two ranks are killed, and the ranks that it reports as killed.
 fn two_killed() -> (Trace, Vec<GlobalRank>) {
     let run = backend().start(long_plan(), options()).unwrap();
     let pids = run.pids().to_vec();
@@ -120,10 +120,10 @@ fn two_killed() -> (Trace, Vec<GlobalRank>) {
     (trace, dead)
 }
 
-/// Both are told of, and neither as the other's victim.
+/// Both are reported, and neither as the other's victim.
 #[test]
 fn two_ranks_that_are_killed_at_once_have_both_died() {
-    // Where the machine does something else between the two signals, the first death ends the other rank.
+    // If the machine does something else between the two signals, the first death ends the other rank.
     let (trace, dead) = (0..5)
         .map(|_| two_killed())
         .find(|(_, dead)| dead.len() == 2)
@@ -218,7 +218,7 @@ fn limits_are_refused_before_anything_starts() {
 
 const CHILD: &str = "LOCKSTEP_TEST_COORDINATOR";
 
-/// Not a test by itself: what `ranks_end_when_their_coordinator_is_killed` starts.
+/// Not a test by itself: the process that `ranks_end_when_their_coordinator_is_killed` starts.
 #[test]
 fn coordinator_to_be_killed() {
     if std::env::var_os(CHILD).is_none() {

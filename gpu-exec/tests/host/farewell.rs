@@ -1,4 +1,4 @@
-//! Launchers end a job by its first process that fails, so rank 0's is to be the first: it tells why.
+//! Launchers end a job by its first process that fails, so rank 0's is to be the first: it gives the reason.
 
 use crate::launched::{Job, RANK, codes, end_within, free_port, reduction};
 use lockstep_core::collective::Collective;
@@ -67,7 +67,7 @@ fn ranks_of_a_run_that_does_not_begin_stay_until_rank_0_is_through() {
     stay_for(farewell, came);
 }
 
-/// One that fails by itself, too: the run is told by rank 0.
+/// A rank that fails by itself waits, too: rank 0 reports the run.
 #[test]
 fn a_rank_that_cannot_begin_stays_until_rank_0_is_through() {
     let sum = Collective::AllReduce { op: ReduceOp::Sum };

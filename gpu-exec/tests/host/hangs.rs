@@ -125,8 +125,8 @@ fn a_run_that_nobody_waits_in_is_ended_by_its_limit() {
     assert!(matches!(outcome, Outcome::Failed { why } if why.contains("limit")), "{outcome:?}");
 }
 
-/// Rank 1 is the root for all but rank 2, and only sends: it goes on as in the simulator, although nobody ever
-/// takes what it sends to rank 2, which is too long to be copied.
+/// Rank 1 is the root for all but rank 2, and only sends: it goes on as in the simulator, although no rank
+/// ever takes its message to rank 2, which is too long to be copied.
 #[test]
 fn a_root_does_not_wait_for_who_has_another() {
     let mut plan = PlanBuilder::new("roots", 4, BackendName::Nccl).unwrap();

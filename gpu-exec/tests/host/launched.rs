@@ -40,7 +40,7 @@ impl Job {
         self.folder.path().join("trace")
     }
 
-    /// Which ranks have kept a dump of their own.
+    /// For each rank, true if it has kept a dump of its own.
     fn kept(&self) -> [bool; 3] {
         [0, 1, 2].map(|rank| {
             let dump = std::fs::read(self.folder.path().join(format!("nccl_trace_rank_{rank}")));
@@ -202,7 +202,7 @@ fn a_signal_of_the_plan_reaches_a_launched_rank() {
     }
 }
 
-/// Its end is told at once, by rank 0, and its launcher sees the signal.
+/// Rank 0 reports the end at once, and the rank's launcher sees the signal.
 #[test]
 fn a_kill_by_the_clock_reaches_a_launched_rank() {
     for more in [&[][..], &["--tcp"]] {
@@ -261,7 +261,7 @@ fn ranks_end_when_rank_0_is_stopped() {
     );
 }
 
-/// Whom rank 0 ends by name does not take it for a rank 0 that is gone.
+/// A rank that rank 0 ends itself does not report that rank 0 is gone.
 #[test]
 fn a_run_that_rank_0_ends_is_told_by_rank_0() {
     let job = Job::of(&long_plan());
@@ -418,7 +418,7 @@ fn ranks_find_each_other_under_ipv6() {
     assert_verified(&job, &plan);
 }
 
-/// `mpirun` says who is who in variables of its own.
+/// `mpirun` gives ranks in variables of its own.
 #[test]
 fn mpirun_starts_ranks() {
     let Ok(version) = Command::new("mpirun").arg("--version").output() else {

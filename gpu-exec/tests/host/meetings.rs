@@ -1,4 +1,4 @@
-//! Ranks that meet in a file, and what is left of it.
+//! Ranks that meet in a file, and the removal of the file.
 
 use crate::deaths::{long_plan, until};
 use crate::launched::{Job, all, assert_verified, codes, end_within, reduction, text};
@@ -19,7 +19,7 @@ fn job(plan: &lockstep_core::plan::Plan) -> (Job, PathBuf, String) {
 /// On a machine that has much to do.
 const LIMIT: Duration = Duration::from_secs(25);
 
-/// Whether events have come besides the header, which holds the plan.
+/// True if the trace has events besides the header, which holds the plan.
 fn has_begun(job: &Job) -> bool {
     let trace = std::fs::read(job.trace_path()).unwrap_or_default();
     Trace::read(&trace).is_ok_and(|trace| trace.events.len() > 9)
@@ -33,7 +33,7 @@ fn kill(rank: &Child) {
     signal(rank, Signal::KILL);
 }
 
-/// Whether none of a process's threads runs any more: a signal reaches them one after the other.
+/// True if none of a process's threads runs any more: a signal reaches them one after the other.
 fn has_stopped(rank: &Child) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", rank.id())).unwrap();
     threads.flatten().all(|thread| {
@@ -42,7 +42,7 @@ fn has_stopped(rank: &Child) -> bool {
     })
 }
 
-/// c10d's count of those who have it open is never down again then, and PyTorch's next job hangs in it.
+/// c10d's count of processes that have it open then never reaches zero, and PyTorch's next job hangs in it.
 #[test]
 fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
     let (job, file, meet) = job(&long_plan());
@@ -62,7 +62,7 @@ fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
     assert!(!file.exists());
 }
 
-/// Those whom rank 0 leaves behind take the file away.
+/// The ranks that rank 0 leaves behind remove the file.
 #[test]
 fn a_file_goes_with_the_last_where_rank_0_was_killed() {
     let (job, file, meet) = job(&long_plan());

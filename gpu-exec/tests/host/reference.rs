@@ -145,7 +145,7 @@ pub(crate) fn promised_int64(collective: Collective, n: u64, rank: u64, count: u
     }
 }
 
-/// A tensor named after what it is for.
+/// A tensor named after its purpose.
 pub(crate) fn tensor(name: &str, dtype: Dtype, numel: u64, fill: Fill) -> Tensor {
     Tensor { name: name.into(), dtype, numel, fill, data: Default::default() }
 }

@@ -1,5 +1,5 @@
-//! torch.multiprocessing's two sharing strategies, and what is left of a named shared memory when
-//! processes are killed: nothing.
+//! torch.multiprocessing's two sharing strategies, and a named shared memory when processes are killed:
+//! nothing of it is left.
 
 use crate::left_behind::names_of;
 use crate::{assert_completed, backend, is_alive, options, result, run_with};
@@ -65,7 +65,7 @@ fn a_name_is_gone_once_all_have_joined_and_a_killed_rank_leaves_none() {
     assert!(matches!(outcome, Outcome::RankDied { rank: GlobalRank(1), .. }), "{outcome:?}");
 }
 
-/// Not a test by itself: what `a_killed_coordinator_leaves_no_name` starts.
+/// Not a test by itself: the process that `a_killed_coordinator_leaves_no_name` starts.
 #[test]
 fn coordinator_to_be_killed() {
     if std::env::var_os(CHILD).is_none() {

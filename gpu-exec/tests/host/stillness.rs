@@ -1,4 +1,4 @@
-//! Ranks that stand stopped: runs that would never end, and what they are found to end of.
+//! Ranks that are stopped: runs that would never end, and the reasons that are found for their end.
 
 use crate::deaths::until;
 use crate::{backend, events_of, options};
@@ -46,7 +46,7 @@ fn signal(run: &RunHandle, signal: Signal) {
     kill_process(Pid::from_raw(run.pids()[1] as i32).unwrap(), signal).unwrap();
 }
 
-/// Rank 1 idles for so long behind the call, and is stopped there; with what was heard until then.
+/// Rank 1 idles for so long behind the call, and is stopped there; returns the events until then, too.
 fn stopped_behind_the_call(ms: u64) -> (RunHandle, Vec<Event>) {
     let idle = Action::Sleep { name: "idle".into(), duration_ns: ms * 1_000_000 };
     let run = start(last(&idle), &[]);

@@ -1,5 +1,5 @@
-//! Calls made together, from any source, with uneven splits; what works answer, and waits with a
-//! timeout of their own.
+//! Calls made together, from any source, with uneven splits; the answers of works, and waits with a timeout
+//! of their own.
 
 use crate::{assert_completed, events_of, options, result, run, run_with};
 use lockstep_core::collective::Collective;
@@ -166,7 +166,7 @@ fn a_receive_from_any_source_takes_the_first_send_and_names_it() {
     assert_eq!(peers, [2, 3, 1, 2]);
 }
 
-/// Of the receives that could take a message, the one that was called first has it.
+/// If several receives could take a message, the one that was called first gets it.
 #[test]
 fn named_receives_and_those_from_any_source_share_a_channel_in_call_order() {
     let zeros = (2, Fill::Zeros);
@@ -325,8 +325,8 @@ fn synchronize_waits_for_what_is_under_way() {
     assert_eq!(answer.unwrap(), "True");
 }
 
-/// Both broadcast at number 1, each from itself: what the other sent is for nobody, and does not
-/// stand in the way of number 2.
+/// Both broadcast at number 1, each from itself: the other's message is for nobody, and does not block number
+/// 2.
 #[test]
 fn a_message_of_a_call_left_behind_is_no_obstacle() {
     // Larger than a piece, smaller than a ring.

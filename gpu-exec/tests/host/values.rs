@@ -1,4 +1,4 @@
-//! Every collective by every algorithm gives what it promises, on real processes.
+//! Every collective by every algorithm gives its promised result, on real processes.
 
 use crate::cases::{self, by_all, check_promise, every_collective, plan_of};
 use crate::reference::promised_int64;

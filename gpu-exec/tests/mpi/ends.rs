@@ -1,4 +1,4 @@
-//! Runs that do not complete: every one ends by itself, with what there is to say.
+//! Runs that do not complete: every one ends by itself, with a reason.
 
 use crate::{Ran, launch};
 use lockstep_core::collective::Collective;
@@ -13,7 +13,7 @@ use lockstep_diagnosis::diagnose_trace;
 const WORLD: GroupId = GroupId::WORLD;
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
-/// Of three ranks with a tensor of eight float32, and little patience.
+/// A plan of three ranks with a tensor of eight float32, and a short timeout.
 fn plan(write: impl Fn(GlobalRank, &mut ProgramBuilder, TensorId)) -> Plan {
     let mut plan = PlanBuilder::new("ends", 3, BackendName::Mpi).unwrap();
     plan.timeout_ms(700);

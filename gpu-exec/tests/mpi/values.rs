@@ -41,8 +41,8 @@ fn every_collective_gives_what_it_promises() {
     }
 }
 
-/// Of two ranks there is one order of additions only. What MPI has no type for is refused, and not
-/// asked for here. No sum of 8-bit integers passes their range: the module's text says why.
+/// Two ranks have only one order of additions. Types that MPI lacks are refused, and not tested here. No sum
+/// of 8-bit integers passes their range: the module's text says why.
 #[test]
 fn every_type_and_operation_has_cores_bits_among_two() {
     let half = ReduceOp::PremulSum(Factor::new(0.5).unwrap());
@@ -103,8 +103,8 @@ fn what_moves_and_what_is_compared_has_cores_bits_among_four() {
     check_promised_bits(&run(&plan), 4, &cases);
 }
 
-/// Of ranks that are promised something: MPI leaves the others' tensors as they were, where a
-/// schedule may have used them.
+/// Compares only the ranks that the collective promises a result: MPI leaves the others' tensors as they
+/// were, while a schedule may have used them.
 fn check_promised_bits(trace: &Trace, n: u32, cases: &[Case]) {
     check_bits_where(trace, n, cases, |collective, rank| collective.promises(rank));
 }

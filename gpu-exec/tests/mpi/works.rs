@@ -17,7 +17,7 @@ fn int32(values: impl Iterator<Item = i32>) -> TensorValue {
     TensorValue::of(&values.flat_map(i32::to_le_bytes).collect::<Vec<u8>>())
 }
 
-/// Two calls of one group on one tensor: the second adds what the first left.
+/// Two calls of one group on one tensor: the second adds to the first one's result.
 #[test]
 fn calls_of_a_group_follow_each_other_whether_they_are_waited_for_or_not() {
     let mut plan = PlanBuilder::new("async", 2, BackendName::Mpi).unwrap();

@@ -99,7 +99,7 @@ fn a_communicator_that_fails_by_itself() {
     let options = RunOptions { dump_at_end: true, ..options() };
     let run = machine.backend().start(three_calls, options).unwrap();
     let (trace, dumps) = run.into_trace_and_dumps();
-    // What it had called, it leaves as c10d does.
+    // Its dump keeps its calls, as c10d's does.
     assert!(dumps.iter().any(|dump| dump.rank == GlobalRank(1)));
     let Outcome::RankDied { rank, how } = trace.end.unwrap().outcome else { panic!("no death") };
     assert_eq!(rank, GlobalRank(1));

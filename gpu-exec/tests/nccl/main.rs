@@ -1,5 +1,5 @@
-//! Runs of the nccl backend against a stand-in for CUDA, NVRTC and NCCL that the tests build: what
-//! surrounds a GPU, without one.
+//! Runs of the nccl backend against a stand-in for CUDA, NVRTC and NCCL that the tests build: everything
+//! around a GPU, without one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../host/cases.rs"]

@@ -123,7 +123,7 @@ fn a_logical_rank_that_fails_is_heard_before_those_that_wait_for_it() {
         panic!("{:?}", trace.end)
     };
     assert!(how.contains("cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND"), "{how}");
-    // What was before is there, of every rank.
+    // The events before it are there, of every rank.
     for rank in 0..3 {
         let first = |what: &What| matches!(what, What::Scheduled { work: 0, .. });
         assert!(trace.events.iter().any(|e| e.rank == GlobalRank(rank) && first(&e.what)));

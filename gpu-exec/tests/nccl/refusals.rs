@@ -64,7 +64,7 @@ fn two_ranks_on_one_gpu() {
     let refused = Machine::new().set("STAND_IN_ONE_BUS=1").refusal(all_reduce(2, ReduceOp::Sum));
     let why = "ranks 0 and 1 would share the GPU 0000:00:00.0 of this host";
     assert!(refused.contains(why), "{refused}");
-    // Where sharing is asked for, NCCL itself has the word.
+    // If sharing is asked for, NCCL itself decides.
     let shared = Machine::new().set("STAND_IN_DEVICES=1").sharing(Sharing::HostIds);
     let trace = shared.run(all_reduce(2, ReduceOp::Sum));
     crate::assert_completed(&trace);

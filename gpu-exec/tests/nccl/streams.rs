@@ -151,9 +151,9 @@ fn groups_of_other_backends_hold_the_program() {
     }
 }
 
-/// A stream takes some thousand commands that it has not come to; who puts another one waits inside the
-/// driver, with everybody else who calls it. A rank that is far ahead of one that it waits for, in the
-/// same process, must not get there: neither would ever go on.
+/// A stream takes some thousand commands that it has not come to; putting another one blocks inside the
+/// driver, with every other caller. A rank that is far ahead of one that it waits for, in the same process,
+/// must not get there: neither would ever go on.
 #[test]
 fn a_program_runs_ahead_of_its_streams_by_less_than_they_take() {
     let mut plan = PlanBuilder::new("ahead", 2, BackendName::Nccl).unwrap();

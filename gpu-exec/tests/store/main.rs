@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(80);
 const LONG: Duration = Duration::from_secs(20);
 
-/// Threads that wait, and those who set: of a store that `open` opens once more each time.
+/// Threads that wait, and threads that set: for a store that `open` opens once more each time.
 fn waits_until_the_keys_exist<S: Store + Send + 'static>(open: impl Fn() -> S) {
     let (mut waiting, mut other) = (open(), open());
     let waiter = std::thread::spawn(move || {

@@ -27,7 +27,7 @@ fn told<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     answer.map_or_else(|error| error.to_string(), |answer| format!("{answer:?}"))
 }
 
-/// Long enough for a call, short enough to wait for what never comes.
+/// Long enough for a call, short enough for waits in vain.
 const TIMEOUT: Duration = Duration::from_millis(2);
 
 fn ask(store: &mut dyn Store, call: &Call) -> String {

@@ -54,7 +54,7 @@ fn a_bad_addition_costs_only_its_own_connection() {
     }
 }
 
-/// A port that something else has: said once, and as what it is.
+/// A port of another service is reported once, and as such.
 #[test]
 fn what_is_no_store_is_told_so() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -288,7 +288,7 @@ fn queues_hand_each_value_to_one_who_waits() {
     pushing.push("/q", "b");
     assert_eq!(pushing.queue_len("/q"), 2);
     assert_eq!(pushing.pop("/q"), (2, Some("a".into())));
-    // What is there is no key, but `check` and `wait` see it.
+    // A queue is not a key, but `check` and `wait` see it.
     let mut store = client(&server);
     assert_eq!(store.num_keys().unwrap(), 0);
     assert!(store.check(&["q"]).unwrap());
@@ -308,7 +308,7 @@ fn queues_hand_each_value_to_one_who_waits() {
     second.hears_nothing();
     pushing.push("/q", "for the second");
     assert_eq!(second.byte(), 0);
-    // Who stops waiting is not the one that a value wakes.
+    // A value does not wake a client that has stopped waiting.
     first.wait("/q2");
     first.0.write_all(&[12]).unwrap();
     assert_eq!(first.byte(), 1);
@@ -331,7 +331,7 @@ fn queues_count_among_what_the_server_holds() {
     let mut greedy = Raw::connect(&server);
     greedy.push("/q", &value);
     assert!(matches!(greedy.0.read(&mut [0; 8]), Ok(0) | Err(_)));
-    // What is taken makes room.
+    // Taking a value makes room.
     assert_eq!(pushing.pop("/q").0, 127);
     pushing.push("/q", &value);
     assert_eq!(pushing.queue_len("/q"), 127);

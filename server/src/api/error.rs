@@ -1,4 +1,4 @@
-//! The answer to what cannot be done: a status and one sentence.
+//! The answer to a request that cannot be carried out: a status and one sentence.
 
 use crate::runs::StartError;
 use crate::store::error::StoreError;
@@ -37,7 +37,7 @@ impl ApiError {
         ApiError::new(StatusCode::FORBIDDEN, message)
     }
 
-    /// Nobody knows who the sender is.
+    /// The sender did not prove who it is.
     pub(crate) fn unauthorized(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::UNAUTHORIZED, message)
     }

@@ -15,7 +15,7 @@ pub(super) async fn open(path: &Path) -> Result<File, ApiError> {
     File::open(path).await.map_err(|error| unreadable(path, &error))
 }
 
-/// The error for a file that cannot be read: one that is listed and no longer there was removed by somebody.
+/// The error for a file that cannot be read: a listed file that no longer exists was removed by somebody.
 pub(super) fn unreadable(path: &Path, error: &Error) -> ApiError {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match error.kind() {

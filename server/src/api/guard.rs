@@ -1,12 +1,13 @@
-//! Access to the service. It starts processes, so neither another user of this machine nor a page of somebody
-//! else that is open in the same browser may reach it.
+//! Access to the service. It starts processes, so neither another user of this machine nor a foreign page
+//! that is open in the same browser may reach it.
 //!
-//! - Every request of the API has to say the token (`token.rs`) in a header, which no page of another origin can
-//!   know. A browser's WebSocket has no headers of its own: it says the token in its first message.
-//! - DNS rebinding: a foreign name that resolves to this machine arrives as a `Host` that is not
-//!   ours. Names must be known; an address is as good as what the service listens on.
-//! - Cross-site requests: what changes something, a WebSocket, and what costs more than reading must
-//!   come from our own origin, or from something that is no browser and sends none.
+//! - Every request of the API has to carry the token (`token.rs`) in a header, which no page of another
+//!   origin can know. A browser's WebSocket has no headers of its own: it sends the token in its first
+//!   message.
+//! - DNS rebinding: a foreign name that resolves to this machine arrives as a `Host` that is not ours. Names
+//!   must be known; an address is as good as the one that the service listens on.
+//! - Cross-site requests: a request that changes something, a WebSocket, and one that costs more than reading
+//!   must come from our own origin, or from a client that is no browser and sends none.
 
 use super::ApiError;
 use crate::token::Token;
@@ -17,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The sources that the page may load from; nobody may frame it.
+/// The sources that the page may load from; no other page may frame it.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; \
     script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; \
     img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; \
@@ -26,7 +27,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; \
 /// The names under which the service may be asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// The host that the service was told to listen on.
+    /// The host that the service listens on.
     listens_on: String,
     /// Further names, given by the user.
     allowed: Vec<String>,
@@ -39,7 +40,7 @@ pub(crate) struct Guard {
 pub(crate) struct Unproven(Token);
 
 impl Unproven {
-    /// Whether the first message proves it.
+    /// True if the first message carries the token.
     pub(crate) fn is(&self, word: &[u8]) -> bool {
         self.0.is(word)
     }
@@ -113,7 +114,7 @@ impl Guard {
     }
 }
 
-/// The refusal of what the page of another site sends.
+/// The refusal of a request that another site's page sends.
 fn foreign_site(headers: &HeaderMap) -> Option<ApiError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let foreign = match headers.get(header::ORIGIN) {
@@ -142,8 +143,8 @@ pub(crate) async fn own_site(request: Request, next: Next) -> Response {
     }
 }
 
-/// The address that a host is, with or without the brackets of IPv6. However a browser writes an
-/// address (`[::ffff:7f00:1]` for `::ffff:127.0.0.1`), it is compared as what it means.
+/// The address that a host is, with or without the brackets of IPv6. Different spellings of an address
+/// (`[::ffff:7f00:1]` for `::ffff:127.0.0.1`) compare equal.
 fn address(host: &str) -> Option<IpAddr> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
@@ -157,7 +158,7 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-/// Refuses who may not ask, and tells browsers what the page may do.
+/// Refuses requests without permission, and sends browsers the page's security headers.
 pub(crate) async fn check(
     State(guard): State<Arc<Guard>>,
     mut request: Request,

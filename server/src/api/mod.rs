@@ -52,7 +52,7 @@ fn not_found(what: &str, id: impl std::fmt::Display) -> ApiError {
     ApiError::not_found(format!("there is no {what} {id}"))
 }
 
-/// Runs what blocks (SQLite, files, starting processes) away from the threads that serve.
+/// Runs blocking work (SQLite, files, starting processes) away from the threads that serve.
 async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, ApiError>
 where
     T: Send + 'static,

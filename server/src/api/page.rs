@@ -75,7 +75,7 @@ impl File {
             let values = asked.get_all(name).iter().filter_map(|value| value.to_str().ok());
             values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
         };
-        // What may change is asked for again each time: a new version shows at once, and an old one
+        // Files that may change are asked for again each time: a new version shows at once, and an old one
         // costs no bytes.
         let kept = match path.starts_with(ASSETS) {
             true => "public, max-age=31536000, immutable",

@@ -40,7 +40,7 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// The token has to come within this.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
-/// A message of a watcher that has more is none of ours.
+/// A longer message of a watcher is not one of ours.
 const MAX_WORD_BYTES: usize = 4 << 10;
 
 /// The reason of a WebSocket's end has at most 123 bytes.
@@ -61,7 +61,7 @@ struct Create {
     options: PlanOptions,
     #[serde(default = "host")]
     backend: BackendName,
-    /// Whether single messages are recorded.
+    /// True to record single messages.
     #[serde(default = "yes")]
     record_messages: bool,
     /// The faults that are injected into ranks: `kill:rank=1,call=3`.
@@ -86,8 +86,8 @@ fn yes() -> bool {
 const MAX_OPTIONS_BYTES: usize = 1 << 20;
 
 impl Create {
-    /// Reads the body of a request: itself and its plan. The plan is read where it stands, and never held in
-    /// another form.
+    /// Reads the body of a request: itself and its plan. The plan is read in place, and never held in another
+    /// form.
     fn read(body: &[u8]) -> Result<(Create, Plan), ApiError> {
         let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
         let mut sent: BTreeMap<String, &RawValue> =
@@ -153,7 +153,7 @@ impl Create {
     }
 }
 
-/// Refuses what nothing reads: a slip in a name would else run something that nobody asked for.
+/// Refuses unknown fields: a misspelled name would otherwise run something that nobody asked for.
 fn known_only<'a>(mut sent: impl Iterator<Item = &'a String>) -> Result<(), ApiError> {
     let options = PlanOptions::augment_args(clap::Command::new("run"));
     let options = options.get_arguments().map(|option| option.get_id().as_str().to_owned());

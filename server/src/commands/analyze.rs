@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says of a trace that it was cut off: all that follows is of what is left.
+/// Reports that a trace was cut off: all that follows is about the part that is left.
 pub(super) fn tell_of_cut(trace: &Trace) {
     if trace.end.is_none() {
         terminal::note(

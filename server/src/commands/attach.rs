@@ -1,7 +1,8 @@
-//! `lockstep attach`: asks a running or hung PyTorch job for its state, from outside, through its debug server.
+//! `lockstep attach`: asks a running or hung PyTorch job for its state, from outside, through its debug
+//! server.
 //!
-//! Nothing is asked but what the command line names: the job's store or page, and the ranks on the hosts that are named.
-//! Every answer is bounded in time and size.
+//! Nothing is asked except the addresses on the command line: the job's store or page, and the ranks on the
+//! hosts that are named. Every answer is bounded in time and size.
 
 mod answers;
 mod http;
@@ -146,7 +147,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(arguments.exit.code(verdict)))
 }
 
-/// Looks up who is to be asked.
+/// Looks up the ranks to ask.
 async fn find(arguments: &Arguments) -> Result<Job> {
     let mut sockets = Vec::new();
     let mut tcp = Vec::new();
@@ -267,8 +268,8 @@ impl Asking<'_> {
         terminal::note(&format!("lockstep: what was gathered is in {folder}"));
     }
 
-    /// Asks everybody once, keeps the answers as files, and diagnoses them; `None` if no rank's process is there. What
-    /// was gathered before is kept if nobody answers.
+    /// Asks every rank once, keeps the answers as files, and diagnoses them; `None` if no rank's process is
+    /// there. Earlier answers are kept if no rank answers.
     fn look(&mut self) -> Result<Option<Seen>> {
         let (within, more_backends) = (self.arguments.timeout, &self.arguments.backends[..]);
         let recording = self.folder.recording();
@@ -359,14 +360,14 @@ impl Asking<'_> {
     }
 }
 
-/// The report of a job that stands still, which a single look cannot know.
+/// The report of a job that makes no progress, which a single look cannot show.
 fn standing(mut report: Report, since: &str) -> Report {
     report.notes.push(format!("Between two looks at the job, {since}."));
     report
 }
 
-/// The report of a job that makes calls: that ranks are in different ones is what they are at this moment, and no
-/// hang. A slow rank is one all the same.
+/// The report of a job that is making calls: ranks in different calls are normal at a single moment, and no
+/// hang. A slow rank is still reported.
 fn running(mut report: Report, since: &str) -> Report {
     report.findings.retain(|finding| finding.kind == Kind::Straggler);
     report.notes.push(format!("The job runs: between two looks {since}."));

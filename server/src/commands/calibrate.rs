@@ -1,5 +1,5 @@
-//! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as
-//! long; or corrects a cluster by what others measured (`measured_cluster`).
+//! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as long; or
+//! corrects a cluster by other people's measurements (`measured_cluster`).
 
 use super::elsewhere::ProcessorTime;
 use super::measured_cluster::FromArguments;
@@ -38,7 +38,7 @@ const FITTED: [u64; 11] = [
     64 << 20,
 ];
 
-/// Sizes between those, which show what the fit is worth.
+/// Sizes between those, which show the quality of the fit.
 const HELD_BACK: [u64; 6] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20, 32 << 20];
 
 /// A point's calls go on until they have moved so many bytes, or are this many.
@@ -49,7 +49,7 @@ const MOST_CALLS: u64 = 400;
 /// A measurement that takes longer shows a machine that is not fit to be measured.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// The part of the cores that others may use before what is measured is more theirs than the backend's.
+/// The largest part of the cores that other processes may use during a measurement without a warning.
 const QUIET: f64 = 0.1;
 
 /// A core's own cache and the shared one, where the system does not say.
@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Calibrated<'a> {
     schema: &'static str,
@@ -97,7 +97,7 @@ struct Calibrated<'a> {
     lines: &'a [Line],
     /// The median of how far the simulated times of the fitted sizes are from the measured ones.
     fitted_off: Option<f64>,
-    /// The same for sizes that the fit has not seen.
+    /// The error for sizes that the fit has not seen.
     held_back_off: Option<f64>,
     /// The part of the cores' time that other processes used meanwhile; absent where the system does not
     /// say.
@@ -207,7 +207,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The least that each point's calls took in so many rounds, and what they ran on. If Ctrl-C ends the
+/// The shortest time of each point's calls in so many rounds, and the device they ran on. If Ctrl-C ends the
 /// rounds, the first has to be over.
 fn measure_all(
     points: &[Point],
@@ -238,7 +238,7 @@ fn measure_all(
     Ok((measured.collect(), device))
 }
 
-/// The median time of a point's calls, in picoseconds, and what it ran on.
+/// The median time of a point's calls, in picoseconds, and the device that they ran on.
 fn measure(point: Point, backend: &dyn Backend, world_size: u32) -> Result<(u64, String)> {
     let calls = (MOVED_BYTES / point.bytes.max(1)).clamp(FEWEST_CALLS, MOST_CALLS) as u32;
     let warm_up = calls / 5 + 3;

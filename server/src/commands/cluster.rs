@@ -1,4 +1,4 @@
-//! `lockstep cluster`: cluster files, from what machines say of themselves.
+//! `lockstep cluster`: cluster files, from the descriptions that machines give of themselves.
 
 use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::cluster_of;

@@ -1,4 +1,4 @@
-//! `lockstep diagnose`: what went wrong in a recording.
+//! `lockstep diagnose`: finds the problems in a recording.
 
 use crate::exit_rule::ExitRule;
 use crate::output_file::Overwrite;

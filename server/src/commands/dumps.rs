@@ -9,7 +9,7 @@ use rustix::fs::Access;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Writes what a rank handed in, over what it handed in before.
+/// Writes a rank's dump, over its earlier one.
 ///
 /// # Errors
 /// When the folder or the file cannot be written.
@@ -32,8 +32,9 @@ pub(crate) fn check(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Result
     earlier(folder, meant).map(drop)
 }
 
-/// Makes the folder, if it is not there, and removes what ranks of an earlier run of Lockstep's have left there: a
-/// rank that leaves no dump this time, or that this run does not have, would be taken for one of this run.
+/// Makes the folder, if it is not there, and removes the dumps that ranks of an earlier run of Lockstep's
+/// have left there: a rank that leaves no dump this time, or that this run does not have, would be taken for
+/// one of this run.
 ///
 /// # Errors
 /// Those of [`check`], and when such a file cannot be removed.

@@ -1,4 +1,4 @@
-//! How much of this machine's processor time went to others while something was measured, as Linux counts
+//! The share of this machine's processor time that other processes used during a measurement, as Linux counts
 //! it (proc(5)).
 
 use std::fs::read_to_string;
@@ -6,11 +6,11 @@ use std::fs::read_to_string;
 /// The processor time that had passed at a moment, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessorTime {
-    /// Of all cores, idle or not.
+    /// The time of all cores, idle or not.
     all: u64,
-    /// Of those, what somebody used, this process and other machines on the same hardware included.
+    /// The busy part of `all`, of this process and of other machines on the same hardware included.
     used: u64,
-    /// What this process used, and its children that have ended.
+    /// The time that this process and its ended children used.
     ours: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `lockstep explain`: what a kind of finding means, how it looks, and what to do about it.
+//! `lockstep explain`: the meaning of a kind of finding, its symptoms, and its remedy.
 
 use crate::terminal;
 use anyhow::{Context, Result};

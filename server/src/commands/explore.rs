@@ -55,12 +55,12 @@ enum DevicesArgument {
     OneAtATime,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
     searches: &'a [Explored],
-    /// True if Ctrl-C ended the search: then this is what was found so far.
+    /// True if Ctrl-C ended the search: then these are the results so far.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
             }
             Some(diagnose_trace(&trace))
         }
-        // What is to end now ends without it.
+        // Work that is to end now ends without it.
         None if progress.is_stopped() => None,
         // An order that completes may still have silent mistakes, such as tags that NCCL ignores.
         None => {

@@ -1,4 +1,4 @@
-//! `lockstep export`: what a plan does, or did, in the words of other tools.
+//! `lockstep export`: a plan or its run in the formats of other tools.
 
 use crate::output_file::{FileKind, Overwrite, write_whole};
 use crate::plan_source::{LinkOptions, PlanArguments};
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     overwrite: Overwrite,
 }
 
-/// Which tool's words.
+/// The tool whose format is written.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Form {

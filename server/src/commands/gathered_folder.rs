@@ -1,4 +1,4 @@
-//! The folder in which a command gathers what it learns of a real job.
+//! The folder in which a command gathers a real job's files.
 
 use crate::files;
 use crate::output_file::REPORT_MARK;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The folder with everything that is gathered.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Whether its user named it.
+    /// True if the user named the folder.
     asked: bool,
 }
 
@@ -52,7 +52,7 @@ impl Folder {
         self.path.join("recording")
     }
 
-    /// Removes a folder that nobody asked for.
+    /// Removes a folder that the user did not name.
     pub(super) fn remove_if_unasked(&self) {
         if !self.asked {
             // Made by this process, and nothing else writes there.
@@ -85,7 +85,7 @@ impl Folder {
         }
     }
 
-    /// Writes report and trace; what cannot be written is told.
+    /// Writes report and trace; failures are reported.
     pub(super) fn keep(&self, report: &Report, trace: Option<&Trace>, trace_name: &str) {
         let text = format!("{REPORT_MARK}\n{}", report.to_markdown());
         let mut written =

@@ -27,7 +27,7 @@ pub(crate) struct FromArguments {
 }
 
 impl FromArguments {
-    /// Corrects the cluster and writes it; what it prints.
+    /// Corrects the cluster and writes it; returns the text to print.
     ///
     /// # Errors
     /// When a file holds no times, or the cluster cannot hold its ranks.

@@ -8,7 +8,7 @@ use lockstep_gpu_exec::{
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// How the nccl backend carries a plan out.
+/// The options of the nccl backend.
 #[derive(Debug, Default, clap::Args, Deserialize)]
 pub(crate) struct NcclArguments {
     /// nccl: what carries out a collective
@@ -61,10 +61,10 @@ impl NcclArguments {
         }
     }
 
-    /// Whether what was said of nccl is for the backend that is asked for.
+    /// Checks that options of nccl are given only for the nccl backend.
     ///
     /// # Errors
-    /// When it is not.
+    /// An option of nccl is given for another backend.
     pub(crate) fn check_for(&self, name: BackendName) -> Result<()> {
         if name == BackendName::Nccl {
             return Ok(());
@@ -75,7 +75,7 @@ impl NcclArguments {
         Ok(())
     }
 
-    /// Whether floats are added in an order that no schedule of ours has.
+    /// True if floats are added in an order that none of Lockstep's schedules has.
     pub(crate) fn own_order(&self, name: BackendName) -> bool {
         let options = self.options();
         name == BackendName::Nccl

@@ -135,8 +135,8 @@ fn in_mpi(_: String, _: PlanOptions, _: RunOptions, _: Results) -> Result<ExitCo
     )
 }
 
-/// The plan; one that is made here has as many ranks as were launched. And what a program's ranks say, which
-/// is rank 0's to tell.
+/// The plan, with as many ranks as were launched if it is made here, and the output of a program's ranks,
+/// which rank 0 prints.
 fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(Plan, Said)> {
     let path = Path::new(&what);
     let made_here = !path.exists() || path.extension().is_some_and(|extension| extension == "py");

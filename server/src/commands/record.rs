@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-/// The recorder: what the user's Python executes.
+/// The recorder, which the user's Python executes.
 const RECORDER: &str = include_str!("record/recorder.py");
 
 /// More ranks are not recorded as processes of their own.
@@ -105,7 +105,7 @@ struct CardRates {
     launch_ns: f64,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
@@ -230,7 +230,8 @@ fn file_name(script: &str) -> String {
     script.rsplit('/').next().unwrap_or(script).to_owned()
 }
 
-/// How `torch.distributed.launch` passes the local rank: as PyTorch 1 spelled it if the script knows only that.
+/// The argument with which `torch.distributed.launch` passes the local rank, in PyTorch 1's spelling if the
+/// script knows only that one.
 fn local_rank_argument(launch: &Launch) -> Option<&'static str> {
     let text = std::fs::read_to_string(&launch.script).unwrap_or_default();
     let old = text.contains("--local_rank") && !text.contains("--local-rank");

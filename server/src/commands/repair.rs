@@ -27,11 +27,11 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     schema: &'static str,
-    /// What is mended: `op_skipped`.
+    /// The kind of finding that is repaired: `op_skipped`.
     kind: &'static str,
     repair: &'a TriedRepair,
     /// The assumptions of the replay, a clause each.

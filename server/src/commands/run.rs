@@ -24,7 +24,7 @@ use std::process::ExitCode;
 /// The exit code that a shell reports of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// The exit code of a run's command that could not write what was asked for, as one that was given nonsense.
+/// The exit code of a run's command that could not write an output, the same as for wrong arguments.
 const UNWRITTEN: u8 = 2;
 
 /// Run a plan for real, one process per rank, and compare it with the simulator
@@ -77,7 +77,7 @@ pub(crate) fn strategy(
     }
 }
 
-/// What carries messages between ranks.
+/// The transport of messages between ranks.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum TransportChoice {
     /// Shared memory where all ranks are on one machine, else TCP
@@ -98,7 +98,7 @@ impl From<TransportChoice> for Transport {
     }
 }
 
-/// What is made of a run.
+/// The outputs of a run.
 #[derive(clap::Args)]
 pub(crate) struct Results {
     /// Write each rank's Flight Recorder dump into this folder when the run does not complete, or
@@ -122,10 +122,10 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Refuses what is not to be replaced before a run begins. `input` is what its plan is read from.
+    /// Refuses outputs that may not be replaced before a run begins. `input` is the source of its plan.
     ///
     /// # Errors
-    /// When the trace's file or the dumps' folder holds what Lockstep has not written.
+    /// When the trace's file or the dumps' folder holds files that Lockstep has not written.
     pub(crate) fn check(&self, input: &str) -> Result<()> {
         if let Some(path) = &self.output {
             self.overwrite.check(path, FileKind::Trace, &[Path::new(input)])?;
@@ -170,7 +170,7 @@ impl Results {
         signals::steer(handle.control(), self.dump_dir.clone())
     }
 
-    /// Whether ranks are to hand in what their recorders hold.
+    /// True if ranks hand in their recorders' dumps.
     pub(crate) fn wants_dumps(&self) -> bool {
         self.dump_dir.is_some()
     }
@@ -183,7 +183,7 @@ pub(crate) enum BackendChoice {
     Host,
     /// GPUs, through NVIDIA's library
     Nccl,
-    /// Named so that who asks for it is told where it is
+    /// Named so that a user who asks for it gets a hint.
     #[value(hide = true)]
     Mpi,
 }
@@ -205,7 +205,7 @@ impl BackendChoice {
     }
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Ran<'a> {
     schema: &'static str,
@@ -245,12 +245,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnOrder(pub(crate) &'static str);
 
-/// What is told of a run at its end.
+/// Everything that the report at a run's end needs.
 pub(crate) struct Conclusion<'a> {
     pub(crate) results: &'a Results,
-    /// What was done to it on purpose.
+    /// The faults that were injected into the run.
     pub(crate) faults: &'a [Fault],
-    /// What its program's ranks say.
+    /// The lines that the program's ranks print and raise.
     pub(crate) said: &'a Said,
     pub(crate) own_order: Option<OwnOrder>,
 }
@@ -260,10 +260,10 @@ pub(crate) fn conclude(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result
     concluded(handle, conclusion).map(ExitCode::from)
 }
 
-/// The same with the exit code as a number.
+/// The conclusion, with the exit code as a number.
 pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<u8> {
     let Conclusion { results, faults, said, own_order } = *conclusion;
-    // What the run hands in is read from here on.
+    // Dumps of the run are read from here on.
     if let Some(folder) = &results.dump_dir {
         dumps::make_room(folder, |_| true)?;
     }
@@ -306,14 +306,14 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
     Ok(results.exit.code_of_run(report.verdict, completed))
 }
 
-/// Whether floats are in the tensor of that name.
+/// True if the tensor of this name holds floats.
 fn is_float(plan: &Plan, name: &str) -> bool {
     let named = plan.tensors.iter().find(|tensor| tensor.name == name);
     named.is_some_and(|tensor| tensor.dtype.as_real().is_float())
 }
 
-/// Whether a reduction to another rank may have left anything in the tensor: a schedule's sums on
-/// their way, or what was there before.
+/// True if a reduction to another rank may have left anything in the tensor: partial sums of a schedule, or
+/// its earlier values.
 fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
     let ops = plan.program(difference.rank).map_or(&[][..], |program| &program.ops);
     ops.iter().flat_map(|op| op.action.calls()).any(|call| {
@@ -327,12 +327,12 @@ fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
 /// A run that was read to its end.
 struct Followed {
     trace: Trace,
-    /// Whether something could not be written that should have been, which was said.
+    /// True if an output could not be written, which was reported already.
     unwritten: bool,
 }
 
-/// Reads a run to its end, and writes its trace and its dumps as they come. What cannot be written once the
-/// run is on its way (a full disk) costs nobody its findings.
+/// Reads a run to its end, and writes its trace and its dumps as they come. A failure to write during the run
+/// (a full disk) does not lose the findings.
 ///
 /// # Errors
 /// When the trace's file cannot be begun.
@@ -381,7 +381,7 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Followed> {
     Ok(Followed { trace, unwritten })
 }
 
-/// Compares what a run left with what the simulator says; `None` when it cannot simulate the plan.
+/// Compares a run's results with the simulator's; `None` if it cannot simulate the plan.
 pub(crate) fn against_simulation(plan: &Plan, ran: &Trace) -> Option<Comparison> {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
     let simulated = simulate(plan, &config).ok()?;

@@ -1,4 +1,4 @@
-//! `lockstep schedule check`: whether a schedule from a file does what it claims.
+//! `lockstep schedule check`: proves that a schedule from a file carries out its collective.
 
 use crate::plan_source::proved_schedule;
 use crate::terminal;
@@ -33,7 +33,7 @@ enum Verb {
 
 const SCHEMA: &str = "lockstep.schedule-check/1";
 
-/// What `--json` prints of a schedule that is refused.
+/// The JSON that `--json` prints for a schedule that is refused.
 #[derive(Serialize)]
 struct Refused {
     schema: &'static str,
@@ -42,7 +42,7 @@ struct Refused {
     error: String,
 }
 
-/// What `--json` prints of a schedule that is proved.
+/// The JSON that `--json` prints for a schedule that is proved.
 #[derive(Serialize)]
 struct Checked<'a> {
     schema: &'static str,
@@ -50,7 +50,7 @@ struct Checked<'a> {
     name: &'a str,
     collective: &'static str,
     world_size: u32,
-    /// In which messages move, as the page's cards count them.
+    /// The steps in which messages move, as the page's cards count them.
     steps: u32,
     /// Steps of the file in which ranks only copy or add inside themselves.
     steps_inside: u32,
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text about a schedule that does what it claims.
+/// The text about a schedule that is proved.
 fn checked(file: &Path, json: bool) -> Result<String> {
     let proved = proved_schedule(file)?;
     let table = proved.table();

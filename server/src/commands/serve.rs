@@ -23,13 +23,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Requests in progress get this long once the service was told to stop.
+/// Requests in progress get this long once the service is stopping.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Bodies of all requests together: an upload of the largest size, and some plans.
 const MAX_BODIES_BYTES: u64 = 640 << 20;
 
-/// The bytes that all bodies may take: at most a quarter of what a cgroup leaves.
+/// The bytes that all bodies may take: at most a quarter of a cgroup's remaining memory.
 fn bodies_bytes(limit_bytes: Option<u64>) -> u64 {
     MAX_BODIES_BYTES.min(limit_bytes.map_or(u64::MAX, |limit| limit / 4))
 }

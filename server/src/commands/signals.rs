@@ -54,8 +54,8 @@ pub(crate) async fn received(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// Whether this process was started with a signal ignored (`SigIgn` of proc_pid_status(5)); not
-/// where the kernel does not say.
+/// True if this process was started with a signal ignored (`SigIgn` of proc_pid_status(5)); false if the
+/// kernel does not say.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -126,7 +126,7 @@ pub(crate) fn cancelled() -> Result<Arc<AtomicBool>> {
     Ok(cancelled)
 }
 
-/// Keeps a launched rank that steers nothing from ending by what is meant for rank 0, and says so.
+/// Lets a launched rank that steers nothing ignore the signals that are meant for rank 0, and says so.
 ///
 /// # Errors
 /// When the kernel takes no handler.

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     exit: ExitRule,
 }
 
-/// So many events a trace may have unless more are asked for.
+/// The most events that a trace may have unless more are asked for.
 const MAX_EVENTS: usize = 5_000_000;
 
 /// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.
@@ -63,7 +63,7 @@ fn events_of(plan: &Plan) -> usize {
     ops.sum::<usize>().saturating_mul(EVENTS_OF_AN_OP)
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct Simulated<'a> {
     schema: &'static str,
@@ -79,7 +79,7 @@ struct Simulated<'a> {
     debug_detail: Option<Option<Vec<DetailLine>>>,
 }
 
-/// What a rank raises under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+/// The error that a rank raises under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
 #[derive(Serialize)]
 struct DetailLine {
     rank: u32,
@@ -102,7 +102,7 @@ fn detail_lines(plan: &Plan) -> Option<Vec<DetailLine>> {
     Some(lines.collect())
 }
 
-/// The same in words.
+/// The lines in words.
 fn detail_text(lines: Option<&[DetailLine]>) -> String {
     let Some(lines) = lines else {
         return "TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives only, and there are \
@@ -235,7 +235,7 @@ fn as_text(
             if blames { "Who kept the others waiting for longer than that:" } else { longer }
         ));
     }
-    // Where nobody is to blame, what the diagnosis makes of the timeout would lead astray.
+    // If no rank is to blame, the diagnosis of the timeout would be misleading.
     if slow.is_none() || blames {
         text.push_str(&report.to_text());
     }

@@ -1,5 +1,5 @@
-//! `lockstep time`: how long a collective takes on a cluster, and what NCCL picks for it; or that
-//! beside the measured times of a table, or of a folder of tables.
+//! `lockstep time`: the time of a collective on a cluster, and NCCL's choice for it; or both beside the
+//! measured times of a table, or of a folder of tables.
 
 use crate::plan_source::cluster_of;
 use crate::progress::Progress;
@@ -108,7 +108,7 @@ fn one_table(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<St
     set_environment(&mut site.settings, &arguments.env)?;
     let calibration = site.calibrate(&arguments.given)?;
     let points = site.compare(&table, &calibration)?;
-    // What was given is not judged.
+    // Sizes with given times are not judged.
     let judged = |bytes: u64| arguments.given.iter().all(|(size, _)| *size != bytes);
     let mean = mean_error(&points, judged);
     let per_node = table.gpus.div_ceil(table.nodes);
@@ -216,7 +216,7 @@ fn folder(
 
 /// A table with its errors and its machine.
 type Line = (String, Errors, Site);
-/// What is told, what is aimed at, how many tables, their median error.
+/// A row of the summary: the quantity, its target, the number of tables, and their median error.
 type Median = (&'static str, Option<f64>, usize, f64);
 
 fn medians(lines: &[Line]) -> Vec<Median> {

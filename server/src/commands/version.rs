@@ -1,4 +1,4 @@
-//! `lockstep version`: what this is, and what this machine can run.
+//! `lockstep version`: this version, and the backends that this machine can run.
 
 use crate::terminal;
 use lockstep_core::group::BackendName;
@@ -25,12 +25,12 @@ pub(crate) struct Version {
     backends: Vec<BackendState>,
 }
 
-/// Whether plans can be run with a backend.
+/// The state of a backend: whether plans can be run with it.
 #[derive(Clone, Debug, Serialize)]
 struct BackendState {
     name: BackendName,
     available: bool,
-    /// Why not: what was looked for, where.
+    /// The reason, with the names and folders that were searched.
     why: Option<String>,
 }
 

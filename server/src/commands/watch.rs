@@ -35,7 +35,7 @@ const TRACE: &str = "watched.lks";
 /// The time between two looks at the job.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// A job that was told to end gets this long before it is killed.
+/// A job that was asked to end gets this long before it is killed.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Watch a real PyTorch job, and diagnose it when it hangs, fails or times out
@@ -104,7 +104,7 @@ fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
     Ok(tell_end(&hub, folder, status, told_to_end.is_some()))
 }
 
-/// The job stands still: says why, and leaves it as it is.
+/// Reports a job that makes no progress, with the reason, and leaves it as it is.
 fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
     let report = match diagnose(folder, &hub.watched()) {
         Ok((report, trace)) => {
@@ -175,7 +175,7 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
     code
 }
 
-/// The job and what it prints.
+/// The job and its output.
 struct Job {
     child: Child,
     log: JobLogFile,
@@ -216,7 +216,7 @@ impl Job {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// To the launcher, which tells its ranks.
+    /// Sends a signal to the launcher, which passes it on to its ranks.
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             // One that has just ended needs no signal.
@@ -231,7 +231,7 @@ impl Job {
     }
 }
 
-/// The command with a log a rank, where torchrun starts it and is not told where logs go.
+/// The command with a log a rank, if torchrun starts it without an option for logs.
 fn with_logs(command: &[OsString], logs: &Path) -> Vec<OsString> {
     let words: Vec<&str> = command.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let named = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "torchrun");
@@ -255,7 +255,7 @@ fn with_logs(command: &[OsString], logs: &Path) -> Vec<OsString> {
     changed
 }
 
-/// Diagnoses what was gathered together with the states of the processes.
+/// Diagnoses the gathered files together with the states of the processes.
 fn diagnose(folder: &Folder, watched: &Watched) -> Result<(Report, Option<Trace>)> {
     let mut job = match folder.gathered()? {
         Ok(job) => job,

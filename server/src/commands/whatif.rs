@@ -166,7 +166,7 @@ impl Changes {
     }
 }
 
-/// The parts of an option's `a=b,c=d`, whose keys stand there once; `example` is one that is right.
+/// The parts of an option's `a=b,c=d`, each key at most once; `example` is a correct one.
 fn parts<'a>(text: &'a str, example: &str) -> Result<Vec<(&'a str, &'a str)>> {
     let mut parts: Vec<(&str, &str)> = Vec::new();
     for part in text.split(',') {
@@ -226,7 +226,7 @@ fn rate_of(text: &str) -> Result<u64> {
     Ok(rate as u64)
 }
 
-/// A replay further from what was recorded is no base for an answer.
+/// A replay that differs more than this from the recorded time is no base for an answer.
 const FAR_OFF: f64 = 0.2;
 
 /// A job, and the links that it is simulated on.
@@ -346,7 +346,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// A value of a sweep, and what the job takes with it.
+/// A value of a sweep, and the job's time with it.
 #[derive(Serialize)]
 struct Point<'a> {
     value: &'a str,

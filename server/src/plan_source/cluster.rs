@@ -30,7 +30,7 @@ pub(crate) struct ClusterOptions {
 /// The cluster of this name, or of this TOML file.
 ///
 /// # Errors
-/// When there is none of the name, with the nearest; or the file describes none.
+/// There is no cluster of the name, with the nearest; or the file does not describe one.
 pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> {
     let path = Path::new(named);
     if path.extension().is_none_or(|extension| extension != "toml") {
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-        /// A plan of one call takes what `lockstep time` says, to the picosecond.
+        /// A plan of one call takes the time of `lockstep time`, to the picosecond.
         #[test]
         fn a_call_takes_what_time_says(
             cluster in prop::sample::select(vec!["h100x8", "dgx-a100", "p4d", "gb200-nvl72", "mi300x"]),

@@ -17,7 +17,7 @@ impl FaultOptions {
     /// The plan as the simulator shows it with these faults.
     ///
     /// # Errors
-    /// When a fault names what the plan has not, or wall time.
+    /// When a fault names something that the plan lacks, or wall time.
     pub(crate) fn simulated(&self, plan: Plan) -> Result<Plan> {
         match self.faults.is_empty() {
             true => Ok(plan),

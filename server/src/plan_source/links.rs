@@ -1,4 +1,4 @@
-//! What connects the ranks of a simulation: a link between every two, another one inside nodes.
+//! The links between the ranks of a simulation: one between every two, another one inside nodes.
 
 use super::ClusterOptions;
 use crate::terminal;
@@ -35,7 +35,7 @@ pub(crate) struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// How a plan is simulated: on a cluster, if one is named, else by messages over links.
+    /// The settings for simulating a plan: on a cluster if one is named, else by messages over links.
     ///
     /// # Errors
     /// As [`LinkOptions::topology`], and when the cluster is not known or does not hold the ranks.

@@ -1,4 +1,4 @@
-//! The names that stand for a plan: collectives and calls of torch.distributed.
+//! The names of plans: collectives and calls of torch.distributed.
 
 use lockstep_core::words::nearest;
 use lockstep_scenarios::{torch_call, torch_calls};
@@ -23,7 +23,7 @@ pub(super) fn call_names() -> impl Iterator<Item = &'static str> {
     calls.chain(only_here)
 }
 
-/// Says that a name is none of these, with the nearest ones.
+/// The error for an unknown name, with the nearest ones.
 pub(super) fn unknown(name: &str) -> String {
     let scenarios = lockstep_scenarios::all().iter().map(|scenario| scenario.id);
     let shown: String = name.chars().take(80).collect();

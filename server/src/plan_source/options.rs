@@ -1,4 +1,4 @@
-//! What can be said of a scenario, a call or a collective, and the plan that comes of it.
+//! The options of a scenario, a call or a collective, and the plan that results from them.
 
 use super::names::{COLLECTIVES, unknown};
 use anyhow::{Result, bail};
@@ -14,8 +14,8 @@ use lockstep_program::scenario_plan;
 use lockstep_scenarios::{Scenario, ScenarioOptions, TorchCall, torch_call};
 use serde::Deserialize;
 
-/// What can be said of a scenario or a collective. What is not said has the default of
-/// [`ScenarioOptions`] and [`CollectiveLab`].
+/// The options of a scenario or a collective. Absent ones have the defaults of [`ScenarioOptions`] and
+/// [`CollectiveLab`].
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default)]
 pub(crate) struct PlanOptions {
@@ -68,7 +68,7 @@ impl PlanOptions {
     /// The plan of a scenario or a collective.
     ///
     /// # Errors
-    /// When there is none of that name, or the options do not fit it.
+    /// The name is unknown, or the options do not fit it.
     pub(crate) fn named(&self, name: &str) -> Result<Plan> {
         self.check()?;
         self.of_name(name).map(|plan| self.on_nodes(plan))
@@ -98,10 +98,10 @@ impl PlanOptions {
         Ok(lab.plan()?)
     }
 
-    /// What cannot be for any plan.
+    /// Checks the options that are wrong for every plan.
     ///
     /// # Errors
-    /// When there is such a thing.
+    /// An option is wrong.
     pub(crate) fn check(&self) -> Result<()> {
         if self.timeout_ms == Some(0) {
             bail!(
@@ -120,7 +120,7 @@ impl PlanOptions {
         }
     }
 
-    /// Which backend a call is planned on when none was asked for and it is not the usual one.
+    /// A note on the backend that was chosen for a call, if none was asked for and it is not the usual one.
     pub(super) fn backend_unasked(&self, name: &str) -> Option<String> {
         let call = torch_call(name).filter(|_| self.is_torch_call(name))?;
         let backend = call.backends.first()?;
@@ -173,14 +173,14 @@ impl PlanOptions {
         Ok(lab)
     }
 
-    /// Which of `--channels` and `--segments` is given.
+    /// The name of the option that is given: `channels` or `segments`.
     fn lanes(&self) -> Option<&'static str> {
         let segments = self.segments.map(|_| "segments");
         self.channels.map(|_| "channels").or(segments)
     }
 
-    /// The nine collectives by themselves are one operation by an algorithm; every other call, and
-    /// any call with a backend, is what torch.distributed makes of it.
+    /// True if a name is a call of torch.distributed. The nine collectives by themselves are one operation by
+    /// an algorithm; every other call, and any call with a backend, is made as torch.distributed makes it.
     fn is_torch_call(&self, name: &str) -> bool {
         !COLLECTIVES.contains(&name) || self.dist_backend.is_some()
     }
@@ -270,7 +270,7 @@ impl PlanOptions {
         }
     }
 
-    /// Refuses options of a collective, which `what` is not.
+    /// Refuses options of another kind of source than `what` is.
     fn only_for(&self, kind: &str, what: &str) -> Result<()> {
         let given = [
             ("count", self.count.is_some()),
@@ -296,10 +296,11 @@ impl PlanOptions {
         self.only_for("a program", what)
     }
 
-    /// What is said of names, and not of plans.
+    /// Checks that no options are given that only apply to names (of scenarios and calls), not to finished
+    /// plans.
     ///
     /// # Errors
-    /// When it is said of a plan.
+    /// Such an option is given.
     pub(crate) fn only_for_names(&self, what: &str) -> Result<()> {
         let option = self.world_size.map(|size| format!("--world-size {size}"));
         if let Some(option) = option.or_else(|| self.repaired.then(|| "--repaired".to_owned())) {

@@ -18,10 +18,10 @@ use std::path::Path;
 /// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
 
-/// The name of the stage that joins a job's files and says what is wrong with it.
+/// The name of the stage that joins a job's files and diagnoses it.
 pub(crate) const JUDGING: &str = "judging the recording";
 
-/// A recording, what is wrong with it, and the plan that its calls make.
+/// A recording, its report, and the plan that its calls make.
 pub(crate) struct Replayable {
     pub(crate) read: Read,
     pub(crate) recovered: Recovered,
@@ -36,8 +36,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// The report of a simulation of the plan: what the replayed job would have been diagnosed with. A note says where
-    /// that is not what the recording was diagnosed with.
+    /// The report of a simulation of the plan: the diagnosis of the replayed job. A note says where it
+    /// differs from the recording's diagnosis.
     pub(crate) fn report(&self, simulated: &Trace) -> Report {
         let mut report = replayed_report(&self.calls, &self.log, simulated);
         // A rank that the recording is not missed for did in the replay what was assumed of it.
@@ -123,7 +123,7 @@ impl Replayable {
     /// The repair of the first finding.
     ///
     /// # Errors
-    /// When there is none, in a sentence, or trying it was stopped.
+    /// There is no repair, with the reason as a sentence, or trying it was stopped.
     pub(crate) fn repair(&self, progress: &Progress) -> Result<Repair, RepairError> {
         let mut stage = progress.stage("trying the repair");
         repair_watched(&self.recovered, &self.read.report, 0, &mut stage)

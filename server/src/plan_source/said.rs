@@ -1,5 +1,5 @@
-//! What the ranks of a program say: what they print and raise, and what was taken of what it leaves
-//! open.
+//! The output of a program's ranks: the lines that they print and raise, and the assumptions about parts that
+//! the program leaves open.
 
 use crate::terminal;
 use lockstep_core::plan::{Fault, Plan, leaves_at_once};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Lines that ranks print, as far as they are shown.
 const MAX_PRINTED: usize = 100;
 
-/// What the ranks of a program say; nothing where a plan comes from something else.
+/// The output of a program's ranks; empty if a plan does not come from a program.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     /// The program's name.
@@ -21,20 +21,20 @@ pub(crate) struct Said {
     pub(super) printed: Vec<Printed>,
     pub(super) raised: Vec<(Vec<GlobalRank>, ProgramError)>,
     pub(super) assumed: Vec<(u32, String)>,
-    /// Whether all lines are shown that ranks print.
+    /// True if all printed lines are shown.
     pub(super) all: bool,
 }
 
 impl Said {
-    /// The same of a run of the program's plan with faults, which can be operations of their own.
+    /// The output in a run of the program's plan with faults, which can be operations of their own.
     pub(crate) fn with_faults(mut self, plan: &Plan, faults: &[Fault]) -> Said {
         let place = plan.places_with_faults(faults);
         self.printed.iter_mut().for_each(|print| print.after = place(print.rank, print.after));
         self
     }
 
-    /// Says it on standard error: of what ranks print, what they come to in a trace of the plan, or,
-    /// without one, all that they would.
+    /// Prints the output on standard error: the lines that ranks reach in a trace of the plan, or, without a
+    /// trace, all lines.
     pub(crate) fn tell(&self, trace: Option<&Trace>) {
         self.lines(trace).iter().for_each(|line| terminal::note(line));
     }
@@ -97,7 +97,7 @@ impl Said {
     }
 }
 
-/// What a rank does not come beyond in a run that ended so.
+/// The place that a rank does not get past in a run with this end.
 fn last_place(end: Option<&Outcome>) -> &'static str {
     match end {
         Some(Outcome::Cancelled) => "where the run was cancelled",
@@ -108,8 +108,8 @@ fn last_place(end: Option<&Outcome>) -> &'static str {
     }
 }
 
-/// How many of its first lines each rank has among `most`: as many as every other one, but what one
-/// does not need is for the others.
+/// The number of first lines that each rank may print within `most`: equal shares, and the lines that one
+/// rank does not need go to the others.
 fn shares(printed: &[&Printed], most: usize) -> BTreeMap<GlobalRank, usize> {
     let mut wanted: BTreeMap<GlobalRank, usize> = BTreeMap::new();
     for print in printed {
@@ -135,8 +135,8 @@ mod tests {
     use lockstep_scenarios::program::{Compiled, Options};
     use lockstep_sim::{SimConfig, simulate};
 
-    /// What stands behind a call that never completes is neither printed nor raised: at the call on
-    /// gloo, at a synchronize on NCCL.
+    /// Lines behind a call that never completes are neither printed nor raised: behind the call on gloo,
+    /// behind a synchronize on NCCL.
     #[test]
     fn only_what_is_reached_is_said() {
         let text = r#"
@@ -174,7 +174,7 @@ run(main, world_size = 2)
         }
     }
 
-    /// A fault may be an operation of its own; what stands behind what it brought to an end is not
+    /// A fault may be an operation of its own; lines behind an operation that the fault stopped are not
     /// printed.
     #[test]
     fn a_fault_moves_what_is_reached() {
@@ -221,8 +221,8 @@ run(main, world_size = 2)
         }
     }
 
-    /// Eight ranks that print 20 lines each and one that prints five: the hundred are shared, and
-    /// all are there for who asks.
+    /// Eight ranks that print 20 lines each and one that prints five: the hundred are shared, and all are
+    /// there on request.
     #[test]
     fn the_lines_that_are_shown_are_shared_among_the_ranks() {
         let text = r#"

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// The name of the list in the data folder.
 pub(super) const LIST: &str = "lockstep.sqlite";
 
-/// The list of a folder, which is made if there is none. One that SQLite cannot read is put aside under another
-/// name, which `notes` tell.
+/// The list of a folder, which is made if there is none. One that SQLite cannot read is put aside under
+/// another name, which is added to `notes`.
 ///
 /// # Errors
 /// When it is of another version, or the folder cannot be written.
@@ -43,7 +43,7 @@ pub(super) fn open_list(folder: &Path, notes: &mut Vec<String>) -> Result<Connec
 pub(super) fn put_aside(folder: &Path) -> Result<PathBuf, StoreError> {
     let path = folder.join(LIST);
     let aside = folder.join(format!("{LIST}.aside-{}", now_ms()));
-    // What SQLite has not merged into the list yet belongs to it.
+    // Changes that SQLite has not merged into the list yet belong to it.
     for end in ["-wal", "-shm"] {
         let part = folder.join(format!("{LIST}{end}"));
         if part.exists() {
@@ -99,8 +99,8 @@ impl Sides {
     }
 }
 
-/// Takes files without a row into the list, and removes what a crash has left half written. What cannot be read
-/// is left where it is, and told in `notes`.
+/// Takes files without a row into the list, and removes files that a crash has left half written. Unreadable
+/// files are left where they are, and listed in `notes`.
 ///
 /// # Errors
 /// When the list or the folder cannot be read or written.
@@ -153,8 +153,8 @@ pub(super) fn adopt(
     Ok(())
 }
 
-/// Of the runs that a service left running when it ended: those whose trace has an end have ended so, the others
-/// were interrupted.
+/// Settles the runs that a service left running when it ended: those whose trace has an end get its outcome,
+/// the others count as interrupted.
 ///
 /// # Errors
 /// When the list cannot be read or written.

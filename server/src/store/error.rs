@@ -29,7 +29,7 @@ pub(crate) enum StoreError {
     Files {
         /// The attempt, in words.
         doing: &'static str,
-        /// On what.
+        /// The path of the file.
         path: PathBuf,
         /// The system's reason.
         cause: io::Error,

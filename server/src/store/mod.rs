@@ -39,8 +39,8 @@ const MAX_KEPT: usize = 200;
 pub(crate) struct Store {
     folder: PathBuf,
     list: Mutex<Connection>,
-    /// Runs whose end the list did not take, on a full disk for example, with the time of their end. It is
-    /// tried again whenever somebody asks for runs.
+    /// Runs whose end the list did not take, on a full disk for example, with the time of their end. Writing
+    /// them is tried again at every request for runs.
     unwritten: Mutex<BTreeMap<u64, (RunEnd, i64)>>,
     /// Numbers for files that are being written.
     incoming: AtomicU64,
@@ -110,7 +110,7 @@ impl Store {
         self.folder.join("runs").join(format!("{id}.dumps"))
     }
 
-    /// Keeps what a rank's flight recorder held; a later dump replaces it.
+    /// Keeps a rank's flight recorder dump; a later dump replaces it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -177,7 +177,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes the files that the service wrote for a run. What else lies in its folder stays there.
+    /// Removes the files that the service wrote for a run. Other files in its folder stay there.
     fn remove_run_files(&self, id: u64) -> Result<(), StoreError> {
         remove(&self.run_file(id))?;
         let folder = self.dump_folder(id);
@@ -200,8 +200,8 @@ impl Store {
         }
     }
 
-    /// Writes down how a run ended. What cannot be written is told all the same, as long as the service runs,
-    /// and written as soon as it can be.
+    /// Records how a run ended. If the record cannot be written, the end is still reported as long as the
+    /// service runs, and written as soon as it can be.
     ///
     /// # Errors
     /// When it could not be written.
@@ -370,7 +370,7 @@ fn locked(folder: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Takes what is over the limit off a list and returns its ids.
+/// Removes the rows past the limit from a list and returns their ids.
 fn forget(list: &Connection, table: &str, only: &str) -> Result<Vec<u64>, StoreError> {
     let mut statement = list.prepare(&format!(
         "DELETE FROM {table} WHERE id IN
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(runs[1].outcome, Some(Outcome::Completed));
     }
 
-    /// The list takes nothing more: what has ended is told as ended, and written once there is room.
+    /// The list takes nothing more: ended runs are reported as ended, and written once there is room.
     #[test]
     fn the_end_of_a_run_on_a_full_disk_is_told_and_written_later() {
         let folder = tempfile::tempdir().unwrap();
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(of_list(), "ended");
     }
 
-    /// The list was never told of its end, its trace was.
+    /// The list has no end for the run, but its trace has.
     #[test]
     fn a_run_whose_trace_ends_has_ended() {
         let folder = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ pub(crate) struct RunRecord {
     pub(crate) backend: String,
     pub(crate) world_size: u32,
     pub(crate) state: RunState,
-    /// Whether it stands because it was told to pause, which no file knows.
+    /// True if the run is paused, which no file records.
     pub(crate) paused: bool,
     /// Milliseconds since 1970.
     pub(crate) created_ms: u64,
@@ -60,7 +60,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// From what is known of a run that has ended.
+    /// The record of a run that has ended.
     pub(crate) fn of(
         outcome: &Outcome,
         comparison: Option<&Comparison>,
@@ -97,7 +97,7 @@ pub(crate) struct RunEnd {
 }
 
 impl RunRecord {
-    /// The same run after its end, which the list does not have yet.
+    /// The run after its end, which the list does not have yet.
     pub(super) fn ended(self, end: &RunEnd, ended_ms: u64) -> RunRecord {
         let verdict = end.report.as_ref().map(|report| report.verdict);
         RunRecord {

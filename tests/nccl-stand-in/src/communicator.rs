@@ -1,4 +1,4 @@
-//! A communicator: what its handle points to, and its way to the [hub] that carries out its calls.
+//! A communicator: the target of its handle, and its way to the [hub] that carries out its calls.
 
 use crate::cuda::bus_id_in_use;
 use crate::hub::{self, FromHub, ToHub};
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Whether this is the collective that is to fail.
+    /// True if this is the collective that is to fail.
     pub(crate) fn fails(&self, seq: u64) -> bool {
         let wanted = std::env::var("STAND_IN_FAILS").unwrap_or_default();
         wanted == format!("{}:{seq}", self.rank.load(Ordering::Acquire))

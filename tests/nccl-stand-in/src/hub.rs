@@ -77,7 +77,7 @@ pub(crate) fn connect(name: &str) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// A collective as one rank made it: what, on which elements, how many, and its own of them.
+/// A collective as one rank made it: its kind, element type, element count, and the rank's own elements.
 type Made = (Kind, Dtype, u64, Vec<u8>);
 
 /// The messages on their way between two ranks, with the sender's number.

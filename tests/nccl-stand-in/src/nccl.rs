@@ -254,7 +254,7 @@ pub unsafe extern "C" fn ncclRedOpDestroy(op: c_uint, comm: *mut c_void) -> c_ui
     }
 }
 
-/// As a kernel that was ended: what comes behind it on its stream does not run.
+/// Like a kernel that was ended: nothing behind it on its stream runs.
 fn never() -> ! {
     loop {
         std::thread::park();

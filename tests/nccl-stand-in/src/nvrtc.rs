@@ -1,5 +1,5 @@
-//! The runtime compiler: the C compiler, on the same text behind a prelude. What it makes is kept
-//! beside this library, under a name of the text's, so that every rank of every test finds it.
+//! The runtime compiler: the C compiler, on the same text behind a prelude. Its output is kept beside this
+//! library, under a name of the text's, so that every rank of every test finds it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -52,8 +52,8 @@ pub struct Stroke {
     pub from: u32,
     /// The receiver.
     pub to: u32,
-    /// Whether the receiver combines it with its own.
+    /// True if the receiver combines the message with its own values.
     pub reduces: bool,
-    /// Whether it goes from one node to another.
+    /// True if the message goes from one node to another.
     pub across: bool,
 }

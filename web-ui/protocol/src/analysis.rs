@@ -13,7 +13,7 @@ pub struct Changed {
     pub before: Analysis,
     /// The analysis with the change.
     pub after: Analysis,
-    /// A step as it was recorded, or all where there are no steps, in picoseconds; nothing of a simulation.
+    /// The recorded time of a step, or the whole time without steps, in picoseconds; `None` for a simulation.
     pub recorded_ps: Option<u64>,
     /// The links in words, and by how much calls that they were fitted on are off: 0.05 for 5%.
     pub links: String,

@@ -1,4 +1,4 @@
-//! The kinds of calls, as the timeline and its legend tell them apart.
+//! The kinds of calls that the timeline and its legend distinguish.
 
 /// Collectives and point-to-point calls that have a colour of their own, by the beginning of
 /// their name; c10d's recordings have `_allgather_base`, `ALLREDUCE` and their like.
@@ -17,7 +17,7 @@ const KINDS: [(&str, &str); 12] = [
     ("", "other"),
 ];
 
-/// The number of kinds of call that are told apart.
+/// The number of kinds of call that are distinguished.
 pub const OP_KINDS: u8 = KINDS.len() as u8;
 
 /// The kind of a call by its name, below [`OP_KINDS`].

@@ -68,7 +68,7 @@ pub struct CallDetails {
     pub stack: Vec<String>,
     /// The ranks that it waits for at the end of the trace; empty if it does not wait.
     pub waits_for: Vec<u32>,
-    /// The same call on the members of its group.
+    /// The call on each member of its group.
     pub members: Vec<Member>,
     /// The calls of its rank before it and after it.
     pub previous: Option<CallMark>,

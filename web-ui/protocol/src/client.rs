@@ -13,7 +13,7 @@ use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, MessageEvent, Worker, WorkerOptions, WorkerType};
 
-/// An answer with what was attached to it.
+/// An answer with its attachments.
 pub struct Answered {
     /// The answer.
     pub response: Response,
@@ -206,8 +206,8 @@ impl Client {
         });
     }
 
-    /// Waits until the worker has heard what was given up on, or another one has taken its place:
-    /// what it is asked before goes with it.
+    /// Waits until the worker has heard of the requests that were given up, or another one has taken its
+    /// place: requests before that go with it.
     pub async fn has_heard(&self) {
         while let Some(id) = self.0.given_up.get()
             && self.0.pending.borrow().contains_key(&id)
@@ -237,7 +237,7 @@ impl Client {
         }
     }
 
-    /// Ends the worker, with everything that it holds; what it was asked is answered with that.
+    /// Ends the worker, with everything that it holds; open requests are answered with that.
     pub fn end(&self) {
         self.0.worker.borrow().terminate();
         self.fail("it was ended");
@@ -252,7 +252,7 @@ impl Client {
         Session::new(SessionId(id), Rc::new(close))
     }
 
-    /// Posts what needs no answer.
+    /// Posts a request that needs no answer.
     fn tell(&self, request: Request) {
         self.post(request, &[]);
     }
@@ -260,7 +260,7 @@ impl Client {
     /// Asks and waits for the answer.
     ///
     /// # Errors
-    /// What the worker said is wrong, in a sentence.
+    /// The worker's error, as a sentence.
     pub async fn ask(&self, request: Request) -> Result<Answered, String> {
         self.ask_with(request, &[], None).1.await
     }

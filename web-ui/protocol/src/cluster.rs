@@ -40,7 +40,7 @@ pub struct ClusterAccount {
     pub weighed: Vec<Weighed>,
 }
 
-/// A size and what NCCL does with it.
+/// A size and NCCL's choice for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPoint {
     /// The size of the call.

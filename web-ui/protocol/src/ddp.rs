@@ -1,4 +1,4 @@
-//! The DDP lab: a model and a setting, and one pass told gradient by gradient.
+//! The DDP lab: a model and a setting, and one pass described gradient by gradient.
 
 use super::session_id::SessionId;
 use lockstep_sim::Topology;
@@ -73,11 +73,11 @@ pub struct DdpAccount {
     pub steady: (u32, u32),
     /// The kinds of ranks; one where all do the same.
     pub roles: Vec<LabRole>,
-    /// Which of them the pass is one of.
+    /// The index in `roles` of the pass's ranks.
     pub role: u32,
     /// The error that DDP raises after the last pass.
     pub raised: Option<String>,
-    /// Whether the summary is of a pass that it cuts short.
+    /// True if the summary is of a pass that the error cuts short.
     pub cut_short: bool,
     /// The pass.
     pub pass: Pass,
@@ -87,7 +87,7 @@ pub struct DdpAccount {
     pub log: DdpLog,
 }
 
-/// An option by itself, and what it does to a step.
+/// An option by itself, and its effect on a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangeRow {
     /// The option.

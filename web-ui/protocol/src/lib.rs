@@ -75,10 +75,10 @@ pub enum Request {
         plan: Box<Plan>,
         /// The network.
         topology: Topology,
-        /// The order of what the plan leaves open; absent for the simulator's own.
+        /// The order of everything that the plan leaves open; absent for the simulator's own.
         order: Option<Order>,
     },
-    /// Look for an order of what a plan leaves open in which it does not complete.
+    /// Look for an order of everything that a plan leaves open in which it does not complete.
     Explore {
         /// The plan.
         plan: Box<Plan>,
@@ -112,7 +112,7 @@ pub enum Request {
         /// Other options, to be had where these are refused.
         instead: Vec<TorchCallOptions>,
     },
-    /// A mesh, and what a collective along each of its dimensions moves.
+    /// A mesh, and the data that a collective along each of its dimensions moves.
     Mesh(Box<MeshQuestion>),
     /// NCCL's choice on a cluster, and its time.
     Cluster(Box<ClusterQuestion>),
@@ -243,7 +243,7 @@ pub enum Request {
         time_ps: u64,
         /// The distance from the time that is near enough, in picoseconds.
         slack_ps: u64,
-        /// The ranks in sight: links to them are told.
+        /// The ranks in sight: links to them are reported.
         in_sight: Vec<u32>,
     },
     /// The calls that a query takes (`query.rs`).
@@ -330,7 +330,7 @@ pub enum Request {
 /// The answer to a question that was given up on.
 pub const CANCELLED: &str = "cancelled";
 
-/// In which form a trace leaves.
+/// The file format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// The binary form.
@@ -368,7 +368,7 @@ pub struct Window {
 pub struct Answer {
     /// The number of the question.
     pub id: u32,
-    /// The answer, or a sentence that says why there is none.
+    /// The answer, or a sentence with the reason that there is none.
     pub reply: Result<Response, String>,
 }
 
@@ -391,7 +391,7 @@ pub enum Response {
     StopFound(Option<FoundStop>),
     /// The moment of each stop, if it is met.
     StopsFollowed(Vec<Option<usize>>),
-    /// Ranks that wait, and for whom; and the same by their cause.
+    /// Ranks that wait, and the ranks that they wait for; and the same by their cause.
     Waits(Vec<Wait>, Vec<WaitGroup>),
     /// The result of a search for an order that hangs.
     Explored(Box<Explored>),
@@ -484,9 +484,9 @@ pub enum Unit {
 pub struct FoundStop {
     /// The moment.
     pub moment: usize,
-    /// Which of the stops.
+    /// The index of the stop.
     pub stop: usize,
-    /// On which rank.
+    /// The rank that meets the stop.
     pub rank: GlobalRank,
 }
 
@@ -516,7 +516,7 @@ pub struct LiveCount {
     pub world_size: u32,
     /// Rows a rank in the timeline.
     pub lanes: u32,
-    /// Whether it has ended.
+    /// True if the run has ended.
     pub ended: bool,
 }
 

@@ -57,6 +57,6 @@ pub struct CallShare {
     pub time_ps: u64,
     /// Picoseconds that the first member waited for the last one, in all of them.
     pub skew_ps: u64,
-    /// Bus bandwidth in bytes a second as nccl-tests defines it; `None` for what it does not define.
+    /// Bus bandwidth in bytes a second as nccl-tests defines it; `None` for calls that it does not define.
     pub busbw: Option<f64>,
 }

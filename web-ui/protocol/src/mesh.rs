@@ -1,4 +1,4 @@
-//! A mesh of ranks, and what a collective along each of its dimensions moves.
+//! A mesh of ranks, and the data that a collective along each of its dimensions moves.
 
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Algorithm;

@@ -26,15 +26,15 @@ pub struct Opened {
     pub calls: u64,
     /// The kinds of calls in it, as the palette numbers them.
     pub kinds: Vec<u8>,
-    /// Whether a call never ended.
+    /// True if a call never ended.
     pub unfinished: bool,
-    /// The virtual time of every moment; empty for what was not simulated here.
+    /// The virtual time of every moment; empty for traces that were not simulated here.
     pub moments: Vec<u64>,
     /// The findings.
     pub report: Report,
-    /// Ranks that wait at its end, and for whom.
+    /// Ranks that wait at its end, and the ranks that they wait for.
     pub waits: Vec<Wait>,
-    /// The same by their cause.
+    /// The waits by their cause.
     pub causes: Vec<WaitGroup>,
     /// The files that could not be read, in sentences.
     pub problems: Vec<String>,

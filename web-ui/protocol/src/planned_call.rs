@@ -8,6 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct PlannedCall {
     /// The plan, or the refusal in a sentence: PyTorch's words, and ours beside them.
     pub plan: Result<Box<Plan>, String>,
-    /// Whether each of the other options has a plan; empty where the call has one itself.
+    /// Per other option, true if it has a plan; empty if the call has one itself.
     pub instead: Vec<bool>,
 }

@@ -35,10 +35,10 @@ enum Term {
 pub struct Query(Vec<Term>);
 
 impl Query {
-    /// Reads what was typed; capitals do not matter.
+    /// Reads a typed query; capitals do not matter.
     ///
     /// # Errors
-    /// When a word cannot be read, a sentence with what it should look like.
+    /// When a word cannot be read, a sentence with its expected form.
     pub fn parse(text: &str) -> Result<Query, String> {
         text.split_whitespace().map(term).collect::<Result<_, _>>().map(Query)
     }
@@ -48,7 +48,7 @@ impl Query {
         self.0.is_empty()
     }
 
-    /// Whether calls of a rank can meet it.
+    /// True if calls of a rank can meet the conditions.
     pub fn takes_rank(&self, rank: u32) -> bool {
         self.0.iter().all(|term| match term {
             Term::Ranks(first, last) => (*first..=*last).contains(&rank),
@@ -56,7 +56,7 @@ impl Query {
         })
     }
 
-    /// Whether a call meets all conditions but those on its rank.
+    /// True if a call meets all conditions but those on its rank.
     pub fn takes(&self, record: &CallRecord, group: Option<&ProcessGroup>) -> bool {
         self.0.iter().all(|term| takes(term, record, group))
     }

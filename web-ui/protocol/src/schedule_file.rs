@@ -4,7 +4,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Loss, Slice, Standing};
 use serde::{Deserialize, Serialize};
 
-/// A schedule from a file, proved or refused, and what its ranks hold before a step.
+/// A schedule from a file, proved or refused, and its ranks' chunks before a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFile {
     /// The name in the file.
@@ -13,7 +13,7 @@ pub struct ScheduleFile {
     pub claims: String,
     /// The number of ranks.
     pub ranks: u32,
-    /// Of the file, also those in which nothing is sent.
+    /// The number of steps in the file, including those in which nothing is sent.
     pub steps: u32,
     /// The proof's result.
     pub verdict: Result<Box<Proved>, Refused>,

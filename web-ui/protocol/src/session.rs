@@ -21,7 +21,7 @@ impl fmt::Debug for Handle {
 }
 
 impl Session {
-    /// A session, and what closes it.
+    /// A session, and the function that closes it.
     pub fn new(id: SessionId, close: Rc<dyn Fn(SessionId)>) -> Session {
         Session(Rc::new(Handle { id, close }))
     }

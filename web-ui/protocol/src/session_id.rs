@@ -1,4 +1,4 @@
-//! The names of what the worker holds.
+//! The names of the worker's sessions.
 
 use serde::{Deserialize, Serialize};
 

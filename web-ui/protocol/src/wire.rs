@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wasm_bindgen::{JsCast, JsValue};
 
-/// The array to post, and the list of what in it should change hands instead of being copied.
+/// The array to post, and the list of its parts that change hands instead of being copied.
 pub fn pack(message: &impl Serialize, attachments: &[JsValue]) -> (Array, Array) {
     // postcard fails only on types of unknown length, which the messages have none of.
     let head = postcard::to_stdvec(message).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which file of a crate uses which other one, and by which names; and the circles among them.
+//! The uses between the files of a crate, with the names that are used; and the circles among them.
 
 use super::modules::{Crate, ItemPath, absolute, is_test};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub(super) fn arrows(whole: &Crate) -> Arrows {
         let mut paths =
             Paths { whole, module: path, file: module.file, found: &mut found, names: &mut names };
         for item in items {
-            // What it imports is known; what lies below has modules of its own.
+            // Imports are known already; modules below are read on their own.
             if !matches!(item, syn::Item::Use(_) | syn::Item::Mod(_)) {
                 paths.visit_item(item);
             }
@@ -42,7 +42,7 @@ fn add(found: &mut Arrows, from: usize, to: usize, name: &str) {
     }
 }
 
-/// The items of a module: of the whole file, or of what is written inside it.
+/// The items of a module: of the whole file, or of a module inside it.
 fn items_of<'f>(
     items: &'f [syn::Item],
     module: &[String],

@@ -1,6 +1,7 @@
-//! `cargo xtask structure`: what holds between rooms, checked. Crates use only what lies below them
-//! ([`LAYERS`]), the files of a crate import each other one way, what is public is used outside its crate,
-//! and tests lie in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can only shrink.
+//! `cargo xtask structure`: checks the rules between crates. Crates use only crates below them ([`LAYERS`]),
+//! the files of a crate import each other one way, public items are used outside their crate, and tests lie
+//! in folders of their own. `circles.txt` says how many files in circles a crate may still have, which can
+//! only shrink.
 
 mod arrows;
 mod modules;
@@ -94,8 +95,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The files that may be in circles, a crate a line; none in crates that are not named.
 const TOLERATED: &str = include_str!("circles.txt");
 
-/// Stages of a crate, in order: a file or a folder of its `src` each. What a stage holds uses only what
-/// stands before it; files of no stage come behind all of them.
+/// Stages of a crate, in order: a file or a folder of its `src` each. A stage uses only earlier stages; files
+/// of no stage come behind all of them.
 const STAGES: &[(&str, &[&str])] = &[(
     "lockstep-diagnosis",
     &[
@@ -114,11 +115,11 @@ struct Member {
     uses: Vec<String>,
 }
 
-/// Checks layers, circles and public items, and lists what is asked for.
+/// Checks layers, circles and public items, and prints the lists that were asked for.
 ///
 /// # Errors
-/// When a crate uses one that it may not, more files are in circles than tolerated, or a public item
-/// is used by nobody outside its crate.
+/// When a crate uses one that it may not, more files are in circles than tolerated, or a public item is used
+/// by nobody outside its crate.
 pub(crate) fn structure(options: &Options) -> Result<()> {
     let members = members()?;
     if options.lines {
@@ -209,7 +210,7 @@ fn members() -> Result<Vec<Member>> {
     Ok(members.collect())
 }
 
-/// Crates that use what they may not, a sentence each.
+/// Crates that use a crate that they may not use, a sentence each.
 fn layers(members: &[Member]) -> Vec<String> {
     let mut wrong = Vec::new();
     for member in members {
@@ -245,7 +246,8 @@ fn tests_among_product(members: &[Member]) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Whether a file of a crate, from its folder, is named as one of tests and lies in no folder of them.
+/// True if a file of a crate, given by its path from the crate's folder, is named like a test and is in no
+/// folder of tests.
 fn is_test_among_product(file: &Path) -> bool {
     let is_product =
         file.starts_with("src") && !file.components().any(|it| it.as_os_str() == "tests");
@@ -356,14 +358,14 @@ fn lines(members: &[Member]) -> Result<()> {
     Ok(())
 }
 
-/// Public items of libraries that nobody outside their crate names, a sentence each.
+/// Public items of libraries that are not named outside their crate, a sentence each.
 fn unused_public(members: &[Member]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let fuzzers = words_of_folder(&shell::root().join("fuzz"))?;
     let words: Vec<Words> =
         members.iter().map(|member| Words::of(member, members)).collect::<Result<_>>()?;
     for (at, member) in members.iter().enumerate() {
-        // What only programs have is used by nobody else anyway, nor is what tests share.
+        // Items of programs have no other users anyway, nor have the tests' shared parts.
         if member.name == "lockstep-tests" {
             continue;
         }
@@ -396,9 +398,9 @@ fn unused_public(members: &[Member]) -> Result<Vec<String>> {
 
 /// The words of a crate's files.
 struct Words {
-    /// Of its product code.
+    /// The words of the crate's product code.
     product: BTreeSet<String>,
-    /// Of its integration tests and benches, and of the examples in its documents: they are crates
+    /// The words of its integration tests and benches, and of the examples in its documents: they are crates
     /// of their own.
     outside: BTreeSet<String>,
 }

@@ -110,7 +110,7 @@ impl Crate {
         Ok(())
     }
 
-    /// The file that defines what a path names, wherever it is re-exported; `None` outside the crate.
+    /// The file that defines the item of a path, wherever it is re-exported; `None` outside the crate.
     pub(super) fn definition(&self, path: &[String]) -> Option<usize> {
         match self.resolve(path, 0)? {
             Found::Item(file) => Some(file),
@@ -217,7 +217,7 @@ pub(super) fn absolute(path: &[String], module: &[String]) -> Option<ItemPath> {
     Some(base)
 }
 
-/// True of what only tests compile.
+/// True for items that only tests compile.
 pub(super) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

@@ -1,8 +1,8 @@
-//! Public items that nobody outside their crate names.
+//! Public items that are not named outside their crate.
 //!
-//! Names are compared, not paths: an item counts as used when its name stands anywhere in another
-//! crate, in a test, a bench or a fuzz target, or in an example of the crate's documents. A type that
-//! a used item shows (an argument, a field, an error) is used with it.
+//! Names are compared, not paths: an item counts as used when its name appears anywhere in another crate, in
+//! a test, a bench or a fuzz target, or in an example of the crate's documents. A type that a used item shows
+//! (an argument, a field, an error) is used with it.
 
 use std::collections::BTreeSet;
 use syn::visit::Visit;
@@ -61,8 +61,8 @@ pub(super) fn words_of_examples(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Public items of a crate's files that nobody outside uses, as (index of the file, name), where
-/// `outside` holds all words that stand outside the crate.
+/// Public items of a crate's files that are unused outside, as (index of the file, name), where `outside`
+/// holds all words outside the crate.
 pub(super) fn unused(files: &[syn::File], outside: &BTreeSet<String>) -> Vec<(usize, String)> {
     let (mut items, mut shown) = (Vec::new(), Vec::new());
     for (file, syntax) in files.iter().enumerate() {
@@ -122,7 +122,7 @@ fn take_items(
             Item::Type(it) if is_public(&it.vis) => {
                 take(&it.ident, names(|names| names.visit_type(&it.ty)));
             }
-            // What a macro writes cannot be seen: all that it names counts as used.
+            // The output of a macro is unknown: all names in it count as used.
             Item::Macro(it) => shown.push(Shown {
                 of: BTreeSet::new(),
                 names: words(&it.mac.tokens.to_string()).map(str::to_owned).collect(),
@@ -163,7 +163,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether the linker or a browser sees the item, whoever names it.
+/// True if the linker or a browser sees the item, even if no Rust code names it.
 fn is_exported(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();

@@ -114,7 +114,7 @@ pub(crate) enum ChakraError {
         /// The file's name.
         file: String,
     },
-    /// Its name does not tell whose it is.
+    /// The file's name does not give its rank.
     #[error(
         "{file} does not say which rank it is of; name it by its rank, as ASTRA-sim does: job.3.et"
     )]

@@ -4,7 +4,7 @@ use super::error::ChakraError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// So many nodes of a circle are named.
+/// The most nodes of a circle that are named.
 const NAMED: usize = 8;
 
 /// A node, as far as its place in time depends on it.
@@ -45,8 +45,9 @@ pub(super) struct Slot {
 }
 
 impl Graph {
-    /// The time of every node, in the order of the nodes: each runs as soon as its dependencies have ended and what it
-    /// occupies is free. A node that takes no time ends when the first node that depends on it begins.
+    /// The time of every node, in the order of the nodes: each runs as soon as its dependencies have ended
+    /// and the resource that it occupies is free. A node that takes no time ends when the first node that
+    /// depends on it begins.
     ///
     /// # Errors
     /// When dependencies are not in the file, or go in a circle. `name` names a node.

@@ -1,7 +1,8 @@
-//! PyTorch's own execution traces: JSON of nodes (`torch/csrc/profiler/standalone/execution_trace_observer.cpp`).
+//! PyTorch's own execution traces: JSON of nodes
+//! (`torch/csrc/profiler/standalone/execution_trace_observer.cpp`).
 //!
-//! Calls of NCCL are `record_param_comms` with attributes, those of gloo `c10d::…` with their arguments. There are no
-//! times: calls stand in the order in which they were made.
+//! Calls of NCCL are `record_param_comms` with attributes, those of gloo `c10d::…` with their arguments.
+//! There are no times: calls are in the order in which they were made.
 
 use super::error::ChakraError;
 use super::nodes::{Contents, GROUPS_NODE, dtype_in, groups_in};
@@ -18,13 +19,13 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Calls are put so far apart: nothing tells how far they were.
+/// The nanoseconds between calls, since the file does not give their distance.
 const APART_NS: u64 = 1;
 
-/// So much of a file tells its form.
+/// The bytes of a file that are enough to recognise its form.
 const HEAD: usize = 1 << 16;
 
-/// True for what begins like such a file.
+/// True if bytes begin like such a file.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
     let has = |what: &[u8]| head.windows(what.len()).any(|window| window == what);
@@ -34,7 +35,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
         && (has(b"chakra") || has(b"\"ctrl_deps\""))
 }
 
-/// A node, as far as calls are told by it.
+/// The attributes of a node that describe a call.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Node {

@@ -1,5 +1,5 @@
-//! The messages of MLCommons Chakra's `schema/protobuf/et_def.proto`, with the numbers of their fields there, as far
-//! as calls and computations are told by them.
+//! The messages of MLCommons Chakra's `schema/protobuf/et_def.proto`, with the numbers of their fields there,
+//! as far as they describe calls and computations.
 
 /// `GlobalMetadata`: the first message of a file.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 /// The version of the schema that the files name.
 const VERSION: &str = "0.0.4";
 
-/// The name of the attribute that says who wrote a file, and its value.
+/// The name of the attribute that names the writer of a file, and its value.
 const SCHEMA: (&str, &str) = ("schema", "lockstep");
 
 /// True of the first bytes of a file that [`ChakraWriter`] wrote.
@@ -38,7 +38,7 @@ pub fn is_written_by_lockstep(bytes: &[u8]) -> bool {
 /// Shorter times between recorded calls are the recorder's own.
 const SHORTEST_PS: u64 = 1_000_000;
 
-/// Names the computation that stands for the time between two recorded calls.
+/// The name of the computation between two recorded calls.
 const BETWEEN: &str = "what was done between the calls";
 
 /// Writes a trace as execution traces, one a rank.
@@ -47,11 +47,11 @@ pub struct ChakraWriter<'a> {
     trace: &'a Trace,
     log: CallLog,
     ops: BTreeMap<GlobalRank, RankOps>,
-    /// True if all groups have a number for a name, as ASTRA-sim wants it; else their indices stand for them.
+    /// True if all groups have a number for a name, as ASTRA-sim wants it; else their indices are used.
     numbered: bool,
 }
 
-/// The nodes of a rank on their way, and what the next one has to wait for.
+/// The unfinished nodes of a rank, and those that the next one has to wait for.
 struct RankNodes<'o, O> {
     out: &'o mut O,
     buffer: Vec<u8>,
@@ -70,12 +70,12 @@ impl<'a> ChakraWriter<'a> {
         ChakraWriter { trace, log, ops: rank_ops(trace), numbered }
     }
 
-    /// The ranks that the trace tells of, ascending: each has a file.
+    /// The ranks in the trace, ascending: each has a file.
     pub fn ranks(&self) -> impl Iterator<Item = GlobalRank> {
         self.log.logs().map(|(rank, _)| rank)
     }
 
-    /// The name of a rank's file; ASTRA-sim is given what stands before the rank.
+    /// The name of a rank's file; ASTRA-sim is given the part before the rank.
     pub fn file_name(rank: GlobalRank) -> String {
         format!("job.{rank}.et")
     }
@@ -221,7 +221,8 @@ impl<O: Write> RankNodes<'_, O> {
         self.out.write_all(&self.buffer)
     }
 
-    /// Writes a node that waits for what the program has waited for, and more; its id.
+    /// Writes a node that waits for everything that the program has waited for, and for `more`; returns its
+    /// id.
     fn node(&mut self, node: Node, more: Option<u64>) -> io::Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
@@ -266,7 +267,7 @@ impl<O: Write> RankNodes<'_, O> {
         Ok(())
     }
 
-    /// Writes a computation that stands for the time between two calls.
+    /// Writes a computation for the time between two calls.
     fn between(&mut self, from_ps: u64, duration_ns: u64) -> io::Result<()> {
         let mut node = computation_node(BETWEEN, from_ps, duration_ns);
         node.attr.push(Attribute::new("is_cpu_op", AttributeValue::Bool(false)));

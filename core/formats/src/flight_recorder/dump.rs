@@ -32,11 +32,11 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Takes back the ends of collectives that the watchdog gave up.
+    /// Removes the ends of collectives that the watchdog gave up.
     ///
     /// A recorder that watches a backend's calls sees when they end. A collective of that backend that it
-    /// retired without having seen its end timed out, or its communicator was aborted
-    /// (`ProcessGroupNCCL`'s watchdog retires what raised, too).
+    /// retired without having seen its end timed out, or its communicator was aborted (`ProcessGroupNCCL`'s
+    /// watchdog retires calls that raised, too).
     pub(super) fn take_back_failed(&mut self) {
         let backend = |entry: &Entry| {
             let site = self.sites.get(entry.site as usize).filter(|site| !site.p2p)?;

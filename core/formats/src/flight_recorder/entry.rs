@@ -1,4 +1,4 @@
-//! An entry of a dump: what is its own, and what it shares with others of the same line.
+//! An entry of a dump: its own values, and those that it shares with others of the same line.
 
 use lockstep_core::trace::{Frame, TensorShape};
 use serde::{Deserialize, Serialize};

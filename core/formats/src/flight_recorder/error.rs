@@ -35,7 +35,7 @@ pub enum EntryError {
         /// Such as "list".
         expected: &'static str,
     },
-    /// A field without which an entry is none.
+    /// An entry without a required field.
     #[error("it has no {0}")]
     Lacks(&'static str),
     /// More than a dump can hold, from values that the file writes once and uses often.
@@ -143,7 +143,7 @@ pub enum FlightRecorderError {
          judged, where the latest call is; {set} was not ({files} older files): diagnose it by itself."
     )]
     OtherSet {
-        /// Their folder, or what their names begin with.
+        /// Their folder, or the common beginning of their names.
         set: String,
         /// The number of files.
         files: usize,

@@ -1,4 +1,4 @@
-//! A set of files: which rank wrote which, and what to do with those that cannot be read.
+//! A set of files: the rank that wrote each, and the handling of files that cannot be read.
 
 use super::sets::newest;
 use super::{Dump, FlightRecorderError, merge};
@@ -15,14 +15,13 @@ pub struct Recording {
     pub problems: Vec<FileProblem>,
 }
 
-/// Reads every file that is a dump and merges them; what could not be used is listed beside. The
-/// order of the files does not matter. If a rank's dump is there as pickle and as JSON, the pickle
-/// counts, since it has the stacks. Where files of different jobs or moments claim one rank, the
-/// newest set of them is read (`sets.rs`).
+/// Reads every file that is a dump and merges them; unusable files are listed beside. The order of the files
+/// does not matter. If a rank's dump is there as pickle and as JSON, the pickle counts, since it has the
+/// stacks. If files of different jobs or moments claim one rank, the newest set of them is read (`sets.rs`).
 ///
 /// # Errors
-/// When no file could be read: the first one's problem, by name. When files claim the same rank, and
-/// nothing tells which belong together.
+/// No file could be read: the first one's problem, by name. Or files claim the same rank, and it is unclear
+/// which belong together.
 pub fn read_files<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Recording, FlightRecorderError> {
@@ -42,11 +41,11 @@ pub fn read_files<'a>(
     recording_of(dumps, problems.collect())
 }
 
-/// The recording of a job's dumps, read one by one; see [`read_files`]. `problems` are of the files
-/// that could not be read.
+/// The recording of a job's dumps, read one by one; see [`read_files`]. `problems` are of the files that
+/// could not be read.
 ///
 /// # Errors
-/// When there are no dumps. When files claim the same rank, and nothing tells which belong together.
+/// There are no dumps, or files claim the same rank, and it is unclear which belong together.
 pub fn recording_of(
     dumps: Vec<Dump>,
     mut problems: Vec<FileProblem>,

@@ -1,8 +1,8 @@
 //! A dump from its pickle.
 //!
-//! A dump repeats itself: thousands of entries of a few lines of the program. What entries have in
-//! common is read into a [`Site`] once, found again by the numbers that make it up, so that an
-//! entry costs no allocation.
+//! A dump repeats itself: thousands of entries of a few lines of the program. The common part of entries is
+//! read into a [`Site`] once, found again by the numbers that make it up, so that an entry costs no
+//! allocation.
 
 use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
@@ -147,7 +147,7 @@ struct Reader<'p, 'a> {
     /// Sites by the numbers that make them up.
     sites: BTreeMap<Vec<u64>, u32>,
     site_list: Vec<Site>,
-    /// Of the entry in work.
+    /// The numbers of the current entry's site.
     key: Vec<u64>,
     frame_ids: Vec<u32>,
     /// The amount that may still be copied out of values that the file writes once and uses often.
@@ -173,7 +173,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(entries)
     }
 
-    /// Which field a key names, the `at`-th of its entry.
+    /// The field that a key names, the `at`-th of its entry.
     fn field(&mut self, at: usize, key: Value<'a>) -> Option<usize> {
         if let Some((known, field)) = self.layout.get(at)
             && *known == key
@@ -277,7 +277,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(numbers.entry(site))
     }
 
-    /// The site whose numbers are the key's: this reads what [`Reader::entry`] has put there.
+    /// Reads the site from the numbers that [`Reader::entry`] has put into the key.
     fn site(&self) -> Option<Site> {
         let mut key = self.key.iter().copied();
         let mut next = || key.next();
@@ -309,7 +309,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         })
     }
 
-    /// A number that is not negative; `None` for None and for -1, which stands for never.
+    /// A number that is not negative; `None` for None and for -1, which means never.
     fn number(&self, field: &'static str, value: Value<'a>) -> Result<Option<u64>, EntryError> {
         match value {
             Value::None => Ok(None),
@@ -420,8 +420,8 @@ impl<'p, 'a> Reader<'p, 'a> {
         Ok(frame)
     }
 
-    /// `pg_config`: name to (name, desc, ranks) since 2.4, number to ranks in 2.3. What does not
-    /// fit is left out: the entries say the rest.
+    /// `pg_config`: name to (name, desc, ranks) since 2.4, number to ranks in 2.3. Malformed groups are left
+    /// out: the entries have the rest.
     fn groups(&mut self, value: Value<'a>) -> Vec<GroupConfig> {
         let pickle = self.pickle;
         let mut groups = Vec::new();
@@ -493,7 +493,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 }
 
-/// The elements of a list; what is not there has none.
+/// The elements of a list; a missing list has none.
 fn list<'p, 'a>(
     pickle: &'p Pickle<'a>,
     field: &'static str,

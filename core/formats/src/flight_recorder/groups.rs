@@ -1,4 +1,4 @@
-//! The process groups of a job, from what every rank's dump says of its own.
+//! The process groups of a job, from every rank's dump of its own groups.
 //!
 //! The same group has the same name on every rank, while `pg_id` is each rank's own count.
 
@@ -10,7 +10,7 @@ use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A group by what all ranks agree on: its name, and its members where listed (names that were
+/// A group by the properties that all ranks agree on: its name, and its members if listed (names that were
 /// hashed from a subset may be there twice).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
@@ -28,10 +28,10 @@ struct GroupDraft {
     timeout_ms: Option<u64>,
     backend: Option<BackendName>,
     p2p: bool,
-    /// True if somebody saw a call of it end.
+    /// True if any rank saw a call of it end.
     any_ended: bool,
-    /// The pending calls, and those of them that somebody saw end, by their number; of groups whose
-    /// members are worked out.
+    /// The pending calls, and the ranks that saw each of them end, by their number; of groups whose members
+    /// are worked out.
     pending: BTreeMap<u64, BTreeSet<GlobalRank>>,
     ended: BTreeSet<u64>,
     /// Pending calls that are not alike.
@@ -44,7 +44,7 @@ struct GroupDraft {
 pub(super) struct GroupTable {
     pub(super) groups: Vec<ProcessGroup>,
     ids: BTreeMap<GroupKey, GroupId>,
-    /// Groups in which somebody sends or receives.
+    /// Groups with sends or receives.
     pub(super) with_p2p: BTreeSet<GroupId>,
     /// Groups whose recorder says when a call was issued, and not when it ended.
     pub(super) ends_unseen: BTreeSet<GroupId>,
@@ -96,7 +96,7 @@ impl GroupTable {
         table
     }
 
-    /// Takes the members that dumps list, and what they say of groups whose members they do not.
+    /// Takes the members that dumps list, and their hints on groups whose members they do not list.
     fn read_listed(&mut self, dumps: &[Dump], world_size: u32) -> BTreeMap<GlobalRank, RankHint> {
         let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
         for dump in dumps {
@@ -189,8 +189,7 @@ impl GroupTable {
         }
     }
 
-    /// Notes which calls of groups without a list of members are pending, and which of those
-    /// somebody saw end.
+    /// Notes which calls of groups without a list of members are pending, and which ranks saw them end.
     fn see_pending(&self, dumps: &[Dump], drafts: &mut BTreeMap<GroupKey, GroupDraft>) {
         for ended in [false, true] {
             for dump in dumps {
@@ -402,7 +401,7 @@ impl GroupDraft {
         self.callers.len() == 1 && self.any_ended
     }
 
-    /// True if all who called the group wait in one call: somebody unseen must be missing.
+    /// True if all callers of the group wait in one call: another rank must be missing.
     fn stalled(&self) -> bool {
         let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
             let alike = !self.ended.contains(seq) && !self.differ.contains(seq);
@@ -429,8 +428,7 @@ struct Kin {
     size: Option<usize>,
     /// Ranks that are in another one of its name or its description.
     strangers: BTreeSet<GlobalRank>,
-    /// True if one of those that are called like it goes on with as many ranks as called this one: nobody
-    /// is missing.
+    /// True if a group of the same name goes on with as many ranks as called this one: no rank is missing.
     whole: bool,
 }
 

@@ -1,11 +1,11 @@
 //! Works out the members of groups whose dumps do not list them, as gloo's do not.
 //!
-//! Four things are known. Who called a group is a member. A rank numbers its groups in the order
-//! in which they were made (`pg_id`), while a group's name counts all groups that were made, its
-//! own or not: two groups that a rank numbers 0 and 2 have one between them that the rank is a
-//! member of, and if only one name lies between theirs, it is that one. The one group that gloo
-//! does list, under an empty name, is the last that the rank is a member of, in group ranks: it
-//! tells a size. And ranks of a group are nearly always evenly spaced (`[1, 2, 3]`, `[0, 2]`).
+//! Four things are known. A rank that called a group is a member. A rank numbers its groups in the order in
+//! which they were made (`pg_id`), while a group's name counts all groups that were made, its own or not: two
+//! groups that a rank numbers 0 and 2 have one between them that the rank is a member of, and if only one
+//! name lies between theirs, it is that one. The one group that gloo does list, under an empty name, is the
+//! last that the rank is a member of, in group ranks: this gives a size. And ranks of a group are nearly
+//! always evenly spaced (`[1, 2, 3]`, `[0, 2]`).
 
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub(super) struct Unlisted<'a> {
     pub(super) number: Option<u64>,
     /// The ranks that called it.
     pub(super) callers: &'a BTreeSet<GlobalRank>,
-    /// True if a call is pending on all who called it, so that somebody else must be missing.
+    /// True if a call is pending on all its callers, so that another rank must be missing.
     pub(super) stalled: bool,
     /// Ranks that are in another group in its place.
     pub(super) strangers: &'a BTreeSet<GlobalRank>,

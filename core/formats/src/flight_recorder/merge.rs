@@ -24,11 +24,10 @@ pub fn trace_of(dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
     Ok(merge(dumps)?.trace())
 }
 
-/// Merges the dumps of a job's ranks. Calls that are alike share what they have in common, over
-/// all ranks.
+/// Merges the dumps of a job's ranks. Similar calls share their common part, over all ranks.
 ///
 /// # Errors
-/// When there are no dumps, or two are of the same rank.
+/// There are no dumps, or two are of the same rank.
 pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
     dumps.sort_by(|a, b| (a.rank, &a.file_name).cmp(&(b.rank, &b.file_name)));
     for pair in dumps.windows(2) {
@@ -235,7 +234,7 @@ impl Merger {
         let mut created_ns = 0;
         for (at, entry) in dump.entries.iter().enumerate() {
             let Some(call) = called.get(entry.site as usize) else { continue };
-            // Of a batch only the batch as a whole is watched.
+            // Only a batch as a whole is watched.
             let seen = batches.get(&at).copied().unwrap_or(entry);
             // The order of the calls is certain, the clock is not: it may have been set back.
             created_ns = entry.created_ns.max(created_ns);

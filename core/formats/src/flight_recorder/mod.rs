@@ -1,14 +1,13 @@
 //! PyTorch's Flight Recorder: the dump that every rank writes when a collective hangs.
 //!
 //! A dump is a pickle (or JSON) of the last calls of one rank: see PyTorch's
-//! `torch/csrc/distributed/c10d/FlightRecorder.hpp`. [`Dump::read`] reads one file,
-//! [`read_files`] a set of them, and [`trace_of`] merges the dumps of a job's ranks into one
-//! [`Trace`](lockstep_core::trace::Trace).
+//! `torch/csrc/distributed/c10d/FlightRecorder.hpp`. [`Dump::read`] reads one file, [`read_files`] a set of
+//! them, and [`trace_of`] merges the dumps of a job's ranks into one [`Trace`](lockstep_core::trace::Trace).
 //!
-//! Versions from torch 2.2 (a bare list) to 2.15 (version 2.10) are read. What a dump does not
-//! say is left unknown and never guessed, with two exceptions that gloo makes necessary: the
-//! members of its groups are worked out (see `members.rs`), since its dumps do not list them, and
-//! a call that ended at an unknown time is taken to have ended when the last member made it.
+//! Versions from torch 2.2 (a bare list) to 2.15 (version 2.10) are read. Values that a dump does not have
+//! are left unknown and never guessed, with two exceptions that gloo makes necessary: the members of its
+//! groups are worked out (see `members.rs`), since its dumps do not list them, and a call that ended at an
+//! unknown time is taken to have ended when the last member made it.
 
 mod dump;
 mod entry;

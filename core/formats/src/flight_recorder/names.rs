@@ -72,8 +72,7 @@ pub(crate) fn public_name(op: &str) -> &str {
     }
 }
 
-/// True of a collective, by its public name, that nobody can come out of before everybody has come
-/// into it.
+/// True if no rank can come out of a collective, by its public name, before every rank has come into it.
 pub fn needs_all(op: &str) -> bool {
     let op = op.strip_suffix("_coalesced").unwrap_or(op);
     matches!(op, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")

@@ -18,8 +18,8 @@ impl Reader for FlightRecorderReader {
         NAME
     }
 
-    /// Any file may be one: a pickle and JSON say nothing of their content in their first bytes. The error
-    /// of a file that is none says what it is instead.
+    /// Any file may be a dump: a pickle and JSON cannot be recognised by their first bytes. The error for a
+    /// file that is not a dump says what it is instead.
     fn recognises(&self, _: File<'_>) -> bool {
         true
     }

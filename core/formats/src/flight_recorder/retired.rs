@@ -13,9 +13,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, CallState, MaybeEarly, RankLog};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
-/// than what the others did with them. `ends_unseen` are groups whose calls are retired when they are
-/// issued: what a rank did behind such a call does not show that it ended.
+/// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older than the
+/// others' calls with them. `ends_unseen` are groups whose calls are retired when they are issued: a rank's
+/// later calls do not show that such a call ended.
 pub(super) fn compare(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
     mark_outrun_on_nccl(log, ends_unseen);
     let groups = log.groups.iter().zip(0..).map(|(group, id)| (group, GroupId(id)));
@@ -119,9 +119,8 @@ fn pending_again(record: &mut CallRecord) {
     };
 }
 
-/// Marks ranks on NCCL of whom others have come out of a collective that needs everybody and that theirs
-/// do not show: their dump is older, or the others' communicator was aborted under the call, which ends
-/// it as well.
+/// Marks ranks on NCCL whose dumps lack a collective that needs all members and that other ranks have left:
+/// the rank's dump is older, or the others' communicator was aborted under the call, which ends it as well.
 fn mark_outrun_on_nccl(log: &mut CallLog, ends_unseen: &BTreeSet<GroupId>) {
     let nccl = |id: GroupId| {
         let group = Some(id).filter(|id| !ends_unseen.contains(id));
@@ -219,11 +218,11 @@ fn is_of(record: &CallRecord, group: GroupId) -> bool {
     record.call.group == group && !record.call.p2p
 }
 
-/// Whether others went on without a rank.
+/// The answer to whether other ranks went on without this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outrun {
     No,
-    /// The ring holds too little to tell.
+    /// The ring holds too few calls to decide.
     Maybe,
     Yes,
 }
@@ -234,8 +233,8 @@ struct Beyond<'a> {
     ended: Vec<&'a CallRecord>,
     /// The rank's calls after the first of those, in any group.
     later: Vec<&'a CallRecord>,
-    /// The number of DDP buckets that it reduces in a step; `None` where the ring has dropped the
-    /// calls that would tell.
+    /// The number of DDP buckets that the rank reduces in a step; `None` if the ring has dropped the calls
+    /// that show it.
     buckets: Option<usize>,
 }
 
@@ -268,7 +267,7 @@ fn beyond<'a>(
     found.collect()
 }
 
-/// True if somebody still stands in the first of the calls that others are said to have come out of.
+/// True if a rank still waits in the first of the calls that others are said to have come out of.
 fn stands_in_what_ended(
     log: &CallLog,
     group: GroupId,
@@ -277,7 +276,7 @@ fn stands_in_what_ended(
     let ended = beyond.iter().filter_map(|(_, calls)| calls.ended.first()?.seq).min();
     let in_it =
         |record: &CallRecord| is_of(record, group) && ended.is_some() && record.seq == ended;
-    // Who stands in it made no call of the group behind it.
+    // A rank that waits in it made no later call of the group.
     let last = log.logs().filter_map(|(_, own)| own.calls.iter().rev().find(|it| is_of(it, group)));
     let mut last = last.filter(|record| in_it(record));
     last.any(|record| record.state != CallState::Completed)
@@ -337,9 +336,8 @@ fn is_late_in_one(
     gone_on
 }
 
-/// The number of buckets that DDP reduces in a step, as the calls before `first` show; 0 if it is
-/// none of DDP's, or they do not show it, and `None` where they may for want of calls that the ring
-/// has dropped.
+/// The number of buckets that DDP reduces in a step, as the calls before `first` show; 0 if the call is not
+/// DDP's, or they do not show it, and `None` if it is unknown because the ring has dropped calls.
 fn buckets_a_step(own: &RankLog, first: &CallRecord) -> Option<usize> {
     if !first.call.is_ddp_bucket() {
         return Some(0);

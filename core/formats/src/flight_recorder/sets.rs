@@ -1,10 +1,10 @@
-//! Dumps of several jobs, or of several moments of one, among the files: which of them belong
-//! together, and which set is judged.
+//! Dumps of several jobs, or of several moments of one, among the files: finds those that belong together,
+//! and the set that is judged.
 //!
-//! Where two files claim one rank, calls of different jobs must not be held against each other. Files
-//! of one folder belong together; where a folder itself holds a rank twice, files whose names are
-//! alike up to the rank do. The set of the latest call is judged, with the others that fit beside it:
-//! that claim other ranks, and made calls at the time of its own. What is left out is said.
+//! If two files claim one rank, calls of different jobs must not be compared with each other. Files of one
+//! folder belong together; if one folder has a rank twice, files whose names are alike up to the rank do. The
+//! set with the latest call is judged, with the other sets that fit beside it: those that claim other ranks,
+//! and made calls at the same time. The files that are left out are reported.
 
 use super::{Dump, FlightRecorderError};
 use crate::problem::FileProblem;
@@ -38,7 +38,7 @@ fn share_calls(a: &Dump, b: &Dump) -> bool {
 /// Dumps that belong together.
 #[derive(Default)]
 struct Set {
-    /// The folder, or what the files' names begin with.
+    /// The folder, or the common beginning of the files' names.
     name: String,
     /// Those that can be used, ascending by rank, then the better of those of one moment first.
     dumps: Vec<Dump>,
@@ -78,7 +78,7 @@ fn clash<'d>(some: &'d [Dump], others: &'d [Dump]) -> Option<(&'d Dump, &'d Dump
     })
 }
 
-/// The sets of some dumps, by what `name` says of a file.
+/// The sets of some dumps, by the `name` of each file.
 fn sets_by(dumps: Vec<Dump>, name: impl Fn(&str) -> &str) -> Vec<Set> {
     let mut sets: BTreeMap<String, Vec<Dump>> = BTreeMap::new();
     for dump in dumps {
@@ -96,11 +96,11 @@ fn better_first(a: &Dump, b: &Dump) -> Ordering {
         .then_with(|| a.file_name.cmp(&b.file_name))
 }
 
-/// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a
-/// line for every set that is left out.
+/// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a line
+/// for every set that is left out.
 ///
 /// # Errors
-/// When files claim the same rank, and nothing tells which of them belong together.
+/// Files claim the same rank, and it is unclear which of them belong together.
 pub(super) fn newest(
     mut dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,
@@ -146,7 +146,7 @@ pub(super) fn newest(
     Ok(kept)
 }
 
-/// Of files of one name and rank the latest, where they are of one process.
+/// Keeps the latest of the files with one name and rank, if they are of one process.
 fn of_one_process(
     dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,
@@ -204,7 +204,7 @@ mod tests {
 
     type Judged = Result<(Vec<String>, Vec<String>), String>;
 
-    /// Which files are judged, and what is said of the others; in whichever order they are read.
+    /// The files that are judged, and the remarks on the others, in whichever order they are read.
     fn judged(files: &[(&str, u64)]) -> Judged {
         let of = |files: &[(&str, u64)]| -> Judged {
             let dumps = files.iter().map(|(name, ns)| dump(name, *ns)).collect();

@@ -1,9 +1,9 @@
-//! Dumps that an older attempt of a job left behind, for ranks that left none this time: in a folder
-//! that is written over, nothing but the time tells them.
+//! Dumps that an older attempt of a job left behind, for ranks that left none this time: in a folder that is
+//! overwritten, only the times show them.
 //!
-//! A call that needs every rank cannot have ended on one before another made it. Where all of a dump's
-//! calls lie long before the others' of the same numbers, and such a one had ended, it is of another
-//! attempt, or of a machine whose clock is wrong by as much.
+//! A call that needs every rank cannot have ended on one before another made it. If all of a dump's calls lie
+//! long before the others' of the same numbers, and such a one had ended, the dump is of another attempt, or
+//! of a machine whose clock is wrong by as much.
 
 use super::names::call_name;
 use super::{Dump, Entry, FlightRecorderError, Site};
@@ -87,7 +87,7 @@ fn calls(dump: &Dump) -> impl Iterator<Item = (Key<'_>, &Site, &Entry, Option<&E
     })
 }
 
-/// True of a collective that ends on nobody before all have come.
+/// True if a collective ends on no rank before all have come.
 fn needs_all(site: &Site) -> bool {
     let op = call_name(&site.profiling_name).op;
     matches!(op, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")

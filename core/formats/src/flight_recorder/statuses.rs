@@ -8,8 +8,8 @@ use lockstep_core::group::{BackendName, GroupId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl GroupTable {
-    /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
-    /// the groups of its sites.
+    /// The last collective that a dump's rank called in each group, by its status: `ids` are the groups of
+    /// its sites.
     pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
         let recorded = last_of_gloo(dump, ids);
         let known = self.statuses(dump, ids).map(|(group, status)| {
@@ -38,7 +38,7 @@ impl GroupTable {
         let recorded = last_of_gloo(dump, ids);
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {
             let last = *recorded.get(&group)?;
-            // Where sends and receives are counted, too, the numbers are others.
+            // If sends and receives are counted, too, the numbers differ.
             let same = status.last_enqueued == Some(last);
             (same && status.last_completed? < last).then_some((group, last))
         });
@@ -59,8 +59,8 @@ impl GroupTable {
         (listed.name.is_empty() && all_kept && !called.iter().any(of_size)).then_some(size)
     }
 
-    /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
-    /// the ring, as its status tells: the number of the last one that did end.
+    /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by the
+    /// ring, by its status: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
         if !dump.is_cut() || !dump.sites.iter().all(is_followed_nccl) {
             return BTreeMap::new();
@@ -80,10 +80,10 @@ impl GroupTable {
 
     /// The progress of a dump's rank in each group.
     ///
-    /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
-    /// groups does: a rank numbers its groups in the order in which they were made, which is that
-    /// of their names where those are numbers. Groups with point-to-point calls are left out: their
-    /// status may be one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
+    /// The status counts by the rank's own `pg_id`. If the entries do not have a group's id, the list of
+    /// groups gives it: a rank numbers its groups in the order in which they were made, which is that of
+    /// their names if those are numbers. Groups with point-to-point calls are left out: their status may be
+    /// one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
     fn statuses(
         &self,
         dump: &Dump,
@@ -109,13 +109,13 @@ impl GroupTable {
     }
 }
 
-/// True if a dump of NCCL's says of every group how far its calls have ended, and keeps all of those
-/// behind that: what the ring has dropped holds nothing up.
+/// True if a dump of NCCL's gives for every group the last call that ended, and has all calls after that: the
+/// calls that the ring has dropped hold nothing up.
 ///
-/// The status counts by the rank's own `pg_id`. Where a group has point-to-point calls as well, it is one
-/// of their numbers or one of a collective's, whichever the rank called last
-/// (`ProcessGroupNCCL::workEnqueue`): then the first call that is kept and has not ended must have the
-/// number that comes next, and be no batch, whose parts have its number.
+/// The status counts by the rank's own `pg_id`. If a group has point-to-point calls as well, it is one of
+/// their numbers or one of a collective's, whichever the rank called last (`ProcessGroupNCCL::workEnqueue`):
+/// then the first call that is kept and has not ended must have the number that comes next, and be no batch,
+/// whose parts have its number.
 pub(super) fn dropped_ended(dump: &Dump) -> bool {
     #[derive(Default)]
     struct Kept {

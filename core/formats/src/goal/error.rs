@@ -42,7 +42,7 @@ pub enum LineError {
     /// A word of no option or operation.
     #[error("{0} means nothing here")]
     Word(String),
-    /// A number that is none, or too small or large.
+    /// Not a number, or one that is too small or large.
     #[error("{word} is no {what} from {from} to {to}")]
     Number {
         /// The word, or its beginning.
@@ -75,7 +75,7 @@ pub enum LineError {
     /// A second operation with a label.
     #[error("the label {0} is there twice in this rank")]
     LabelTwice(String),
-    /// A dependency on what is not there.
+    /// A dependency on a label that does not exist.
     #[error("no operation of this rank above is labelled {0}")]
     NoLabel(String),
     /// Something else outside a rank's block.
@@ -122,7 +122,7 @@ pub enum GoalWriteError {
         "rank {rank}, operation {op}: the process stands stopped for ever, which GOAL cannot say"
     )]
     Stops {
-        /// Which.
+        /// The rank that is stopped.
         rank: GlobalRank,
         /// The operation's index in the program.
         op: usize,
@@ -130,7 +130,7 @@ pub enum GoalWriteError {
     /// A rank that dies.
     #[error("rank {rank}, operation {op}: the process ends here, which GOAL cannot say")]
     Dies {
-        /// Which.
+        /// The rank that dies.
         rank: GlobalRank,
         /// The operation's index in the program.
         op: usize,
@@ -145,7 +145,7 @@ pub enum GoalWriteError {
         /// The problem, in words.
         why: String,
     },
-    /// More than GOAL's 32-bit tags can tell apart.
+    /// More messages than GOAL's 32-bit tags can distinguish.
     #[error("rank {rank} has more messages with one peer than GOAL's tags can tell apart")]
     TooManyMessages {
         /// The rank of the operation.

@@ -51,8 +51,7 @@ pub(super) struct Sequence {
     pub(super) held_back: u64,
 }
 
-/// Puts a rank's operations into an order; the index of one that waits for itself if there is
-/// none.
+/// Puts a rank's operations into an order; the index of one that waits for itself if there is no order.
 pub(super) fn sequence(operations: &[Operation]) -> Result<Sequence, usize> {
     let count = operations.len();
     let mut left: Vec<u32> = Vec::with_capacity(count);

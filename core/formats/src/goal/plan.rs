@@ -22,11 +22,11 @@ pub struct Goal {
 
 /// Reads a GOAL file.
 ///
-/// A send counts as ended for its rank when it is on its way, as LogGOPSim's eager sends do. All
-/// operations of a rank have one processor and one network card, whatever `cpu` and `nic` say.
+/// A send counts as ended for its rank when it is on its way, as LogGOPSim's eager sends do. All operations
+/// of a rank have one processor and one network card, whatever `cpu` and `nic` say.
 ///
 /// # Errors
-/// When the text is no GOAL, waits for itself, or says what no plan can.
+/// The text is not GOAL, waits for itself, or has something that a plan cannot express.
 pub fn read(name: &str, text: &str) -> Result<Goal, GoalError> {
     if text.len() > MAX_GOAL_BYTES {
         return Err(GoalError::TooLong { bytes: text.len() });

@@ -1,8 +1,8 @@
 //! A plan as a GOAL file: its collectives as the messages of their schedules.
 //!
-//! Each step of a schedule requires all of the step before, as a rank's steps do here. What a step
-//! does inside its rank (copies, reductions) takes no time: GOAL has no words for it, and the
-//! simulators that read it charge it to the message. Computing and sleeping are both `calc`.
+//! Each step of a schedule requires all of the step before, as a rank's steps do here. A step's local work
+//! (copies, reductions) takes no time: GOAL has no words for it, and the simulators that read it charge it to
+//! the message. Computing and sleeping are both `calc`.
 
 use super::GoalWriteError;
 use lockstep_core::group::GroupId;
@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// The whole file. It grows with all messages of all ranks; a [`GoalWriter`] gives it rank by rank.
 ///
 /// # Errors
-/// When GOAL cannot say what the plan does.
+/// The plan has something that GOAL cannot express.
 pub fn write(plan: &Plan) -> Result<String, GoalWriteError> {
     let writer = GoalWriter::new(plan);
     let mut text = writer.header();
@@ -48,7 +48,7 @@ impl<'a> GoalWriter<'a> {
     /// One rank's block.
     ///
     /// # Errors
-    /// When the plan has no such rank, or GOAL cannot say what it does.
+    /// The plan has no such rank, or something that GOAL cannot express.
     pub fn rank(&self, rank: GlobalRank) -> Result<String, GoalWriteError> {
         let program = self.plan.program(rank).ok_or(GoalWriteError::NoRank(rank))?;
         let mut writer = Writer::of(self.plan, &self.tags, rank);
@@ -70,14 +70,14 @@ struct Writer<'a> {
     point: Vec<u32>,
     /// The operations that the next collective of a group requires.
     streams: BTreeMap<GroupId, Vec<u32>>,
-    /// Per operation that goes on in the background: what has ended when it has.
+    /// Per operation that goes on in the background: the labels whose end is its end.
     works: BTreeMap<usize, Vec<u32>>,
     tags: &'a Tags,
     /// Collective messages so far: by group, peer, and whether they were sent.
     sent: BTreeMap<(GroupId, GlobalRank, bool), u32>,
 }
 
-/// Tags that keep what is matched by itself apart: the collectives of a group, and the messages of
+/// Tags that separate messages that are matched separately: the collectives of a group, and the messages of
 /// each group and tag. A collective's messages are numbered, too.
 #[derive(Clone, Debug)]
 struct Tags {
@@ -161,7 +161,7 @@ impl<'a> Writer<'a> {
                 let point = std::mem::take(&mut self.point);
                 self.point = vec![self.line(&format!("calc {duration_ns}"), &point)];
             }
-            // What takes no time, and what a rank without streams has no need of.
+            // Operations that take no time, or that a rank without streams does not need.
             Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
             Action::Die { .. } | Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 return Err(GoalWriteError::Dies { rank: self.rank, op: index });
@@ -178,7 +178,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a call; returns what has ended when it has.
+    /// Writes a call; returns the labels whose end is its end.
     fn call(&mut self, index: usize, call: &Call) -> Result<Vec<u32>, GoalWriteError> {
         let bad =
             |why: &str| GoalWriteError::Call { rank: self.rank, op: index, why: why.to_owned() };
@@ -277,7 +277,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes an operation and what it requires; returns its label's number.
+    /// Writes an operation and the labels that it requires; returns its own label's number.
     fn line(&mut self, operation: &str, requires: &[u32]) -> u32 {
         self.labels += 1;
         let label = self.labels;

@@ -1,4 +1,4 @@
-//! The codes by which programs colour what they print on a terminal.
+//! The codes with which programs colour their output on a terminal.
 
 use std::borrow::Cow;
 

@@ -1,12 +1,12 @@
-//! Lines that hold an error which is none of PyTorch's messages: memory that ran out, a full disk, an error that
-//! a log quotes. They blame nobody, and keep a job from being called healthy.
+//! Lines with an error that is not one of PyTorch's messages: memory that ran out, a full disk, an error that
+//! a log quotes. They blame no rank, and keep a job from being called healthy.
 
 use std::collections::BTreeSet;
 
-/// So many are kept.
+/// The most error lines that are kept.
 const MOST: usize = 8;
 
-/// So many characters of a line are kept.
+/// The most characters of a line that are kept.
 const SHOWN: usize = 160;
 
 /// The words for errors in a line, from Python, CUDA, NCCL, C++, kernels and launchers.
@@ -42,7 +42,7 @@ const WORDS: [&str; 24] = [
 pub struct ErrorLine {
     /// Its number in the log, from 1.
     pub line: u64,
-    /// The rank that wrote it, if that stands before it.
+    /// The rank that wrote it, if the line's prefix names one.
     pub rank: Option<u64>,
     /// The line, shortened.
     pub text: String,
@@ -56,7 +56,7 @@ pub(super) struct ErrorLines {
 }
 
 impl ErrorLines {
-    /// Takes a line without what stands before it.
+    /// Takes a line without its prefix.
     pub(super) fn take(&mut self, line: u64, rank: Option<u64>, text: &str) {
         if self.found.len() >= MOST || !is_error(text) {
             return;

@@ -1,20 +1,20 @@
-//! Whether a process went on behind a traceback that it printed: `logging.exception` prints one and
-//! ends nothing.
+//! Tells if a process went on after a traceback that it printed: `logging.exception` prints one and ends
+//! nothing.
 //!
-//! What stands behind an exception may be the rest of its text, what PyTorch, NCCL and Python say while
-//! a process ends, or what an exit handler prints. Only lines of a form that the process wrote before,
-//! such as its steps, and several of them, are taken to say that it goes on.
+//! The lines after an exception may be the rest of its text, messages of PyTorch, NCCL and Python while a
+//! process ends, or the output of an exit handler. Only lines of a form that the process wrote before, such
+//! as its steps, and several of them, count as evidence that it goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// So many lines before a traceback are known by their forms.
+/// The number of lines before a traceback whose forms are known.
 const KNOWN: usize = 128;
 
-/// So many lines behind it are looked at.
+/// The most lines after a traceback that are looked at.
 const MOST_BEHIND: usize = 1 << 10;
 
-/// So many lines of known forms behind a traceback say that its process goes on: an exit handler
+/// The number of lines of known forms after a traceback that show that its process goes on: an exit handler
 /// writes one or two.
 const ENOUGH: usize = 3;
 
@@ -50,7 +50,7 @@ impl Lines {
             self.of_text = None;
             self.behind.push(seen);
         }
-        // What an exception says may come again with the next one.
+        // The text of an exception may come again with the next one.
         match &mut self.of_text {
             Some(lines) if *lines < MOST_OF_A_TEXT => {
                 *lines += 1;
@@ -76,8 +76,8 @@ impl Lines {
         self.behind.len() >= ENOUGH
     }
 
-    /// True if all of several processes, no fewer than `ranks`, went on: what all of them wrote in the
-    /// same words before, they did behind it. One that ended would be missing.
+    /// True if all of several processes, no fewer than `ranks`, went on: lines that all of them wrote in the
+    /// same words before were written again after it. A process that ended would be missing.
     pub(super) fn all_went_on(&self, ranks: usize) -> bool {
         let all = counted(&self.known).into_values().max().unwrap_or(0);
         let mut steps: BTreeMap<u64, usize> = BTreeMap::new();
@@ -95,8 +95,8 @@ fn counted(lines: &[Seen]) -> BTreeMap<Seen, usize> {
     counted
 }
 
-/// True of a line that is written for a process, and by a process that ends, too: PyTorch's, NCCL's,
-/// C++'s and Python's own messages, a launcher's, and what services print as a run ends.
+/// True for a line that is written on behalf of a process, or by a process that is ending: PyTorch's, NCCL's,
+/// C++'s and Python's own messages, a launcher's, and the output of services as a run ends.
 fn is_anothers(text: &str) -> bool {
     const STARTS: [&str; 11] = [
         "terminate called",

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The statements of a job's logs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Messages, and whom they are about, each once.
+    /// Messages, and the ranks that they are about, each once.
     pub statements: Vec<Statement>,
-    /// The statements of processes whose rank nothing tells.
+    /// The statements of processes whose rank is unknown.
     pub unnamed: Vec<Unnamed>,
     /// The ranks whose logs are there, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
@@ -18,9 +18,9 @@ pub struct Heard {
     pub world_size: u32,
     /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
     pub spawned: bool,
-    /// In which file gloo says that ranks are in different calls, and what.
+    /// Gloo's message that ranks are in different calls, with the name of its file.
     pub unmatched: Option<(String, Unmatched)>,
-    /// Lines that hold an error which is none of these messages, with their files; the first ones.
+    /// Lines with an error that is not one of these messages, with their files; the first ones.
     pub errors: Vec<(String, ErrorLine)>,
     /// The number of processes whose lines Ray leaves out, because they are like one that it shows.
     pub hidden: u64,
@@ -31,19 +31,20 @@ pub struct Heard {
     pub has_text: bool,
 }
 
-/// A statement of a process whose rank nothing tells.
+/// A statement of a process whose rank is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
-    /// In which file.
+    /// The file's name.
     pub file: String,
-    /// In which line of it, from 1.
+    /// The line in the file, from 1.
     pub line: u64,
     /// The statement.
     pub said: Said,
 }
 
 impl Heard {
-    /// Of logs with their names, and with the rank whose log each is, if it is one rank's.
+    /// Gathers the statements of logs, given with their names, and with the rank whose log each is, if it is
+    /// one rank's.
     pub fn of<'a>(
         logs: impl IntoIterator<Item = (&'a str, &'a JobLog, Option<GlobalRank>)>,
     ) -> Heard {
@@ -96,7 +97,7 @@ impl Heard {
                 }
             }
         }
-        // How a process ended is not needed where it says what it raised.
+        // The way in which a process ended is not needed if its exception is known.
         let raised: BTreeSet<GlobalRank> =
             statements.iter().filter(|it| super::is_raised(&it.said)).map(|it| it.rank).collect();
         heard.statements = statements.into_iter().collect();
@@ -138,9 +139,9 @@ pub fn is_timeout(error: &str) -> bool {
     error.contains("imed out") || error.contains("timeout")
 }
 
-/// True if every rank's words end in the same ones, by which they are done, and nothing is told but
-/// exceptions that logging wrote: what a rank says and what it complains of may be two files, and then
-/// nothing stands behind a traceback.
+/// True if every rank's log ends in the same words, which say that it is done, and the only errors are
+/// exceptions that logging wrote. A rank's output and its errors may be two files, and then nothing follows a
+/// traceback.
 fn all_done(logs: &[(&str, &JobLog, Option<GlobalRank>)]) -> bool {
     let complaints = |log: &JobLog| log.unnamed.iter().all(|(_, line)| log.recorded.contains(line));
     let ranks: BTreeSet<GlobalRank> = logs.iter().filter_map(|(_, _, rank)| *rank).collect();

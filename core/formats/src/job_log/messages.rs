@@ -1,5 +1,5 @@
-//! The messages of DDP, of `monitored_barrier` and of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, each of which
-//! stands in one line.
+//! The messages of DDP, of `monitored_barrier` and of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, each of which is in
+//! one line.
 
 use super::line_words::{after, number, word};
 use super::statement::{Said, Unmatched};

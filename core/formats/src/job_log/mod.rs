@@ -1,11 +1,11 @@
-//! PyTorch's own statements in a job's log: DDP's, the watchdog's and `monitored_barrier`'s
-//! messages, what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds, exceptions, and torchrun's last words.
+//! PyTorch's own statements in a job's log: DDP's, the watchdog's and `monitored_barrier`'s messages, the
+//! findings of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, exceptions, and torchrun's last words.
 //!
-//! A log is read line by line; what is no message of these is passed over. The texts are those of
-//! `reducer.cpp`, `ProcessGroupNCCL.cpp`, `TraceUtils.h`, `ProcessGroupGloo.cpp`,
-//! `ProcessGroupWrapper.cpp` and `torch/csrc/distributed/c10d/reducer.cpp`
-//! (`verify_params_across_processes`), as torch 2.1 to 2.15 write them. Whose line it is stands before
-//! it (`writer.rs`), or in the name of the file, which others know.
+//! A log is read line by line; lines without such a message are skipped. The texts are those of
+//! `reducer.cpp`, `ProcessGroupNCCL.cpp`, `TraceUtils.h`, `ProcessGroupGloo.cpp`, `ProcessGroupWrapper.cpp`
+//! and `torch/csrc/distributed/c10d/reducer.cpp` (`verify_params_across_processes`), as torch 2.1 to 2.15
+//! write them. The writer of a line is in its prefix (`writer.rs`), or in the name of the file, which the
+//! callers know.
 
 mod colours;
 mod error_lines;
@@ -39,16 +39,16 @@ use writer::{Labels, Writer};
 /// More statements than this repeat themselves.
 const MAX_STATEMENTS: usize = 1 << 16;
 
-/// So many lines of a store that cannot be used are kept: it is asked again and again.
+/// The most lines about an unusable store that are kept: it is asked again and again.
 const MOST_STORE_LINES: usize = 2;
 
-/// So many failed transfers are kept.
+/// The most failed transfers that are kept.
 const MOST_NETWORK_LINES: usize = 64;
 
-/// Characters of a log's last line that are told.
+/// The most characters of a log's last line that are shown.
 const LAST_WORDS: usize = 120;
 
-/// So many bytes of a line are kept for them.
+/// The most bytes of a log's last line that are kept.
 const LAST_WORDS_BYTES: usize = 512;
 
 /// The statements of one log.
@@ -60,9 +60,9 @@ pub struct JobLog {
     pub unnamed: Vec<(Said, u64)>,
     /// The lines of those exceptions behind which it goes on, if the log is one process's.
     pub went_on: BTreeSet<u64>,
-    /// The lines of those that stand behind a line of logging.
+    /// The lines of tracebacks that follow a line of logging.
     pub recorded: BTreeSet<u64>,
-    /// The ranks that wrote something, as it stands before their lines, each with its last line.
+    /// The ranks that wrote something, by the prefixes of their lines, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
     /// The number of ranks of the job, if the log says so.
     pub world_size: Option<u32>,
@@ -74,7 +74,7 @@ pub struct JobLog {
     pub last_words: String,
     /// True if that line says that the process is done.
     pub ends_well: bool,
-    /// Lines that hold an error which is none of the messages above, the first ones.
+    /// Lines with an error that is not one of the messages above, the first ones.
     pub errors: Vec<ErrorLine>,
     /// The job of which the log is one, where one file holds the logs of several: the class of Ray's actors.
     pub job: Option<String>,
@@ -83,7 +83,7 @@ pub struct JobLog {
 }
 
 impl JobLog {
-    /// True if no message stands there.
+    /// True if there is no message.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
     }
@@ -150,7 +150,7 @@ struct Reader {
     spawned: spawned::Spawned,
     /// The index in `found` and the number of a rank's last timeout whose line names no group.
     groupless: BTreeMap<u64, (usize, u64)>,
-    /// The group whose report of who is behind is being read.
+    /// The group whose report of slow ranks is being read.
     report: Option<String>,
     errors: error_lines::ErrorLines,
     hidden: u64,
@@ -227,7 +227,7 @@ impl Reader {
             }
             self.network.push((said, number));
         }
-        // What is one of the messages above says more than that it was raised.
+        // One of the messages above says more than that an exception was raised.
         if self.found.len() == before
             && !in_traceback
             && let Some(rank) = taken.rank.and_then(rank_of)
@@ -314,7 +314,7 @@ impl Reader {
                 Writer::Nobody | Writer::Carried(_) => None,
             };
             let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
-            // What is one of the other messages says more than that it was raised.
+            // One of the other messages says more than that an exception was raised.
             let told = |it: &Statement| it.line == line && !is_raised(&it.said);
             let Some(said) = said_of(why, error, frame, source, call) else { continue };
             if self.found.iter().any(told) {
@@ -376,7 +376,7 @@ fn said_of(
     }
 }
 
-/// Whether a message is an exception.
+/// True if a message is an exception.
 fn is_raised(said: &Said) -> bool {
     matches!(said, Said::Raised { .. } | Said::GaveUp { .. })
 }
@@ -431,7 +431,7 @@ fn names_world(group: &str) -> bool {
     !group.is_empty() && is_world(group)
 }
 
-/// The statements without what others of them say better, each once.
+/// The statements, each once, without those that a better one includes.
 fn settled(mut found: Vec<Statement>) -> Vec<Statement> {
     // A number on a machine is not needed where the rank is said.
     if found.iter().any(|it| matches!(it.said, Said::Killed { by: By::Torchrun, .. })) {

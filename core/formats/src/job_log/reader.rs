@@ -15,7 +15,7 @@ impl Reader for JobLogReader {
         "job_log"
     }
 
-    /// Messages stand anywhere in a text.
+    /// Messages may be anywhere in a text.
     fn recognises(&self, _: File<'_>) -> bool {
         true
     }

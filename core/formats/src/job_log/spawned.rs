@@ -26,12 +26,12 @@ impl Spawned {
         self.about
     }
 
-    /// True if it told of a process.
+    /// True if it reported a process.
     pub(super) fn told(&self) -> bool {
         self.told
     }
 
-    /// The traceback that it handed on has ended, and the next one is somebody else's.
+    /// The traceback that it handed on has ended, and the next one is another process's.
     pub(super) fn end(&mut self) {
         self.about = None;
     }
@@ -119,7 +119,7 @@ ValueError: bad batch
             matches!(&told[..], [(1, Said::Raised { error, .. })] if second(error)),
             "{told:?}"
         );
-        // What it raised while it handled that is its own.
+        // An exception that it raised while it handled that is its own.
         let then = RAISED_IN_1.trim_end().to_owned()
             + "\n\nDuring handling of the above exception, another exception occurred:\n\n"
             + TRACEBACK;

@@ -2,7 +2,7 @@
 
 use lockstep_core::rank::GlobalRank;
 
-/// Which launcher tells of a process, and how it names it.
+/// The launcher that reports on a process, and its way of naming the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// torchrun, by its rank.
@@ -18,7 +18,7 @@ pub enum By {
 pub enum Said {
     /// DDP: parameters got no gradient on a rank.
     Unused {
-        /// Their indices, as they stand there: `2 3`.
+        /// Their indices, as printed: `2 3`.
         parameters: String,
     },
     /// DDP: a rank has this many parameters.
@@ -37,7 +37,7 @@ pub enum Said {
     MissedBarrier,
     /// The watchdog: a collective of the rank timed out.
     TimedOut {
-        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
+        /// Its group, as printed: `0(default_pg)`; empty if the line names none.
         group: String,
         /// Its number in the group.
         seq: u64,
@@ -54,7 +54,7 @@ pub enum Said {
         group: String,
         /// The number of the last call that the rank had made.
         enqueued: u64,
-        /// The number of the last one that had ended; `None` where what is said cannot be.
+        /// The number of the last call that had ended; `None` if the printed number is impossible.
         completed: Option<u64>,
     },
     /// The watchdog, of this rank or of another one: a collective of it timed out.
@@ -74,7 +74,7 @@ pub enum Said {
     MismatchedInNccl,
     /// PyTorch's `torchfrtrace`, of a rank that did not join a collective.
     NotJoined {
-        /// The group, as it stands there: `0:default_pg`.
+        /// The group, as printed: `0:default_pg`.
         group: String,
         /// The collective's number in the group; the first releases do not say it.
         seq: Option<u64>,
@@ -103,15 +103,15 @@ pub enum Said {
         /// The number of the others.
         most: u64,
     },
-    /// DETAIL: the rank is in another collective; what is said of it (a call of tensors without a shape) is
-    /// not what it is in.
+    /// DETAIL: the rank is in another collective than the printed one, which is a call of tensors without a
+    /// shape.
     RunsElsewhere,
     /// The rendezvous store cannot be reached, or its members did not come.
     Store {
         /// The message.
         error: String,
     },
-    /// Python: the rank ended by an exception that nobody caught.
+    /// Python: the rank ended by an uncaught exception.
     Raised {
         /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
         error: String,
@@ -133,11 +133,11 @@ pub enum Said {
     },
     /// A launcher: the rank's process was the first to end, and not well.
     Exited {
-        /// With which status.
+        /// The exit status.
         status: u64,
         /// True if no other one ended like that.
         alone: bool,
-        /// Which launcher.
+        /// The launcher that reports it.
         by: By,
     },
     /// torchrun: it ended the rank itself, by SIGTERM, because another one had failed.
@@ -146,7 +146,7 @@ pub enum Said {
     Killed {
         /// Its number.
         signal: u64,
-        /// Which launcher.
+        /// The launcher that reports it.
         by: By,
     },
     /// NCCL: a transfer between two machines failed.
@@ -164,17 +164,17 @@ pub enum Said {
         seq: u64,
         /// Its name: `ALLREDUCE`.
         op: String,
-        /// The tensors' shapes, as they stand there: `[4]`; empty if it has none.
+        /// The tensors' shapes, as printed: `[4]`; empty if it has none.
         shape: String,
-        /// The tensors' element types, as they stand there: `Float`.
+        /// The tensors' element types, as printed: `Float`.
         dtype: String,
     },
 }
 
-/// A message, and whom it is about.
+/// A message, and the rank that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Statement {
-    /// Whom.
+    /// The rank that the statement is about.
     pub rank: GlobalRank,
     /// The statement.
     pub said: Said,

@@ -11,16 +11,16 @@ const MAX_LINE_BYTES: usize = 1 << 16;
 /// A terminal is no narrower, in characters.
 const NARROWEST: usize = 60;
 
-/// So many lines of one length, none longer, say that a terminal cut them.
+/// The number of lines of one length, none longer, that shows that a terminal cut them.
 const CUT_ALIKE: usize = 4;
 
-/// So many bytes of a log are looked at for that.
+/// The most bytes of a log that are searched for cut lines.
 const LOOKED_AT: usize = 1 << 20;
 
 /// Messages of PyTorch in one line that hold brackets: where one is open, the line goes on in the next.
 const IN_BRACKETS: [&str; 2] = ["WorkNCCL(", "CollectiveFingerPrint("];
 
-/// So many lines are put together at most.
+/// The most lines that are put together.
 const MOST_PARTS: usize = 8;
 
 /// Every line of a log that is not empty, with the number of the line in which it begins.
@@ -74,13 +74,13 @@ fn is_open(line: &str) -> bool {
     })
 }
 
-/// True of a line that somebody begins.
+/// True if a line has a known beginning.
 fn begins(line: &str) -> bool {
     writer::speaker(line).is_some() || writer::job(line).is_some() || line.starts_with("Traceback ")
 }
 
-/// The width in characters of the terminal that cut a log's lines, if one did: many lines are as
-/// long as the longest, and most of them go on in a line that nobody begins.
+/// The width in characters of the terminal that cut a log's lines, if one did: many lines are as long as the
+/// longest, and most of them go on in a line without a known beginning.
 fn width(text: &[u8]) -> Option<usize> {
     let text = text.get(..text.len().min(LOOKED_AT)).unwrap_or(text);
     let (mut longest, mut times, mut going_on) = (0, 0, 0);
@@ -130,7 +130,7 @@ mod tests {
     fn lines_of_one_terminals_width_go_on() {
         let line = "x".repeat(150);
         let text: String = (0..5).map(|_| format!("{}\n{}\n", &line[..80], &line[80..])).collect();
-        // What is not begun by anybody goes on for as long as lines are full.
+        // A line without a known beginning goes on for as long as lines are full.
         assert!(lines(&text).iter().all(|(_, line)| line.len() == 150), "{:?}", lines(&text));
         assert_eq!(width(b"short\nlines\n"), None);
         // Ranks that write the same are no terminal.

@@ -11,20 +11,20 @@ const MOST_PROCESSES: usize = 1 << 12;
 /// The position of a log in torchrun's summary of a failed job.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    /// Whom the lines are about.
+    /// The rank that the lines are about.
     about: Option<u64>,
     /// True behind `Root Cause (first observed failure)`.
     root: bool,
     /// True if others failed, too.
     others: bool,
-    /// The processes that it ended or that failed, in the attempt that is told of.
+    /// The processes that it ended or that failed, in the attempt that the summary describes.
     processes: BTreeSet<u64>,
     /// True behind the line that says how an attempt ended.
     ended: bool,
 }
 
 impl Summary {
-    /// Whom the lines are about, as long as they are.
+    /// The rank that the current lines are about.
     pub(super) fn about(&self) -> Option<u64> {
         self.about
     }
@@ -35,7 +35,7 @@ impl Summary {
         u32::try_from(self.processes.len()).unwrap_or(0)
     }
 
-    /// Takes down the process that a line tells of.
+    /// Counts the process that a line mentions.
     fn count(&mut self, line: &str) {
         let closing = after(line, "Sending process ").filter(|it| it.contains(" closing signal "));
         let failed = line.contains("failed (exitcode: ") || line.contains("exitcode  : ");

@@ -1,4 +1,4 @@
-//! Python's tracebacks: what a process raised, and from which line of the job's own code.
+//! Python's tracebacks: the exception of a process, and the line of the job's own code that raised it.
 
 use super::going_on::{Lines, is_record};
 use super::writer::Writer;
@@ -17,7 +17,7 @@ const STARTS: &str = "Traceback (most recent call last):";
 /// Python's line between two tracebacks of which the second came up while the first was handled.
 const IN_HANDLING: &str = "During handling of the above";
 
-/// Python's line where the second was raised `from` the first, which says what really happened.
+/// Python's line between two exceptions if the second was raised `from` the first, which is the real cause.
 const CAUSED: &str = "The above exception was the direct cause";
 
 /// Writers whose tracebacks are followed at once.
@@ -37,18 +37,18 @@ pub(super) struct Raise {
     /// The line of the log.
     pub(super) line: u64,
     pub(super) why: Why,
-    /// True if a line of a log stands before the traceback, as `logging.exception` writes it.
+    /// True if a line of a log comes before the traceback, as `logging.exception` writes it.
     pub(super) recorded: bool,
 }
 
 /// The reason that something was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// By what the process does itself.
+    /// Because of the process's own code.
     Own,
     /// Because another rank did not come, or is gone.
     Others,
-    /// It was told to end; or it is a launcher, and tells of those that it launched.
+    /// It was asked to end; or it is a launcher, and reports on the processes that it launched.
     Told,
 }
 
@@ -60,7 +60,7 @@ struct Frame {
     source: Option<String>,
 }
 
-/// Whether a line is the job's own.
+/// The answer to whether a line is the job's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Own {
     No,
@@ -77,15 +77,15 @@ struct Process {
     since: u64,
     /// The other lines that it writes.
     lines: Lines,
-    /// True if the traceback that is being read stands behind a line of a log.
+    /// True if the traceback that is being read follows a line of a log.
     recorded: bool,
     /// True if it is of an exception that Python ignores.
     ignored: bool,
-    /// The verdict of the line before on a traceback behind it: of a log, of what is ignored.
+    /// The verdict on a traceback after the previous line: that line is a log's, or is ignored.
     before: (bool, bool),
     /// True behind a traceback that nothing has announced another one after.
     over: bool,
-    /// True if what is raised next was raised while the last was handled, or because of it.
+    /// True if the next exception was raised while the last was handled, or because of it.
     chained: bool,
     /// True if it was raised because of it.
     caused: bool,
@@ -98,7 +98,7 @@ pub(super) struct Tracebacks {
 }
 
 impl Tracebacks {
-    /// Takes a line of a process, without what stands before it.
+    /// Takes a line of a process, without its prefix.
     pub(super) fn take(&mut self, writer: Writer, text: &str, line: u64) {
         let starts = text.contains(STARTS);
         if self.processes.len() >= MAX_WRITERS && !self.processes.contains_key(&writer) {
@@ -185,7 +185,7 @@ impl Process {
         self.lines.raised();
         let libraries = Libraries::of(frames.iter().map(|frame| frame.path.as_str()));
         let own = |path: &str| match path {
-            // What was given to `python -c`, or code that a library wrote.
+            // Code given to `python -c`, or that a library wrote.
             "<string>" => Own::Maybe,
             path if libraries.hold(path) => Own::No,
             _ => Own::Yes,
@@ -206,7 +206,7 @@ impl Process {
             why: raised.why,
             recorded: self.recorded,
         };
-        // What follows from others hides what does not.
+        // An exception that other ranks caused does not hide one of the process's own.
         let in_handling = std::mem::take(&mut self.chained) && self.since <= 2;
         let caused = std::mem::take(&mut self.caused) && in_handling;
         let keep = self.last.as_ref().is_some_and(|last| last.why == Why::Own);
@@ -290,7 +290,7 @@ pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
     is_name.then_some(Raised { error, why })
 }
 
-/// The same outside of a traceback, where only what is called an error is one.
+/// An exception outside of a traceback, where only a name that ends in `Error` or `Exception` counts.
 pub(super) fn raised_alone(line: &str) -> Option<Raised<'_>> {
     raised(line).filter(|raised| {
         let name = raised.error.split(':').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The number of a job's ranks, as its log says: in torchrun's, Lightning's and Accelerate's words,
-//! and in what people print.
+//! The number of a job's ranks, from its log: in torchrun's, Lightning's and Accelerate's words, and in
+//! common prints of scripts.
 
 use super::line_words::{after, number};
 use lockstep_core::rank::MAX_WORLD_SIZE;

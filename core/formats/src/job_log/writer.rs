@@ -1,12 +1,11 @@
-//! The writer of a line, as its beginning says: `[rank3]:` of PyTorch, `[default3]:` of `torchrun
-//! --tee`, `3: ` of `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
+//! The writer of a line, by its prefix: `[rank3]:` of PyTorch, `[default3]:` of `torchrun --tee`, `3: ` of
+//! `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
 //!
-//! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of the
-//! container; what stands behind is taken as if it were the line.
+//! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of
+//! the container; the rest is read as if it were the line.
 //!
-//! What a launcher puts there is a number of its own: torchrun's counts on one machine, srun's counts
-//! tasks. Where PyTorch's own prefix stands behind it, that says which rank it is, of all labels that
-//! the same launcher wrote.
+//! The number in a launcher's prefix is its own: torchrun counts on one machine, srun counts tasks. If
+//! PyTorch's own prefix follows, it gives the rank of all labels that the same launcher wrote.
 
 use super::colours::without_colours;
 use super::line_words::{after, number};
@@ -16,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Roles that torchrun's workers have in practice.
 const ROLES: [&str; 3] = ["default", "trainer", "worker"];
 
-/// So many lines are looked at to see whether they are labelled.
+/// The most lines that are searched for labels.
 const LOOKED_AT: usize = 2000;
 
 /// The writer of a line.
@@ -34,7 +33,7 @@ pub(crate) enum Writer {
 
 /// A line, taken apart.
 pub(crate) struct Line<'a> {
-    /// The digest of what carries the line, if it names one process.
+    /// The digest of the carrier's prefix, if it names one process.
     carrier: Option<u64>,
     pub(crate) label: Option<u64>,
     pub(crate) rank: Option<u64>,
@@ -126,7 +125,7 @@ fn behind_time(line: &str) -> &str {
     if is_time { rest } else { line }
 }
 
-/// The job that a line is of, as Ray's class of actors tells: those of one class are the ranks of one job.
+/// The job of a line, by Ray's class of actors: those of one class are the ranks of one job.
 pub(super) fn job(line: &str) -> Option<&str> {
     let (name, _) = by_ray(line)?;
     let (class, _) = name.split_once(" pid=")?;
@@ -196,7 +195,7 @@ pub(crate) fn is_numbered(text: &[u8]) -> bool {
     all > 1 && numbered * 2 >= all
 }
 
-/// Which rank each label stands for, as far as lines say.
+/// The rank of each label, as far as lines say.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     seen: BTreeMap<u64, BTreeSet<u64>>,
@@ -213,8 +212,7 @@ impl Labels {
         }
     }
 
-    /// The rank that a label stands for; `None` where it stands for several, or nothing orders it
-    /// among those that are known.
+    /// The rank of a label; `None` if it may be several, or nothing orders it among the known ones.
     pub(crate) fn rank_of(&self, label: u64) -> Option<u64> {
         let one = |ranks: &BTreeSet<u64>| match ranks.len() {
             1 => ranks.first().copied(),

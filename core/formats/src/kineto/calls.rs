@@ -1,4 +1,4 @@
-//! From a profile's events to the calls that they tell of.
+//! From a profile's events to the calls that they describe.
 
 use super::json::{Args, Event};
 use crate::flight_recorder::{public_name, rank_list};
@@ -15,8 +15,8 @@ pub(super) struct Found {
     /// `record_param_comms`: calls of NCCL, by the number that their kernels point at.
     params: Vec<(Option<u64>, Timed<Call>)>,
     groups: BTreeMap<String, Group>,
-    /// Kernels of NCCL, and the number of the call that they are of. (Their names do not tell the
-    /// reduction: since 2.19 NCCL has one kernel for all, named after the sum; `best_kernel` in its
+    /// Kernels of NCCL, and the number of the call that they are of. (Their names do not give the reduction:
+    /// since 2.19 NCCL has one kernel for all, named after the sum; `best_kernel` in its
     /// `src/device/generate.py`.)
     kernels: Vec<(Option<u64>, Timed<()>)>,
     /// `c10d::…`: calls as the program made them, by name.

@@ -1,4 +1,4 @@
-//! The JSON of a profiler's trace, event by event: what is not of interest is never kept.
+//! The JSON of a profiler's trace, event by event: events of no interest are never kept.
 
 use crate::small_json::Small;
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(super) struct PgConfig {
     pub(super) ranks: Vec<u32>,
 }
 
-/// An event, as far as calls are told by it.
+/// The fields of an event that describe a call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
@@ -91,7 +91,7 @@ pub(super) struct Args {
 /// Reads a trace, handing every event on.
 ///
 /// # Errors
-/// What is wrong with the JSON, and where.
+/// The error says what is wrong with the JSON, and where.
 pub(super) fn read(bytes: &[u8], mut take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let head = reader.deserialize_map(Document { take: &mut take })?;

@@ -1,10 +1,8 @@
-//! Traces of PyTorch's profiler (Kineto's JSON): what one rank did, with times, and on CUDA what its
-//! device did.
+//! Traces of PyTorch's profiler (Kineto's JSON): one rank's work, with times, and on CUDA its device's work.
 //!
-//! The calls of NCCL are told by `record_param_comms`, with group and sizes, and their kernels; those
-//! of gloo by `gloo:…` and `c10d::…`, without a group.
-//! [`Profile::read`] reads one rank's file, [`calls_of`] puts a job's together. A profile holds what
-//! has ended: it says who was slow, not who hangs.
+//! The calls of NCCL are in `record_param_comms`, with group and sizes, and their kernels; those of gloo in
+//! `gloo:…` and `c10d::…`, without a group. [`Profile::read`] reads one rank's file, [`calls_of`] puts a
+//! job's together. A profile has only calls that have ended: it shows slow ranks, not hanging ones.
 
 mod calls;
 mod json;
@@ -95,7 +93,7 @@ pub fn calls_of(profiles: Vec<Profile>) -> Option<Calls> {
 }
 
 impl Profile {
-    /// True for what begins like a profile: whether it is a good one is seen when it is read.
+    /// True if bytes begin like a profile; reading it shows if it is a good one.
     pub fn is_one(bytes: &[u8]) -> bool {
         const HEAD: usize = 1 << 16;
         let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();

@@ -23,7 +23,7 @@ const FIRST_GROUP_STREAM: u32 = 20;
 /// The process of rank 0; those of devices have small numbers.
 const FIRST_PID: u32 = 1_000_000;
 
-/// So many ranks of a group are listed with each of its calls (`kTruncatLength` in Kineto).
+/// The most ranks of a group that are listed with each of its calls (`kTruncatLength` in Kineto).
 const LISTED_RANKS: usize = 30;
 
 /// The first bytes of a file that [`KinetoWriter`] wrote.
@@ -54,7 +54,7 @@ impl<'a> KinetoWriter<'a> {
         KinetoWriter { trace, log: CallLog::of(trace), ops: rank_ops(trace) }
     }
 
-    /// The ranks that the trace tells of, ascending: each has a profile.
+    /// The ranks in the trace, ascending: each has a profile.
     pub fn ranks(&self) -> impl Iterator<Item = GlobalRank> {
         self.log.logs().map(|(rank, _)| rank)
     }
@@ -139,7 +139,7 @@ impl<'a> KinetoWriter<'a> {
         rank.0.checked_rem(ranks_per_node).unwrap_or(0)
     }
 
-    /// Writes what the process was at.
+    /// Writes the process's own activity.
     fn program(
         &self,
         rank: GlobalRank,
@@ -177,7 +177,7 @@ impl<'a> KinetoWriter<'a> {
         if let Some(line) = &computation.line {
             args.insert("Line".to_owned(), line.as_str().into());
         }
-        // What begins so is a kernel of NCCL's to whoever reads it.
+        // Readers take every name with this beginning for a kernel of NCCL's.
         let name = match computation.name.starts_with("nccl") {
             true => format!("compute {}", computation.name),
             false => computation.name.to_owned(),
@@ -224,7 +224,7 @@ impl<'a> KinetoWriter<'a> {
         };
         let (device, stream) = (self.device(rank), stream_of(record.call.group));
         args.extend(on_device(device, stream));
-        // Where only its making was recorded, it began then at the earliest.
+        // If only its call was recorded, it began then at the earliest.
         let from_ps = record.started_ps.unwrap_or(made_ps);
         let name = kernel_name(record);
         let place = (device, stream);

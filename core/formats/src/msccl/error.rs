@@ -21,7 +21,7 @@ impl fmt::Display for At {
     }
 }
 
-/// The reason that a line is none of an MSCCL program.
+/// The reason that a line does not belong to an MSCCL program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// Something else than XML, in its reader's words.
@@ -150,7 +150,7 @@ pub enum LineError {
     /// An attribute that an element needs.
     #[error("the attribute {0} is missing")]
     Lacks(&'static str),
-    /// A number that is none, or too small or large.
+    /// Not a number, or one that is too small or large.
     #[error("{name}=\"{found}\" is no whole number from {from} to {to}")]
     Number {
         /// The attribute.
@@ -212,7 +212,7 @@ pub enum MscclError {
     /// A GPU as a whole.
     #[error("gpu {gpu}: {why}")]
     Gpu {
-        /// Which one.
+        /// The GPU with the problem.
         gpu: u32,
         /// The problem with it.
         why: String,

@@ -1,17 +1,17 @@
-//! Step numbers: from what happens before what to a step of its own for every action, the same on
-//! both ends of a message.
+//! Step numbers: from the order of actions to a step of its own for every action, the same on both ends of a
+//! message.
 //!
-//! Ours is a world of steps: what is sent in a step is received in the receiver's step of the same
-//! number. So a message is one node of a graph, and its step the longest way to it. A program may
-//! do what no numbering allows: a thread block that sends and then receives, on all ranks of a
-//! ring, goes round in a circle when both ends of a message count as one. What the two ends share
-//! is loosened where that is so, until there is a numbering:
+//! Lockstep's schedules have steps: a message is received in the receiver's step of the same number as the
+//! sender's. So a message is one node of a graph, and its step the longest way to it. A program may have an
+//! order that no numbering allows: a thread block that sends and then receives, on all ranks of a ring, goes
+//! round in a circle when both ends of a message count as one. The tie between the two ends is loosened where
+//! that is so, until there is a numbering:
 //! - the order that the program states where the memory does not need it becomes "not before";
-//! - an action whose memory is needed earlier or later than its message goes is *staged*: through a
-//!   copy in scratch, which is what NCCL's connection buffers are.
+//! - an action whose memory is needed earlier or later than its message goes is *staged*: through a copy in
+//!   scratch, which is what NCCL's connection buffers are.
 //!
-//! Programs that could run at all always get there, because without the shared numbers their order
-//! has no circle.
+//! Programs that could run at all always get there, because without the shared numbers their order has no
+//! circle.
 
 use super::MscclError;
 use super::order::{Edge, Order, Why};
@@ -119,7 +119,7 @@ impl Levels {
         Err(MscclError::NoOrder)
     }
 
-    /// Loosens what makes a circle; false when there is nothing left to loosen.
+    /// Loosens an arc of a circle; false when there is nothing left to loosen.
     fn loosen(&mut self, tight: &[Arc], inside: &[u32], all: bool) -> bool {
         let stated = |order: &Order, edge: u32| order.edges[edge as usize].why != Why::Memory;
         let mut loosened = false;
@@ -148,7 +148,7 @@ impl Levels {
         loosened
     }
 
-    /// Stages a send or a receive; false when the action is none, or is staged already.
+    /// Stages a send or a receive; false when the action is neither, or is staged already.
     fn stage(&mut self, action: u32, send: bool) -> bool {
         let node = &self.order.nodes[action as usize];
         let slice = match node.action {

@@ -19,7 +19,7 @@ struct Home {
     a_rank: u32,
     /// Chunks that it has.
     chunks: u32,
-    /// Whether it holds something before the program starts.
+    /// True if the chunks have values before the program starts.
     filled: bool,
 }
 

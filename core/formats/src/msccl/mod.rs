@@ -1,21 +1,21 @@
 //! MSCCL programs: the XML that Microsoft's collective communication library runs, as a [`Table`].
 //!
-//! A program gives every GPU *thread blocks*; a block runs its steps in order, sends to at most one
-//! peer and receives from at most one, on one channel, and a step may wait for a step of another
-//! block of the same GPU (`depid`, `deps`). The n-th send from a to b on a channel meets the n-th
-//! receive of b from a on it. The steps are those of `msccl_kernel.cu` in msccl-executor-nccl; the
-//! attributes those of its `msccl_parser.cc` and of msccl-tools' `language/ir.py`.
+//! A program gives every GPU *thread blocks*; a block runs its steps in order, sends to at most one peer and
+//! receives from at most one, on one channel, and a step may wait for a step of another block of the same GPU
+//! (`depid`, `deps`). The n-th send from a to b on a channel meets the n-th receive of b from a on it. The
+//! steps are those of `msccl_kernel.cu` in msccl-executor-nccl; the attributes those of its `msccl_parser.cc`
+//! and of msccl-tools' `language/ir.py`.
 //!
 //! Reading is compiling, in five parts:
 //! - [`xml`]: the text as a [`program::Program`];
-//! - [`memory`]: where its `i`, `o` and `s` are in our buffers;
-//! - [`order`]: which send meets which receive, and what happens before what;
-//! - [`races`]: which accesses of the same memory come after each other, and which ones nothing
-//!   orders: that is an error, whatever a lucky run may give;
-//! - [`levels`]: common step numbers for all ranks, such that both ends of a message have the same;
-//!   or [`stated`]: those that a file of ours states, if they agree with the order.
+//! - [`memory`]: the positions of its `i`, `o` and `s` in our buffers;
+//! - [`order`]: the receive that each send meets, and the order of events;
+//! - [`races`]: the accesses of the same memory that are ordered, and those that nothing orders, which is an
+//!   error, whatever a lucky run may give;
+//! - [`levels`]: common step numbers for all ranks, such that both ends of a message have the same; or
+//!   [`stated`]: those that a file of ours states, if they agree with the order.
 //!
-//! What the program claims is not checked here: a [`Table`] is proved before it is run.
+//! The program's claim is not checked here: a [`Table`] is proved before it is run.
 
 mod error;
 mod levels;

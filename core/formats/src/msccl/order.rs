@@ -80,8 +80,7 @@ impl Order {
             for (block, tb) in gpu.blocks.iter().zip(0..) {
                 let mut place = 0;
                 let mut of_block = Vec::with_capacity(block.steps.len());
-                // Where sums wait that are kept nowhere; two, for one is received while the other
-                // is sent.
+                // Scratch for sums that are kept nowhere; two, since one is received while the other is sent.
                 let mut between: [Option<Slice>; 2] = [None, None];
                 let kept_nowhere = block.steps.iter().filter(|s| s.op == Op::ReceiveReduceSend);
                 let longest = kept_nowhere.map(|step| step.count).max();
@@ -301,7 +300,7 @@ impl Order {
                         let circle = format!("it waits for step {after} of its own tb");
                         return Err(MscclError::Cycle { at, circle });
                     }
-                    // What a nop waits for, the next step waits for.
+                    // The next step waits for everything that a nop waits for.
                     while self.nodes.get(next).is_some_and(|node| node.at == Some(at)) {
                         waits[next].append(&mut awaited);
                         next += 1;
@@ -319,7 +318,7 @@ impl Order {
         Ok(waits)
     }
 
-    /// An order of all actions in which each comes after what it waits for.
+    /// An order of all actions in which each comes after those that it waits for.
     fn sequence(&self, waits: &[Vec<u32>]) -> Result<Vec<u32>, MscclError> {
         let mut left: Vec<u32> = waits.iter().map(|waits| waits.len() as u32).collect();
         let mut awaited_by: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];

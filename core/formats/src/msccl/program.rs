@@ -12,7 +12,7 @@ pub(super) struct Program {
     pub(super) collective: Collective,
     /// Chunks of a rank's elements: of the tensor of an in-place call of ours, or of one part.
     pub(super) cut: u32,
-    /// Whether `i` and `o` are the same memory.
+    /// True if `i` and `o` are the same memory.
     pub(super) in_place: bool,
     /// By id.
     pub(super) gpus: Vec<Gpu>,
@@ -45,15 +45,15 @@ pub(super) struct Step {
     pub(super) count: u32,
     /// The block and step of the same GPU that must be done before.
     pub(super) after: Option<(u32, u32)>,
-    /// Whether others may wait for it (`hasdep`).
+    /// True if other steps may wait for this one (`hasdep`).
     pub(super) flagged: bool,
     /// The position that the file states among all that its GPU does.
     pub(super) stated: Option<Stated>,
 }
 
-/// The attributes of a step that [`super::write()`] adds to MSCCL's own, so that a schedule comes
-/// back as it was: the common step of all ranks that it is in (`at`), and its place among what the
-/// GPU does in it (`nth`).
+/// The attributes of a step that [`super::write()`] adds to MSCCL's own, so that a schedule comes back as it
+/// was: the common step of all ranks that it is in (`at`), and its index among the GPU's actions in that step
+/// (`nth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stated {
     pub(super) at: u32,
@@ -102,11 +102,11 @@ pub(super) enum Op {
     Receive,
     /// `rcs`: receives into dst and sends it on.
     ReceiveCopySend,
-    /// `rrs`: reduces what comes with src and sends that on; it is kept nowhere.
+    /// `rrs`: reduces the received chunk with src and sends the result on; it is kept nowhere.
     ReceiveReduceSend,
-    /// `rrc`: reduces what comes with src into dst.
+    /// `rrc`: reduces the received chunk with src into dst.
     ReceiveReduceCopy,
-    /// `rrcs`: reduces what comes with src into dst and sends that on.
+    /// `rrcs`: reduces the received chunk with src into dst and sends the result on.
     ReceiveReduceCopySend,
     /// `cpy`: copies src to dst.
     Copy,

@@ -1,9 +1,9 @@
-//! Which actions use the same memory, and whether the program orders them.
+//! Data races: finds actions that use the same memory and that the program does not order.
 //!
-//! Two accesses of a memory of which one writes must be ordered by what the program says (blocks run
-//! in order, dependencies, messages), not by luck: every action has a vector clock (Fidge 1988,
-//! Mattern 1989), and per chunk the last write and the reads since are compared with it, as race
-//! detectors do (Flanagan and Freund 2009, "FastTrack").
+//! Two accesses of a memory of which one writes must be ordered by the program (blocks run in order,
+//! dependencies, messages), not by luck: every action has a vector clock (Fidge 1988, Mattern 1989), and per
+//! chunk the last write and the reads since are compared with it, as race detectors do (Flanagan and Freund
+//! 2009, "FastTrack").
 
 use super::MscclError;
 use super::order::{Edge, Node, Order, Why};
@@ -85,7 +85,7 @@ struct Used {
     read: Vec<u32>,
 }
 
-/// A walk through the actions in order, with what was done to every chunk.
+/// A walk through the actions in order, with the accesses of every chunk.
 struct Walk {
     /// By GPU: its chunks that were used.
     chunks: Vec<BTreeMap<(Buffer, u32), Used>>,
@@ -97,7 +97,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// The block has waited for `from`: it knows what `from` knew.
+    /// The block has waited for `from`: it is now ordered after everything that `from` is.
     fn meet(&mut self, block: usize, from: u32, left: &mut u32) {
         if let Some(known) = self.kept.get(&from) {
             for (own, known) in self.clocks[block].iter_mut().zip(known) {
@@ -110,8 +110,8 @@ impl Walk {
         }
     }
 
-    /// True when `before` has happened when `node` starts, by what the program says. Our own copies
-    /// come before and after everything.
+    /// True if the program orders `before` ahead of the start of `node`. Our own copies come before and after
+    /// everything.
     fn ordered(&self, order: &Order, before: u32, node: u32) -> bool {
         let (before, node) = (&order.nodes[before as usize], &order.nodes[node as usize]);
         before.place == 0

@@ -1,5 +1,5 @@
-//! Step numbers that a file states: where every action says which common step it is in, the schedule
-//! is that one, if the numbers agree with what the program says and with what its memory needs.
+//! Step numbers that a file states: if every action gives its common step, the schedule has those steps,
+//! provided that the numbers agree with the program's order and with its memory's needs.
 //!
 //! The proof that every table has to pass then looks at the steps themselves.
 
@@ -71,7 +71,7 @@ fn step(program: &Program, at: At) -> Option<&super::program::Step> {
     block.steps.get(at.step as usize).filter(|step| step.op != Op::Nop)
 }
 
-/// Whether two actions are the two halves of a sum of two chunks into a third.
+/// True if two actions are the two halves of a sum of two chunks into a third.
 fn is_sum(order: &Order, from: u32, to: u32) -> bool {
     let action = |node: u32| order.nodes.get(node as usize).map(|node: &Node| node.action);
     let halves = action(from).zip(action(to));

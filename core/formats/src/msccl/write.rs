@@ -1,10 +1,9 @@
 //! A schedule as an MSCCL program, for other tools to run, draw or compare.
 //!
-//! On each channel every peer has a thread block to send to it and one to receive from it, and what
-//! happens inside a rank has a block of its own. Blocks run on as far as the memory lets them:
-//! dependencies are those that it needs. Which common step a block's step was in, and where in it,
-//! stands beside it ([`Stated`]): other tools pass over that, and ours reads the same schedule back,
-//! step by step.
+//! On each channel every peer has a thread block to send to it and one to receive from it, and local actions
+//! of a rank have a block of their own. Blocks run on as far as the memory lets them: dependencies are those
+//! that the memory needs. The common step of each block's step, and its place in it, are stated beside it
+//! ([`Stated`]): other tools ignore that, and our reader reads the same schedule back, step by step.
 
 use super::names::names;
 use super::program::{Memory, Op, Stated};
@@ -96,7 +95,7 @@ struct Line {
     with: With,
 }
 
-/// Whom a block sends to or receives from.
+/// The peer that a block sends to or receives from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum With {
     To(u32),
@@ -271,7 +270,7 @@ impl Step {
             None => (Memory::Input.letter(), -1),
             Some(slice) => (letter(slice.buffer, in_place), i64::from(slice.chunk)),
         };
-        // What a step does not use is said like what it does, as msccl-tools writes it.
+        // Unused operands repeat the used one, as msccl-tools writes them.
         let Does { op, src, dst, stated } = self.does;
         let (from, into) = (place(src, dst), place(dst, src));
         let chunks = src.or(dst).map_or(0, |slice| slice.chunks);

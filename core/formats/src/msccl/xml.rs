@@ -1,7 +1,7 @@
 //! The XML text as a program: `algo`, `gpu`, `tb` and `step` elements, read as a stream.
 //!
-//! What comes from strangers stays small: no document type, no entities but the five of XML,
-//! nothing below `step`, and numbers in their ranges before anything is sized by them.
+//! Foreign input stays small: no document type, no entities but the five of XML, nothing below `step`, and
+//! numbers in their ranges before anything is sized by them.
 
 use super::error::{LineError, MscclError};
 use super::names::names;

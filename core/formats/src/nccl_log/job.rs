@@ -14,7 +14,7 @@ use lockstep_core::words::rank_list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The calls that NCCL's log tells of.
+/// The calls in NCCL's log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     /// The header of their trace.
@@ -44,7 +44,7 @@ enum Key {
 struct Member<'a> {
     process: &'a Process,
     keys: Vec<Arc<Key>>,
-    /// Which of its communicators has a key.
+    /// The index of the process's communicator with each key.
     by_key: BTreeMap<Arc<Key>, usize>,
     /// The calls of each communicator, by number.
     of_comm: Vec<Vec<u32>>,
@@ -150,7 +150,7 @@ pub fn calls_of(logs: &[NcclLog]) -> Option<Calls> {
     Some(Calls { header, log, notes })
 }
 
-/// Every process once: where several files tell of one, the one that tells most.
+/// Every process once: of several files about one, the one with the most information.
 fn members(logs: &[NcclLog]) -> Vec<Member<'_>> {
     let mut found: BTreeMap<&ProcessId, (&Process, &str)> = BTreeMap::new();
     for log in logs {
@@ -213,7 +213,7 @@ fn world(members: &[Member<'_>]) -> Option<Arc<Key>> {
             entry.2 = entry.2.max(std::cmp::Reverse(at));
         }
     }
-    // Of equals the first key, so that the order of the files says nothing.
+    // Of equals the first key, so that the order of the files does not matter.
     let best = found.iter().rev().max_by_key(|(_, score)| **score)?;
     Some(Arc::clone(best.0))
 }
@@ -318,7 +318,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of the calls of each member.
+    /// Lines up the calls of the members, one list a member.
     fn of(lists: &[Vec<&Call>]) -> Rows {
         let one_by_one = |calls: &Vec<&Call>| {
             calls.iter().all(|call| !call.what.is_p2p())
@@ -394,7 +394,7 @@ fn rank_log(
                 called
             }
         };
-        // Of a send nobody says whether it met its receive.
+        // It is unknown if a send met its receive.
         let completed = seq.is_none_or(|seq| seq <= rows.done);
         let work = log.calls.len() as u32;
         let at_ps = u64::from(work) * STEP_PS;

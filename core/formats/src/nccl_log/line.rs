@@ -48,7 +48,7 @@ pub(super) enum From {
     Split {
         /// The address of the other one.
         parent: u64,
-        /// Which of its splits; not written before NCCL 2.24.
+        /// The number of the split; not written before NCCL 2.24.
         count: Option<u32>,
         color: i64,
     },

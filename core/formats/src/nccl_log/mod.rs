@@ -1,10 +1,8 @@
-//! NCCL's own log: `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=INIT,COLL`, a line for every call of
-//! every rank.
+//! NCCL's own log: `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=INIT,COLL`, a line for every call of every rank.
 //!
-//! It names what PyTorch's recorder leaves out: the reduction and the root. It has no clock, and no
-//! end of a call: what a rank called and in which order is all that it tells. [`NcclLog::read`]
-//! reads one file, in which one rank or many may have written; [`calls_of`] puts a job's files
-//! together.
+//! It has facts that PyTorch's recorder leaves out: the reduction and the root. It has no clock, and no end
+//! of a call, only each rank's calls and their order. [`NcclLog::read`] reads one file, in which one rank or
+//! many may have written; [`calls_of`] puts a job's files together.
 
 mod job;
 mod line;
@@ -45,12 +43,12 @@ struct ProcessId {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Process {
-    /// The rank that stands beside its lines, if one does.
+    /// The rank in the prefix of its lines, if there is one.
     said_rank: Option<GlobalRank>,
     comms: Vec<Comm>,
     /// The last communicator at each address.
     at: BTreeMap<u64, usize>,
-    /// In the order in which they stand in the file.
+    /// In the order of the file.
     calls: Vec<(u32, Call)>,
 }
 
@@ -59,7 +57,7 @@ struct Process {
 struct Comm {
     nranks: u32,
     init: Option<Init>,
-    /// Which of the process's communicators it was split from.
+    /// The index of the process's communicator that it was split from.
     parent: Option<usize>,
     called: bool,
 }
@@ -95,7 +93,7 @@ impl NcclLog {
         log
     }
 
-    /// True if NCCL wrote nothing of it that tells of calls or communicators.
+    /// True if NCCL wrote nothing about calls or communicators.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }

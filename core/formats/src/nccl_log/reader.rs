@@ -17,7 +17,7 @@ impl Reader for NcclLogReader {
         NAME
     }
 
-    /// NCCL's lines stand anywhere in a text.
+    /// NCCL's lines may be anywhere in a text.
     fn recognises(&self, _: File<'_>) -> bool {
         true
     }

@@ -1,11 +1,10 @@
 //! The output of NCCL's RAS client (`ncclras`, NCCL 2.24 and later: `src/ras/client_support.cc`):
-//! which communicators have ranks that launched other numbers of collectives than most.
+//! communicators with ranks that launched other numbers of collectives than most.
 //!
-//! Below `Communicator ranks have different AllGather operation counts` stand lines that say how many ranks have
-//! launched up to which operation, the most first. The ranks of a count that few have are listed below it; one
-//! that is alone is named in the line itself. Where
-//! the job is one communicator its ranks are the job's; of several nobody can tell which rank of the job is
-//! meant, and they are passed over.
+//! Below `Communicator ranks have different AllGather operation counts` are lines with the number of ranks
+//! that have launched up to each operation, the most first. The ranks of a count that few have are listed
+//! below it; a single one is named in the line itself. If the job is one communicator its ranks are the
+//! job's; with several it is unclear which rank of the job is meant, and they are skipped.
 
 mod reader;
 
@@ -14,7 +13,7 @@ pub(crate) use reader::NcclRasReader;
 use crate::job_log::{JobLog, Said, Statement};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 
-/// So many statements of a file are kept.
+/// The most statements of a file that are kept.
 const MOST_STATEMENTS: usize = 1 << 16;
 
 /// The words that announce a difference.

@@ -4,7 +4,7 @@ use super::read;
 use crate::problem::FileProblem;
 use crate::reader::{Contribution, File, Reader};
 
-/// Reads what `ncclras` prints.
+/// Reads the output of `ncclras`.
 #[derive(Debug)]
 pub(crate) struct NcclRasReader;
 
@@ -13,7 +13,7 @@ impl Reader for NcclRasReader {
         "ncclras"
     }
 
-    /// Its lines stand anywhere in a text.
+    /// Its lines may be anywhere in a text.
     fn recognises(&self, _: File<'_>) -> bool {
         true
     }

@@ -1,10 +1,10 @@
 //! Traces for [Perfetto](https://ui.perfetto.dev), in its native protobuf
 //! (`protos/perfetto/trace/perfetto_trace.proto`).
 //!
-//! A rank is a process. What its program does is the process's thread; below it are tracks of the compute
-//! stream, and of the communication of each group. Calls of one collective are joined by a flow in the order in
-//! which they began, and a flow leads from a send to the end of its receive. Counters show the bytes in flight.
-//! Packets are written in the order of time, so that what falls into one nanosecond keeps its order.
+//! A rank is a process. Its program is the process's thread; below it are tracks of the compute stream, and
+//! of the communication of each group. Calls of one collective are joined by a flow in the order in which
+//! they began, and a flow leads from a send to the end of its receive. Counters show the bytes in flight.
+//! Packets are written in the order of time, so that events within one nanosecond keep their order.
 
 mod schema;
 mod sequence;

@@ -28,7 +28,8 @@ pub(crate) struct TracePacket {
     pub(crate) track_descriptor: Option<TrackDescriptor>,
 }
 
-/// `TracePacket.SequenceFlags`: the first packet of a sequence clears what was interned, all others need it.
+/// `TracePacket.SequenceFlags`: the first packet of a sequence clears the interned strings, all others need
+/// it.
 pub(crate) const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 pub(crate) const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
 

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 const PS_PER_NS: u64 = 1000;
 
-/// Strings and their numbers, and those that no packet has told yet.
+/// Strings and their numbers, and those that no packet has defined yet.
 #[derive(Debug, Default)]
 struct Interned {
     known: BTreeMap<String, u64>,

@@ -6,7 +6,7 @@ use super::schema::{
 };
 use lockstep_core::rank::GlobalRank;
 
-/// The track of what happens to the job.
+/// The track of the job's own events.
 pub(super) const JOB: u64 = 1;
 /// The counter of the job's bytes in flight.
 pub(super) const JOB_IN_FLIGHT: u64 = 2;

@@ -14,7 +14,7 @@ use lockstep_core::trace::{CallLog, CallRecord, CallState, Origin, Outcome, Rank
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The category of what does not end in the trace.
+/// The category of calls that do not end in the trace.
 const UNFINISHED: &str = "unfinished";
 
 /// Writes a trace for Perfetto.
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes what is known before anything happens: the job's tracks and its clock, and the ranks' processes.
+    /// Writes the packets before the first event: the job's tracks and its clock, and the ranks' processes.
     fn begin(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.job.describe(tracks::job(), out)?;
         self.job.describe(tracks::job_counter(), out)?;

@@ -4,7 +4,7 @@ use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, Span, TextId, Value, 
 use std::collections::BTreeMap;
 
 impl<'a> Pickle<'a> {
-    /// Reads a pickle. What follows its end is not looked at, as in Python.
+    /// Reads a pickle. Bytes after its end are ignored, as in Python.
     ///
     /// # Errors
     /// When the pickle ends early, is malformed, or asks for more than data.
@@ -38,7 +38,7 @@ struct Reader<'a> {
     at: usize,
     /// The offset of the opcode in work.
     opcode_at: usize,
-    /// Which it is.
+    /// The opcode in work.
     code: u8,
     stack: Vec<Value<'a>>,
     /// Heights of the stack at the open marks.
@@ -170,9 +170,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes the values from `from` on off the stack and adds them to a container. One that has
-    /// no room left moves to the end, with room for as many again: however a file takes turns
-    /// between containers, what is copied stays proportionate to it.
+    /// Takes the values from `from` on off the stack and adds them to a container. One that has no room left
+    /// moves to the end, with room for as many again: however a file takes turns between containers, the
+    /// copied bytes stay proportionate to it.
     fn extend(&mut self, span: &mut Span, from: usize) {
         let values = self.stack.get(from..).unwrap_or_default();
         let elements = &mut self.pickle.elements;

@@ -1,8 +1,8 @@
 //! The text arguments of protocol 0: Python's string literals and `raw-unicode-escape`.
 
-/// The text between the quotes of a Python string literal, unescaped; `None` if it is malformed.
-/// Bytes above 127 stand for the characters of the same number (Latin-1), as `pickle` can be told
-/// to read what Python 2 wrote.
+/// The text between the quotes of a Python string literal, unescaped; `None` if it is malformed. Bytes above
+/// 127 stand for the characters of the same number (Latin-1), which is a way that `pickle` has to read Python
+/// 2's pickles.
 pub(super) fn unquote(line: &[u8]) -> Option<String> {
     let (&quote, rest) = line.trim_ascii().split_first()?;
     let (&last, inner) = rest.split_last()?;

@@ -24,7 +24,7 @@ pub(crate) struct Words {
     pub(crate) missing: &'static str,
 }
 
-/// The calls that the files of a job tell of.
+/// The calls in the files of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calls {
     /// The header of their trace.
@@ -160,7 +160,7 @@ fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap
 enum Unnamed {
     /// Calls of the default group, in order.
     World,
-    /// Of which group is not known: they are shown, and not held against each other.
+    /// Calls whose group is not known: they are shown, and not compared with each other.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! The calls of one rank as a file of that rank tells them, and a job's joined.
+//! The calls of one rank from a file of that rank, and a job's joined.
 //!
 //! Profiles and execution traces are files of this kind: each holds one rank's calls in order, with groups by
 //! name, and nothing of the other ranks.
@@ -34,7 +34,7 @@ pub(crate) struct RankCalls {
 }
 
 impl RankCalls {
-    /// The size of the world: what files say, as far as it is no damaged number, and the ranks that are named.
+    /// The size of the world: the files' number, unless it is damaged, and at least the ranks that are named.
     pub(crate) fn world_size_of(rank: GlobalRank, said: u32, groups: &[Group]) -> u32 {
         let ranks = groups.iter().flat_map(|group| &group.ranks);
         let listed = ranks.map(|rank| rank.0.saturating_add(1));

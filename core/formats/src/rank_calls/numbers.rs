@@ -9,7 +9,7 @@ use super::call::Call;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 
-/// So many calls later or earlier a file may begin than the first one.
+/// The most calls by which a file may begin later or earlier than the first one.
 const FURTHEST: isize = 512;
 
 /// The calls made before the first recorded one, by rank and group (`None` for calls that name none), for groups

@@ -1,8 +1,8 @@
 //! Clocks of different machines, aligned by the collectives that their ranks made together.
 //!
-//! A collective in which everybody needs everybody ends on all ranks at about the same moment. How
-//! much earlier or later it ended by a rank's clock, in the median of many, is how wrong that clock
-//! is; what is within the noise of the ends is left as it is.
+//! A collective in which every rank needs every other ends on all ranks at about the same moment. The median
+//! of how much earlier or later many of them ended by a rank's clock is that clock's error; an error within
+//! the noise of the ends is left as it is.
 
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
@@ -22,7 +22,7 @@ pub(super) struct Offset {
 
 /// At most this many of a rank's last calls are looked at.
 const WINDOW: usize = 256;
-/// Fewer collectives tell nothing.
+/// With fewer collectives than this, clocks are not aligned.
 const FEW: usize = 4;
 /// Less is not worth a correction: 2 ms, in picoseconds.
 const NOISE_PS: i128 = 2_000_000_000;

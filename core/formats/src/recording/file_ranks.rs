@@ -140,7 +140,7 @@ mod tests {
         let why =
             ranks(&[("a/rank_0.log", raised), ("b/rank_0.log", raised)]).unwrap_err().to_string();
         assert!(why.contains("a/rank_0.log and b/rank_0.log both say"), "{why}");
-        // What a process wrote and what it complained of are one's.
+        // The output and the errors of a process belong together.
         let both = [("out/rank_0.log", "fine"), ("err/rank_0.log", raised)];
         assert_eq!(ranks(&both).unwrap(), [Some(0), Some(0)]);
         let machines = [("n0/3/stderr.log", raised), ("n1/3/stderr.log", raised)];

@@ -13,7 +13,7 @@ use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, TensorShape};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The clock of what is filled in, against that of what it is filled into.
+/// The clock of the source that is filled in, relative to that of the source it is filled into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     /// It has none.
@@ -25,7 +25,7 @@ pub(super) enum Clock {
 /// Offsets that are tried around those that fit by number.
 const TRIED: i64 = 64;
 
-/// Fills in `into` what `from` tells of the same calls.
+/// Fills values of `from` into the same calls of `into`.
 pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> Filled {
     let of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
     let mut filled = Filled { of_calls, ..Filled::default() };
@@ -98,7 +98,7 @@ fn is_visible(record: &CallRecord) -> bool {
     )
 }
 
-/// Whether two sources can mean the same call.
+/// True if two sources can mean the same call.
 fn agree(a: &CallRecord, b: &CallRecord) -> bool {
     let (a, b) = (&a.call, &b.call);
     if [a, b].iter().any(|call| call.op == "barrier") {

@@ -23,7 +23,7 @@ pub struct Sources {
     calls: Vec<FileCalls>,
     /// With the names of the files.
     logs: Vec<(String, JobLog)>,
-    /// Logs without any message, and what is said of the file where no log is wanted.
+    /// Logs without any message, and the remark about the file if no log is wanted.
     quiet: Vec<(FileProblem, JobLog)>,
     stacks: Vec<ProcessStacks>,
     unread: Vec<FileProblem>,
@@ -33,14 +33,15 @@ pub struct Sources {
 /// A job's files, joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedJob {
-    /// The calls of the fullest source, with what the others filled in; `None` if no file holds calls.
+    /// The calls of the fullest source, with the values that the others filled in; `None` if no file holds
+    /// calls.
     pub calls: Option<JobCalls>,
     /// The calls of the other sources, fullest first.
     pub others: Vec<JobCalls>,
     /// The messages of the job's logs.
     pub heard: Heard,
-    /// The stacks of its processes, with their ranks as far as anything tells them; in the order in which
-    /// they were written, file by file.
+    /// The stacks of its processes, with their ranks as far as these are known; in the order in which they
+    /// were written, file by file.
     pub stacks: Vec<ProcessStacks>,
     /// The additions of each source, in sentences.
     pub notes: Vec<String>,
@@ -59,7 +60,7 @@ pub enum JoinError {
     /// There are no files.
     #[error("there are no files to diagnose")]
     NoFiles,
-    /// The files are of several jobs or moments, and nothing tells which belong together.
+    /// The files are of several jobs or moments, and it is unclear which belong together.
     #[error("{why}")]
     Mixed {
         /// The reason, in a sentence.
@@ -125,7 +126,7 @@ impl Sources {
         !self.holds_recordings() && self.quiet.iter().all(is_no_log)
     }
 
-    /// True if a file of it tells of the job: calls, messages or stacks.
+    /// True if any file has something of the job: calls, messages or stacks.
     pub fn holds_recordings(&self) -> bool {
         !(self.calls.is_empty() && self.logs.is_empty() && self.stacks.is_empty())
     }
@@ -140,7 +141,7 @@ impl Sources {
     /// Joins everything. The order of the files does not matter.
     ///
     /// # Errors
-    /// When nothing could be read, or nothing tells which files belong together.
+    /// Nothing could be read, or it is unclear which files belong together.
     pub fn join(mut self) -> Result<RecordedJob, JoinError> {
         if self.is_empty() {
             return Err(match self.problems().next() {
@@ -232,7 +233,7 @@ impl Sources {
         let quiet = quiet.map(|(problem, log)| (problem.file_name, log, true));
         let all = telling.chain(quiet).filter(|(name, _, _)| judged.holds(name));
         let mut all: Vec<(String, JobLog, bool)> = all.collect();
-        // What stands last of a rank is told.
+        // The last line of each rank is reported.
         all.sort_by(|a, b| a.0.cmp(&b.0));
         let (logs, quiet): (Vec<(String, JobLog)>, Vec<bool>) =
             all.into_iter().map(|(name, log, quiet)| ((name, log), quiet)).unzip();
@@ -289,7 +290,7 @@ fn by_source(calls: Vec<FileCalls>) -> Vec<SourceFiles> {
     sources.into_values().collect()
 }
 
-/// The calls of the fullest source, with what the others know of them, and those of the others.
+/// The calls of the fullest source, with the values that the others have, and those of the others.
 fn with_gaps_filled(
     mut sources: Vec<SourceCalls>,
     heard: &Heard,
@@ -317,7 +318,7 @@ fn with_gaps_filled(
     (Some(calls), sources.into_iter().map(|(_, calls)| calls).collect())
 }
 
-/// The words about a text that tells of nothing.
+/// The remark about a text without information on the job.
 fn says_nothing(name: &str, log: &JobLog) -> String {
     match log.last_words.is_empty() {
         true => format!("{name} is empty"),

@@ -1,13 +1,13 @@
-//! Which files are of the job, and of the attempt of it, that is judged: by the folders of the dumps, and
-//! by torchrun's folders of attempts.
+//! The files of the job, and of its attempt, that are judged: chosen by the folders of the dumps, and by
+//! torchrun's folders of attempts.
 
 use crate::file_names::folder_of;
 use std::collections::BTreeSet;
 
-/// Which files are of the job, and of the attempt of it, that is judged.
+/// The files of the job, and of its attempt, that are judged.
 #[derive(Debug, Default)]
 pub(super) struct JudgedFiles {
-    /// The folders of dumps that are left out, with what else lies there.
+    /// The folders of dumps that are left out, with all other files in them.
     left_out: BTreeSet<String>,
     /// Those of dumps that are not.
     kept: BTreeSet<String>,
@@ -18,7 +18,8 @@ pub(super) struct JudgedFiles {
 }
 
 impl JudgedFiles {
-    /// Of the folders in which dumps lie, those of them that are left out, and the names of logs.
+    /// Chooses the files by the folders that have dumps, those of the folders that are left out, and the
+    /// names of logs.
     pub(super) fn of<'a>(
         folders: BTreeSet<String>,
         left_out: BTreeSet<String>,

@@ -33,8 +33,8 @@ pub fn names_of<S: AsRef<str>>(paths: &[S]) -> Vec<String> {
     parts.iter().map(|parts| parts.get(common..).unwrap_or_default().join("/")).collect()
 }
 
-/// The name of a file of an archive, where the archive is not all that there is: with the archive
-/// as its folder. What is only compressed keeps its name.
+/// The name of a file of an archive: with the archive as its folder, unless the archive is the only file. A
+/// file that is only compressed keeps its name.
 pub fn name_in(archive: &str, path: &str) -> String {
     match archive.strip_suffix(".gz") == Some(path) {
         true => path.to_owned(),

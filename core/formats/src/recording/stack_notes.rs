@@ -6,7 +6,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
 use std::collections::BTreeMap;
 
-/// So many processes without a rank are named.
+/// The most processes without a rank that are named.
 const SHOWN: usize = 3;
 
 /// More places than this are counted, not named.
@@ -16,7 +16,7 @@ const MOST_PLACES: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Rank(GlobalRank),
-    /// A process whose rank nothing tells, by number or by the place of its stacks.
+    /// A process whose rank is unknown, by number or by the position of its stacks.
     Process(u64),
     Place(String, u64),
 }

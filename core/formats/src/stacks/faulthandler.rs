@@ -15,8 +15,8 @@ pub(super) struct Thread {
     pub(super) name: Option<String>,
 }
 
-/// `Thread 0x00007f3e528266c0 [heartbeat] (most recent call first):`, `Current thread 0x…`, and
-/// `Stack (most recent call first):` where threads are not told apart.
+/// `Thread 0x00007f3e528266c0 [heartbeat] (most recent call first):`, `Current thread 0x…`, and `Stack (most
+/// recent call first):` if threads are not distinguished.
 pub(super) fn thread(text: &str) -> Option<Thread> {
     let before = text.get(..text.find(FIRST)?)?;
     if let Some(at) = before.rfind("Stack").filter(|at| before.get(at + 5..) == Some("")) {

@@ -49,7 +49,7 @@ struct Parent {
     pid: i64,
 }
 
-/// True for what begins like such a list.
+/// True if bytes begin like such a list.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
     let has = |what: &[u8]| head.windows(what.len()).any(|window| window == what);

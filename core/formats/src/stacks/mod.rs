@@ -1,6 +1,6 @@
 //! Python stacks of running or dying processes: py-spy's dumps and faulthandler's tracebacks.
 //!
-//! They tell where a rank is that made no call. py-spy (`py-spy dump --pid N`, also `--json`) reads a
+//! They show the position of a rank that made no call. py-spy (`py-spy dump --pid N`, also `--json`) reads a
 //! process from outside; `faulthandler` writes from inside, on a fatal error, a signal or a timeout, into
 //! whatever its stderr is: a log. The formats are those of py-spy 0.4's `dump.rs` and of CPython 3.8 to
 //! 3.15's `Python/traceback.c` and `Modules/faulthandler.c`.

@@ -4,7 +4,7 @@ use super::MAX_NAME_CHARS;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::trace::Frame;
 
-/// Options by which scripts are told their rank.
+/// Options that give scripts their rank.
 const RANK_OPTIONS: [&str; 3] = ["--rank", "--global-rank", "--global_rank"];
 
 /// Local variables that hold a process's rank.

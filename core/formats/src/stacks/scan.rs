@@ -13,7 +13,7 @@ const MAX_WRITERS: usize = 1 << 14;
 /// Frames of one file past this many are left out.
 const MAX_FILE_FRAMES: usize = 1 << 21;
 
-/// So many other lines may stand between the reason of stacks and the stacks.
+/// The most other lines between the reason of stacks and the stacks.
 const LINES_TO_STACKS: usize = 4;
 
 /// The processes whose stacks stand in a text.
@@ -55,7 +55,7 @@ struct Writing {
     parent: Option<u64>,
     /// The reason that faulthandler writes, and the number of other lines behind that.
     cause: Option<(Cause, usize)>,
-    /// The process whose threads are being read: its place in what was found.
+    /// The process whose threads are being read: its index among the found ones.
     open: Option<usize>,
     /// The form of the thread that is being read, and where in a line it begins.
     thread: Option<(Form, usize)>,

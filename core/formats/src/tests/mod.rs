@@ -82,13 +82,13 @@ fn a_log_has_several_contributions() {
     let job = sources.join().unwrap();
     assert_eq!(job.calls.unwrap().shows, Shows::CallOrder);
     assert_eq!(job.stacks.len(), 2);
-    // What nobody reads is said.
+    // Files that no reader takes are reported.
     let mut sources = Sources::default();
     sources.take(Piece::read("notes.txt", b"hello"));
     let job = sources.join().unwrap();
     assert!(job.heard.is_empty() && job.heard.has_text, "{:?}", job.heard);
     assert!(job.problems[0].contains("hello"), "{:?}", job.problems);
-    // What is empty, or claims to be a dump, is no log.
+    // An empty file, or one that claims to be a dump, is not a log.
     for (name, bytes) in [("a.log", &b""[..]), ("nccl_trace_rank_2", b"cos\nsystem\n(S'true'\ntR.")]
     {
         let mut sources = Sources::default();

@@ -17,9 +17,9 @@ const NOT_JOINED: &str = "Not all ranks joining collective";
 /// The beginning of a block whose calls differ.
 const HAS_ERRORS: &str = "Collective sequence number:";
 
-/// So many ranks of one block are kept.
+/// The most ranks of one block that are kept.
 const MOST_RANKS: usize = 1 << 12;
-/// So many statements of a file are kept.
+/// The most statements of a file that are kept.
 const MOST_STATEMENTS: usize = 1 << 16;
 
 /// The collective of a block, as far as it was read.
@@ -105,8 +105,8 @@ fn listed(text: &str) -> Vec<GlobalRank> {
     numbers.filter(|rank| *rank < MAX_WORLD_SIZE).map(GlobalRank).take(MOST_RANKS).collect()
 }
 
-/// The ranks of `Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, …, Culprit rank 2; …`, and what of their
-/// calls differs.
+/// The ranks of `Culprit rank 1; Error type: SIZE_OR_SYNTAX_MISMATCH, …, Culprit rank 2; …`, and the
+/// difference of their calls.
 fn culprits(text: &str) -> Vec<(GlobalRank, String)> {
     let parts = text.split("Culprit rank ").skip(1).take(MOST_RANKS);
     let one = |part: &str| {

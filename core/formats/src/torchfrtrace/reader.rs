@@ -4,7 +4,7 @@ use super::read;
 use crate::problem::FileProblem;
 use crate::reader::{Contribution, File, Reader};
 
-/// Reads what `torchfrtrace` prints.
+/// Reads the output of `torchfrtrace`.
 #[derive(Debug)]
 pub(crate) struct TorchFrTraceReader;
 

@@ -138,7 +138,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes for classes.
+/// Adds the functions that the dialect writes for classes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

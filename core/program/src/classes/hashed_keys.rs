@@ -15,10 +15,10 @@ const KEYED: &str = "keyed!";
 /// The most of them there may be, each of which is compared with all others.
 const MOST: usize = 300;
 
-/// A new object gets its key.
+/// Gives a new object of a class with `__eq__` and `__hash__` its key.
 ///
 /// # Errors
-/// Where no process runs.
+/// No process is running.
 pub(crate) fn made<'v>(
     object: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -35,7 +35,7 @@ pub(crate) fn made<'v>(
     if known.len() >= MOST {
         return Ok(());
     }
-    // What comparing prints is printed by no program.
+    // Prints of `__eq__` and `__hash__` here are not the program's: they are removed again.
     let native = starlark::Error::new_native;
     let (printed, unfinished) = {
         let process = process(eval).map_err(native)?;
@@ -45,7 +45,7 @@ pub(crate) fn made<'v>(
     for other in &known {
         let of = other.downcast_ref::<InstanceValue<'v>>();
         let alike = of.and_then(InstanceValue::class).is_some_and(|of| std::ptr::eq(of, class));
-        // What cannot be compared yet equals nothing yet.
+        // An object that cannot be compared yet equals nothing yet.
         let same = alike && matches!(same(object, *other, eval), Ok(true));
         if same {
             first = of.and_then(InstanceValue::state).map(|state| state.key());

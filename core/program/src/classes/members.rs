@@ -28,7 +28,7 @@ pub(crate) struct SuperValue<'v> {
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct StaticValue<'v>(pub(crate) Value<'v>);
 
-/// `@property`: what its function returns, asked for without a call.
+/// `@property`: a function that is called when the attribute is read.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct PropertyValue<'v>(pub(crate) Value<'v>);
 
@@ -36,7 +36,7 @@ pub(crate) struct PropertyValue<'v>(pub(crate) Value<'v>);
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct OfClassValue<'v>(pub(crate) Value<'v>);
 
-/// `field(default_factory = list)`: what makes a field of each new object, if anything does.
+/// `field(default_factory = list)`: the function that makes a field of each new object, if there is one.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct FieldValue<'v>(pub(crate) Option<Value<'v>>);
 

@@ -11,11 +11,11 @@ fn has(of: &[Value<'_>], one: Value<'_>) -> bool {
     of.iter().any(|own| own.ptr_eq(one))
 }
 
-/// All that is above a class of these bases, the nearest first: the C3 linearization, which keeps each
+/// All base classes of a class with these bases, the nearest first: the C3 linearization, which keeps each
 /// base's own order and that of the bases.
 ///
 /// # Errors
-/// `TypeError` where there is none.
+/// `TypeError` if there is no such order.
 pub(crate) fn above<'v>(bases: &[Value<'v>]) -> anyhow::Result<Vec<Value<'v>>> {
     let line = |base: &Value<'v>| {
         let above = class(*base).map(|base| base.above.as_slice()).unwrap_or_default();

@@ -4,17 +4,17 @@
 use std::cell::RefCell;
 
 thread_local! {
-    /// The class of the object that was asked last for what it has not.
+    /// The class of the object whose missing attribute was asked for last.
     static ASKED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// An object of that class has not what it was asked for.
+/// Notes that an object of this class lacks the attribute that was asked for.
 pub(crate) fn told(class: &str) {
     ASKED.with_borrow_mut(|asked| class.clone_into(asked));
 }
 
-/// The exception that Python raises where the interpreter misses an attribute of an object of the
-/// program's; nothing of what is none.
+/// The exception that Python raises if an attribute of an object of the program's is missing; `None` for
+/// other messages.
 pub(crate) fn exception(message: &str) -> Option<String> {
     let name =
         message.strip_prefix("Object of type `object` has no attribute `")?.split('`').next()?;

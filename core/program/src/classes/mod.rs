@@ -1,5 +1,5 @@
-//! The program's own classes: how they are made, what their objects hold and answer, and the special
-//! methods that Python calls behind a program's back.
+//! The program's own classes: their construction, the state and answers of their objects, and the special
+//! methods that Python calls implicitly.
 
 pub(crate) mod construction;
 pub(crate) mod hashed_keys;

@@ -205,7 +205,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         }
     }
 
-    /// As keys of a dict objects are told apart by what they are, those of a dataclass by their fields.
+    /// As keys of a dict, objects are told apart by identity, those of a dataclass by their fields.
     fn write_hash(&self, hasher: &mut StarlarkHasher) -> starlark::Result<()> {
         let (Some(state), Some(class)) = (self.state(), self.class()) else { return Ok(()) };
         if crate::classes::objects::has(class) {

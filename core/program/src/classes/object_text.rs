@@ -1,5 +1,5 @@
-//! Objects of a program's classes as they are shown: by their `__str__` and `__repr__`, a dataclass by its
-//! fields, also where they stand in lists, tuples and dicts; and so are tensors.
+//! The text of objects of a program's classes: by their `__str__` and `__repr__`, a dataclass by its fields,
+//! also inside lists, tuples and dicts; and so are tensors.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -23,10 +23,10 @@ use std::fmt;
 
 /// Lists in each other that are looked into.
 const MAX_DEPTH: usize = 16;
-/// And how many values of them, all together: what holds itself has no end.
+/// The most values that are looked into, all together: a value that contains itself has no end.
 const MAX_LOOKED_AT: u32 = 100_000;
 
-/// The text of an object that stands among others: no string, which would be quoted.
+/// The text of an object inside another value: not a string, which would be quoted.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 struct ShownValue(String);
 starlark_simple_value!(ShownValue);
@@ -40,7 +40,7 @@ impl fmt::Display for ShownValue {
 #[starlark_value(type = "shown")]
 impl<'v> StarlarkValue<'v> for ShownValue {}
 
-/// Whether a value is an object, or holds one, as far as is still looked at.
+/// True if a value is an object of the program's or a tensor, or contains one within the first `left` values.
 fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     if value.downcast_ref::<InstanceValue<'_>>().is_some()
         || value.downcast_ref::<TensorValue>().is_some()
@@ -62,10 +62,10 @@ fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     }
 }
 
-/// A value as `str()` shows it, in which objects are what they show of themselves.
+/// A value as `str()` shows it; objects inside are shown by their own `__str__` or `__repr__`.
 ///
 /// # Errors
-/// What their methods raise.
+/// An exception that one of these methods raises.
 pub(crate) fn shown<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -82,10 +82,10 @@ pub(crate) fn shown<'v>(
     }
 }
 
-/// The same as `repr()` shows it.
+/// A value as `repr()` shows it; objects inside are shown by their own `__repr__`.
 ///
 /// # Errors
-/// What their methods raise.
+/// An exception that one of these methods raises.
 pub(crate) fn as_repr<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -93,10 +93,10 @@ pub(crate) fn as_repr<'v>(
     within(value, 0, &mut { MAX_LOOKED_AT }, eval)
 }
 
-/// The value that a format shows: of a tensor without dimensions its number, of an object its text.
+/// The value that a format shows: the number of a tensor without dimensions, the text of an object.
 ///
 /// # Errors
-/// What an object's method raises, and what holds too much.
+/// An exception that an object's method raises, or a value with too many parts to show.
 pub(crate) fn formatted<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -219,7 +219,7 @@ pub(crate) fn inside<'v>(
     Ok(args.iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?.join(", "))
 }
 
-/// `str()` of an exception; nothing of what is none.
+/// `str()` of an exception; `None` for other values.
 ///
 /// # Errors
 /// Errors of the methods that show its arguments.

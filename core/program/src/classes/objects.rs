@@ -1,7 +1,7 @@
-//! Classes of a program: objects with attributes, methods and what they inherit.
+//! Classes of a program: objects with attributes, methods and inheritance.
 //!
-//! The dialect hands each method over as an attribute of its class. What Python asks of a value behind
-//! a program's back stands in [`special`](crate::classes::special_methods), as far as it is asked (`__getitem__` is not).
+//! The dialect hands each method over as an attribute of its class. The methods that Python calls implicitly
+//! are in [`special`](crate::classes::special_methods).
 
 #![allow(clippy::panic, reason = "a class is never written out")]
 
@@ -45,11 +45,11 @@ pub(crate) struct InstanceValue<'v>(pub(crate) Value<'v>);
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(crate) struct StateValue<'v> {
     pub(crate) class: Value<'v>,
-    /// The how manieth object of its process it is: what it is hashed by.
+    /// The object's number in its process, by which it is hashed.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) number: u64,
-    /// The object's number as a key, once it is made; nothing where it has changed since, or is none.
+    /// The object's number as a key, once it is made; `None` if it is not a key, or has changed since.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) key: Cell<Option<u64>>,
@@ -86,7 +86,7 @@ impl<'v> InstanceValue<'v> {
         class(self.state()?.class)
     }
 
-    /// Whether both are one object.
+    /// True if both are the same object.
     pub(crate) fn is(&self, other: &InstanceValue<'v>) -> bool {
         other.0.ptr_eq(self.0)
     }
@@ -119,7 +119,7 @@ impl<'v> ClassValue<'v> {
         behind.find_map(|above| found(&above.members, name))
     }
 
-    /// Whether it is that class, or below it.
+    /// True if this is that class or a subclass of it.
     pub(crate) fn is(&self, other: &ClassValue<'v>) -> bool {
         let other_is =
             |above: &Value<'v>| class(*above).is_some_and(|own| std::ptr::eq(own, other));
@@ -198,20 +198,20 @@ pub(crate) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     Some(own.is_some_and(|own| own.is(of)))
 }
 
-/// Whether it is an object of one of them.
+/// True if a value is an object of one of the program's classes.
 pub(crate) fn is_object(value: Value<'_>) -> bool {
     value.downcast_ref::<InstanceValue<'_>>().is_some()
 }
 
-/// Whether objects of a class are keys by what they equal.
+/// True if dicts and sets compare objects of this class by `__eq__` and `__hash__`.
 pub(crate) fn has(class: &ClassValue<'_>) -> bool {
     class.find("__eq__").is_some() && class.find("__hash__").is_some()
 }
 
-/// The name of what a class of named tuples has, and no other.
+/// The name of an attribute that only classes of named tuples have.
 pub(crate) const FIELDS: &str = "_fields";
 
-/// The fields of a named tuple, in their order; nothing of what is none.
+/// The fields of a named tuple, in their order; `None` for other objects.
 pub(crate) fn fields_of<'v>(of: &InstanceValue<'v>) -> Option<Vec<Value<'v>>> {
     let class = of.class()?;
     class.find(FIELDS)?;

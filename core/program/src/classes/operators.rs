@@ -1,6 +1,6 @@
-//! Operators of objects of a program's own classes: `__lt__` and its like of comparisons and of sorting,
-//! `__add__` and its like of sums, with what stands on the right asked where the left does not implement
-//! it, as Python asks them.
+//! Operators of objects of a program's own classes: `__lt__` and its like for comparisons and sorting,
+//! `__add__` and its like for arithmetic. As in Python, the right side is asked if the left side does not
+//! implement the operator.
 
 use crate::classes::objects::{InstanceValue, is_object};
 use crate::classes::special_methods::{method, truth};
@@ -13,7 +13,7 @@ use starlark::starlark_module;
 use starlark::values::{Value, ValueLike};
 use std::cmp::Ordering;
 
-/// An operator, and what it asks the left side for, the right side, and where it changes the left one.
+/// An operator, and the methods that it calls on the left side, on the right side, and in place.
 const ASKED: [(&str, &str, &str, &str); 7] = [
     ("+", "__add__", "__radd__", "__iadd__"),
     ("-", "__sub__", "__rsub__", "__isub__"),
@@ -24,7 +24,7 @@ const ASKED: [(&str, &str, &str, &str); 7] = [
     ("**", "__pow__", "__rpow__", "__ipow__"),
 ];
 
-/// Comparisons, with what they are from the other side.
+/// Comparisons, with their methods on the left side and on the right side.
 const COMPARED: [(&str, &str, &str); 4] = [
     ("<", "__lt__", "__gt__"),
     (">", "__gt__", "__lt__"),
@@ -49,7 +49,7 @@ fn answer<'v>(
     Ok(answer.filter(|answer| answer.get_type() != "NotImplementedType"))
 }
 
-/// The answer of one side or the other; nothing where no object of the program's is asked.
+/// The answer of one side or the other; `None` if neither side is an object of the program's.
 fn of_sides<'v>(
     (a, b): (Value<'v>, Value<'v>),
     (left, right): (&str, &str),
@@ -64,10 +64,11 @@ fn of_sides<'v>(
     }))
 }
 
-/// The answer of `a < b` or its like where one of them is an object of the program's; nothing elsewhere.
+/// The answer of `a < b` or another comparison if one side is an object of a program's class; `None` for
+/// other values.
 ///
 /// # Errors
-/// What the methods raise, and objects that have none.
+/// An exception that the methods raise, or objects without such a method.
 pub(crate) fn compared<'v>(
     operator: &str,
     a: Value<'v>,
@@ -88,10 +89,10 @@ pub(crate) fn compared<'v>(
     }
 }
 
-/// The values in order: by `<` alone, as Python sorts.
+/// The order of two values, found by `<` alone, as Python sorts.
 ///
 /// # Errors
-/// What their methods raise, and values that have no order.
+/// An exception that the methods raise, or values that have no order.
 pub(crate) fn sorted<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -107,11 +108,11 @@ pub(crate) fn sorted<'v>(
     })
 }
 
-/// The result of an operator on two values where one of them is an object of the program's; nothing
-/// elsewhere. In place, `x += y`, the left one may change itself.
+/// The result of an operator if one side is an object of a program's class; `None` for other values. In place
+/// (`x += y`), the left side may change itself.
 ///
 /// # Errors
-/// What the methods raise, and objects that have none.
+/// An exception that the methods raise, or objects without such a method.
 pub(crate) fn made<'v>(
     (operator, in_place): (&str, bool),
     a: Value<'v>,
@@ -144,7 +145,7 @@ pub(crate) fn made<'v>(
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// `a + b` and its like, in a program whose classes say what that is.
+    /// `a + b` and its like, in a program whose classes define such operators.
     fn _operate<'v>(
         #[starlark(require = pos)] operator: &str,
         #[starlark(require = pos)] a: Value<'v>,
@@ -184,7 +185,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes for operators.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

@@ -35,18 +35,17 @@ fn of_object<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
 }
 
-/// Whether all that a class has stands in the program: what is above it is the program's, or an
-/// exception.
+/// True if every base class is defined in the program or is an exception, so that all methods are known.
 fn is_whole(own: &ClassValue<'_>) -> bool {
     let known =
         |above: &Value<'_>| class(*above).is_some() || above.downcast_ref::<Callable>().is_some();
     own.above.iter().all(known)
 }
 
-/// The answer of a method of an object's class, if it has it.
+/// Calls a method of an object's class; `None` if the class does not have it.
 ///
 /// # Errors
-/// What it raises.
+/// An exception that the method raises.
 pub(crate) fn method<'v>(
     of: Value<'v>,
     name: &str,
@@ -58,10 +57,10 @@ pub(crate) fn method<'v>(
     eval.eval_function(method, args, &[]).map(Some)
 }
 
-/// `with object:` begins; nothing of what is no object of a program's class.
+/// Begins `with object:`; `None` if the value is not an object of a program's class.
 ///
 /// # Errors
-/// What `__enter__` raises, and an object that is no context.
+/// An exception that `__enter__` raises, or an object that is not a context manager.
 pub(crate) fn enter<'v>(
     context: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -95,11 +94,11 @@ pub(crate) fn enter<'v>(
     Ok(Some(entered.unwrap_or_else(Value::new_none)))
 }
 
-/// The `with` block ends that has so many contexts around it, with what was raised in it, if anything
-/// was; returns whether its object says that this is done with.
+/// Ends the `with` block at this depth, with the exception that was raised in it, if any. Returns true if
+/// `__exit__` suppressed the exception.
 ///
 /// # Errors
-/// What `__exit__` raises.
+/// An exception that `__exit__` raises.
 pub(crate) fn exit<'v>(
     depth: usize,
     raised: Option<Value<'v>>,
@@ -116,7 +115,7 @@ pub(crate) fn exit<'v>(
         }
     };
     let Some(answer) = method(own, "__exit__", &told, eval)? else { return Ok(false) };
-    // What it returns at a block's usual end is not looked at.
+    // The result of `__exit__` is ignored when a block ends normally.
     if raised.is_some() { truth(answer, eval) } else { Ok(false) }
 }
 
@@ -150,10 +149,10 @@ fn own_truth<'v>(
     }
 }
 
-/// Whether a value is true, asking objects themselves.
+/// True if Python takes a value for true; an object decides by its `__bool__` or `__len__`.
 ///
 /// # Errors
-/// What their methods raise.
+/// An exception that these methods raise.
 pub(crate) fn truth<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -161,11 +160,11 @@ pub(crate) fn truth<'v>(
     Ok(own_truth(value, eval)?.unwrap_or_else(|| value.to_bool()))
 }
 
-/// The number that an object says it is, by the first of these methods that it has; nothing of what is
-/// no object of a program's class.
+/// The number that an object converts to, by the first of these methods that its class has; `None` if the
+/// value is not an object of a program's class.
 ///
 /// # Errors
-/// What the method raises, and an object that has none.
+/// An exception that the method raises, or an object without any of the methods.
 pub(crate) fn number<'v>(
     value: Value<'v>,
     methods: &[&str],
@@ -181,11 +180,11 @@ pub(crate) fn number<'v>(
     Err(type_error(format!("{wrong}'{}'", own.name)))
 }
 
-/// The answer of `a == b` where one of them has a method for it; nothing elsewhere. If `__eq__`
-/// does not implement it, the other side is asked.
+/// The answer of `a == b` if one side has `__eq__`; `None` otherwise. If the left `__eq__` returns
+/// `NotImplemented`, the right side is asked.
 ///
 /// # Errors
-/// What their methods raise.
+/// An exception that the methods raise.
 pub(crate) fn equal<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -194,10 +193,10 @@ pub(crate) fn equal<'v>(
     equal_within(a, b, 0, eval)
 }
 
-/// Whether two values are the same, as lists compare their entries: one object, or equal.
+/// True if two values are the same object or equal, as lists compare their entries.
 ///
 /// # Errors
-/// What their methods raise.
+/// An exception that the methods raise.
 pub(crate) fn same<'v>(
     a: Value<'v>,
     b: Value<'v>,
@@ -257,17 +256,17 @@ fn may_hold_objects(of: Value<'_>) -> bool {
     of_object(of).is_some() || matches!(of.get_type(), "list" | "tuple")
 }
 
-/// Whether two values are one object; nothing of what is no object of a program's class.
+/// True if two values are the same object; `None` if the first is not an object of a program's class.
 pub(crate) fn identical<'v>(a: Value<'v>, b: Value<'v>) -> Option<bool> {
     let own = a.downcast_ref::<InstanceValue<'v>>()?;
     let other = b.downcast_ref::<InstanceValue<'v>>();
     Some(other.is_some_and(|other| own.is(other)))
 }
 
-/// The answer of `__contains__`.
+/// The answer of `__contains__`; `None` if the class does not have it.
 ///
 /// # Errors
-/// What it raises.
+/// An exception that the method raises.
 pub(crate) fn contains<'v>(
     of: Value<'v>,
     item: Value<'v>,
@@ -303,7 +302,7 @@ impl fmt::Display for NotImplementedValue {
 #[starlark_value(type = "NotImplementedType")]
 impl<'v> StarlarkValue<'v> for NotImplementedValue {}
 
-/// Adds what the dialect writes, and what methods of operators return.
+/// Adds the functions that the dialect writes, and `NotImplemented`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     builder.set("NotImplemented", NotImplementedValue);

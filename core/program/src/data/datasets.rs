@@ -52,7 +52,7 @@ pub(crate) struct SamplerValue {
     pub(crate) replicas: u64,
     pub(crate) rank: u64,
     pub(crate) drop_last: bool,
-    /// The index where they are shuffled; nothing where they are not.
+    /// The index if the rows are shuffled; `None` otherwise.
     #[allocative(skip)]
     pub(crate) shuffled: Option<UnknownValue>,
 }
@@ -93,7 +93,7 @@ impl<'v> StarlarkValue<'v> for DatasetValue {
         Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
     }
 
-    /// A row: what is in it is not followed.
+    /// A row; its contents are not followed.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
         let at = numbers::whole(index, "index").map_err(native)?;

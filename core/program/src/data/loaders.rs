@@ -1,4 +1,5 @@
-//! `torch.utils.data`: how many batches a rank gets, and of which shape. What is in them is not followed.
+//! `torch.utils.data`: the number of batches that a rank gets, and their shapes. Their contents are not
+//! followed.
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 

@@ -1,4 +1,5 @@
-//! `torch.utils.data`: how many batches a rank gets, of which shape. What is in them is not followed.
+//! `torch.utils.data`: the number of batches that a rank gets, and their shapes. Their contents are not
+//! followed.
 
 pub(crate) mod batch_sampler;
 pub(crate) mod datasets;

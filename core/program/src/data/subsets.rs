@@ -71,10 +71,10 @@ impl<'v> SubsetValue<'v> {
     }
 }
 
-/// A row of a data set, by its class's `__getitem__` where it is one of the program's.
+/// A row of a data set, by `__getitem__` if its class is the program's.
 ///
 /// # Errors
-/// What that raises, and what has no rows.
+/// An exception that `__getitem__` raises, or a value that has no rows.
 pub(crate) fn row<'v>(
     dataset: Value<'v>,
     index: Value<'v>,
@@ -91,10 +91,10 @@ pub(crate) fn row<'v>(
     }
 }
 
-/// The data set that a subset is; nothing of what is none.
+/// The data set of a subset; `None` if the value is not a subset.
 ///
 /// # Errors
-/// What the methods of the program's classes raise.
+/// An exception that the methods of the program's classes raise.
 pub(crate) fn of_subset<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -138,7 +138,7 @@ fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
     }
     let mut parts: Vec<u64> =
         numbers.iter().map(|of| libm::floor(*of * all as f64) as u64).collect();
-    // What is left goes round.
+    // The remainder is distributed one by one.
     let left = all.saturating_sub(parts.iter().sum());
     let count = parts.len().max(1);
     for at in 0..left as usize {
@@ -151,7 +151,7 @@ fn lengths(all: u64, given: &[Value<'_>]) -> anyhow::Result<Vec<u64>> {
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// Which rows come into which part is random, so that a row of one is known by its shape alone.
+    /// The split is random, so only the shape of a row in one part is known.
     fn random_split<'v>(
         dataset: Value<'v>,
         lengths: Value<'v>,
@@ -238,7 +238,7 @@ impl<'v> StarlarkValue<'v> for CollatedValue<'v> {
     }
 }
 
-/// A row of which the shapes and types are known, and nothing else: another one may stand in its place.
+/// A row with the same shapes and types and unknown values: the run may have another row in its place.
 fn any_row<'v>(
     row: Value<'v>,
     depth: usize,
@@ -274,11 +274,11 @@ fn any_row<'v>(
     Ok(heap.alloc(process(eval)?.unknown(Unknown::Outside(number))))
 }
 
-/// `DataLoader(dataset, collate_fn = f)`: what `f` makes of the rows of each batch. Where they come in a
-/// random order, each row is known by its shape alone.
+/// `DataLoader(dataset, collate_fn = f)`: the results of `f` for the rows of each batch. If the order is
+/// random, only the shape of each row is known.
 ///
 /// # Errors
-/// What the functions of the program raise.
+/// An exception that the program's functions raise.
 pub(crate) fn collated<'v>(
     dataset: Value<'v>,
     sampler: Option<&SamplerValue>,

@@ -38,10 +38,10 @@ fn stacked(row: Value<'_>, rows: u64) -> anyhow::Result<(Tensor, bool)> {
     Ok((shipped(dtype, &[rows]), false))
 }
 
-/// The data set that an object of a program's class is; nothing of what is none.
+/// The data set that an object of a program's class describes; `None` for other values.
 ///
 /// # Errors
-/// What its methods raise, and a row that cannot be followed.
+/// An exception that the class's methods raise, or a row that cannot be followed.
 pub(crate) fn of_program<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

@@ -22,7 +22,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Of its parameters, and of what it returns.
+/// The annotations of a function's parameters and of its result, as ranges of the mask.
 fn of_function(mask: &str) -> Vec<(usize, usize)> {
     let mut parts = Vec::new();
     let Some(open) = mask.find('(') else { return parts };
@@ -55,7 +55,7 @@ fn of_function(mask: &str) -> Vec<(usize, usize)> {
     parts
 }
 
-/// Of a variable that is given a value.
+/// The annotation of a variable that is assigned a value, as a range of the mask.
 fn of_variable(mask: &str) -> Option<(usize, usize)> {
     let colon = mask.find(':')?;
     let name = mask[..colon].trim();

@@ -1,14 +1,14 @@
-//! The questions that a program asks of objects where the interpreter asks nobody.
+//! The questions that Python asks of objects and the interpreter does not.
 
 /// The questions that a program has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asks {
-    /// Whether something in it is asked for its items.
+    /// True if the program defines how objects answer `object[key]`.
     pub(super) items: bool,
-    /// Whether something in it is gone through piece by piece.
+    /// True if the program defines iterators that are asked for one item after the other.
     pub(super) pieces: bool,
-    /// Whether its classes say what sums are.
+    /// True if the program's classes define arithmetic operators.
     pub(super) sums: bool,
-    /// Whether they say which of two is less.
+    /// True if the program's classes define comparisons.
     pub(super) orders: bool,
 }

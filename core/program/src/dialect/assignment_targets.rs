@@ -9,7 +9,7 @@ pub(super) enum Target {
     Name,
     /// A part of something: `d[key]`, `object.name`. Giving it a value may raise as well.
     Part,
-    /// Several of them: how they stand in each other, and where each one stands.
+    /// Several targets: their nesting, and the range of each.
     Several(String, Vec<Range<usize>>),
     /// An augmented target, whose old value takes part: `x //= y`, with where the operator begins.
     Augmented(usize),
@@ -52,13 +52,13 @@ pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
     Some((at + 1, target))
 }
 
-/// Whether giving a target a value may raise: it stands in something.
+/// True if assigning to a target may raise: the target is an item or an attribute.
 pub(super) fn is_part(target: &str) -> bool {
     target.contains(['[', '.'])
 }
 
-/// The nesting of targets: 0 is one, another number so many beside each other, and what stands in
-/// brackets is each of them. Puts down where each one stands.
+/// The nesting of targets: 0 is one target, another number is so many side by side, and brackets hold each
+/// nested group. Adds the range of each target to `places`.
 fn shape(mask: &str, of: Range<usize>, depth: usize, places: &mut Vec<Range<usize>>) -> String {
     let text = &mask[of.clone()];
     let from = of.start + text.len() - text.trim_start().len();

@@ -1,6 +1,6 @@
-//! `x += y`, which changes a tensor in place and gives everything else a new value, as
-//! `x = _in_place("+", x, y)`; a list is extended in place as well. A part of a tensor is not assigned
-//! anew, and what hangs on a parameter or object (`p.grad`, `self.sum`) is told apart when it runs.
+//! `x += y`, which changes a tensor in place and gives everything else a new value, as `x = _in_place("+", x,
+//! y)`; a list is extended in place as well. A part of a tensor is not assigned anew. Attributes of
+//! parameters and objects (`p.grad`, `self.sum`) are distinguished in the run.
 
 use super::inline::simple;
 use super::operand::before;
@@ -19,7 +19,7 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
         return;
     }
     let (target, target_mask) = (text[start..left].to_owned(), mask[start..left].to_owned());
-    // What is called does not take a new value.
+    // The result of a call cannot be assigned to.
     if target_mask.ends_with(')') {
         return;
     }

@@ -10,7 +10,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether it is a loop without a condition, and a statement stands directly in it.
+    /// True if this is a loop without a condition, and a statement with this indentation is directly in it.
     pub(super) fn is_endless(&self, indent: usize) -> bool {
         self.kind == Block::Endless { inner: indent }
     }
@@ -19,12 +19,12 @@ impl Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
     Loop,
-    /// `while True`, whose statements stand so far in.
+    /// `while True`, whose statements have this indentation.
     Endless {
         inner: usize,
     },
     Def,
-    /// A function in which names hold works alone, whose statements stand so far in.
+    /// A function in which names hold works alone, whose statements have this indentation.
     Holding {
         inner: usize,
     },
@@ -71,9 +71,9 @@ pub(super) struct Ahead<'b> {
     pub(super) names: Here<'b>,
     /// The indentation of the block inside.
     pub(super) inner: usize,
-    /// Whether its block does nothing but leave a loop.
+    /// True if the block only leaves a loop.
     pub(super) leaves: bool,
-    /// Whether its block does nothing but wait.
+    /// True if the block only waits.
     pub(super) idle: bool,
 }
 

@@ -15,8 +15,8 @@ enum Token {
     Closes,
 }
 
-/// Rewrites them in a statement and its mask, which stay of one length. What stands in the middle is
-/// looked at twice, so nothing that does something may be called there.
+/// Rewrites chained comparisons in a statement and its mask, which keep equal lengths. The middle operand is
+/// evaluated twice, so it may not have side effects.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     // Chains in brackets of each other are found one after the other.
     for _ in 0..64 {
@@ -81,7 +81,7 @@ fn find(mask: &str) -> Option<Chain> {
     None
 }
 
-/// Whether a part may be looked at twice: it calls nothing, or only what does nothing.
+/// True if a part may be evaluated twice: it calls nothing, or only functions without side effects.
 fn may_repeat(mask: &str) -> bool {
     const HARMLESS: [&str; 8] =
         ["len", "int", "float", "abs", "min", "max", "get_rank", "get_world_size"];

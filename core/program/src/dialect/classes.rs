@@ -1,6 +1,6 @@
-//! `class Meter:` as an object that its methods and attributes are put into: `Meter = _class("Meter", [])`,
-//! with each method a function of its own in front of which no object stands, which the rewriting hands
-//! over where it ends ([`attached`]). Lines stay where they are.
+//! `class Meter:` as an object that its methods and attributes are put into: `Meter = _class("Meter", [])`.
+//! Each method becomes a function of its own, which the rewriting attaches to the class after its end
+//! ([`attached`]). Line numbers do not change.
 
 use super::operand::closing;
 use super::properties;
@@ -32,7 +32,7 @@ pub(super) fn of_model(function: &str) -> Option<(&str, &str)> {
     function.strip_prefix(OF_MODEL)?.split_once(OF)
 }
 
-/// Rewrites the classes of a program; what is none that can be followed stays, and is refused.
+/// Rewrites the classes of a program. A class that cannot be followed stays, and is refused later.
 pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     if !text.contains("class ") {
         return Cow::Borrowed(text);
@@ -74,7 +74,7 @@ fn is_dataclass(front: &Logical) -> bool {
     mask == "dataclass" || mask.starts_with("dataclass(")
 }
 
-/// Statements by their lines, as what they become.
+/// The rewritten statements, by their first and last line.
 type Made = Vec<(usize, usize, String)>;
 
 fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
@@ -113,7 +113,7 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     let mut sets = false;
     while let Some(own) = statements.next() {
-        // What differs is what is not the same, which `__eq__` says.
+        // `!=` is always the opposite of `__eq__` here.
         if own.mask.trim_start().starts_with("def __ne__(") {
             return None;
         }
@@ -124,12 +124,12 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         }
         let setter = properties::is_setter(own);
         let text = match std::mem::replace(&mut sets, setter) {
-            // What sets a property has its name, and another one here.
+            // A property's setter has the getter's name in Python, and another one here.
             true => of_body(&properties::setter(own)?, name, indent, data, &mut fields)?,
             false if setter => String::new(),
             false => of_body(own, name, indent, data, &mut fields)?,
         };
-        // What stands in a block of a class runs when the class is made.
+        // Statements of a block in a class's body run when the class is made.
         let opens = statements.peek().is_some_and(|next| next.indent > body);
         if opens && !own.mask.trim_start().starts_with("def ") {
             return None;
@@ -153,14 +153,14 @@ pub(super) fn dedented(own: &Logical, by: usize) -> Option<String> {
 fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> String {
     let out = supers(text, own.mask.get(body - outer..).unwrap_or_default(), name);
     let empty = format!("_super({name}, self).__init__()");
-    // What stands above all others does nothing.
+    // The topmost `__init__` does nothing.
     match out.trim() == empty {
         true => out.replace(&empty, &format!("_begins({name}, self)")),
         false => out,
     }
 }
 
-/// The same in a part of a statement, whose mask is as long.
+/// Rewrites `super()` in a part of a statement, whose mask is as long.
 fn supers(text: &str, mask: &str, name: &str) -> String {
     let mut out = text.to_owned();
     let places: Vec<usize> = mask.match_indices("super(").map(|(at, _)| at).collect();
@@ -173,7 +173,7 @@ fn supers(text: &str, mask: &str, name: &str) -> String {
     out
 }
 
-/// Whether it is a text, or nothing.
+/// True if a statement is only a text, `pass` or `...`.
 fn is_empty(mask: &str) -> bool {
     let bare: String =
         mask.chars().filter(|c| c.is_ascii_graphic() && !"'\"".contains(*c)).collect();

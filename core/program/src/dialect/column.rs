@@ -1,7 +1,7 @@
 //! Maps columns of a rewritten line to the line that it came from: insertions for the interpreter
 //! move the rest of a line.
 
-/// Calls that are written around what was there, and so begin where that does.
+/// Functions that are written around existing code, and so begin where it begins.
 const AROUND: [&str; 9] = [
     "_same(",
     "_is(",
@@ -35,7 +35,7 @@ pub(crate) fn of(rewritten: &str, column: usize, original: &str) -> usize {
     found.map_or(column, |found| original[..found].chars().count())
 }
 
-/// The byte at which a word stands in a text first.
+/// The first byte of a word in a text.
 pub(crate) fn first(text: &str, word: &str) -> Option<usize> {
     places(text, word).next()
 }

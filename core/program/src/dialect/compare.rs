@@ -1,7 +1,7 @@
-//! `a == b` as `_same(a, b)`, `a is b` as `_is(a, b)`, `a in b` as `_among(b, a)`, and their opposites:
-//! the interpreter asks a literal, or whatever stands on the left, whether it equals the other side,
-//! and a number or a text of Starlark's takes what it does not know for something else. What is
-//! known only when a program runs must be able to say so on either side.
+//! `a == b` as `_same(a, b)`, `a is b` as `_is(a, b)`, `a in b` as `_among(b, a)`, and their opposites. The
+//! interpreter asks a literal, or the left side, whether it equals the other side, and a number or a text of
+//! Starlark's misjudges values that it does not know. A value that is known only when a program runs must be
+//! able to say so on either side.
 
 use super::chain::WORDS;
 
@@ -11,11 +11,11 @@ enum Operator {
     Same,
     Is,
     Among,
-    /// One that stays as it is, unless something is asked of what comes of it: `(a < b).sum()`.
+    /// An operator that stays as it is, unless its result is used directly: `(a < b).sum()`.
     Other(&'static str),
 }
 
-/// An operator where it stands.
+/// An operator and its place.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     operator: Operator,
@@ -28,9 +28,9 @@ struct Found {
 #[derive(Clone, Debug)]
 struct Part {
     from: usize,
-    /// Whether the next `in` belongs to a `for`.
+    /// True if the next `in` belongs to a `for`.
     of_for: bool,
-    /// Whether it is printed.
+    /// True if the part is the argument of a print.
     printed: bool,
     found: Vec<Found>,
 }
@@ -96,7 +96,8 @@ fn named(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '.')
 }
 
-/// The edits that make a call of the comparison that ends there; nothing if there is none, or more than one.
+/// The edits that make a call of the comparison that ends there; none if there is no comparison, or more than
+/// one.
 fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
     let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
     let blank = |text: &str| text.len() - text.trim_start().len();
@@ -177,7 +178,7 @@ fn token(mask: &str, at: usize) -> (Token, usize) {
             let next = &after[..after.find(|c| !part(c)).unwrap_or(after.len())];
             let both = rest.len() - after.len() + next.len();
             match (&rest[..end], next) {
-                // What has such a name as an attribute is no word.
+                // An attribute of such a name is not a keyword.
                 _ if mask[..at].ends_with('.') => (Token::Nothing, end),
                 ("is", "not") => (Token::Compares(Operator::Is, true), both),
                 ("is", _) => (Token::Compares(Operator::Is, false), end),

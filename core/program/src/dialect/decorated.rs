@@ -8,7 +8,7 @@ use super::scan::Logical;
 use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 
-/// A function and what stands in front of it: `@torch.no_grad()`.
+/// A function and its decorators: `@torch.no_grad()`.
 pub(super) struct Decorated {
     name: String,
     decorators: Vec<String>,
@@ -19,7 +19,7 @@ pub(super) struct Decorated {
 }
 
 impl Decorated {
-    /// The function that begins with a statement, if something stands in front.
+    /// The function that begins with a statement, if it has decorators.
     pub(super) fn of(
         statements: &[Logical],
         at: usize,

@@ -4,7 +4,7 @@ use crate::dialect::expressions::expression;
 use crate::dialect::operand::closing;
 use crate::dialect::scan::Logical;
 
-/// The statement it becomes; nothing for a target that cannot be deleted here.
+/// The rewritten statement; `None` for a target that cannot be deleted here.
 pub(super) fn statement(own: &Logical) -> Option<String> {
     let start = own.mask.len() - own.mask.trim_start().len();
     let end = own.mask.trim_end().len();

@@ -52,7 +52,7 @@ fn spread(text: &mut String, mask: &mut String) {
     }
 }
 
-/// From behind: what is inside stands after what is around it.
+/// Rewrites generators from the end, so that inner ones come before outer ones.
 fn generators(text: &mut String, mask: &mut String) {
     let mut before = mask.len();
     while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('(')) {
@@ -72,7 +72,7 @@ fn generators(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a bracket behind this calls something.
+/// True if a bracket after this text calls or indexes something.
 fn is_called(before: &str) -> bool {
     let before = before.trim_end();
     let part = |c: char| c.is_alphanumeric() || c == '_';
@@ -112,7 +112,7 @@ fn sets(text: &mut String, mask: &mut String) {
     }
 }
 
-/// The characters that stand in no bracket of their own.
+/// The characters outside of all inner brackets.
 fn top_level(mask: &str) -> impl Iterator<Item = (usize, char)> {
     let mut depth = 0usize;
     mask.char_indices().filter(move |(_, c)| {

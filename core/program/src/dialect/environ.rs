@@ -10,7 +10,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
         let Some(close) = closing(mask, open) else { return };
         let after = mask.get(close + 1..).unwrap_or_default().trim_start();
         let assigned = after.starts_with('=') && !after.starts_with("==");
-        // Of several statements in a line, this one.
+        // The statement among several in one line.
         let statement = mask[..open].rfind(';').map_or(0, |semicolon| semicolon + 1);
         if assigned && mask[statement..open].trim_start().starts_with("os.environ") {
             let value = mask.len() - after.len() + 1;

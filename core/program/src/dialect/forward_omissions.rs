@@ -1,14 +1,14 @@
 //! The acts of a model's `forward` that a simulated pass leaves out.
 //!
-//! A simulated pass runs every module that a class keeps, once, and calls nothing of `torch.distributed`. Here
-//! the text of `forward`, of the class's methods that it calls and of the program's functions that those call,
-//! is read for what makes that untrue: a call of `torch.distributed`, gradients that are switched off, and
-//! modules that it runs in a branch only, or not at all.
+//! A simulated pass runs every module that a class keeps, once, and calls nothing of `torch.distributed`.
+//! Here the text of `forward`, of the class's methods that it calls and of the program's functions that those
+//! call, is searched for everything that makes that untrue: a call of `torch.distributed`, gradients that are
+//! switched off, and modules that it runs in a branch only, or not at all.
 
 use crate::dialect::scan::Logical;
 use crate::dialect::words::first_word;
 
-/// Describes a class's `forward`, as far as its text tells.
+/// Describes a class's `forward`, as far as its text shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Followed {
     /// Its line in the program, counted from 1; 0 if the class has none.
@@ -92,7 +92,7 @@ fn unfollowed(own: &Logical) -> Option<String> {
     if let Some((at, word)) = COMMUNICATES.iter().find_map(|word| Some((starts(word)?, word))) {
         let rest = &own.mask[at + word.len()..];
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        // Who somebody is asks nobody.
+        // Asking for the own rank or the world size is no communication.
         let asks = ["get_rank", "get_world_size", "is_initialized", "is_available"];
         return (!asks.contains(&name.as_str())).then(|| format!("it calls {word}{name}"));
     }
@@ -139,8 +139,8 @@ fn names(mask: &str, name: &str) -> bool {
     own_names(mask).contains(&name)
 }
 
-/// Adds what a statement uses of `self`, unless it may be in a branch only; all of it where it goes through its
-/// parts without their names.
+/// Adds the parts of `self` that a statement uses, unless it may be in a branch only. All parts count if the
+/// statement iterates over them without their names.
 fn note_uses(own: &Logical, branch: bool, uses: &mut Option<Vec<String>>) {
     const ALL: [&str; 6] = [
         "self.children(",

@@ -1,5 +1,5 @@
-//! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", ((rank),), ": ", (loss, ".3f"))`:
-//! what a value is cannot be mistaken for its format.
+//! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", ((rank),), ": ", (loss, ".3f"))`, so a
+//! value cannot be mistaken for its format.
 
 use super::scan::Logical;
 use crate::dialect::asked_methods::Asks;
@@ -50,7 +50,7 @@ pub(super) fn rewrite(statement: &Logical, write: Write) -> Result<(String, Stri
     Ok((text, mask))
 }
 
-/// The call for what follows an opening quote, and how much of it that was.
+/// The call for the text after an opening quote, and the length of that text.
 fn parts(
     body: &str,
     quote: &str,

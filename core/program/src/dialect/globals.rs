@@ -1,6 +1,5 @@
-//! `global best`: names of outside that a function gives another value, as attributes of one object
-//! (`_globals.best`), wherever they stand. Where a name may be another one as well, the statement stays,
-//! and is refused.
+//! `global best`: module variables that a function assigns, as attributes of one object (`_globals.best`),
+//! wherever they are used. If a name may be another one as well, the statement stays, and is refused.
 
 use super::scan::{self, Logical};
 use std::borrow::Cow;
@@ -56,7 +55,7 @@ fn places(mask: &str, name: &str) -> Vec<usize> {
     mask.match_indices(name).map(|(at, _)| at).filter(whole).collect()
 }
 
-/// Whether what stands at a place is the name of an argument: `f(best=1)`.
+/// True if the name at this place is the keyword of an argument: `f(best=1)`.
 fn names_argument(mask: &str, at: usize, name: &str) -> bool {
     let depth = mask[..at].matches(['(', '[', '{']).count();
     let closed = mask[..at].matches([')', ']', '}']).count();
@@ -64,8 +63,8 @@ fn names_argument(mask: &str, at: usize, name: &str) -> bool {
     depth > closed && rest.starts_with('=') && !rest.starts_with("==")
 }
 
-/// Whether a name is that of outside wherever it stands: no function has an argument or a name of its
-/// own that is called so.
+/// True if a name always means the module's variable: no function has an argument or a local variable of this
+/// name.
 fn is_one(statements: &[Logical], name: &str) -> bool {
     // The functions around a statement: how far in they stand, and whether they declare the name.
     let mut around: Vec<(usize, bool)> = Vec::new();
@@ -105,13 +104,13 @@ fn is_one(statements: &[Logical], name: &str) -> bool {
     true
 }
 
-/// Whether it is a default's value in the head of a function.
+/// True if the name at this place is the default value of a parameter.
 fn names_value(mask: &str, at: usize) -> bool {
     let front = mask[..at].trim_end();
     front.ends_with('=') && !front.ends_with("==")
 }
 
-/// Whether a name that ends there gets a value, among others or alone.
+/// True if the name that ends at this place is assigned a value, alone or in a list of targets.
 fn is_assigned(mask: &str, end: usize) -> bool {
     let rest = mask[end..].trim_start();
     let operator = rest.trim_start_matches(['+', '-', '*', '/', '%', '|', '&', '^', '@', '<', '>']);

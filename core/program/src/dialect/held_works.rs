@@ -1,10 +1,11 @@
-//! Works of sends and receives that a name holds alone: `req = dist.isend(x, 1)` in a loop, whose next
-//! turn lets go of it, or in a function, whose end does. To gloo it makes a difference.
+//! Works of sends and receives that only a name holds: `req = dist.isend(x, 1)` in a loop, where the next
+//! turn releases the work, or in a function, where its end does. To gloo it makes a difference whether
+//! anything still holds a work.
 //!
-//! Only names are followed of which the text shows that nothing else can hold what they do: such a name
-//! is given a value, asked (`req.wait()`), compared or gone through (`for r in reqs: r.wait()`), and
-//! nothing else is done with it in the whole of its function. `req = …` is written as
-//! `req = _bound("req", …, True)`, and `return x` as `return _ended(x)`.
+//! A name is followed only if the text shows that nothing else can hold its works: the name is assigned,
+//! asked (`req.wait()`), compared or iterated (`for r in reqs: r.wait()`), and not used otherwise in the
+//! whole of its function. `req = …` is written as `req = _bound("req", …, True)`, and `return x` as `return
+//! _ended(x)`.
 
 use crate::dialect::inline::{equals, simple};
 use crate::dialect::operand::closing;
@@ -19,17 +20,17 @@ const ASKED: [&str; 5] =
 /// The names that are followed.
 #[derive(Default)]
 pub(super) struct Bound {
-    /// Of each statement, the function that it stands in.
+    /// The innermost function of each statement, by the function's first statement.
     within: Vec<Option<usize>>,
     /// By function, or the file itself.
     names: BTreeMap<Option<usize>, BTreeSet<String>>,
 }
 
-/// The names that are followed where a statement stands.
+/// The names that are followed at a statement.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Here<'b> {
     names: Option<&'b BTreeSet<String>>,
-    /// Whether that is in a function.
+    /// True if the statement is in a function.
     function: bool,
 }
 
@@ -63,13 +64,13 @@ impl Bound {
         Here { names: self.names.get(&function), function: function.is_some() }
     }
 
-    /// Whether a name of the function that begins with this statement is followed.
+    /// True if works are followed by name in the function that begins with this statement.
     pub(super) fn begins(&self, statement: usize) -> bool {
         self.names.contains_key(&Some(statement))
     }
 }
 
-/// The innermost function that each statement stands in, by its first statement.
+/// The innermost function around each statement, by its first statement.
 fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
     let mut open: Vec<usize> = Vec::new();
     let mut within = Vec::with_capacity(statements.len());
@@ -100,7 +101,7 @@ fn word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether nothing but the value holds the works in it: a call's own, or those of a list of calls.
+/// True if only the value of the expression holds the works: a call, or a list of calls.
 fn held_by(value: &str) -> bool {
     if is_call(value) {
         return true;
@@ -121,7 +122,7 @@ fn held_by(value: &str) -> bool {
     items.peek().is_some() && items.all(call)
 }
 
-/// Whether an expression is a call of one of [`CALLS`], and nothing more.
+/// True if an expression is a single call of one of [`CALLS`].
 fn is_call(value: &str) -> bool {
     let value = value.trim();
     let open = value.find(|c: char| !word(c) && c != '.').unwrap_or(value.len());
@@ -131,7 +132,7 @@ fn is_call(value: &str) -> bool {
         && closing(value.as_bytes(), open).map(|at| at + 1) == Some(value.len())
 }
 
-/// Whether nothing but a name can hold what it is given.
+/// True if nothing but this name can hold the works that are assigned to it.
 fn alone(
     name: &str,
     function: Option<usize>,
@@ -176,18 +177,18 @@ fn alone(
             }
         }
     }
-    // What goes through the list holds its last work.
+    // The variable of a loop over the list holds its last work.
     through.is_subset(&waited)
 }
 
-/// `for each in name:` and `[each.wait() for each in name]`, as what each is called.
+/// The loop variable of `for each in name:` or `[each.wait() for each in name]`.
 fn gone_through<'m>(before: &'m str, behind: &str) -> Option<&'m str> {
     let each = before.trim_end().strip_suffix(" in")?.rsplit("for ").next()?.trim();
     let ends = behind.trim_start().starts_with([':', ']', ')']);
     (ends && !each.is_empty() && each.chars().all(word)).then_some(each)
 }
 
-/// Whether what stands around a name asks, or compares, and hands nothing on.
+/// True if the text around a name only queries it or compares it, and passes it to nothing.
 fn only_looked_at(before: &str, behind: &str) -> bool {
     let behind = behind.trim_start();
     let called = before.strip_suffix('(').map(str::trim_end);
@@ -203,7 +204,7 @@ fn only_looked_at(before: &str, behind: &str) -> bool {
 }
 
 impl Here<'_> {
-    /// Writes what a statement does with such names, in it and its mask, which stay of one length.
+    /// Rewrites a statement's uses of such names, in its text and its mask, which keep equal lengths.
     pub(super) fn rewrite(self, text: &mut String, mask: &mut String) {
         let Some(names) = self.names else { return };
         for (start, end) in simple(mask).into_iter().rev() {

@@ -1,9 +1,9 @@
-//! Imports: what a program has anyway gets the name that the import gives it.
+//! Imports: a name that the program has already is bound to the name that the import gives it.
 
 use super::scan::Logical;
 use lockstep_scenarios::program::ProgramError;
 
-/// Modules that a program has, by Python's name, and what they are called here.
+/// Modules that a program has, by Python's name, and their names here.
 const MODULES: [(&str, &str); 31] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
@@ -106,8 +106,8 @@ fn of_module(own: &str, here: &str, module: &str, name: &str) -> Option<String> 
     Some(format!("{own} = _imported({here}, \"{name}\", \"{module}.{name}\")"))
 }
 
-/// The same of a module that is not, or a part of one that is not known to be there; without a name
-/// the module itself.
+/// The value of an import whose module, or a part of it, is not known to exist; without a name the module
+/// itself.
 fn imported(own: &str, module: &str, name: Option<&str>) -> String {
     let whole = name.map_or_else(|| module.to_owned(), |name| format!("{module}.{name}"));
     let (root, rest) = whole.split_once('.').unwrap_or((&whole, ""));

@@ -84,8 +84,8 @@ pub(super) fn body(mask: &str) -> Option<usize> {
     None
 }
 
-/// The places of an assignment's `=` from `start` on; `None` where another statement follows, or an
-/// annotation stands.
+/// The places of an assignment's `=` from `start` on; `None` if another statement follows, or there is an
+/// annotation.
 pub(super) fn equals(mask: &str, start: usize) -> Option<Vec<usize>> {
     let mut equals = Vec::new();
     let mut depth = 0usize;
@@ -136,5 +136,5 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
     }
 }
 
-/// The text of a bare `raise` until it is known what it raises.
+/// The text of a bare `raise` until the exception that it raises is known.
 pub(super) const AGAIN: &str = "_raise_again()";

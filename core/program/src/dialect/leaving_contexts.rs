@@ -1,6 +1,6 @@
-//! `return`, `break` and `continue` in a `with` block: its contexts end where they stand, also where that is
-//! behind an `if` on one line. Out of a `finally` in the block the contexts end behind the `finally`, but
-//! are written in front of it: that is the same unless an `__exit__` of the program's own does something.
+//! `return`, `break` and `continue` in a `with` block: its contexts end at the statement, also after an `if`
+//! on one line. Out of a `finally` in the block the contexts end after the `finally`, but are written in
+//! front of it: that is the same unless an `__exit__` of the program's own does something.
 
 use crate::dialect::inline::{body, simple};
 use crate::dialect::scan::Logical;
@@ -64,7 +64,7 @@ pub(super) fn in_order(
         .with_help("Keep the value in a name, and return it behind the `with` block."))
 }
 
-/// Whether a statement leaves a `with` block through a `finally` that stands in it.
+/// True if a statement leaves a `with` block through a `finally` inside the block.
 fn crosses(statements: &[Logical], index: usize) -> bool {
     let Some(own) = statements.get(index) else { return false };
     let word = first_word(own.mask.trim());
@@ -86,7 +86,7 @@ fn crosses(statements: &[Logical], index: usize) -> bool {
     false
 }
 
-/// Whether a part of a `try` has a `finally` behind it.
+/// True if a clause of a `try` is followed by a `finally`.
 fn is_final(statements: &[Logical], at: usize) -> bool {
     let Some(head) = statements.get(at) else { return false };
     let behind = statements.get(at + 1..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `for … else` and `while … else`: each `break` of such a loop tells its process that it has left it, and
-//! the `else` asks whether one did. Lines stay where they are.
+//! `for … else` and `while … else`: each `break` of such a loop notes in its process that it left the loop,
+//! and the `else` asks for the note. Line numbers do not change.
 
 use crate::dialect::scan::{self, Logical};
 use crate::dialect::words::first_word;
@@ -41,7 +41,7 @@ fn word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Writes a word of a statement anew, wherever it stands by itself; of `else` the one that opens a block.
+/// Replaces a whole word of a statement everywhere; of `else` the one that opens a block.
 fn put(own: &mut Logical, name: &str, with: &str) {
     let places: Vec<usize> = own.mask.match_indices(name).map(|(at, _)| at).collect();
     for at in places.into_iter().rev() {

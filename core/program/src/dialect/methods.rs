@@ -46,7 +46,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// `device_mesh.mesh`, which is a tensor that must be made: of what is called a mesh, a call.
+/// Rewrites `device_mesh.mesh`, a tensor that must be made, as a call, for every name that is called a mesh.
 fn ranks_of_meshes(text: &mut String, mask: &mut String) {
     const OWN: &str = ".mesh";
     let mut at = 0;

@@ -1,7 +1,7 @@
-//! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
-//! f-strings are written in Starlark's words, and every line remembers where it came from.
+//! Translates Python into Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and f-strings are
+//! rewritten, and every line remembers where it came from.
 //!
-//! What has no counterpart (generators, coroutines) is refused with what to write instead.
+//! Constructs without a counterpart (generators, coroutines) are refused with advice on an alternative.
 
 mod annotations;
 mod arguments;
@@ -75,10 +75,10 @@ fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     asking(text, false)
 }
 
-/// Rewrites a program; `sums` says that operators become calls also where no class asks for it.
+/// Rewrites a program; with `sums`, operators become calls even if no class defines them.
 ///
 /// # Errors
-/// When it has what a program cannot have.
+/// The program contains something that programs cannot have.
 pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
     let text = loop_else::rewrite(text);
@@ -316,7 +316,7 @@ fn write_while(
     Ok(())
 }
 
-/// A statement that leaves `with` blocks: they end behind what it returns.
+/// A statement that leaves `with` blocks: they end after its value is computed.
 fn leaving(
     out: &mut Rewritten,
     statement: &Logical,

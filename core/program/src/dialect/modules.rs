@@ -1,7 +1,7 @@
-//! `class Net(nn.Module)` as a function that makes a model: what its `__init__` keeps in `self` is kept
-//! in a dict, and the models among it are run one after the other, in the order in which they are made.
-//! `forward` is left out, and of the other methods those that nothing asks for by hand
-//! (`ddp.module.encode(x)`), which become functions of their own. Lines stay where they are.
+//! `class Net(nn.Module)` as a function that makes a model: the attributes that its `__init__` sets in `self`
+//! are kept in a dict, and the models among them are run one after the other, in the order in which they are
+//! made. `forward` is left out, and so are the other methods, except those that are called directly
+//! (`ddp.module.encode(x)`), which become functions of their own. Line numbers do not change.
 
 use super::inline::equals;
 use super::operand::closing;
@@ -44,7 +44,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A method of the class itself that nothing stands in front of, by its name.
+/// A method of the class itself without decorators, by its name.
 fn method(block: &[Logical], at: usize) -> Option<&str> {
     let own = block.get(at)?;
     let decorated = at.checked_sub(1).and_then(|front| block.get(front));
@@ -55,7 +55,7 @@ fn method(block: &[Logical], at: usize) -> Option<&str> {
     (direct && called && !decorated).then_some(name)
 }
 
-/// Whether a statement asks something for that attribute.
+/// True if a statement reads this attribute of some value.
 fn asks_for(own: &Logical, name: &str) -> bool {
     let dotted = format!(".{name}");
     own.text.match_indices(&dotted).any(|(at, _)| {
@@ -112,8 +112,7 @@ fn model_of(head: &Logical) -> Option<&str> {
     (base == "Module" || base.ends_with("nn.Module")).then(|| name.trim())
 }
 
-/// The function in place of a class, line by line; `None` if it has no `__init__` that says what it is
-/// made of.
+/// The function in place of a class, line by line; `None` if it has no `__init__` that defines its parts.
 fn function(
     name: &str,
     head: &Logical,
@@ -147,7 +146,7 @@ fn function(
         followed.why,
     );
     let written = |at: &usize| method(block, *at).is_some_and(|own| asked.iter().any(|n| n == own));
-    // Where the next statement becomes one as well, the line in front of it is taken.
+    // If the next statement is rewritten as well, the line before it is used.
     let next = at + 1 + body.len();
     let free = block.get(next).map(|after| match written(&next) {
         true => (last.last + 1 < after.first).then_some(last.last + 1),
@@ -244,7 +243,7 @@ fn registered(own: &Logical) -> Logical {
     made.unwrap_or_else(|| own.clone())
 }
 
-/// Methods that every module has. What they do in an `__init__` is not seen.
+/// Methods that every module has. Their effect in an `__init__` is not followed.
 const OF_EVERY_MODULE: [&str; 26] = [
     "add_module",
     "bfloat16",
@@ -312,7 +311,7 @@ fn weight_loops(body: &[&Logical]) -> Vec<Option<InLoop>> {
     places
 }
 
-/// Whether a statement only gives a weight its first values, or decides which one.
+/// True if a statement only initializes a weight, or chooses which weight to initialize.
 fn gives_weights(own: &Logical) -> bool {
     let mask = own.mask.trim();
     let branch = ["if ", "elif ", "else:"].iter().any(|word| mask.starts_with(word));
@@ -323,8 +322,8 @@ fn gives_weights(own: &Logical) -> bool {
     (branch || call || fills || nothing) && !mask.contains("dist.") && !mask.contains("self.")
 }
 
-/// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that
-/// does is not seen.
+/// True if a statement of `__init__` calls a method of its own class or one that every module has. The effect
+/// of such a call is not followed.
 fn calls_itself(own: &Logical, block: &[Logical]) -> bool {
     calls_own(own, block) || OF_EVERY_MODULE.iter().any(|name| calls(own, name))
 }
@@ -333,15 +332,15 @@ fn calls(own: &Logical, name: &str) -> bool {
     own.mask.contains(&format!("self.{name}("))
 }
 
-/// Whether a statement calls a method of its own class.
+/// True if a statement calls a method of its own class.
 fn calls_own(own: &Logical, block: &[Logical]) -> bool {
     let defined = block.iter().filter_map(|own| own.mask.trim_start().strip_prefix("def "));
     let mut names = defined.filter_map(|def| def.split_once('(')).map(|(name, _)| name.trim());
     names.any(|name| calls(own, name))
 }
 
-/// Whether a statement of `__init__` is a call of a method of its own class that keeps nothing in `self`
-/// and calls nothing of others' ranks: what weights begin with.
+/// True if a statement of `__init__` calls a method of its own class that only initializes weights: the
+/// method keeps nothing in `self` and makes no call to other ranks.
 fn changes_weights(own: &Logical, block: &[Logical]) -> bool {
     let mask = own.mask.trim();
     let Some((name, _)) = mask.strip_prefix("self.").and_then(|rest| rest.split_once('(')) else {

@@ -1,14 +1,13 @@
-//! The calls that Python makes on objects where the interpreter asks nobody: `x[key]` of one with
-//! `__getitem__`, and of dicts that make what they have not (`defaultdict`), and `for x in y` of
-//! one with `__iter__` or `__next__`. Programs that have such are written with calls in these
-//! places.
+//! The calls that Python makes on objects implicitly and the interpreter does not: `x[key]` of an object with
+//! `__getitem__`, and of dicts that make missing values (`defaultdict`), and `for x in y` of an object with
+//! `__iter__` or `__next__`. Programs that have such objects are written with calls in these places.
 
 use super::inline::{body, equals, simple};
 use super::operand::{before, closing, opening};
 use super::own_operators;
 use crate::dialect::asked_methods::Asks;
 
-/// By what a program shows that it has them.
+/// The texts in a program that show that its objects have items.
 const ITEMS: [&str; 6] = [
     "__method____getitem__(",
     "__method____setitem__(",
@@ -44,17 +43,17 @@ impl Asks {
         }
     }
 
-    /// Whether operators are asked of objects.
+    /// True if arithmetic operators call methods of the program's classes.
     pub(super) fn sums(self) -> bool {
         self.sums
     }
 
-    /// Whether comparisons are.
+    /// True if comparisons call methods of the program's classes.
     pub(super) fn orders(self) -> bool {
         self.orders
     }
 
-    /// Whether loops take one piece after the other.
+    /// True if loops ask iterators for one item after the other.
     pub(super) fn pieces(self) -> bool {
         self.pieces
     }
@@ -153,13 +152,13 @@ fn items(text: &mut String, mask: &mut String) {
             of.replace_range(open..=open, ", ");
             of.insert_str(start, "_item(");
         }
-        // What is in front of it may end with it: `x[a][b]`.
+        // The value in front of it may end with it: `x[a][b]`.
         end = open + "_item(".len();
     }
 }
 
-/// A subscript that opens there: where its value begins, and where it closes; nothing of a slice, or of
-/// what is no subscript.
+/// A subscript that opens at this place: the start of its value, and its closing bracket; `None` for a slice,
+/// or for another bracket.
 fn subscript(mask: &str, open: usize) -> Option<(usize, usize)> {
     let front = &mask[..open];
     let name = front.rsplit(|c| !word(c)).next().unwrap_or_default();
@@ -185,7 +184,7 @@ fn subscript(mask: &str, open: usize) -> Option<(usize, usize)> {
     Some((before(mask.as_bytes(), open)?, close))
 }
 
-/// Whether what ends there is given a value: `a[0], b[1] = c`.
+/// True if the expression that ends at this place is an assignment target: `a[0], b[1] = c`.
 fn is_target(mask: &str, end: usize) -> bool {
     let rest = mask[end..].trim_start();
     if rest.starts_with('=') {

@@ -1,6 +1,6 @@
 //! The begin and end of an operand. In the mask, strings are runs of one character.
 
-/// The character whose runs stand for strings.
+/// The character that masks strings.
 pub(super) const STRING: u8 = 1;
 
 fn word(c: u8) -> bool {
@@ -15,7 +15,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
         match *before.last()? {
             b')' | b']' | b'}' => {
                 at = opening(before)?;
-                // What is called or subscripted stands before it.
+                // A call or subscript has a value before it.
                 let called = mask.get(..at)?.last();
                 if called.is_none_or(|c| !(word(*c) || matches!(*c, b')' | b']' | STRING))) {
                     return Some(at);
@@ -36,7 +36,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
     }
 }
 
-/// The begin of the word whose exponent stands there: the `1` of `1e-3` for its `3`.
+/// The begin of the number whose exponent is at this place: the `1` of `1e-3` for its `3`.
 fn mantissa(mask: &[u8], at: usize) -> Option<usize> {
     let exponent = mask.get(at)?.is_ascii_digit();
     let [front @ .., b'e' | b'E', b'+' | b'-'] = mask.get(..at)? else { return None };
@@ -114,8 +114,8 @@ fn run(mask: &[u8], from: usize, is: impl Fn(u8) -> bool) -> usize {
     mask.iter().skip(from).take_while(|c| is(**c)).count()
 }
 
-/// Takes a part of a statement and its mask for another text; in the mask, what is put in front and
-/// behind counts as it is.
+/// Replaces a part of a statement with a call around it. In the mask, the texts in front and behind are
+/// copied as they are.
 pub(super) fn wrap(
     (text, mask): (&mut String, &mut String),
     (from, to): (usize, usize),

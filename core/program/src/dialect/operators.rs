@@ -14,8 +14,8 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     counted(text, mask);
 }
 
-/// The operators that bind closer than a shift, or stand to the left of one that is worked out
-/// first; the longer ones first.
+/// The operators that bind closer than a shift, or are left of one that is evaluated first; the longer ones
+/// first.
 const BEFORE_SHIFT: [&str; 7] = ["//", ">>", "*", "/", "%", "+", "-"];
 
 /// `a << b` as `_shifted(a, b)`, from the left; `a + b << c * d` is `(a + b) << (c * d)`.
@@ -83,7 +83,7 @@ fn joined(mask: &str, start: usize, operators: &[&str]) -> Option<usize> {
         return None;
     }
     let from = before(front.as_bytes(), front.len()).filter(|from| *from < start)?;
-    // What stands behind `return` is a sign.
+    // An operator after `return` is a sign.
     (!WORDS.contains(&&front[from..])).then_some(from)
 }
 
@@ -95,7 +95,7 @@ const WORDS: [&str; 12] =
 /// beside an operator as 1.
 fn counted(text: &mut String, mask: &mut String) {
     let arithmetic = |c: char| matches!(c, '+' | '-' | '*' | '/');
-    // Whether an operator stands there that joins two values.
+    // True if an operator there joins two values.
     let joins = |front: &str, behind: &str| {
         let (front, behind) = (front.trim_end(), behind.trim_start());
         let value = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}');
@@ -135,7 +135,7 @@ fn counted(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a text is a comparison by itself.
+/// True if a text is a comparison outside of all brackets.
 fn compares(inside: &str) -> bool {
     let mut depth = 0_usize;
     let flat: String = inside
@@ -237,8 +237,8 @@ fn percent(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether what stands before a `%` may be a text that something is put into: a name, of which tuples,
-/// texts or names are taken. What is a number either way is none, and so is what has a number on the right.
+/// True if the left side of `%` may be a format string: it is a single name, and the right side is a tuple, a
+/// text or a name. With a number on either side, `%` is a remainder.
 fn is_format(mask: &str, (start, left): (usize, usize), (from, to): (usize, usize)) -> bool {
     let name = mask[start..left].chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
         && !mask[start..].starts_with(|c: char| c.is_ascii_digit());

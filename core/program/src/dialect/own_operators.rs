@@ -1,9 +1,9 @@
-//! `a + b` as `_operate("+", a, b)`, in programs whose classes say what that is (`__add__` and its like):
-//! the interpreter's operators ask no method.
+//! `a + b` as `_operate("+", a, b)`, in programs whose classes define operators (`__add__` and its like): the
+//! interpreter's operators call no methods.
 
 use super::operand::{after, before, wrap};
 
-/// By what a program shows that it has them.
+/// The methods in a program that show that its classes define arithmetic operators.
 const SUMS: [&str; 18] = [
     "add",
     "radd",
@@ -30,23 +30,23 @@ const ORDERS: [&str; 4] = ["lt", "le", "gt", "ge"];
 const NO_VALUES: [&str; 12] =
     ["return", "in", "and", "or", "not", "if", "else", "elif", "lambda", "is", "assert", "yield"];
 
-/// Whether a program, whose classes are rewritten, has methods of one of these names.
+/// True if a program, after its classes were rewritten, defines one of these methods.
 fn has(text: &str, names: &[&str]) -> bool {
     names.iter().any(|name| text.contains(&format!("__method____{name}__(")))
 }
 
-/// Whether operators of a program ask its classes.
+/// True if the program's classes define arithmetic operators.
 pub(super) fn sums(text: &str) -> bool {
     has(text, &SUMS)
 }
 
-/// Whether comparisons do.
+/// True if the program's classes define comparisons.
 pub(super) fn orders(text: &str) -> bool {
     has(text, &ORDERS)
 }
 
-/// Rewrites them in a statement and its mask, which stay of one length: what binds stronger first, and
-/// each from the left.
+/// Rewrites operators in a statement and its mask, which keep equal lengths: those that bind stronger first,
+/// and each kind from the left.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     negated(text, mask);
     for operators in [&["//", "*", "/", "%"][..], &["+", "-"]] {
@@ -63,7 +63,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether what stands in front of an operator there ends a value that it joins.
+/// True if the text before an operator ends with a value, so that the operator joins two values.
 fn joins(mask: &str, at: usize) -> bool {
     let front = mask[..at].trim_end();
     let word = |c: char| c.is_alphanumeric() || c == '_';

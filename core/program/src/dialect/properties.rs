@@ -26,7 +26,7 @@ pub(super) fn of(block: &[Logical]) -> Vec<String> {
     pairs.collect()
 }
 
-/// Whether a statement of a class says that the next one sets a property.
+/// True if a statement of a class is the decorator of a property's setter.
 pub(super) fn is_setter(own: &Logical) -> bool {
     own.mask.trim().strip_prefix('@').is_some_and(|rest| rest.ends_with(".setter"))
 }
@@ -116,8 +116,8 @@ fn marked(own: &Logical, text: &str) -> Logical {
     scanned.unwrap_or_else(|| own.clone())
 }
 
-/// Whether an attribute that ends there is asked for: it gets no value, and is not called. In a text it
-/// is where it stands in the braces of an f-string.
+/// True if the attribute that ends at this place is read: it is not assigned, and not called. Inside a text
+/// this holds only within the braces of an f-string.
 fn is_asked(own: &Logical, end: usize, length: usize, calls: bool) -> bool {
     let (Some(text), Some(mask)) = (own.text.get(end..), own.mask.get(end..)) else { return false };
     if text.starts_with(word) {

@@ -3,8 +3,8 @@
 
 use super::operand::{after, wrap};
 
-/// Rewrites them in a statement and its mask, which stay of one length: from behind, so that what stands
-/// on the right is written anew first.
+/// Rewrites operators in a statement and its mask, which keep equal lengths: from the end, so that the right
+/// operand is rewritten first.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     let mut end = mask.len();
     while let Some(at) = mask.get(..end).and_then(|rest| rest.rfind(['-', '/'])) {
@@ -50,7 +50,7 @@ fn one(text: &mut String, mask: &mut String, at: usize) {
     if first.starts_with(|c: char| c.is_ascii_digit() || c == '\u{1}') {
         return;
     }
-    // What is multiplied belongs to what is taken away.
+    // A product belongs to the subtrahend.
     let multiplied = |of: char| operator == b'-' && matches!(of, '*' | '/' | '%');
     loop {
         let rest = &mask[end..];

@@ -1,4 +1,4 @@
-//! Statements of Python that a program cannot have, and what to write instead.
+//! Statements of Python that a program cannot have, and their replacements.
 
 /// The advice in place of a class of models.
 const MODEL_INSTEAD: &str = "Keep in __init__ only what is made of nn's modules, and call nothing of self there; or \
@@ -6,8 +6,8 @@ const MODEL_INSTEAD: &str = "Keep in __init__ only what is made of nn's modules,
     (docs/programs.md). A loop that a library makes is written out: for batch in loader: model(batch).sum().backward(); \
     opt.step().";
 
-/// The reason that a class of models is refused: its base is another library's, or its `__init__` does what is not
-/// seen.
+/// The reason that a class of models is refused: its base is another library's, or its `__init__` does
+/// something that is not followed.
 fn of_model(rest: &str) -> String {
     let base =
         rest.split_once('(').and_then(|(_, base)| base.split_once(')')).map(|it| it.0.trim());
@@ -20,8 +20,8 @@ fn of_model(rest: &str) -> String {
     }
 }
 
-/// The reason that a statement which begins with this word is refused, and a replacement; nothing
-/// for all others. `rest` is the text behind the word.
+/// The reason that a statement which begins with this word is refused, and a replacement; `None` for all
+/// others. `rest` is the text behind the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
     let known = match word {
         "class" if rest.contains("Module") => return Some((of_model(rest), MODEL_INSTEAD)),

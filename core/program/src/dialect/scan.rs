@@ -30,7 +30,7 @@ pub(super) struct Logical {
 /// Splits a text into statements. Blank lines and comments belong to none.
 ///
 /// # Errors
-/// A string or bracket that is not closed, or nesting past what a program needs.
+/// A string or bracket that is not closed, or nesting deeper than allowed.
 pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
     let mut lines = Vec::new();
     let mut masks = Mask::new();
@@ -99,7 +99,7 @@ impl Mask {
         Mask { string: None, opened: Vec::new(), backslash: false, chain: 0 }
     }
 
-    /// Whether the next line continues this statement.
+    /// True if the next line continues this statement.
     fn goes_on(&self) -> bool {
         self.string.is_some() || !self.opened.is_empty() || self.backslash
     }
@@ -180,7 +180,7 @@ impl Mask {
         Ok(mask)
     }
 
-    /// Counts what nests.
+    /// Counts brackets.
     fn code(
         &mut self,
         next: char,

@@ -42,7 +42,7 @@ pub(super) fn parts(statement: &Logical) -> Vec<Cow<'_, Logical>> {
     ranges.into_iter().filter_map(part).collect()
 }
 
-/// The places of its semicolons; nothing of a line that begins a block.
+/// The places of its semicolons; `None` for a line that begins a block.
 fn cuts(mask: &str) -> Option<Vec<usize>> {
     if !mask.contains(';') {
         return None;

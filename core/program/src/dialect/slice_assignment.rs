@@ -1,4 +1,4 @@
-//! `x[1:3] = y` as `_assign(x[1:3], (y))`: only a tensor's part takes what is assigned to a slice.
+//! `x[1:3] = y` as `_assign(x[1:3], (y))`: a slice can be assigned only in a tensor.
 
 use crate::dialect::inline::{equals, simple};
 use crate::dialect::operand::{before, opening};

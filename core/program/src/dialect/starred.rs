@@ -1,5 +1,5 @@
-//! `first, *rest = values` as `first, rest = _starred(values, 1, 0)`, which says how many stand before
-//! and behind the one that takes what is left; the same in `for first, *rest in rows:`.
+//! `first, *rest = values` as `first, rest = _starred(values, 1, 0)`, with the number of targets before and
+//! after the starred one; the same in `for first, *rest in rows:`.
 
 /// Rewrites it in a statement and its mask, which stay of one length.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
@@ -23,7 +23,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Whether a statement is such an assignment.
+/// True if a statement assigns to targets with a `*`.
 pub(super) fn is_one(mask: &str) -> bool {
     let equals = assignment(mask).filter(|_| mask.contains('*'));
     equals.is_some_and(|equals| starred(&mask[..equals]).is_some())

@@ -76,7 +76,7 @@ fn slices(text: &mut String, mask: &mut String) {
     }
 }
 
-/// The parts between the separators that stand in no bracket.
+/// The parts between the separators that are outside of all brackets.
 fn parts(mask: &str, separator: char) -> Vec<(usize, usize)> {
     let mut depth = 0usize;
     let mut from = 0;
@@ -98,13 +98,13 @@ fn parts(mask: &str, separator: char) -> Vec<(usize, usize)> {
 
 struct Bracket {
     at: usize,
-    /// Whether it follows a value.
+    /// True if the bracket follows a value.
     subscript: bool,
     comma: bool,
     colon: bool,
 }
 
-/// Whether a text ends with a value: a name, or something in brackets.
+/// True if a text ends with a value: a name, or something in brackets.
 fn is_value(before: &str) -> bool {
     if before.ends_with([')', ']']) {
         return true;

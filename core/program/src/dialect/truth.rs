@@ -1,7 +1,6 @@
-//! `if queue:` as `if _truth(queue):`, where a class of the program says with `__bool__` or `__len__` whether
-//! its objects are true: the interpreter asks no method. Names are asked so (`queue`, `self.queue`) in
-//! conditions, behind `not` and in `bool()`; what else is taken for true or false there tells its process,
-//! which refuses.
+//! `if queue:` as `if _truth(queue):`, if a class of the program defines `__bool__` or `__len__`: the
+//! interpreter calls neither. Names (`queue`, `self.queue`) are rewritten in conditions, after `not` and in
+//! `bool()`. Any other truth test of such an object is noted in the process, which refuses it.
 
 use super::operand::closing;
 use super::scan;
@@ -122,12 +121,12 @@ fn set(open: &mut [bool], condition: bool) {
     }
 }
 
-/// Whether a word stands there by itself, and not behind a call.
+/// True if the word at this place is not an attribute of something.
 fn front_is_free(mask: &str, at: usize) -> bool {
     !mask[..at].trim_end().ends_with('.')
 }
 
-/// Whether an operand of a condition ends there.
+/// True if an operand of a condition ends at this place.
 fn ends(mask: &str, at: usize) -> bool {
     let rest = mask.get(at..).unwrap_or_default().trim_start_matches([' ', '\n', '\\']);
     let word = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();

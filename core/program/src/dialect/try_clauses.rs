@@ -1,10 +1,10 @@
-//! The clauses of a `try`: their heads, and what stands behind the colon of one.
+//! The clauses of a `try`: their heads, and the statement after the colon of one.
 
 use crate::dialect::scan::Logical;
 use crate::dialect::words::first_word;
 use std::borrow::Cow;
 
-/// Whether a statement is a part of a `try`.
+/// True if a statement is a clause of a `try`.
 pub(super) fn is_clause(mask: &str) -> bool {
     let head = mask.trim();
     match first_word(head) {
@@ -14,8 +14,8 @@ pub(super) fn is_clause(mask: &str) -> bool {
     }
 }
 
-/// `try: x()` as its head and what stands behind the colon, and so the `else` of a program that has
-/// any `try`.
+/// Splits `try: x()` into its head and the statement after the colon, and likewise the `else` of a program
+/// that has any `try`.
 pub(super) fn parts(statement: &Logical, tries: bool) -> Vec<Cow<'_, Logical>> {
     let head = statement.mask.trim_start();
     let splits = tries && (is_clause(&statement.mask) || first_word(head) == "else");

@@ -1,10 +1,11 @@
-//! `try:` with `except`, `else` and `finally`. The interpreter has none: what stands in it is written as
-//! parts that are tried one by one, each only where none before has raised.
+//! `try:` with `except`, `else` and `finally`. The interpreter has none, so the block is written as parts
+//! that are tried one by one, each only if no earlier part has raised.
 //!
-//! `x = f(y)` becomes `if _try_0.goes: _tried = _attempt(_try_0, lambda: (f(y)))` and
-//! `if _try_0.goes: x = _tried`; a loop in it ends where something has raised; `except ValueError as e:`
-//! becomes `if _catches(_try_0, lambda: (ValueError)):`, and what no handler takes is raised again behind.
-//! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
+//! `x = f(y)` becomes `if _try_0.goes: _tried = _attempt(_try_0, lambda: (f(y)))` and `if _try_0.goes: x =
+//! _tried`; a loop in it ends once something has raised; `except ValueError as e:` becomes `if
+//! _catches(_try_0, lambda: (ValueError)):`, and an exception that no handler takes is raised again
+//! afterwards. `finally` is written at the end, and in front of each `return`, `break` and `continue` that
+//! leaves it.
 
 use crate::dialect::inline::{AGAIN, body, simple};
 use crate::dialect::rewritten::Rewritten;
@@ -17,14 +18,14 @@ use std::ops::Range;
 
 /// Statements that are written at most: `finally` in front of every `return` can make many of few.
 const MAX_LINES: usize = 100_000;
-/// Bytes of what is written at most, and blocks in each other.
+/// The most bytes of the rewritten program, and the most nested blocks.
 const MAX_BYTES: usize = 16 << 20;
 const MAX_DEPTH: usize = 100;
 
 /// Rewrites every `try` of a program in Starlark's words.
 ///
 /// # Errors
-/// A part of one that stands alone, or more of them than a program needs.
+/// A clause without its `try`, or more of them than allowed.
 pub(super) fn rewrite(from: Rewritten) -> Result<Rewritten, ProgramError> {
     let statements = scan::scan(&from.text)?;
     let out = Rewritten {
@@ -47,14 +48,14 @@ struct Around {
     finals: Vec<Final>,
     /// The number of them around the innermost loop.
     of_loop: usize,
-    /// The `try` whose handler it stands in.
+    /// The `try` whose handler the statement is in.
     handled: Option<usize>,
     /// The outermost one of whose handlers a `return` leaves, and one that leaves the loop.
     returns: Option<usize>,
     breaks: Option<usize>,
 }
 
-/// A `finally`, and what guards it.
+/// A `finally`, and the condition that guards it.
 #[derive(Clone, Debug)]
 struct Final {
     block: Range<usize>,
@@ -78,7 +79,7 @@ struct Clause<'s> {
 }
 
 impl<'s> Writer<'s> {
-    /// The statements that stand further in behind one.
+    /// The statements after one that are indented deeper.
     fn behind(&self, at: usize, end: usize) -> Range<usize> {
         let Some(head) = self.statements.get(at) else { return end..end };
         let rest = self.statements.get(at + 1..end).unwrap_or_default();
@@ -443,7 +444,7 @@ fn moved(indent: usize, shift: isize) -> usize {
     indent.checked_add_signed(shift).unwrap_or(0)
 }
 
-/// A statement in which a bare `raise` raises what is handled.
+/// A statement in which a bare `raise` raises the exception that is being handled.
 fn raised_again(text: &str, around: &Around) -> String {
     match around.handled {
         Some(number) => text.replace(AGAIN, &format!("_reraise(_try_{number})")),

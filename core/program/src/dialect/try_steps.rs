@@ -3,7 +3,7 @@
 
 use crate::dialect::assignment_targets::{Target, assigned, is_part};
 
-/// The statements, that stand equally far in.
+/// The statements, which have equal indentation.
 pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
     let goes = format!("if _try_{guard}.goes:");
     // A module that is not there raises where that is tried.
@@ -22,7 +22,7 @@ pub(super) fn steps(text: &str, mask: &str, guard: usize) -> Vec<String> {
         Target::Name => vec![tried(&format!("({value})")), format!("{goes} {names} _tried")],
         Target::Part => part(&text).to_vec(),
         Target::Augmented(at) if is_part(&mask[..at]) => part(&text).to_vec(),
-        // What is done to what it holds may change that in place, as a list.
+        // An augmented assignment may change the variable's value in place, as with a list.
         Target::Augmented(at) => {
             let (name, operator) = (text[..at].trim(), text[at..end].trim());
             vec![

@@ -1,10 +1,10 @@
-//! `dist.isend(x, 1)` as a statement of its own, whose work nobody holds, as `_let_go(dist.isend(x, 1))`:
-//! to gloo it makes a difference whether somebody does.
+//! `dist.isend(x, 1)` as a statement of its own, whose work nothing holds, as `_let_go(dist.isend(x, 1))`: to
+//! gloo it makes a difference if something does.
 
 use crate::dialect::inline::simple;
 use crate::dialect::operand::{closing, wrap};
 
-/// Calls whose works end with who holds them.
+/// Calls whose works end when nothing holds them any more.
 pub(super) const CALLS: [&str; 3] = ["isend", "irecv", "batch_isend_irecv"];
 
 /// Rewrites it in a statement and its mask, which stay of one length.

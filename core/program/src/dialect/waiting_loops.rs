@@ -1,8 +1,8 @@
-//! Loops that wait: what they call besides asking stores does nothing.
+//! Loops that only wait: besides asking stores, they call only functions without effect.
 
 use crate::dialect::scan::Logical;
 
-/// Whether a block that stands further in than that does nothing but sleep and ask stores.
+/// True if a block that is indented deeper than `indent` only sleeps and asks stores.
 pub(super) fn only_waits(after: &[Logical], indent: usize) -> bool {
     let called = |mask: &str| {
         let before = |(at, _): (usize, &str)| {

@@ -7,10 +7,11 @@ use super::scan::Logical;
 use super::words::first_word;
 use lockstep_scenarios::program::ProgramError;
 
-/// The statements to be written in front of one, and it without them; nothing where it names nothing.
+/// The assignments to write before a statement with `:=`, and the statement without them; `None` if it has no
+/// `:=`.
 ///
 /// # Errors
-/// Where what is named may not be worked out at all, or only later.
+/// The named value may not be evaluated at all, or only later.
 pub(super) fn hoisted(
     statement: &Logical,
 ) -> Result<Option<(Vec<Logical>, Logical)>, ProgramError> {
@@ -82,20 +83,19 @@ impl Found {
     }
 }
 
-/// Whether a word stands in a text by itself.
+/// True if a text contains a name as a whole word.
 fn has_word(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
 }
 
-/// Whether what follows is worked out whatever comes of what stands before.
+/// True if the expression after this text is always evaluated.
 fn is_reached(front: &str) -> bool {
     let inner = front.trim_start();
     let rest = &inner[first_word(inner).len()..];
     !["and", "or", "if", "else", "lambda"].iter().any(|name| has_word(rest, name))
 }
 
-/// The bracket of the comprehension that a place stands in, and where the condition begins that it
-/// stands in.
+/// The bracket of the comprehension around a place, and the start of the condition around it.
 fn comprehension(mask: &str, at: usize) -> Option<(usize, Option<usize>)> {
     let mut before = at;
     loop {
@@ -116,7 +116,7 @@ fn comprehension(mask: &str, at: usize) -> Option<(usize, Option<usize>)> {
     }
 }
 
-/// A text with what stands in brackets blanked out, of the same length.
+/// A text with the contents of its brackets blanked out, of the same length.
 fn flat(text: &str) -> String {
     let mut depth = 0_usize;
     let mut made = String::with_capacity(text.len());

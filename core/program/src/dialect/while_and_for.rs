@@ -1,6 +1,6 @@
-//! Loops that the interpreter has not: `while`, as a loop of many turns that is left where its condition
-//! fails, and a `for` that takes one piece after the other of what is not a list (`_iter` says what that
-//! is), so that an own `__next__` is called where Python calls it.
+//! Loops that the interpreter lacks: `while`, as a loop of many turns that is left when its condition fails,
+//! and a `for` over an iterator that is not a list (`_iter` decides), so that an own `__next__` is called at
+//! the same times as in Python.
 
 use crate::dialect::blocks::{Ahead, Block, Open, block_head};
 use crate::dialect::expressions::expressions;

@@ -54,12 +54,12 @@ pub(crate) fn repr(value: Value<'_>) -> String {
     text.chars().take(200).collect()
 }
 
-/// `repr()` of what stands in a list: texts in Python's quotes.
+/// `repr()` of a value inside a list: texts in Python's quotes.
 fn within(value: Value<'_>) -> String {
     value.unpack_str().map_or_else(|| value.to_repr(), quoted)
 }
 
-/// The entries of a list or tuple, and what an iterator still has.
+/// The entries of a list or tuple, or the remaining ones of an iterator.
 pub(crate) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     let list = ListRef::from_value(value).map(|list| list.content().to_vec());
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content().to_vec()))
@@ -201,7 +201,7 @@ pub(crate) fn milliseconds(value: Value<'_>) -> anyhow::Result<u64> {
     Ok((number(value, "a timeout")?.max(0.0) * 1e3) as u64)
 }
 
-/// `timeout=` of a call: `None`, a `timedelta`, or what PyTorch refuses.
+/// `timeout=` of a call: `None`, a `timedelta`, or a value that PyTorch refuses.
 pub(crate) fn timeout(value: Value<'_>) -> Option<Arg<u64>> {
     match value.downcast_ref::<DurationValue>() {
         Some(duration) => Some(Arg::Is(duration.0)),
@@ -223,7 +223,8 @@ pub(crate) fn entries<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     ListRef::from_value(value).map(|list| list.content().to_vec())
 }
 
-/// The argument for which a list of tensors is asked: the result of `chunk` and `split` is none, but a tuple.
+/// The argument of a call that takes a list of tensors: the result of `chunk` and `split` is not a list, but
+/// a tuple.
 pub(crate) fn tensors(value: Value<'_>) -> TensorListArg {
     match entries(value) {
         Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
@@ -242,7 +243,7 @@ pub(crate) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
 /// The list of tensors that may be missing; an empty tuple counts as missing.
 ///
 /// # Errors
-/// What a tensor says that PyTorch takes for true or false.
+/// The value is a tensor with more than one element, which PyTorch refuses as a truth value.
 pub(crate) fn tensors_or_none(value: Value<'_>) -> anyhow::Result<Option<TensorListArg>> {
     if value.downcast_ref::<TensorValue>().is_some_and(|tensor| tensor.0.numel() > 1) {
         let text = "Boolean value of Tensor with more than one value is ambiguous";
@@ -325,7 +326,7 @@ pub(crate) fn device(value: Value<'_>) -> anyhow::Result<Option<Device>> {
     }
 }
 
-/// Which of the devices of its type a `device=` names: 1 of `"cuda:1"`.
+/// The index in a `device=` argument: 1 for `"cuda:1"`.
 pub(crate) fn device_index(value: Value<'_>) -> Option<u32> {
     if let Some(device) = value.downcast_ref::<DeviceValue>() {
         return device.0.1;
@@ -369,12 +370,12 @@ pub(crate) fn object<'v>(value: Value<'v>, heap: Heap<'v>) -> Object {
     Object::from(&plain(value, heap, 0))
 }
 
-/// The same as others can hear it.
+/// An object as other ranks receive it.
 pub(crate) fn heard<'v>(value: Value<'v>, heap: Heap<'v>) -> PyObject {
     plain(value, heap, 0)
 }
 
-/// The same of each of a list; of none where there is no list.
+/// The objects of a list as other ranks receive them; empty if the value is not a list.
 pub(crate) fn all_heard<'v>(list: Value<'v>, heap: Heap<'v>) -> Vec<PyObject> {
     let entries = items(list).unwrap_or_default();
     entries.into_iter().map(|entry| heard(entry, heap)).collect()

@@ -1,4 +1,4 @@
-//! `torch.distributed.Backend`: a text that names a backend, and what PyTorch has of them.
+//! `torch.distributed.Backend`: a text that names a backend, and PyTorch's tables of backends.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -23,7 +23,7 @@ starlark_simple_value!(BackendClass);
 
 /// The contents of `Backend.backend_list` in PyTorch 2.7.1, in its order.
 const ALL: [&str; 7] = ["undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"];
-/// And what it takes for each type of device.
+/// The backend that PyTorch chooses for each type of device.
 const OF_DEVICES: [(&str, &str); 3] = [("cpu", "gloo"), ("cuda", "nccl"), ("xpu", "xccl")];
 
 impl fmt::Display for BackendClass {

@@ -17,7 +17,7 @@ use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
 
-/// `src=`, `group=`, `async_op=`, `group_src=`, and what c10d sets the rank in.
+/// `src=`, `group=`, `async_op=`, `group_src=`, and the parameter that c10d stores the rank in.
 pub(super) fn from_rank(
     src: Value<'_>,
     of: Value<'_>,
@@ -34,7 +34,7 @@ pub(super) fn from_rank(
     })
 }
 
-/// `dst=`, `group=`, `async_op=`, `group_dst=`, and what c10d sets the rank in.
+/// `dst=`, `group=`, `async_op=`, `group_dst=`, and the parameter that c10d stores the rank in.
 pub(super) fn to_rank(
     dst: Value<'_>,
     of: Value<'_>,

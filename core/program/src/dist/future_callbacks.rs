@@ -1,9 +1,9 @@
-//! `future.then(callback)`: what is called with the future once its call has completed, and the
-//! future of what it returns.
+//! `future.then(callback)`: the callback is called with the future once its call has completed. The result is
+//! the future of the callback's result.
 //!
-//! A callback is called where the program waits for the call, or for the future that `then` returned:
-//! before that nothing says that it has been. What is called stands in the module of the execution,
-//! which the interpreter looks through for values that are still needed.
+//! A callback is called when the program waits for the call, or for the future that `then` returned: before
+//! that nothing shows that it was called. Callbacks are kept in the module of the execution, which the
+//! interpreter searches for values that are still needed.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -29,12 +29,12 @@ use std::fmt;
 /// The most callbacks of a process.
 const MAX_CALLBACKS: usize = 100_000;
 
-/// The future of what a callback returns.
+/// The future of a callback's result.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct ThenValue {
     #[allocative(skip)]
     work: c10d::Work,
-    /// Which callback of the process it is.
+    /// The index of the callback among those of the process.
     at: u32,
 }
 starlark_simple_value!(ThenValue);
@@ -54,8 +54,7 @@ impl<'v> StarlarkValue<'v> for ThenValue {
     }
 }
 
-/// The callbacks of the process by number: the callback, the future that it is called with, and what
-/// it has returned.
+/// The callbacks of the process by number: the callback, the future that it is called with, and its result.
 fn table<'v>(eval: &mut Evaluator<'v, '_, '_>) -> Value<'v> {
     let module = eval.module();
     if let Some(table) = module.extra_value() {
@@ -104,7 +103,7 @@ fn returned<'v>(at: u32, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Val
     match entry(at, eval)?[..] {
         [_, _, value] => Ok(value),
         [callback, parent] => {
-            // What a callback waits for has its own callbacks called first.
+            // Callbacks of a future that this callback waits for are called first.
             if let Some(parent) = parent.downcast_ref::<ThenValue>() {
                 returned(parent.at, eval)?;
             }
@@ -117,7 +116,7 @@ fn returned<'v>(at: u32, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Val
     }
 }
 
-/// Calls what is to be called once that call has completed.
+/// Calls the callbacks that wait for a call, once it has completed.
 pub(crate) fn completed(work: c10d::Work, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<()> {
     if eval.module().extra_value().is_none() {
         return Ok(());

@@ -32,7 +32,7 @@ impl<'v> UnpackValue<'v> for Truth {
     }
 }
 
-/// `group=` of a call that has PyTorch 2.7.1 say what it is not, and not that it is missing.
+/// `group=` of a call for which PyTorch 2.7.1's error names the wrong value, and does not call it missing.
 pub(super) fn looked_up(
     group: Value<'_>,
     wrong: impl Fn(String) -> DistError,
@@ -49,7 +49,7 @@ pub(super) fn registered(group: Value<'_>) -> anyhow::Result<Option<Group>> {
     looked_up(group, not_registered)
 }
 
-/// The error for a group that is none.
+/// The error for an invalid group.
 pub(super) fn not_registered(shown: String) -> DistError {
     let text = format!(
         "Group {shown} is not registered, please create group with torch.distributed.new_group API"
@@ -95,7 +95,7 @@ pub(super) fn root(
     })
 }
 
-/// Whom a process group sends to, or receives from, and the tag.
+/// The peers that a process group sends to or receives from, and the tag.
 pub(super) fn peer<'v>(
     (peers, tag): ([Value<'v>; 2], Value<'v>),
     (call, rank): (&str, &str),

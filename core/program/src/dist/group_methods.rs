@@ -125,7 +125,7 @@ impl<'v> StarlarkValue<'v> for WorldValue {
         matches!(attribute, "group_name" | "group_desc")
     }
 
-    /// By whichever of its names.
+    /// True for `WORLD` under any of its names.
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
         Ok(other.downcast_ref::<WorldValue>().is_some())
     }

@@ -83,7 +83,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(true)
     }
 
-    /// As PyTorch's packages say: who asks has another way.
+    /// As in PyTorch's packages: a program that asks has an alternative.
     fn is_mpi_available() -> anyhow::Result<bool> {
         Ok(false)
     }
@@ -104,7 +104,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(there && !backend.eq_ignore_ascii_case("mpi"))
     }
 
-    /// Whether `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
+    /// True if `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
     fn is_torchelastic_launched(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
         Ok(matches!(process(eval)?.environ.get("TORCHELASTIC_RUN_ID"), Some(Some(_))))
     }

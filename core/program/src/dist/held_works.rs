@@ -1,5 +1,5 @@
-//! Names that alone hold the works of sends and receives, as the dialect finds them: what they let go
-//! of when they get another value, or end with their function.
+//! Names that alone hold the works of sends and receives, as the dialect finds them: the works are released
+//! when the name gets another value, or its function ends.
 
 use crate::dist::arguments as take;
 use crate::dist::state::NamedWorks;
@@ -12,7 +12,7 @@ use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }
@@ -52,7 +52,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(value)
     }
 
-    /// It ends, with what it returns.
+    /// A function ends, with its result.
     fn _ended<'v>(
         #[starlark(default = NoneType)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -40,7 +40,7 @@ pub(crate) struct MeshValue {
 }
 starlark_simple_value!(MeshValue);
 
-/// A mesh that was made, not cut out, and what `_flatten` has made of its dimensions.
+/// A mesh that was made, not cut out of another, and the flattened dimensions that `_flatten` has made.
 #[derive(Debug)]
 struct Root {
     mesh: DeviceMesh,
@@ -268,7 +268,7 @@ fn laid_out<'v>(
     Ok((ranks.collect::<anyhow::Result<_>>()?, shape))
 }
 
-/// The ranks of `torch.arange(8).reshape(2, 4)`. What other tensors hold is not known here.
+/// The ranks of `torch.arange(8).reshape(2, 4)`. The values of other tensors are not known here.
 fn of_tensor(
     tensor: &Tensor,
     eval: &mut Evaluator<'_, '_, '_>,
@@ -347,7 +347,7 @@ fn mesh_methods(builder: &mut MethodsBuilder) {
         let dim = dim.as_ref().map(take::OwnedDim::borrow);
         let own = mesh(this)?;
         let dist = process(eval)?.dist()?;
-        // Of several dimensions one has to be named; PyTorch's words for it are the mesh's.
+        // With several dimensions one has to be named; the refusal is the mesh's.
         match dim {
             Some(_) => own.group(dim).and_then(|group| dist.get_rank(Some(group))),
             None => dist.mesh_local_rank(&own.mesh, None),
@@ -435,7 +435,7 @@ fn class_methods(builder: &mut MethodsBuilder) {
     }
 }
 
-/// Adds what people import by name.
+/// Adds the classes and functions that programs import by name.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     builder.set("DeviceMesh", MeshClass);
     functions(builder);

@@ -22,7 +22,7 @@ fn nested<'v>(ranks: &[u32], shape: &[u32], heap: Heap<'v>) -> Value<'v> {
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// `mesh.mesh`; of what is no mesh, its attribute.
+    /// `mesh.mesh`; for a value that is not a mesh, its attribute.
     fn _mesh_of<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -29,7 +29,7 @@ use crate::dist::backend_class::BackendClass;
 use crate::dist::values::{DurationValue, GroupValue, NamedGroup, WorldValue};
 use starlark::environment::GlobalsBuilder;
 
-/// Adds `dist`, and what people import from it by name.
+/// Adds `dist`, and the functions that programs import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("dist", functions);
     crate::dist::mesh::add(builder);

@@ -16,7 +16,7 @@ use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
-/// Whether the objects are on their way, whatever is raised then: of a list that is too short.
+/// True if the objects are sent even though the call raises: the list of results is too short.
 fn sent(called: &Result<(), DistError>) -> bool {
     called.as_ref().err().is_none_or(|error| error.kind == ErrorKind::IndexError)
 }
@@ -34,7 +34,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        // What is no list is found out when it is written into.
+        // A value that is not a list is refused when it is written into.
         let list = take::entries(object_list);
         let length = list.as_ref().map_or(usize::MAX, Vec::len);
         let object = pickled::object(obj, eval)?;
@@ -122,7 +122,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let options = from_rank(src, group, Truth(false), group_src, "BroadcastOptions")?;
         let (of, root) = (options.group, (options.src, options.group_src));
-        // What is no list is refused as an empty one is.
+        // A value that is not a list is refused as an empty one is.
         let length = take::entries(scatter_object_output_list).map_or(0, |list| list.len());
         let objects = match scatter_object_input_list {
             none if none.is_none() => None,
@@ -195,7 +195,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
                     received_objects::hear(&called, (between[0], at), (object_list, at), eval)?;
                 }
             }
-            // Whose they are is only known when it runs.
+            // The sender is known only in the run.
             None => received_objects::made_up(object_list, length, eval)?,
         }
         super::p2p::received(source, eval)

@@ -123,7 +123,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        // What is no list is refused as a list of something else is.
+        // A value that is not a list is refused as a list of something else is.
         let ops = take::entries(p2p_op_list).unwrap_or_else(|| vec![p2p_op_list]);
         let works = process(eval)?.dist()?.batch_isend_irecv(ops.into_iter().map(take::p2p_op));
         Ok(heap.alloc(AllocList(works.map_err(refused)?.into_iter().map(WorkValue))))

@@ -1,5 +1,5 @@
-//! Objects as object calls pickle them. A function pickles by its name, which has to be one of its
-//! module: what is defined inside of a function has none there, and Python refuses it.
+//! Objects as object calls pickle them. A function pickles by its name, which has to be one of its module: a
+//! function inside another function has no such name, and Python refuses it.
 
 use crate::dist::arguments as take;
 use crate::process::state::{Process, process};
@@ -11,7 +11,7 @@ use starlark::values::dict::DictRef;
 /// Data in data that is looked into.
 const MAX_NESTED: usize = 32;
 
-/// An object as it is pickled, or what Python refuses.
+/// An object as it is pickled, or Python's refusal.
 pub(crate) fn object<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -32,7 +32,7 @@ pub(crate) fn objects<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Vec<Object>> {
-    // What is no list is refused there.
+    // A value that is not a list is refused there.
     let entries =
         take::items(value).filter(|items| items.iter().any(|item| function(*item, 0).is_some()));
     match entries {

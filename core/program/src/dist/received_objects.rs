@@ -1,9 +1,8 @@
-//! The objects that ranks hear from each other in object calls.
+//! The objects that ranks receive from each other in object calls.
 //!
-//! Ranks are executed one after the other: what a rank has not heard yet stays as it is in its list,
-//! and the program is executed again with what all have sent, until nothing changes any more. What a
-//! rank does by an object that it has not heard is none of what it does in the end, nor is how it
-//! ends there.
+//! Ranks are executed one after the other. An object that a rank has not received yet stays as it is in its
+//! list, and the program is executed again with the objects that all have sent, until nothing changes any
+//! more. The calls of a rank that acts on an object that it has not received are dropped, and so is its end.
 
 use crate::dist::sent_objects::{ByRank, Meeting, Objects};
 use crate::process::state::{Process, process};
@@ -19,8 +18,8 @@ use starlark::values::tuple::AllocTuple;
 use starlark::values::{Heap, Value};
 use std::sync::Arc;
 
-/// Objects that a rank goes on without at most: what it sends meanwhile may be what it sends in the
-/// end, which saves executions.
+/// The most objects that a rank goes on without: its sends meanwhile may already be the final ones, which
+/// saves executions.
 const MAX_UNHEARD: usize = 256;
 
 /// An object call that a rank has made.
@@ -53,8 +52,8 @@ impl Called {
     }
 }
 
-/// Notes that the rank has made a call of this kind in a group, with what it sent there; `None` where
-/// it is no member.
+/// Notes that the rank has made a call of this kind in a group, with the objects that it sent; `None` if it
+/// is not a member.
 pub(crate) fn made(
     process: &mut Process<'_>,
     call: &'static str,
@@ -149,7 +148,7 @@ fn note(
     let count = sent.counts.entry((group.clone(), members.clone(), call)).or_default();
     let meeting = Meeting { group, members: members.clone(), call, nth: *count };
     *count += 1;
-    // What is sent to one is known by the name of its sender's call.
+    // Objects sent to one rank are looked up by the name of the sender's call.
     let asked = match call {
         RECEIVED => Meeting { call: SENT, ..meeting.clone() },
         _ => meeting.clone(),

@@ -25,7 +25,7 @@ starlark_simple_value!(ReduceOpValue);
 struct WithoutFactor;
 starlark_simple_value!(WithoutFactor);
 
-/// The class of what `ReduceOp` holds.
+/// The class of the members of `ReduceOp`.
 const CLASS: &str = "torch._C._distributed_c10d.ReduceOp.RedOpType";
 
 impl ReduceOpValue {

@@ -18,7 +18,7 @@ pub(crate) struct Meeting {
 /// The objects that one rank sends in a call.
 pub(crate) type Objects = Vec<Heard>;
 
-/// An object, which is the same as another if its pickle is: a number that is none equals nothing.
+/// An object, which is the same as another if its pickle is. NaN equals nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) object: Arc<PyObject>,
@@ -48,13 +48,13 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether it has made no object call.
+    /// True if the rank has made no object call.
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 }
 
-/// Calls of one kind: their group's name, its ranks, and what is called.
+/// Calls of one kind: their group's name, its ranks, and the function.
 type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
 
 /// The objects that all ranks have sent.
@@ -66,7 +66,7 @@ pub(crate) struct Board {
 pub(crate) type ByRank = BTreeMap<GlobalRank, Objects>;
 
 impl Board {
-    /// Of what each rank has sent, in rank order.
+    /// Gathers the objects that each rank has sent; the ranks come in order.
     pub(crate) fn of<'s>(ranks: impl Iterator<Item = &'s Sent>) -> Board {
         let mut of: BTreeMap<Meeting, ByRank> = BTreeMap::new();
         for (rank, sent) in (0..).map(GlobalRank).zip(ranks) {

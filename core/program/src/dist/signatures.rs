@@ -1,13 +1,13 @@
-//! The signatures of torch.distributed's functions, for Python's errors where a call has other arguments.
+//! The signatures of torch.distributed's functions, for Python's errors if a call has other arguments.
 //!
-//! The interpreter refuses such a call in words of its own; the rank raises Python's `TypeError` only
-//! where PyTorch 2.7.1's signature does not take it either, as `inspect.signature` tells it.
+//! The interpreter refuses such a call in words of its own; the rank raises Python's `TypeError` only if
+//! PyTorch 2.7.1's signature does not take the call either, as `inspect.signature` shows it.
 
 use crate::classes::missing_attribute;
 use crate::dialect::rewritten::Rewritten;
 use crate::python::error_text;
 
-/// A function, what it must be given, and what it may.
+/// A function, its required parameters, and its optional ones.
 type Signature = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const SIGNATURES: [Signature; 36] = [

@@ -3,8 +3,7 @@
 use lockstep_torch::c10d::{Coalescer, Device, Group, Work};
 use std::collections::BTreeMap;
 
-/// A coalescing manager of a program: what it was made with, whether a `with` is in it, and the
-/// work that it came to.
+/// A coalescing manager of a program: its arguments, whether a `with` is in it, and the work that resulted.
 pub(crate) struct CoalescingManager {
     pub(crate) group: Option<Group>,
     pub(crate) device: Option<Device>,

@@ -34,7 +34,7 @@ pub(crate) fn enter(process: &mut Process<'_>, at: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// It ends: what was held back is called.
+/// Leaves the manager: the calls that were held back are made.
 pub(crate) fn leave(process: &mut Process<'_>, at: usize) -> anyhow::Result<()> {
     let Some(manager) = process.managers.get_mut(at) else { return Ok(()) };
     let (open, async_ops) = (manager.open.take(), manager.async_ops);
@@ -89,10 +89,10 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// True if the program says that it was written for a PyTorch that has them.
+/// Passes if the program says that it was written for a PyTorch before 2.2.
 ///
 /// # Errors
-/// What PyTorch 2.2 and later say.
+/// The `AttributeError` that PyTorch 2.2 and later raise.
 fn before_2_2(name: &str, process: &Process<'_>) -> anyhow::Result<()> {
     if process.torch_before((2, 2)) {
         return Ok(());
@@ -111,7 +111,7 @@ fn lists(value: Value<'_>, what: &str) -> anyhow::Result<Vec<lockstep_torch::c10
     Ok(entries.into_iter().map(take::sequence_of_tensors).collect())
 }
 
-/// Which entry of a list.
+/// The index of a list's entry; a negative one is out of range.
 fn entry(value: i32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -221,7 +221,7 @@ impl<'v> StarlarkValue<'v> for ContextValue {
 
 #[starlark_module]
 fn context_methods(builder: &mut MethodsBuilder) {
-    /// Of a coalescing manager: waits for its works.
+    /// Waits for the works of a coalescing manager.
     fn wait(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
         match this.downcast_ref::<ContextValue>().map(|context| &context.0) {
             Some(Context::Coalescing(at)) => crate::dist::wait(process(eval)?, *at)?,

@@ -82,7 +82,7 @@ wraps! {
     DeviceValue((c10d::Device, Option<u32>))
 }
 wraps! {
-    /// A `P2POp`, what it shows of itself, and the other rank as the world counts it.
+    /// A `P2POp`, its text, and the other rank as the world counts it.
     P2POpValue((c10d::P2POp, String, i64))
 }
 wraps! {

@@ -1,4 +1,4 @@
-//! `Work` and `Future`: what a program asks of a call that is under way.
+//! `Work` and `Future`: a program's questions about a call that is under way.
 
 use crate::dist::future_callbacks;
 use crate::dist::values::{FutureValue, WorkValue};
@@ -70,7 +70,7 @@ fn within(timeout: Value<'_>) -> anyhow::Result<u64> {
     }
 }
 
-/// Asks a work; what it answers stands in the trace.
+/// Asks a work; the answer is recorded in the trace.
 fn ask(
     this: Value<'_>,
     what: WorkQuery,
@@ -193,7 +193,7 @@ fn work_methods(builder: &mut MethodsBuilder) {
         process(eval)?.dist()?.get_future(work(this)?).map(FutureValue).map_err(refused)
     }
 
-    /// Only NCCL's works have one, which tells how they ended.
+    /// Only NCCL's works have such a future, which says how they ended.
     fn get_future_result(this: Value<'_>) -> anyhow::Result<NoneType> {
         let _ = work(this)?;
         let text = "Work::getFutureResult not implemented.";
@@ -208,7 +208,7 @@ fn work_methods(builder: &mut MethodsBuilder) {
 
 #[starlark_module]
 fn of_future(builder: &mut MethodsBuilder) {
-    /// Waits, and returns what the call has written.
+    /// Waits, and returns the tensors that the call has written.
     fn wait<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         let work = work(this)?;
         process(eval)?.dist()?.wait(work, None).map_err(refused)?;
@@ -220,7 +220,7 @@ fn of_future(builder: &mut MethodsBuilder) {
         value_of(this, eval)
     }
 
-    /// The future of what `callback(future)` returns once the call has completed.
+    /// The future of the result of `callback(future)`, called once the call has completed.
     fn then<'v>(
         this: Value<'v>,
         callback: Value<'v>,

@@ -1,14 +1,14 @@
-//! A program executed: once, and again where what is true is counted between names.
+//! Executes a program: once, and again with rewritten operators if it computes with bools.
 
 use crate::execute::ranks::executed;
 use lockstep_scenarios::program::ProgramError;
 use lockstep_scenarios::program::{Compiled, Options};
 
-/// Executes a program for each of its ranks, and writes down what they do. `path` is the name that
-/// its lines are shown with.
+/// Executes a program for each of its ranks, and records their calls. `path` is the name that its lines are
+/// shown with.
 ///
 /// # Errors
-/// When the text is no program, does not call `run`, or takes more than it may.
+/// The text is not a program, does not call `run`, or exceeds the limits.
 pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
     let once = executed(path, text, options, false);
     let ended = match once {
@@ -18,8 +18,8 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
     ended.map_err(|error| error.in_column(text))
 }
 
-/// Whether the interpreter misses an operator of what is true or false, which Python counts: `ok + n` of
-/// names is asked of the interpreter, and everywhere a call would take its time.
+/// True if the interpreter refused an operator on a bool, which Python takes for a number. `ok + n` of names
+/// is not rewritten as a call everywhere, because the calls would take time.
 fn counts(message: &str) -> bool {
     let types =
         message.strip_prefix("Operation `").and_then(|rest| rest.split_once("` not supported"));

@@ -10,16 +10,16 @@ use starlark::errors::Frame;
 
 /// The early end of an execution.
 pub(crate) struct Failure {
-    /// Whether the rank raised, rather than the program being wrong.
+    /// True if the rank raised an exception; false if the program could not be interpreted.
     pub(crate) raised: bool,
-    /// Whether it went on for longer than it may.
+    /// True if the execution ran longer than allowed.
     pub(crate) endless: bool,
-    /// Whether its process has left because it was done: no failure.
+    /// True if the process ended early because it was done, which is not a failure.
     pub(crate) left: bool,
     pub(crate) error: ProgramError,
 }
 
-/// Whether a call is one of the program's, and not of what `try` was written as.
+/// True if a frame is a function of the program's, and not one that a `try` was rewritten to.
 fn is_own((name, _): &(String, u32)) -> bool {
     !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
 }
@@ -72,14 +72,14 @@ pub(crate) fn reword_unknown(failure: &mut Failure, process: &Process<'_>) {
     if let Some((what, line)) = process.asked
         && failure.error.message.contains("`unknown`")
     {
-        // What was asked last need not be what it is about.
+        // The last question need not be the one that the error is about.
         let what = match what {
             Unknown::Object { class, .. } => Unknown::Object { class, from: None },
             what => what,
         };
         failure.error.message = format!("{what} (asked in line {line})");
     }
-    // What uses a name that nothing gives a value to may begin before it.
+    // The expression with an unknown name may begin before the name.
     let ProgramError { message, line, column, .. } = &mut failure.error;
     let name = message.strip_prefix("Variable `").and_then(|rest| rest.split_once("` not found"));
     let own = (*line as usize).checked_sub(1).and_then(|line| process.lines().get(line));

@@ -1,5 +1,5 @@
-//! The functions of a program besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and what
-//! the rewritten Python calls.
+//! The functions of a program besides PyTorch: `run`, `tensor`, `compute`, `sleep`, `die`, and the functions
+//! that the rewritten Python calls.
 
 #![allow(clippy::too_many_arguments, reason = "the language's arguments")]
 
@@ -20,7 +20,7 @@ use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
 
-/// The longest time that a program can name: an hour short of what picoseconds count.
+/// The longest time that a program can name, in seconds: an hour less than 64 bits of picoseconds can count.
 const MAX_SECONDS: f64 = 5_000_000.0;
 
 /// Adds them.
@@ -96,7 +96,7 @@ fn whole_nanoseconds(seconds: f64) -> anyhow::Result<u64> {
     Ok((seconds * 1e9) as u64)
 }
 
-/// Which PyTorch a program says that it was written for: `torch = "1.13"`.
+/// The PyTorch version that a program says it was written for: `torch = "1.13"`.
 fn torch_version(version: Value<'_>) -> anyhow::Result<Option<(u32, u32)>> {
     if version.is_none() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Scripts that start their processes themselves: `mp.spawn(…)`, and `mp.Process(…)` in a loop, whose
-//! n-th is rank n. Every rank executes the script, and what it starts as the n-th is what it does.
+//! Scripts that start their processes themselves: `mp.spawn(…)`, and `mp.Process(…)` in a loop, whose n-th
+//! process is rank n. Every rank executes the script, and then the function of its own process.
 
 use crate::dist::arguments as take;
 use crate::process::state::{Run, process};
@@ -11,12 +11,12 @@ use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{FrozenValue, Value};
 
-/// Adds what [`Process::natives`](crate::process::state::Process::natives) finds by name.
+/// Adds the functions that [`Process::natives`](crate::process::state::Process::natives) finds by name.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     hidden(builder);
 }
 
-/// Globals that functions of a program's look up: those that a program can name, and what starts it.
+/// Globals that a program's functions look up: those that a program can name, and the one that starts it.
 pub(crate) fn natives(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
     let named = globals.iter().filter_map(|(name, value)| {
         let hidden = ["_start", "_nothing", "_within"].into_iter().find(|known| *known == name);
@@ -150,7 +150,7 @@ pub(crate) fn multiprocessing(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// The same functions again.
+    /// The functions of `mp` again.
     fn get_context<'v>(
         #[starlark(default = NoneType)] method: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -1,11 +1,10 @@
 //! The leftovers of earlier programs in the interpreter's memory.
 //!
-//! Starlark keeps the unused ends of its last arenas for each thread, up to four, and gives them to
-//! the arenas that come next. An arena's next piece is twice as large for each piece that it has, so
-//! one that begins with a few small ends asks for hundreds of megabytes long before it needs them,
-//! and an end of such a piece counts as a whole against the next program's limit. What a program may
-//! take must not depend on which programs were there before it: while one is executed, the ends lie
-//! here.
+//! Starlark keeps the unused ends of its last arenas for each thread, up to four, and gives them to the
+//! arenas that come next. An arena's next piece is twice as large for each piece that it has, so one that
+//! begins with a few small ends asks for hundreds of megabytes long before it needs them, and an end of such
+//! a piece counts as a whole against the next program's limit. A program's memory limit must not depend on
+//! which programs ran before it: while one is executed, the ends are kept here.
 
 use starlark::values::FrozenHeap;
 

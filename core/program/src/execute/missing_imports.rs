@@ -99,7 +99,7 @@ const OF_THE_MACHINE: [&str; 9] = [
 ];
 
 impl AbsentValue {
-    /// A name that nothing has given a value to: it may stand where nothing comes to.
+    /// A name that nothing has assigned: it may be in code that is never reached.
     pub(crate) fn unknown(name: &str, said: &str, decided: &Decided) -> AbsentValue {
         let (path, unknown) = (name.to_owned(), Some(said.to_owned()));
         AbsentValue { path, line: 0, unknown, decided: decided.clone() }
@@ -221,7 +221,7 @@ impl<'v> StarlarkValue<'v> for AbsentValue {
     }
 }
 
-/// A value that is shown: what is not known is not.
+/// Passes if a value can be shown; a value that is not known cannot.
 pub(crate) fn shown(value: Value<'_>) -> anyhow::Result<()> {
     match value.downcast_ref::<AbsentValue>() {
         Some(absent) => Err(anyhow::anyhow!(absent.why())),
@@ -229,13 +229,13 @@ pub(crate) fn shown(value: Value<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a decorator changes nothing here: what torchrun reports errors with.
+/// True if a decorator has no effect here: the one with which torchrun records errors.
 pub(crate) fn changes_nothing(decorator: Value<'_>) -> bool {
     let of = decorator.downcast_ref::<AbsentValue>();
     of.is_some_and(|of| of.path == "torch.distributed.elastic.multiprocessing.errors.record")
 }
 
-/// Adds what an import becomes.
+/// Adds the function that an import is rewritten to.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }
@@ -243,7 +243,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
 /// The modules of Python's own, `sys.stdlib_module_names` of CPython 3.12 without those that begin with
 /// `_`, a line each: that one is not known here does not say that it is not there.
 const STANDARD: &str = include_str!("standard.txt");
-/// And PyTorch's.
+/// PyTorch's modules.
 const OF_PYTORCH: [&str; 2] = ["torch", "torchvision"];
 
 fn comes_along(root: &str) -> bool {
@@ -287,8 +287,8 @@ fn imported<'v>(
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// The value that an import gives a name to: `path` of `module`, which is called `name` in all;
-    /// `builtin` of the names that a program has anyway; and else what is not known here.
+    /// The value that an import binds: `path` of `module`, which is called `name` in full; `builtin` for
+    /// names that a program has anyway; otherwise a value that stands for an unknown import.
     fn _imported<'v>(
         #[starlark(require = pos)] module: Value<'v>,
         #[starlark(require = pos)] path: &str,
@@ -298,7 +298,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         imported(module, path, name, eval)
     }
 
-    /// The same in a `try`, for which a module need not be there.
+    /// The value that an import in a `try` binds; its module may be missing.
     fn _import_tried<'v>(
         #[starlark(require = pos)] module: Value<'v>,
         #[starlark(require = pos)] path: &str,

@@ -1,7 +1,8 @@
-//! Executing a program once for each of its ranks, and what is known only when all have been executed.
+//! Executes a program once for each of its ranks, and adds the facts that are known only when all have been
+//! executed.
 //!
-//! `compile` is the entry. `ranks` executes the text rank by rank, each in a `process`; `job` has what a
-//! program finds besides PyTorch (`run`, `tensor`, `compute`); `failure` is a process's early end.
+//! `compile` is the entry. `ranks` executes the text rank by rank, each in a `process`; `job` has the
+//! program's functions besides PyTorch (`run`, `tensor`, `compute`); `failure` is a process's early end.
 
 pub(crate) mod compile;
 pub(crate) mod failure;

@@ -25,11 +25,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// So often at most a program is executed for what ranks send each other as objects, and so often
-/// for one of its ranks.
+/// The most executions of a program for the objects that ranks send each other, and the most executions of
+/// one rank.
 const MAX_HEARD: u32 = 200;
 const MAX_EXECUTIONS: u32 = 20_000;
-/// And so often where a rank then goes on without an end, which takes as long as it may each time.
+/// The number of executions for a rank that then runs without an end; each takes as long as it may.
 const MAX_ENDLESS: u32 = 2;
 
 /// Prints that are kept.
@@ -43,7 +43,7 @@ fn machine(name: &str) -> Option<u32> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, ranks)| *ranks)
 }
 
-/// The same, once; `sums` says that operators between values are calls.
+/// Executes the program once; with `sums`, operators between values are calls.
 pub(crate) fn executed(
     path: &str,
     text: &str,
@@ -164,7 +164,7 @@ impl Script<'_> {
 struct Lost {
     rank: GlobalRank,
     error: ProgramError,
-    /// Whether it went on for longer than it may.
+    /// True if the rank ran longer than allowed.
     endless: bool,
 }
 
@@ -177,9 +177,9 @@ struct Told<'r> {
 }
 
 impl Script<'_> {
-    /// Executes the program for each rank until what they send each other in object calls changes
-    /// no more. Until then a rank may hear what another one would never have sent, had it heard
-    /// everything itself: what it does by that, and how it fails, is none of the program's.
+    /// Executes the program for each rank until the objects that they send each other change no more. Until
+    /// then a rank may receive objects that another one would never have sent, had it received everything
+    /// itself: its calls and its failure because of them are dropped.
     fn heard(
         &self,
         text: &str,
@@ -205,8 +205,8 @@ impl Script<'_> {
         .with_help("Fewer steps in which an object follows from the one before, or fewer ranks."))
     }
 
-    /// Executes the program for each rank, with what they know of each other: what comes of it, or
-    /// why it cannot be followed, and what the ranks have shown either way.
+    /// Executes the program for each rank, with the facts that they know of each other: the result, or the
+    /// reason that it cannot be followed, and the prints of the ranks in either case.
     fn ranks(
         &self,
         text: &str,
@@ -345,7 +345,7 @@ impl Script<'_> {
         let mut job = Job::new(name, world_size).map_err(plan_error)?;
         job.ranks_per_node(per_node);
         let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-        // What names mpi is taken for a PyTorch that has it built in.
+        // If the program uses mpi, PyTorch is assumed to have it built in.
         job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: true });
         if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
             job.timeout_ms(timeout_ms);
@@ -371,8 +371,8 @@ impl Script<'_> {
         self.in_its_loop(error, &mut Process::of(dist, source, text, told.run, known))
     }
 
-    /// The error with the line that the process is at when its steps are used up. The interpreter
-    /// does not tell: the program is executed again, and every statement looked at.
+    /// The error with the line that the process is at when its steps are used up. The interpreter does not
+    /// report the line: the program is executed again, and every statement noted.
     fn in_its_loop(&self, error: ProgramError, again: &mut Process<'_>) -> ProgramError {
         let at = Cell::new(0);
         match self.evaluate(again, Some(&at)) {
@@ -410,7 +410,7 @@ struct Script<'a> {
     globals: &'a Globals,
     limits: Limits,
     arguments: Arc<[String]>,
-    /// Names that nothing in the program gives a value to, with what the interpreter says of each.
+    /// Names that nothing in the program assigns, with the interpreter's message for each.
     unknown: RefCell<Vec<(String, String)>>,
 }
 
@@ -418,8 +418,8 @@ struct Script<'a> {
 const MAX_UNKNOWN: usize = 200;
 
 impl Script<'_> {
-    /// Executes the program in a process. `at` is told the line of every statement. Names that nothing
-    /// gives a value to are found before anything is executed, and matter where one is used.
+    /// Executes the program in a process. `at` gets the line of every statement. Names that nothing assigns
+    /// are found before anything is executed, and matter only if one is used.
     fn evaluate(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
         loop {
             let ended = self.evaluated(process, at);
@@ -484,7 +484,7 @@ impl Script<'_> {
             Err(Failure { left: true, .. }) => Ok(()),
             evaluated => evaluated,
         };
-        // What comes of a decision that was made up is made up as well.
+        // The results of a made-up decision are made up as well.
         let made_up = |process: &Process<'_>| {
             process.nothing_made_up().map_err(|error| {
                 let error =

@@ -1,4 +1,5 @@
-//! Models and `DistributedDataParallel`: what its constructor, forward and backward passes issue.
+//! Models and `DistributedDataParallel`: the collectives that its constructor, forward and backward passes
+//! issue.
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
@@ -128,7 +129,7 @@ fn wrap<'v>(
     DdpValue::of(process, wanted, device_ids)
 }
 
-/// Whether a refusal of the constructor comes of what that call brings.
+/// True if the constructor's refusal is found by the call with this purpose.
 fn found_by(error: &DdpError, purpose: Purpose) -> bool {
     match error {
         DdpError::ParamCount { .. } => purpose == Purpose::ParamCount,

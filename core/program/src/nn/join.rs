@@ -57,8 +57,8 @@ pub(crate) fn enter(process: &mut Process<'_>, model: usize, throw: bool) -> any
     Ok(())
 }
 
-/// A forward pass of the model: what it depends on inside `join()`, if it is inside of one. Whether
-/// it `syncs` is what DDP's `require_backward_grad_sync` says, under `no_grad()` too.
+/// A forward pass of the model: its conditions inside `join()`, if it is inside of one. Whether it `syncs` is
+/// decided by DDP's `require_backward_grad_sync`, under `no_grad()` too.
 pub(crate) fn input(process: &mut Process<'_>, model: usize, syncs: bool) -> Option<InJoin> {
     let open = process.joins.iter().rev().find(|open| open.model == model)?.clone();
     let before = process.shown.input(open.nth, syncs);
@@ -93,7 +93,7 @@ fn read_back(dist: &mut Dist<'_>, group: Option<Group>, call: &DdpCall) {
     }
 }
 
-/// The rank leaves the block: it shadows what the others still do.
+/// The rank leaves the block: it shadows the calls that the others still make.
 pub(crate) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
     let Some(open) = process.joins.pop() else { return Ok(()) };
     let Some(passes) = open.passes else { return Ok(()) };

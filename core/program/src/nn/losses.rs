@@ -1,4 +1,4 @@
-//! `torch.nn`'s losses: of the output of a model, what `backward()` is called on.
+//! `torch.nn`'s losses: made from a model's output, and `backward()` is called on them.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -67,7 +67,7 @@ impl<'v> StarlarkValue<'v> for LossValue {
         Some(LOSS_METHODS.methods())
     }
 
-    /// A loss depends on what the output depends on; which loss it is changes nothing here.
+    /// A loss depends on the same models as the output; the kind of loss changes nothing here.
     fn invoke(
         &self,
         _me: Value<'v>,
@@ -95,7 +95,7 @@ impl<'v> StarlarkValue<'v> for LossValue {
     }
 }
 
-/// A loss: one element, whose value is not followed, and which comes of what its arguments come of.
+/// A loss: one element, whose value is not followed, and which depends on the same models as its arguments.
 fn loss_of<'v>(
     name: &str,
     each: bool,
@@ -165,7 +165,8 @@ pub(crate) fn functional(builder: &mut GlobalsBuilder) {
     crate::torch::callable::add(builder, &OF_EACH, passed_on);
 }
 
-/// A function of `torch.nn.functional` whose result depends on what its input does, and has its shape.
+/// A function of `torch.nn.functional` whose result depends on the same models as its input, and has its
+/// shape.
 fn passed_on<'v>(
     name: &'static str,
     args: &Arguments<'v, '_>,

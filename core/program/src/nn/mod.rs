@@ -1,5 +1,5 @@
-//! `torch.nn` and DistributedDataParallel: models as lists of parameters with shapes. A forward pass
-//! computes nothing; it says the shape of what comes out, and DDP says which collectives its passes issue.
+//! `torch.nn` and DistributedDataParallel: models as lists of parameters with shapes. A forward pass computes
+//! only the shape of the output, and DDP says which collectives its passes issue.
 
 pub(crate) mod ddp_model;
 pub(crate) mod ddp_passes;

@@ -86,7 +86,7 @@ impl Of {
         Some(heap.alloc(TensorValue(parameter(this, dtype, shape, self.device))))
     }
 
-    /// Whether the names of some of them begin so.
+    /// True if the name of a parameter or buffer begins with `front`.
     pub(crate) fn has_below(&self, front: &str) -> bool {
         let params = self.model.params.iter().map(|own| &own.name);
         let mut all = params.chain(self.model.buffers.iter().map(|own| &own.name));

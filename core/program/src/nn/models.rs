@@ -67,7 +67,7 @@ fn builders(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// `torch.nn`'s modules, as far as they have parameters or pass on what they are given.
+/// `torch.nn`'s modules, as far as they have parameters or pass their input on.
 #[starlark_module]
 pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     /// A model of one linear layer.
@@ -171,7 +171,7 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Whether a module has that by its arguments: the value behind so many others, or the keyword's.
+/// The value of a module's option: the positional argument `nth`, or the keyword.
 fn option<'v>(
     name: &str,
     nth: usize,
@@ -317,7 +317,7 @@ impl<'v> StarlarkValue<'v> for ModelValue {
         };
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
         let Ok(given) = tensor(input) else { return Ok(input) };
-        // What has no parameters, or takes what another model returns, adds nothing to its pass.
+        // A module without parameters, or with another model's output as input, adds nothing to the pass.
         if self.0.params.is_empty() || given.pass().is_some() {
             let (shape, dtype) = (Some(given.shape()), given.dtype());
             return shaped(&self.1, shape, given, dtype, eval).map_err(native);

@@ -38,15 +38,14 @@ impl<'v> ModuleListValue<'v> {
         self.parts.try_borrow().map_or_else(|_| Vec::new(), |parts| parts.clone())
     }
 
-    /// Puts modules behind the others; of a list that still grows, what it is now, so that none holds
-    /// itself.
+    /// Appends modules; a list that still grows is copied as it is now, so that none holds itself.
     fn put(&self, more: &[Value<'v>], heap: Heap<'v>) -> anyhow::Result<()> {
         let now = |module: &Value<'v>| match module.downcast_ref::<ModuleListValue<'v>>() {
             Some(list) => Ok(heap.alloc(in_a_row("ModuleList", &list.parts())?)),
             None => anyhow::Ok(*module),
         };
         let more = more.iter().map(now).collect::<anyhow::Result<Vec<_>>>()?;
-        // What is no module is refused as PyTorch does.
+        // An argument that is not a module is refused as PyTorch does.
         in_a_row("ModuleList", &more)?;
         let mut parts = self.parts.try_borrow_mut()?;
         anyhow::ensure!(
@@ -136,8 +135,8 @@ pub(crate) fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<Mode
     Ok(ModelValue::new(sequence(name, &parts), shape))
 }
 
-/// The model of a class, of what it keeps by name, whose `forward` returns so many values: 0 where that
-/// is not known.
+/// The model of a class, made of the parts that it keeps by name, whose `forward` returns so many values: 0
+/// if that is not known.
 pub(crate) fn of_parts(
     name: &str,
     models: Vec<(String, ModelValue)>,

@@ -109,7 +109,7 @@ impl<'v> StarlarkValue<'v> for SchedulerValue {
         Some(SCHEDULER_METHODS.methods())
     }
 
-    /// `StepLR(optimizer, 1)`: a class is like what it makes.
+    /// `StepLR(optimizer, 1)`: the class acts like the object that it makes.
     fn invoke(
         &self,
         me: Value<'v>,

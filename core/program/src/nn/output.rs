@@ -35,7 +35,7 @@ impl fmt::Display for OutputValue {
 }
 
 impl OutputValue {
-    /// The same as another type.
+    /// The output as another type.
     pub(crate) fn as_type(&self, dtype: Option<Dtype>) -> OutputValue {
         let Some(dtype) = dtype else { return self.clone() };
         let pass = self.like.pass();
@@ -56,7 +56,7 @@ impl OutputValue {
     }
 }
 
-/// A tensor, or what is one of a shape that is not known, as what is made of it is like.
+/// The tensor, or the stand-in for an output of unknown shape, that a new tensor is made like.
 pub(crate) fn like_of(value: Value<'_>) -> Option<Tensor> {
     let tensor = value.downcast_ref::<TensorValue>().map(|tensor| tensor.0.clone());
     tensor.or_else(|| value.downcast_ref::<OutputValue>().map(|output| output.like.clone()))

@@ -165,7 +165,7 @@ impl<'v> StarlarkValue<'v> for OutputValue {
         false
     }
 
-    /// `outputs.loss`: what it has is as little known.
+    /// `outputs.loss`: its attributes are as little known.
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         Some(match attribute {
             "shape" | "ndim" | "nbytes" => heap.alloc(self.unknown(Unknown::Shape)),
@@ -340,7 +340,7 @@ fn output_methods(builder: &mut MethodsBuilder) {
     }
 }
 
-/// `backward()` of what comes of a forward pass.
+/// `backward()` of a value that depends on a forward pass.
 pub(crate) fn goes_back(
     pass: Option<ForwardPass>,
     eval: &mut Evaluator<'_, '_, '_>,

@@ -1,22 +1,22 @@
-//! The shape of what a model returns, as far as its modules say it. What `forward` does besides is not
-//! executed, so that a class of modules has a shape only where one behind the other they have one.
+//! The shape of a model's output, as far as its modules determine it. The rest of `forward` is not executed,
+//! so a class of modules has a shape only if its modules, one behind the other, have one.
 
 /// The output shape of a module for the shape that it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The same: `nn.ReLU`, norms.
+    /// The input's shape: `nn.ReLU`, norms.
     Same,
     /// `nn.Linear(from, to)`.
     Linear(u64, u64),
     /// `nn.Embedding` of that many features.
     Embedding(u64),
-    /// `nn.Conv2d` and its like: channels, and what is done along each dimension behind them.
+    /// `nn.Conv2d` and its like: channels, and the window along each dimension after them.
     Window(Option<[u64; 2]>, Vec<Window>),
     /// `nn.AdaptiveAvgPool2d`: those sizes in place of the last ones.
     Last(Vec<u64>),
     /// `nn.Flatten`.
     Flatten,
-    /// Classes of a whole sample: what models of pictures return.
+    /// Classes of a whole sample: the output of models of pictures.
     Classes(u64),
     /// `nn.Sequential`.
     Chain(Vec<Shape>),
@@ -57,7 +57,7 @@ impl Window {
 }
 
 impl Shape {
-    /// Whether pictures come out of it, of which a class makes what it likes.
+    /// True if the module's output is still a picture, whose further shape depends on the class that uses it.
     fn has_windows(&self) -> bool {
         match self {
             Shape::Window(..) | Shape::Last(_) => true,
@@ -81,7 +81,7 @@ impl Shape {
         }
     }
 
-    /// The shape of what it returns for an input of that shape; `None` where it is not known.
+    /// The shape of the output for an input of that shape; `None` if it is not known.
     pub(crate) fn of(&self, input: &[u64]) -> Option<Vec<u64>> {
         let mut shape = input.to_vec();
         match self {
@@ -123,7 +123,7 @@ impl Shape {
         Some(shape)
     }
 
-    /// The same for what a class keeps, with `forward` returning so many values.
+    /// The shape of a class made of these parts, with `forward` returning so many values.
     pub(crate) fn class(parts: Vec<Shape>, returned: usize) -> Shape {
         match returned {
             1 if !parts.is_empty() => Shape::Class(parts),

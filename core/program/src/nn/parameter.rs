@@ -9,7 +9,7 @@ pub(crate) struct Parameter {
     pub(crate) at: usize,
     pub(crate) index: usize,
     pub(crate) grad: bool,
-    /// Whether it is a buffer, numbered behind the parameters.
+    /// True for a buffer; buffers are numbered after the parameters.
     pub(crate) buffer: bool,
     pub(crate) graded: Arc<AtomicBool>,
 }

@@ -35,7 +35,7 @@ pub(crate) struct ParametersValue {
     /// The prefix of the names, where they are named.
     #[allocative(skip)]
     named: Option<&'static str>,
-    /// Whether it is the buffers that are gone through.
+    /// True if the iterator yields buffers instead of parameters.
     buffers: bool,
 }
 starlark_simple_value!(ParametersValue);
@@ -74,7 +74,7 @@ impl<'v> StarlarkValue<'v> for ParametersValue {
     }
 }
 
-/// `parameter.grad`: `None` before a backward pass, and of what is no parameter.
+/// `parameter.grad`: `None` before a backward pass, and for a tensor that is not a parameter.
 pub(crate) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
     let graded = |this: &Parameter| this.graded.load(Relaxed) && !this.buffer;
     let Some(this) = parameter_of(of).filter(graded) else {
@@ -174,7 +174,7 @@ pub(crate) fn made(
     let buffer = this.index.checked_sub(model.params.len()).and_then(|at| model.buffers.get(at));
     let name = param.or_else(|| Some(buffer?.name.clone()));
     let name = name.unwrap_or_default() + if this.grad { ".grad" } else { "" };
-    // What is in buffers is not followed.
+    // The values of buffers are not followed.
     let fill = if this.buffer { Fill::Unknown } else { Fill::Seeded { seed: 0 } };
     process.random |= !this.buffer;
     let dist = process.dist()?;

@@ -1,4 +1,4 @@
-//! The state that a process keeps of its models: what DDP has done with each, the joins that are open.
+//! The state that a process keeps of its models: DDP's state of each, and the joins that are open.
 
 use crate::nn::output_shape::Shape;
 use crate::process::raised::{Raised, refused};
@@ -26,7 +26,7 @@ pub(crate) struct Wrapped {
     pub(crate) forwarded: bool,
     /// The parameters that the last forward pass's outputs do not depend on: they get no gradient.
     pub(crate) unused: Vec<u32>,
-    /// Whether the last backward pass left gradients in it that DDP has not reduced.
+    /// The gradients that the last backward pass left in the model and DDP has not reduced, if any.
     pub(crate) unreduced: Option<Unreduced>,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     pub(crate) sync: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Wrapped {
     pub(crate) wanted: Arc<AtomicBool>,
     /// Its parameters and gradients that something was done with, by number.
     pub(crate) parameters: BTreeMap<(usize, bool), TensorId>,
-    /// Whether a backward pass has been.
+    /// True after a backward pass.
     pub(crate) graded: Arc<AtomicBool>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn raised(error: &DdpError) -> anyhow::Error {
     anyhow::Error::new(Raised { text: format!("{}: {error}", error.class()), help: None })
 }
 
-/// Whether a model's parameters have gradients: DDP's are those of the model that it wraps.
+/// The flag that says if a model's parameters have gradients; DDP shares it with the model that it wraps.
 pub(crate) fn graded_of(modules: &[Wrapped], model: &Arc<Model>) -> Arc<AtomicBool> {
     let same = modules.iter().find(|own| Arc::ptr_eq(&own.model, model));
     same.map(|own| own.graded.clone()).unwrap_or_default()
@@ -86,12 +86,12 @@ impl Wrapped {
         })
     }
 
-    /// Whether it is used without DDP.
+    /// True if the model is not wrapped in DDP.
     pub(crate) fn is_plain(&self) -> bool {
         self.ddp.is_none()
     }
 
-    /// Whether its parameters have gradients.
+    /// The flag that says if the model's parameters have gradients.
     pub(crate) fn graded(&self) -> Arc<AtomicBool> {
         self.graded.clone()
     }

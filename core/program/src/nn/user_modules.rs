@@ -1,6 +1,6 @@
-//! Classes of a program that are models: what their `__init__` keeps, and methods that are called by hand,
-//! past `forward` (`ddp.module.encode(x)`). What `forward` does is not looked at: a pass runs what is kept,
-//! in its order.
+//! Classes of a program that are models: the parts that their `__init__` keeps, and methods that are called
+//! directly, past `forward` (`ddp.module.encode(x)`). `forward` itself is not executed: a pass runs the parts
+//! in their order.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -32,7 +32,7 @@ fn kept_at(number: usize) -> String {
     format!("kept {number}!")
 }
 
-/// And where a method.
+/// The name under which the interpreter's module holds a method of a model's class.
 fn method_at(class: &str, name: &str) -> String {
     format!("{class}.{name}!")
 }
@@ -176,11 +176,10 @@ fn own_of(of: Value<'_>, process: &Process<'_>) -> Option<(usize, String)> {
     Some((at, process.own.get(at)?.class.clone()))
 }
 
-/// An attribute of a model of a class, or of `self` in its methods, that a program asks for by hand;
-/// nothing of what else there is.
+/// An attribute of a model of a program's class, or of `self` in its methods; `None` for other values.
 ///
 /// # Errors
-/// Where nobody is a rank.
+/// No rank is running.
 pub(crate) fn attribute<'v>(
     of: Value<'v>,
     name: &str,
@@ -206,7 +205,7 @@ pub(crate) fn attribute<'v>(
     if model_of(value).is_none() {
         return Ok(Some(value));
     }
-    // Of a module the parameters are those of the whole model.
+    // The parameters of a module are those of the whole model.
     let process = process(eval)?;
     let at = number_of(of, process)?;
     let of = Of::numbered(at, process)?;
@@ -252,9 +251,9 @@ pub(crate) fn of_nn(builder: &mut GlobalsBuilder) {
 /// The functions that a class of models becomes.
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// The model of what a class keeps in `self`, whose `forward` returns so many values: 0 where
-    /// that is not known. In `line` it does what is not followed, `why` says what; of `self` it `uses`
-    /// these names wherever it runs (`*` for all).
+    /// The model of the parts that a class keeps in `self`, whose `forward` returns so many values: 0 if that
+    /// is not known. In `line` it does something that is not followed, and `why` says what; it always `uses`
+    /// these names of `self` (`*` for all).
     fn _module<'v>(
         #[starlark(require = pos)] name: &str,
         #[starlark(require = pos)] kept: Value<'v>,
@@ -319,7 +318,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes for them.
+/// Adds the functions that the dialect writes for them.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

@@ -14,8 +14,8 @@ use lockstep_torch::ddp::{DdpError, verify_params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// At most so often a program is executed: an end that was told from the others can change what
-/// comes after it, but what comes after it is rarely told from the others again.
+/// The most executions of a program for these facts: an end that was learned from other ranks can change the
+/// calls after it, but those rarely depend on other ranks again.
 pub(crate) const MAX_TIMES: usize = 4;
 
 /// The facts that one rank has shown.
@@ -54,7 +54,7 @@ impl Shown {
 /// The facts that ranks hear from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// By rank and which of its DDP constructors, what that raises.
+    /// The error of each refused DDP constructor, by rank and the constructor's number.
     refusals: BTreeMap<(GlobalRank, usize), DdpError>,
     /// By rank and which of its joins, the passes of all members.
     passes: BTreeMap<(GlobalRank, usize), Arc<JoinPasses>>,
@@ -75,19 +75,19 @@ impl Known {
         self.passes.get(&(rank, join)).cloned()
     }
 
-    /// A program with what was assumed of its stores.
+    /// Adds the assumptions about a program's stores.
     pub(crate) fn assumed(&self, mut compiled: Compiled, shown: &[Shown]) -> Compiled {
         let logs: Vec<_> = shown.iter().map(|shown| shown.stores.clone()).collect();
         compiled.assumed.extend(self.stores.assumed(&logs));
         compiled
     }
 
-    /// The same, with other answers of stores.
+    /// These facts with other answers of stores.
     pub(crate) fn with_stores(&self, stores: crate::stores::Agreed) -> Known {
         Known { stores: Arc::new(stores), ..self.clone() }
     }
 
-    /// The same, with other objects.
+    /// These facts with other objects.
     pub(crate) fn with_objects(&self, objects: Board) -> Known {
         Known { objects: Arc::new(objects), ..self.clone() }
     }

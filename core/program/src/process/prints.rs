@@ -1,15 +1,15 @@
-//! The output of a process: a line is told when it ends.
+//! The output of a process: a line counts as printed when it ends.
 
 use crate::process::state::Process;
 
-/// Of a print, so many characters are kept.
+/// The most characters that are kept of a print.
 const MAX_CHARS: usize = 2000;
-/// And so many prints of a process.
+/// The most prints of a process that are kept.
 const MAX_PRINTS: usize = 1000;
 
 impl Process<'_> {
-    /// Prints a text: what ends a line is a print of its own, and what does not is held until a line
-    /// ends, as where several `print(…, end=" ")` make one.
+    /// Prints a text: each line that ends is a print of its own, and an open line is held until it ends, as
+    /// when several `print(…, end=" ")` make one line.
     pub(crate) fn print(&mut self, text: &str) {
         if !self.is_rank() || self.unheard > 0 {
             return;

@@ -24,8 +24,8 @@ impl From<DistError> for Raised {
     }
 }
 
-/// torch.distributed's refusal as the interpreter carries it. What is not PyTorch's ends no rank: the
-/// program cannot be followed.
+/// torch.distributed's refusal as the interpreter carries it. An error that is not PyTorch's ends no rank:
+/// the program cannot be followed.
 pub(crate) fn refused(error: DistError) -> anyhow::Error {
     match error.kind {
         ErrorKind::Unsupported => {
@@ -36,7 +36,7 @@ pub(crate) fn refused(error: DistError) -> anyhow::Error {
     }
 }
 
-/// A process that has done what it had to.
+/// A process that has ended normally.
 #[derive(Debug)]
 pub(crate) struct Left;
 

@@ -1,4 +1,4 @@
-//! A process that executes the program: one rank, or nobody, while only `run` is looked for.
+//! A process that executes the program: one rank, or none, while the script is only searched for `run`.
 
 use crate::dialect;
 use crate::dialect::rewritten::Rewritten;
@@ -24,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) topology: Option<String>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) cpu_only: bool,
-    /// Which PyTorch the program was written for, where it says so.
+    /// The PyTorch version that the program says it was written for.
     pub(crate) torch: Option<(u32, u32)>,
     /// By rank, how many times as long it computes.
     pub(crate) slow: BTreeMap<u32, f64>,
@@ -47,15 +47,15 @@ pub(crate) struct Process<'j> {
     pub(crate) unfinished: String,
     pub(crate) slowness: f64,
     pub(crate) contexts: Vec<crate::dist::values::Context>,
-    /// Runs before each call: makes the tensors that operators have put off, since the interpreter does
-    /// not tell an operator its process.
+    /// Runs before each call: makes the tensors that operators have put off, since an operator of the
+    /// interpreter does not know its process.
     pub(crate) before_call: BeforeCall,
-    /// Whether `torch.set_grad_enabled(False)` holds outside of them.
+    /// True if `torch.set_grad_enabled(False)` is in effect outside of all contexts.
     no_grad: bool,
     pub(crate) modules: Vec<crate::nn::state::Wrapped>,
-    /// The event that each `torch.cuda.Event` stands for.
+    /// The stream event of each `torch.cuda.Event`.
     pub(crate) events: Vec<lockstep_torch::c10d::StreamEvent>,
-    /// Which PyTorch the program was written for, where it says so.
+    /// The PyTorch version that the program says it was written for.
     torch: Option<(u32, u32)>,
     /// The coalescing managers that it has made.
     pub(crate) managers: Vec<crate::dist::state::CoalescingManager>,
@@ -74,7 +74,7 @@ pub(crate) struct Process<'j> {
     pub(crate) environ: BTreeMap<String, Option<String>>,
     /// Types that are named.
     pub(crate) classes: Vec<(&'static str, FrozenValue)>,
-    /// Whether it has decided something by an answer that is not known yet.
+    /// Records that the program has branched on an answer that is not known yet.
     pub(crate) decided: Decided,
     /// The arguments that its user gives the script.
     pub(crate) arguments: Arc<[String]>,
@@ -82,7 +82,7 @@ pub(crate) struct Process<'j> {
     pub(crate) asked: Option<(Unknown, u32)>,
     /// Tensors that were taken for ones on the GPU, and the lines that made them.
     pub(crate) guessed: BTreeMap<TensorId, u32>,
-    /// Whether the program says of a tensor or model that it is on a GPU.
+    /// True if the program says of a tensor or model that it is on a GPU.
     pub(crate) names_cuda: bool,
     /// `torch.cuda.set_device(…)`.
     pub(crate) cuda_device: Option<u32>,
@@ -90,11 +90,11 @@ pub(crate) struct Process<'j> {
     pub(crate) gpus: Option<u32>,
     /// Processes that the script has started itself.
     pub(crate) started: u32,
-    /// Whether something was asked for that only a rank has.
+    /// True if the script used something that only a rank has.
     pub(crate) asked_for_rank: bool,
     /// Functions that a program's functions call, by name.
     pub(crate) natives: Vec<(&'static str, FrozenValue)>,
-    /// Whether it has made random numbers, which are others than PyTorch's.
+    /// True if the process has made random numbers, which differ from PyTorch's.
     pub(crate) random: bool,
     /// The assumptions that were made, each with its line: there are no files.
     pub(crate) assumed: Vec<(u32, &'static str)>,
@@ -106,7 +106,7 @@ pub(crate) struct Process<'j> {
     pub(crate) loggers: crate::python::loggers::Loggers,
     /// The last exception of `raise`, as the last line of its traceback.
     pub(crate) raised: Option<String>,
-    /// Whether the process has ended by what nothing in it can catch.
+    /// True if the process has ended in a way that nothing in it can catch.
     pub(crate) gone: bool,
     /// The models that classes of the program's have made.
     pub(crate) own: Vec<crate::nn::state::OwnModule>,
@@ -143,7 +143,7 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// Nobody: looks for `run`.
+    /// A process that is no rank: looks for `run`.
     pub(crate) fn outside(text: &str) -> Process<'j> {
         Process {
             dist: None,
@@ -207,12 +207,12 @@ impl<'j> Process<'j> {
         Process { dist: Some(dist), source, slowness, torch, known, ..Process::outside(text) }
     }
 
-    /// Whether the program was written for a PyTorch before that one.
+    /// True if the program was written for a PyTorch before `version`.
     pub(crate) fn torch_before(&self, version: (u32, u32)) -> bool {
         self.torch.is_some_and(|torch| torch < version)
     }
 
-    /// Whether it is a rank, and not only looked through for `run`.
+    /// True for a rank; false while the script is only searched for `run`.
     pub(crate) fn is_rank(&self) -> bool {
         self.dist.is_some()
     }
@@ -304,7 +304,7 @@ impl<'j> Process<'j> {
         line.map_or("", String::as_str)
     }
 
-    /// Whether the program has a name in one place only, where it is given.
+    /// True if a name appears only once in the program, where it is assigned.
     pub(crate) fn names_once(&self, name: &str) -> bool {
         fn part(c: char) -> bool {
             c.is_alphanumeric() || c == '_'
@@ -323,7 +323,7 @@ impl<'j> Process<'j> {
         (plain && !name.is_empty()).then(|| name.to_owned())
     }
 
-    /// The process ends by what was raised.
+    /// The process ends by an exception.
     pub(crate) fn ends(&mut self, error: &ProgramError) {
         self.line = error.line;
         if let Ok(dist) = self.dist() {
@@ -331,7 +331,8 @@ impl<'j> Process<'j> {
         }
     }
 
-    /// The rank's clock by the times of its program, unless it stands where it has not heard something.
+    /// The rank's clock by the times of its program, unless the rank waits for an object that it has not
+    /// received.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.dist.as_ref().filter(|_| self.unheard == 0).map(Dist::clock)
     }
@@ -342,7 +343,7 @@ impl<'j> Process<'j> {
     }
 }
 
-/// Whether a line says where a tensor or model is, and that this is a GPU.
+/// True if a line moves a tensor or model to a GPU.
 fn names_cuda(line: &str) -> bool {
     let code = line.split('#').next().unwrap_or(line);
     let places = ["device", ".to("];

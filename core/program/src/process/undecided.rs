@@ -1,6 +1,6 @@
-//! Answers that only a run gives: whether a call has completed, whom a receive from any source got
-//! its tensor from. A program may ask and go on; where it would decide by the answer, it is
-//! refused, because whichever way it went would be made up.
+//! Answers that only a run gives: whether a call has completed, or which rank a receive from any source got
+//! its tensor from. A program may ask and go on; if it would decide by the answer, it is refused, because
+//! either branch would be made up.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -34,9 +34,9 @@ pub(crate) const OBJECT: &str = "an object whose class has __bool__ or __len__ i
      a call): give it a name and write bool(name), or len(name) > 0";
 
 thread_local! {
-    /// Whether the program of this thread has decided by a tensor.
+    /// True if the program on this thread has branched on a tensor.
     static BY_VALUES: Cell<bool> = const { Cell::new(false) };
-    /// Whether it has decided by an object that was not asked.
+    /// True if the program has branched on an object whose `__bool__` or `__len__` was not called.
     static BY_OBJECT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -46,27 +46,27 @@ pub(crate) fn begin() {
     BY_OBJECT.set(false);
 }
 
-/// A tensor was taken for true or false, which cannot fail there: the process is told.
+/// Notes that a tensor was taken for true or false, where no error can be raised.
 pub(crate) fn by_values() {
     BY_VALUES.set(true);
 }
 
-/// The same of an object whose class says with `__bool__` or `__len__` whether it is.
+/// Notes that an object whose class defines `__bool__` or `__len__` was taken for true or false.
 pub(crate) fn by_object() {
     BY_OBJECT.set(true);
 }
 
-/// Whether something was decided by such an object.
+/// True if something was decided by an object whose `__bool__` or `__len__` was not called.
 pub(crate) fn decided_by_object() -> bool {
     BY_OBJECT.get()
 }
 
-/// Whether something was decided by a tensor.
+/// True if something was decided by a tensor.
 pub(crate) fn decided_by_values() -> bool {
     BY_VALUES.get()
 }
 
-/// Which number of Python's it is that is not known.
+/// The Python type of a number whose value is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Bool,
@@ -119,7 +119,7 @@ pub(crate) enum Unknown {
     Sender,
     /// The value of a tensor, or a value computed from one.
     Value(Number),
-    /// The shape of what a model returns.
+    /// The shape of a model's output.
     Shape,
     /// A value that only the machine knows: the clock, another process's number.
     Outside(Number),
@@ -184,17 +184,17 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// The decision of a program by an unknown answer, told by the answers to their process.
+/// Says if a program has decided by an unknown answer; shared by the answers and their process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
 impl Decided {
-    /// Whether the program has, by any answer of the process.
+    /// True if the program has branched on any answer that is not known yet.
     pub(crate) fn any(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Something was decided by what is not known for this reason.
+    /// Notes that something was decided by an answer that is not known for this reason.
     pub(crate) fn by(&self, why: &str) {
         self.1.get_or_init(|| why.to_owned());
         self.0.store(true, Relaxed);
@@ -221,12 +221,12 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
-    /// The program decides by it, which cannot fail there: the process is told.
+    /// Notes that the program decides by the answer, where no error can be raised.
     pub(crate) fn decides(&self) {
         self.decided.0.store(true, Relaxed);
     }
 
-    /// The same as another number.
+    /// The unknown answer as another type of number.
     pub(crate) fn as_number(&self, number: Number) -> UnknownValue {
         let what = match self.what {
             Unknown::Outside(_) | Unknown::Pid => Unknown::Outside(number),
@@ -235,7 +235,7 @@ impl UnknownValue {
         UnknownValue { what, ..self.clone() }
     }
 
-    /// Which number it is, if it is one.
+    /// The type of the unknown number; `None` if the unknown answer is not a number.
     pub(crate) fn number(&self) -> Option<Number> {
         match self.what {
             Unknown::Value(number) | Unknown::Outside(number) => Some(number),
@@ -244,7 +244,7 @@ impl UnknownValue {
         }
     }
 
-    /// Whether it is a number.
+    /// True if the unknown answer is a number.
     pub(crate) fn is_value(&self) -> bool {
         self.number().is_some()
     }
@@ -253,10 +253,10 @@ impl UnknownValue {
         Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
     }
 
-    /// The type, where that is known.
+    /// The type of the unknown answer.
     ///
     /// # Errors
-    /// What is not known.
+    /// The type is not known either.
     pub(crate) fn class(&self) -> anyhow::Result<&'static str> {
         match self.what {
             Unknown::Sender => Ok("int"),

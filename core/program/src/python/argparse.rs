@@ -33,7 +33,7 @@ enum Action {
     Switch,
     /// Counts how often it is given.
     Count,
-    /// Takes what is not followed here.
+    /// An action that is not followed here.
     Other,
 }
 
@@ -45,7 +45,7 @@ struct Argument<'v> {
     flags: Vec<String>,
     action: Action,
     of_type: Option<Value<'v>>,
-    /// The value where it is not given; nothing for one that must be.
+    /// The default value; `None` if the argument is required.
     default: Option<Value<'v>>,
 }
 

@@ -1,5 +1,5 @@
-//! `x += y` and its like: what the dialect writes for it, of a name, of an attribute and of an item, each
-//! of which is asked for once.
+//! `x += y` and its like: the functions that the dialect writes for a name, an attribute and an item, each of
+//! which is evaluated once.
 
 use crate::classes::operators;
 use crate::python::numbers::counted;
@@ -16,7 +16,7 @@ use starlark::values::none::NoneType;
 /// The result of `this operator= other`: a tensor and a list are changed in place.
 ///
 /// # Errors
-/// What an operator of the program's raises, and operands that do not go together.
+/// An exception that a program's operator raises, or operands that do not fit each other.
 fn changed<'v>(
     operator: &str,
     this: Value<'v>,
@@ -55,7 +55,7 @@ fn immutable(what: &str, of: Value<'_>) -> starlark::Error {
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
-    /// `x += y`. `part` says that what it returns is not assigned: nothing but a tensor is changed then.
+    /// `x += y`. With `part`, the result is not assigned: only a tensor is changed then.
     fn _in_place<'v>(
         #[starlark(require = pos)] operator: &str,
         #[starlark(require = pos)] this: Value<'v>,
@@ -104,7 +104,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

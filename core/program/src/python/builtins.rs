@@ -267,7 +267,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         set(items, eval)
     }
 
-    /// `first, *rest = values`: as many as stand before and behind `rest`, and it as a list.
+    /// `first, *rest = values`: the values before and after `rest`, and `rest` as a list.
     fn _starred<'v>(
         values: Value<'v>,
         before: u32,
@@ -341,7 +341,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// A statement that makes a call and leaves what it returns.
+    /// A statement that makes a call and drops its result.
     fn _let_go<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         let all = crate::dist::arguments::items(value).unwrap_or_else(|| vec![value]);
         for work in all.iter().filter_map(|work| work.downcast_ref::<WorkValue>()) {

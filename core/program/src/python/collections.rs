@@ -1,6 +1,6 @@
-//! Python's `collections`: `defaultdict` and `Counter` are dicts, of which a module holds what makes a
-//! value that is missing; `OrderedDict` is a dict, `deque` a list that may be bounded, and `namedtuple`
-//! makes classes whose objects have their fields by name and by place.
+//! Python's `collections`: `defaultdict` and `Counter` are dicts, with a table in the module of the functions
+//! that make missing values; `OrderedDict` is a dict, `deque` a list that may be bounded, and `namedtuple`
+//! makes classes whose objects have their fields by name and by index.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
@@ -28,7 +28,7 @@ use std::fmt;
 /// program can name it.
 const MAKERS: &str = "makers!";
 
-/// A dict that makes what it has not by a function; by 0, and without keeping it, where there is none.
+/// A dict that makes missing values by a function; without a function they are 0, and are not kept.
 fn with_maker<'v>(
     entries: Vec<(Value<'v>, Value<'v>)>,
     maker: Value<'v>,
@@ -45,12 +45,12 @@ fn with_maker<'v>(
     made
 }
 
-/// Whether a program has made one.
+/// True if the program has made a `defaultdict` or `Counter`.
 pub(crate) fn has_makers(eval: &Evaluator<'_, '_, '_>) -> bool {
     eval.module().get(MAKERS).is_some()
 }
 
-/// The maker of a dict's missing values: None of a `Counter`, nothing of other dicts.
+/// The function for a dict's missing values: Python's `None` for a `Counter`; nothing for other dicts.
 pub(crate) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Value<'v>> {
     let pairs = take::items(eval.module().get(MAKERS)?).unwrap_or_default().into_iter();
     pairs.filter_map(take::items).find_map(|pair| match pair[..] {
@@ -59,7 +59,7 @@ pub(crate) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
     })
 }
 
-/// In which order the entries of a `Counter` are shown: those that there are most of first.
+/// The order in which the entries of a `Counter` are shown: the highest counts first.
 pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Vec<usize>> {
     maker(of, eval).filter(|maker| maker.is_none())?;
     let counts: Option<Vec<i32>> =
@@ -70,10 +70,10 @@ pub(crate) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<V
     Some(order)
 }
 
-/// The value that a dict makes of a missing key.
+/// The value that a `defaultdict` makes for a missing key.
 ///
 /// # Errors
-/// What its function raises.
+/// An exception that its function raises.
 pub(crate) fn missing<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -140,11 +140,10 @@ fn count<'v>(
     Ok(())
 }
 
-/// A method of a dict that Starlark's has not, or that those which make what they have not have
-/// otherwise.
+/// Calls a method of a dict that Starlark lacks, or that a `defaultdict` or `Counter` has differently.
 ///
 /// # Errors
-/// What its arguments raise.
+/// An exception that the arguments raise.
 pub(crate) fn method<'v>(
     name: &str,
     this: Value<'v>,
@@ -387,7 +386,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         })
     }
 
-    /// The number of times that each of these is there. What is not there is there 0 times.
+    /// The number of times that each value occurs. A missing value counts 0 times.
     fn Counter<'v>(
         #[starlark(require = pos)] of: Option<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
@@ -429,10 +428,10 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// The field of a named tuple at a place; nothing of what is none.
+/// The field of a named tuple at an index; `None` if the value is not a named tuple.
 ///
 /// # Errors
-/// Where it has no such field.
+/// The index is out of range.
 pub(crate) fn field<'v>(of: Value<'v>, index: Value<'v>) -> starlark::Result<Option<Value<'v>>> {
     let fields = of.downcast_ref::<InstanceValue<'v>>().and_then(fields_of);
     let Some(fields) = fields else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
-//! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
+//! `==`, `is` and `in`: a value that is known only when a program runs refuses to be compared, on either
+//! side, and so do the values of a tensor. All else is compared as the interpreter does.
 
 use crate::classes::{operators, special_methods};
 use crate::nn::output::OutputValue;
@@ -15,7 +15,7 @@ use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{Value, ValueLike};
 
-/// Lists in each other that are looked into for what is not known.
+/// The depth to which nested lists are searched for unknown values.
 const MAX_DEPTH: usize = 4;
 
 /// The reason that a value cannot be compared: it is not known while the program is recorded, or
@@ -46,12 +46,12 @@ fn entries<'v>(value: Value<'v>) -> Option<&'v [Value<'v>]> {
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()))
 }
 
-/// Whether it is a tensor, or a model's output.
+/// True if a value is a tensor, or a model's output.
 fn is_tensor(value: Value<'_>) -> bool {
     value.downcast_ref::<TensorValue>().is_some() || value.downcast_ref::<OutputValue>().is_some()
 }
 
-/// Refuses to compare what is not known.
+/// Refuses to compare unknown values.
 fn known(values: [Value<'_>; 2]) -> starlark::Result<()> {
     match values.into_iter().find_map(unknown) {
         Some(why) => Err(starlark::Error::new_native(anyhow::anyhow!(why))),
@@ -131,8 +131,8 @@ fn compared<'v>(
     }))
 }
 
-/// Whether the interpreter compares such a value with any other by itself: it takes values of ours
-/// for something else than a number.
+/// True if the interpreter compares such a value correctly by itself; it knows only Lockstep's own values as
+/// something other than numbers.
 fn plain(value: Value<'_>) -> bool {
     matches!(
         value.get_type(),

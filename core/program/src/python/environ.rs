@@ -174,8 +174,8 @@ fn names(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<Vec<String>> {
     Ok(all.into_iter().filter(there).collect())
 }
 
-/// A variable: what the program set, or what torchrun sets for the rank. While only `run` is looked
-/// for, which happens once and outside of all ranks, a rank's own are those of rank 0.
+/// A variable that the program has set, or that torchrun sets for the rank. While the program is only
+/// searched for `run`, once and outside of all ranks, a rank's own variables are those of rank 0.
 fn variable<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Option<Value<'v>>> {
     let heap: Heap<'v> = eval.heap();
     let process = process(eval)?;

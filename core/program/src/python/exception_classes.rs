@@ -56,7 +56,7 @@ pub(crate) const TORCHS: [(&str, &str); 6] = [
 /// Classes above each other that are looked through.
 const MAX_DEPTH: usize = 16;
 
-/// The one above an exception; nothing of what is none.
+/// The base class of an exception class; `None` if the name is not that of an exception.
 fn above(class: &str) -> Option<&'static str> {
     let mut all = PYTHONS.iter().chain(&TORCHS);
     all.find(|(own, _)| *own == class).map(|(_, above)| *above)
@@ -68,12 +68,12 @@ pub(crate) fn named(class: &str) -> Option<&'static str> {
     all.find(|(own, _)| *own == class).map(|(own, _)| *own)
 }
 
-/// Whether a name is that of a class of exceptions.
+/// True if a name is that of an exception class.
 pub(crate) fn is_class(name: &str) -> bool {
     named(name).is_some() || OF_SYSTEM.contains(&name)
 }
 
-/// Whether an exception is one of a class, by their names.
+/// True if an exception class is `of` or a subclass of it, by name.
 pub(crate) fn is_below(class: &str, of: &str) -> bool {
     let of = if OF_SYSTEM.contains(&of) { "OSError" } else { of };
     let mut own = class;

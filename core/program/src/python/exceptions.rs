@@ -1,4 +1,4 @@
-//! Python's exceptions, and torch's own: what `raise` says, and what `except` catches.
+//! Python's exceptions, and torch's own: the texts of `raise`, and the matching of `except`.
 
 #![allow(clippy::panic, reason = "an exception is never written out")]
 
@@ -46,7 +46,7 @@ fn made<'v>(
 /// An exception of Python's with these arguments.
 ///
 /// # Errors
-/// What the methods raise that show them.
+/// An exception that the methods raise that show the arguments.
 pub(crate) fn of_args<'v>(
     name: &str,
     given: Vec<Value<'v>>,
@@ -63,7 +63,7 @@ pub(crate) fn of_args<'v>(
 /// The exception that `raise` raises: a class is called without arguments.
 ///
 /// # Errors
-/// What its `__init__` raises.
+/// An exception that the class's `__init__` raises.
 pub(crate) fn of_class<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -75,8 +75,8 @@ pub(crate) fn of_class<'v>(
     }
 }
 
-/// An exception that was raised here, from what the last line of Python's traceback says; nothing of
-/// what is none.
+/// An exception that was raised here, made from the last line of Python's traceback; `None` if the line is
+/// not an exception's.
 pub(crate) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
     let (class, text) = told.split_once(": ").unwrap_or((told, ""));
     let short = class.rsplit('.').next().unwrap_or(class);
@@ -90,7 +90,7 @@ pub(crate) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
     Some(heap.alloc_complex_no_freeze(ExceptionValue { class, args, text, inside }))
 }
 
-/// Whether a value is an exception.
+/// True if a value is an exception.
 pub(crate) fn is_one(value: Value<'_>) -> bool {
     class_of(value).is_some() || of_program(value).is_some()
 }
@@ -100,10 +100,10 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v str> {
     value.downcast_ref::<ExceptionValue<'v>>().map(|own| own.class.as_str())
 }
 
-/// The last line of Python's traceback where a value is raised.
+/// The last line of Python's traceback for a raised value.
 ///
 /// # Errors
-/// What its class's `__str__` raises.
+/// An exception that its class's `__str__` raises.
 pub(crate) fn told<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -122,8 +122,8 @@ pub(crate) fn told<'v>(
     Ok(if text.is_empty() { class } else { format!("{class}: {text}") })
 }
 
-/// Whether `except classes` catches an exception. What is no class of exceptions that is known here
-/// catches none.
+/// True if `except classes` catches an exception. A class that is not a known exception class catches
+/// nothing.
 pub(crate) fn catches<'v>(classes: Value<'v>, error: Value<'v>) -> bool {
     if let Some(several) = TupleRef::from_value(classes) {
         return several.content().iter().any(|one| catches(*one, error));

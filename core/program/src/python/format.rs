@@ -23,10 +23,10 @@ fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {
     }
 }
 
-/// `format(value, spec)`, and what `{value!r:spec}` is.
+/// `format(value, spec)`, and `{value!r:spec}` in an f-string.
 ///
 /// # Errors
-/// `ValueError` where the format is none for such a value.
+/// `ValueError` if the format does not fit such a value.
 pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow::Result<String> {
     let (of, spec) = match spec.strip_prefix("!r") {
         Some(rest) => (Formatted::Text(value_text::repr(value, heap)), rest),
@@ -42,7 +42,7 @@ pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow
             _ => value_text::text(value, heap),
         });
     }
-    // What is not known is shown as such.
+    // An unknown value is shown as such.
     if value.downcast_ref::<UnknownValue>().is_some() {
         return Ok(value.to_str());
     }
@@ -77,7 +77,7 @@ pub(super) type Show<'x, 'v> = &'x mut dyn FnMut(Value<'v>, bool) -> anyhow::Res
 /// `template.format(…)` of positional and named values.
 ///
 /// # Errors
-/// What Python raises: an index that is past the arguments, a brace that is not closed.
+/// The error that Python raises: an index past the arguments, or a brace that is not closed.
 pub(super) fn template<'v>(
     template: &str,
     (args, named): (&[Value<'v>], &[(&str, Value<'v>)]),
@@ -173,7 +173,7 @@ pub(super) fn conversions(template: &str) -> Vec<char> {
 /// `template % values`.
 ///
 /// # Errors
-/// What Python raises: too few or too many values, or a number that is none.
+/// The error that Python raises: too few or too many values, or a value that is not a number.
 pub(crate) fn percent<'v>(
     template: &str,
     values: Value<'v>,

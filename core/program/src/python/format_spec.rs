@@ -1,4 +1,4 @@
-//! Python's format specification: what stands behind the colon in `{x:>8.3f}`, and behind `%`.
+//! Python's format specification: the text after the colon in `{x:>8.3f}`, and after `%`.
 
 use crate::python::float::{not_finite, power, repr};
 
@@ -28,14 +28,14 @@ pub(super) enum Formatted {
     Text(String),
 }
 
-/// A number at the beginning of a text, and what follows it.
+/// A number at the beginning of a text, and the rest of the text.
 pub(super) fn number(text: &str) -> (Option<usize>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (text[..end].parse().ok().map(|number: usize| number.min(MAX_WIDTH)), &text[end..])
 }
 
 impl Spec {
-    /// Reads one; `None` if it is none of Python's.
+    /// Reads a specification; `None` if it is not one of Python's.
     pub(super) fn read(text: &str) -> Option<Spec> {
         let mut spec = Spec::default();
         let mut chars = text.chars();
@@ -192,7 +192,7 @@ fn scientific(number: f64, precision: usize) -> String {
     }
 }
 
-/// So many digits in all, without zeros at the end.
+/// A number with so many significant digits, without zeros at the end.
 fn general(number: f64, digits: usize) -> String {
     let text = format!("{number:.*e}", digits - 1);
     let exponent = text.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());

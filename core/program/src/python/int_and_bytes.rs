@@ -11,7 +11,7 @@ use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::{Value, ValueLike};
 
-/// Adds what the rewritten Python calls: `b"…"` and `int(…)`.
+/// Adds the functions that the rewritten Python calls: `b"…"` and `int(…)`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

@@ -14,7 +14,7 @@ use std::fmt;
 pub(crate) enum Source<'v> {
     /// One after the other.
     Items(Vec<Value<'v>>),
-    /// And from the first again.
+    /// One after the other, and then from the first again.
     Cycle(Vec<Value<'v>>),
     /// A number, and always so much more.
     Count(Value<'v>, Value<'v>),

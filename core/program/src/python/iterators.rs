@@ -1,5 +1,6 @@
-//! `iter`, `next` and `len`: what is gone through piece by piece, and what says itself how long it is. What
-//! has no end (`itertools.cycle`), or has a `__next__` of its own, gives a piece when it is asked for one.
+//! `iter`, `next` and `len` of lazy iterators and of objects that define their own length. An iterator
+//! without an end (`itertools.cycle`), or with a `__next__` of its own, produces an item when it is asked for
+//! one.
 
 #![allow(clippy::panic, reason = "an iterator is never written out")]
 
@@ -26,7 +27,7 @@ fn class_of<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
 }
 
-/// Whether its pieces are asked for one by one.
+/// True if the iterator's items are produced one at a time.
 pub(crate) fn is_lazy(of: Value<'_>) -> bool {
     match of.downcast_ref::<IteratorValue<'_>>() {
         Some(own) => !matches!(own.source, Source::Items(_)),
@@ -37,7 +38,7 @@ pub(crate) fn is_lazy(of: Value<'_>) -> bool {
 /// The result of `iter(of)`.
 ///
 /// # Errors
-/// Where it cannot be gone through, and what an `__iter__` raises.
+/// A value that cannot be iterated, or an exception that `__iter__` raises.
 pub(crate) fn iterator<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -86,10 +87,10 @@ fn unless<'v>(
     if told.is_some_and(ends) { Ok(None) } else { Err(error) }
 }
 
-/// The next piece of an iterator.
+/// The next item of an iterator; `None` at its end.
 ///
 /// # Errors
-/// What is no iterator, and what an object's method raises.
+/// A value that is not an iterator, or an exception that an object's method raises.
 pub(crate) fn advance<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -110,7 +111,7 @@ fn advanced<'v>(
     let Some(own) = of.downcast_ref::<IteratorValue<'v>>() else {
         let found = match class_of(of) {
             Some(_) => method(of, "__next__", &[], eval)?,
-            // Of what else is gone through, such as `model.parameters()`, the first piece.
+            // The first item of other iterables, such as `model.parameters()`.
             None => return Ok(of.iterate(heap)?.next()),
         };
         let text = format!("'{}' object is not an iterator", type_error::class_of(of));
@@ -152,7 +153,7 @@ fn advanced<'v>(
             }
             Some(heap.alloc(AllocTuple(pieces)))
         }
-        // Of one that has ended nothing more is taken.
+        // A slice that has ended takes nothing more.
         Source::Slice { .. } if at == usize::MAX => None,
         Source::Slice { of, from, to, step } => {
             let ends = to.unwrap_or(usize::MAX);
@@ -180,10 +181,10 @@ fn advanced<'v>(
     })
 }
 
-/// All pieces of what is asked for them one by one; nothing of what else there is.
+/// All items of a lazy iterator; `None` for other values.
 ///
 /// # Errors
-/// Where it has no end, and what an object's method raises.
+/// An iterator without an end, or an exception that an object's method raises.
 pub(crate) fn pieces<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -203,10 +204,10 @@ pub(crate) fn pieces<'v>(
     Ok(Some(all))
 }
 
-/// All pieces of whatever can be gone through.
+/// All items of a value that can be iterated.
 ///
 /// # Errors
-/// What cannot, and what has no end.
+/// A value that cannot be iterated, or that has no end.
 pub(crate) fn each<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -248,7 +249,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         iterator(of, eval)
     }
 
-    /// The same where a loop asks, whose program may have a name of its own that is called so.
+    /// As `iter`, for a loop whose program may have a function of its own called `iter`.
     fn _iter<'v>(
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

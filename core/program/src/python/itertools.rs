@@ -1,4 +1,4 @@
-//! Python's `itertools`: what ends as lists, and what does not as iterators.
+//! Python's `itertools`: finite results as lists, endless ones as iterators.
 
 use crate::process::raised::raised;
 use crate::python::iterator_value::{Source, made};
@@ -15,7 +15,7 @@ use starlark::values::{Heap, Value};
 /// Entries of a list at most, of all its entries' entries together.
 const MOST: usize = 1_000_000;
 
-/// Choices of places: each is taken if it is told so.
+/// Combinations of indices; `take` decides which are kept.
 fn choices(
     of: usize,
     size: usize,
@@ -234,7 +234,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let step = bound(step, 1, "Step for islice() must be a positive integer or None.")?;
         let own = iterator(iterable, eval)?;
         let slice = made(Source::Slice { of: own, from, to, step: step.unwrap_or(1) }, eval.heap());
-        // What no one else goes through may be taken at once.
+        // An iterable that nothing else iterates over may be taken at once.
         if own.ptr_eq(iterable) || is_lazy(iterable) {
             return Ok(slice);
         }

@@ -23,7 +23,7 @@ impl Loggers {
         all.into_iter()
     }
 
-    /// Whether a message of that level is told. Without any handler Python tells warnings.
+    /// True if a message of this level is printed. Without a handler Python prints warnings and above.
     pub(crate) fn tells(&self, name: &str, level: i32) -> bool {
         let own = Loggers::above(name).find_map(|of| self.levels.get(of).filter(|own| **own > 0));
         let handled = Loggers::above(name).any(|of| self.handled.contains(of));

@@ -1,4 +1,4 @@
-//! Python's `logging`: what is logged is printed where its level says so, without its format.
+//! Python's `logging`: a message is printed if its level allows it, without its format.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -90,7 +90,7 @@ struct LogsValue {
 }
 starlark_simple_value!(LogsValue);
 
-/// `logging.StreamHandler()`, and what it writes with.
+/// `logging.StreamHandler()`, and its formatter.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 struct HandlerValue;
 starlark_simple_value!(HandlerValue);
@@ -217,7 +217,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let level = told("level").and_then(|(_, level)| level_of(*level));
         let force = told("force").is_some_and(|(_, force)| force.to_bool());
         let loggers = &mut process(eval)?.loggers;
-        // Where there is a handler already, it does nothing.
+        // If there is a handler already, it does nothing.
         if loggers.handled.insert(String::new()) || force {
             loggers.levels.extend(level.map(|level| (String::new(), level)));
         }

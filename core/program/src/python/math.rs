@@ -1,4 +1,4 @@
-//! Python's `math`, and what of `random` and `sys` a program can have.
+//! Python's `math`, and the parts of `random` and `sys` that a program can have.
 
 use crate::process::raised::raised;
 use crate::process::undecided::{Number, UnknownValue};
@@ -23,7 +23,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("random", random);
     builder.namespace("sys", |builder| {
         crate::python::process_exit::of_sys(builder);
-        // What is imported, of which nothing is asked but whether it holds a name.
+        // The imported modules; programs only ask if it has a name.
         builder.set("modules", AllocDict::<[(&str, i32); 0]>([]));
         builder.namespace("stdout", stream);
         builder.namespace("stderr", stream);
@@ -36,7 +36,7 @@ fn whole<'v>(number: f64, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     Ok(heap.alloc(number as i64))
 }
 
-/// The result of a function on a number; for one that only a run tells, another such.
+/// The result of a function on a number; for a number that only a run knows, another such number.
 fn made<'v, T: AllocValue<'v>>(
     x: Value<'v>,
     number: Number,

@@ -63,7 +63,7 @@ pub(crate) fn real(value: Value<'_>) -> anyhow::Result<f64> {
     }
 }
 
-/// Whether it is a number that a tensor holds, and is not known.
+/// True if a value is a number from a tensor that is not known.
 pub(crate) fn is_value(value: Value<'_>) -> bool {
     value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value)
 }

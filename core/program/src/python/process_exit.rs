@@ -1,6 +1,5 @@
-//! `exit()`, `quit()`, `sys.exit()`, `os._exit()`, `os.abort()` and `os.kill()` of itself: the process ends where it
-//! stands. Without a code or with 0 it has done what it had to; with another one, or a text, it has died
-//! of it.
+//! `exit()`, `quit()`, `sys.exit()`, `os._exit()`, `os.abort()` and `os.kill()` of itself: the process ends
+//! at once. Without a code or with 0 it has ended normally; with another code, or a text, it has died of it.
 
 use crate::process::raised::{Left, Raised};
 use crate::process::state::process;
@@ -105,7 +104,7 @@ fn of_signal(builder: &mut GlobalsBuilder) {
 /// `os._exit`, `os.abort` and `os.kill`.
 #[starlark_module]
 pub(crate) fn of_os(builder: &mut GlobalsBuilder) {
-    /// Of its own process: which other ones there are, a plan does not say.
+    /// Signals the rank's own process only; a plan does not say what other processes exist.
     fn kill<'v>(
         pid: Value<'v>,
         sig: i32,

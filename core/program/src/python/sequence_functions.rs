@@ -1,5 +1,5 @@
-//! Functions that go through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like,
-//! of texts, of objects with an `__iter__`, and of what is asked for one piece after the other.
+//! Functions that iterate over values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of
+//! texts, of objects with an `__iter__`, and of lazy iterators.
 
 use crate::classes::special_methods::truth;
 use crate::python::iterator_value::{Source, made};
@@ -12,7 +12,7 @@ use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
 
-/// Whether an iterator is there twice: `zip(it, it)` takes its pieces by turns.
+/// True if the same iterator is given twice: `zip(it, it)` takes its items by turns.
 fn has_twice(all: &[Value<'_>]) -> bool {
     let mut before = all.iter().enumerate().map(|(at, one)| (one, all.get(..at)));
     before.any(|(one, before)| {

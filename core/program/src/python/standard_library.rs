@@ -1,4 +1,5 @@
-//! Other modules that scripts use: files that a program does not have, what only the machine knows, progress bars.
+//! Other modules that scripts use: files that a program does not have, facts that only the machine knows,
+//! progress bars.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 

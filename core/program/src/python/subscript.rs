@@ -1,5 +1,5 @@
-//! `x[key]` where Python asks an object, or a dict that makes what it has not: what the dialect writes for
-//! it, and what it writes for loops with an `else` and for properties that are set.
+//! `x[key]` on an object, or on a dict that makes missing values: the functions that the dialect writes for
+//! it, for loops with an `else`, and for properties that are set.
 
 use crate::classes::objects::InstanceValue;
 use crate::classes::special_methods::method;
@@ -26,10 +26,10 @@ fn refused(name: &str, what: &str) -> starlark::Error {
     starlark::Error::new_native(type_error(format!("'{name}' object {what}")))
 }
 
-/// `del x[key]` of an object with `__delitem__`; returns whether it is an object.
+/// `del x[key]` of an object with `__delitem__`; returns false if the value is not an object.
 ///
 /// # Errors
-/// What the method raises, and an object that has none.
+/// An exception that the method raises, or an object without it.
 pub(crate) fn deleted<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -45,7 +45,7 @@ pub(crate) fn deleted<'v>(
 /// `of[key]`.
 ///
 /// # Errors
-/// What `__getitem__` raises, and what has no items or none of that key.
+/// An exception that `__getitem__` raises, or a value without items or without this key.
 pub(crate) fn item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -77,7 +77,7 @@ pub(crate) fn item<'v>(
 /// `of[key] = value`.
 ///
 /// # Errors
-/// What `__setitem__` raises, and what takes no items.
+/// An exception that `__setitem__` raises, or a value that takes no items.
 pub(crate) fn set_item<'v>(
     of: Value<'v>,
     key: Value<'v>,
@@ -135,7 +135,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// Whether it was.
+    /// True if `_breaks` was called for this loop since the last time.
     fn _broke<'v>(
         #[starlark(require = pos)] name: u32,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -144,7 +144,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

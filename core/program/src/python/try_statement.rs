@@ -105,7 +105,7 @@ fn of_eval<'x, 'e>(eval: &'x mut Evaluator<'_, '_, 'e>) -> Option<&'x mut Proces
     eval.extra_mut.as_mut()?.downcast_mut::<Process<'e>>()
 }
 
-/// Remembers what is raised: what carries it through the interpreter has its text alone.
+/// Remembers a raised exception, because the interpreter's error carries only its text.
 pub(crate) fn keep<'v>(error: Value<'v>, told: String, eval: &mut Evaluator<'v, '_, '_>) {
     eval.module().set(RAISED, error);
     if let Some(process) = of_eval(eval) {
@@ -134,10 +134,10 @@ struct Caught<'v> {
     value: Value<'v>,
 }
 
-/// The exception, as a program can catch it.
+/// The exception as a program can catch it.
 ///
 /// # Errors
-/// What is nothing that a program can catch.
+/// An error that a program cannot catch.
 fn catchable<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -164,11 +164,11 @@ fn catchable<'v>(
     Ok(Caught { error, told, value })
 }
 
-/// Leaves the `with` blocks in which something was raised, but for so many; returns what is raised behind
-/// them, which may be what an `__exit__` has raised instead.
+/// Leaves the `with` blocks in which an exception was raised, down to `contexts` of them. Returns the
+/// exception that goes on, which an `__exit__` may have replaced.
 ///
 /// # Errors
-/// What is nothing that a program can catch.
+/// An error that a program cannot catch.
 fn unwound<'v>(
     mut raised: Caught<'v>,
     contexts: usize,
@@ -177,8 +177,8 @@ fn unwound<'v>(
     while let Some(process) = of_eval(eval)
         && process.contexts.len() > contexts
     {
-        // What follows a block that raised is not done, but for the stream that was there before, and
-        // what an object of the program's says.
+        // The ends of contexts are skipped after an exception, except for streams, whose predecessor is
+        // restored, and the `__exit__` of the program's own objects.
         match process.contexts.pop() {
             Some(Context::Stream { before, .. }) => {
                 process.dist().map_err(starlark::Error::new_native)?.set_stream(before);
@@ -200,8 +200,8 @@ fn unwound<'v>(
     Ok(raised)
 }
 
-/// An exception that nobody has caught leaves the open `with` blocks, in which objects of the
-/// program's may still do something.
+/// An exception that nothing has caught leaves the open `with` blocks, in which objects of the program's may
+/// still do something.
 pub(crate) fn uncaught<'v>(
     error: starlark::Error,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -216,10 +216,10 @@ pub(crate) fn uncaught<'v>(
     }
 }
 
-/// A `try` takes what was raised in it.
+/// Stores the exception that was raised in a `try`.
 ///
 /// # Errors
-/// What is nothing that a program can catch.
+/// An error that a program cannot catch.
 fn caught<'v>(
     of: Value<'v>,
     error: starlark::Error,
@@ -255,7 +255,8 @@ fn tried<'v>(
     }
 }
 
-/// Whether a value can be taken apart as an assignment does. Shapes are as deep as the program's text.
+/// Checks that a value can be unpacked into the targets of an assignment. The depth of a shape is bounded by
+/// the program's text.
 fn fits<'v>(value: Value<'v>, shape: Value<'v>) -> starlark::Result<()> {
     let each = TupleRef::from_value(shape).map(|each| each.content());
     let wanted = match each {
@@ -428,7 +429,7 @@ fn of_traceback(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes, and `traceback`.
+/// Adds the functions that the dialect writes, and `traceback`.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     builder.namespace("traceback", of_traceback);

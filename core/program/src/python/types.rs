@@ -1,4 +1,4 @@
-//! Types that have no name in a program: what `type(group)` answers.
+//! Types that have no name in a program: the answers of `type(group)`.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

@@ -102,7 +102,7 @@ fn filled(name: &str, text: &str, args: &[Value<'_>]) -> Option<String> {
         "ljust" => format!("{text}{}", fill(missing)),
         "rjust" => format!("{}{text}", fill(missing)),
         "center" => {
-            // Where it is uneven, CPython puts the odd one by both parities.
+            // If the number of missing characters is odd, CPython places the odd one by both parities.
             let left = missing / 2 + (missing & width & 1);
             format!("{}{text}{}", fill(left), fill(missing - left))
         }
@@ -133,7 +133,7 @@ fn sort_by<'v>(
     turn: fn(Ordering) -> Ordering,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<()> {
-    // What a program's own `__lt__` says need be no order: each goes in front of those it is less than.
+    // A program's own `__lt__` need not be an order: each key goes in front of those it is less than.
     if keyed.iter().any(|(key, _)| objects::is_object(*key)) {
         for from in 1..keyed.len() {
             let mut at = from;

@@ -25,7 +25,7 @@ pub(crate) fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> String {
     inner(value, 0, heap)
 }
 
-/// Python's text for a value that it shows otherwise; nothing for all else.
+/// Python's text for a value that the interpreter shows differently; `None` for all others.
 fn within<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> Option<String> {
     if let Some(float) = float_of(value) {
         return Some(float_repr(float));

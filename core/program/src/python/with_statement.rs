@@ -23,10 +23,10 @@ use std::fmt;
 const PLAIN: [&str; 9] =
     ["int", "float", "bool", "str", "list", "tuple", "dict", "NoneType", "Tensor"];
 
-/// `with context:` begins.
+/// Begins `with context:`.
 ///
 /// # Errors
-/// What is no context, and what an `__enter__` raises.
+/// A value that is not a context manager, or an exception that `__enter__` raises.
 pub(crate) fn entered<'v>(
     context: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -37,7 +37,7 @@ pub(crate) fn entered<'v>(
     }
 }
 
-/// The same of what is none of the program's own.
+/// Enters a context that is not an object of the program's classes.
 fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     // `with mesh:` names the current mesh, which nothing here asks for.
     let handed = context.downcast_ref::<HandsOn<'v>>().map(|own| own.0);
@@ -45,7 +45,7 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
     let mesh = nothing.then_some(&ContextValue(Context::Nothing));
     let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
         let class = class_of(context);
-        // What else Python may enter is not all known here.
+        // Not all other contexts of Python are known here.
         anyhow::ensure!(PLAIN.contains(&class), "`with` of a {class} is not followed");
         return Err(type_error(format!(
             "'{class}' object does not support the context manager protocol"
@@ -68,10 +68,10 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
     Ok(handed.unwrap_or(context))
 }
 
-/// It ends.
+/// Ends the innermost `with` block.
 ///
 /// # Errors
-/// What an `__exit__` raises.
+/// An exception that `__exit__` raises.
 pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
     let process = process(eval).map_err(starlark::Error::new_native)?;
     let last = process.contexts.pop();
@@ -84,7 +84,7 @@ pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Non
     Ok(NoneType)
 }
 
-/// The end of a context that is none of the program's own.
+/// Ends a context that is not an object of the program's classes.
 fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<()> {
     match context {
         Some(Context::Join { .. }) => join::leave(process)?,
@@ -106,7 +106,7 @@ fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<(
 
 #[starlark_module]
 fn of_contextlib(builder: &mut GlobalsBuilder) {
-    /// A context that changes nothing, and hands on to `as` what it is given.
+    /// A context that changes nothing, and passes its argument on to `as`.
     fn nullcontext<'v>(
         #[starlark(default = NoneType)] enter_result: Value<'v>,
         heap: Heap<'v>,
@@ -128,7 +128,7 @@ impl fmt::Display for HandsOn<'_> {
 #[starlark_value(type = "nullcontext")]
 impl<'v> StarlarkValue<'v> for HandsOn<'v> {}
 
-/// Adds `contextlib`, and what people import from it by name.
+/// Adds `contextlib`, and the names that programs import from it.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     of_contextlib(builder);
     builder.namespace("contextlib", of_contextlib);

@@ -13,17 +13,17 @@ use std::sync::Arc;
 pub(crate) struct Agreed {
     /// The answers that were found out; `None` while nothing was asked.
     pub(super) answers: BTreeMap<At, Given>,
-    /// By what each rank does, whom that lets go on, and by which tag it is told.
+    /// By each rank's operation, the messages that let other ranks go on after it.
     pub(super) signals: BTreeMap<At, Vec<Signal>>,
-    /// By what each rank waits in, for whom.
+    /// By the operation that a rank waits in, the messages that it waits for.
     pub(super) waits: BTreeMap<At, Vec<Signal>>,
-    /// Which operations wait for which.
+    /// The operations that must come after each operation.
     pub(super) edges: BTreeMap<At, Vec<At>>,
     /// The changes that are known of each key.
     pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
-    /// Which order was taken where more than one can happen.
+    /// The order that was taken where more than one can happen.
     pub(super) chosen: Chosen,
-    /// Whether all ranks have been looked at once.
+    /// True once all ranks have been looked at.
     pub(super) looked: bool,
 }
 

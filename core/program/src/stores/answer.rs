@@ -4,7 +4,7 @@ use super::log::{Answer, What};
 use lockstep_torch::c10d::DistError;
 use lockstep_torch::c10d::store::{self, Store};
 
-/// Makes a change and answers it; [`Answer::Done`] for what changes nothing.
+/// Makes a change and answers it; [`Answer::Done`] for an operation that changes nothing.
 pub(super) fn change(table: &mut Store, key: &str, what: &What) -> Answer {
     let answer = match what {
         What::Set(value) => table.set(key, value).map(|()| Answer::Done),

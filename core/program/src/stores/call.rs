@@ -34,7 +34,7 @@ pub(super) enum Told {
 /// A call.
 pub(super) struct Call {
     pub(super) what: What,
-    /// The user's call, as it stands beside the messages that it comes to.
+    /// The user's call, which is shown beside the messages that it makes.
     pub(super) via: &'static str,
     /// As the program names them, for errors.
     pub(super) keys: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct Call {
     pub(super) asks: Asks,
 }
 
-/// Whether the program looks at the answer.
+/// The time at which the program looks at the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// Never: the call is a statement of its own.
@@ -73,7 +73,7 @@ pub(super) fn call(process: &mut Process<'_>, handle: &Handle, call: Call) -> an
     }
 }
 
-/// A call on a store that nobody else has.
+/// A call on a store that only this process has.
 fn own(
     process: &mut Process<'_>,
     handle: &Handle,
@@ -97,7 +97,7 @@ fn own(
 /// Meets the other ranks in a store that `init_process_group` is given.
 ///
 /// # Errors
-/// What it raises where they are not in the same one.
+/// The error that PyTorch raises if the ranks are not in the same store.
 pub(super) fn meet(process: &mut Process<'_>, handle: &Handle, column: u32) -> anyhow::Result<()> {
     let dist = process.dist()?;
     let timeout_ms = dist.default_timeout_ms();
@@ -163,7 +163,7 @@ fn shared(
             op.what = given.instead.clone().unwrap_or(op.what);
             Some(given.answer.clone())
         }
-        // What is not there may come once the others have gone on; so may a counter's end.
+        // A missing key may come once the others have gone on; so may a counter's end.
         (None, Some(Found::Ready { answer, .. }))
             if (call.asks != Asks::No
                 && !counts
@@ -188,7 +188,7 @@ fn shared(
     };
     op.told.clone_from(&answer);
     process.stores.log.ops.push(op);
-    // Who waits first tells the others then.
+    // A rank that waits notifies the others afterwards.
     let waits = known.waits.get(&at).filter(|_| answer.is_some() && hangs.is_none());
     for signal in waits.into_iter().flatten() {
         let dist = process.dist()?;

@@ -1,4 +1,4 @@
-//! Which ranks change each key.
+//! The ranks that change each key.
 
 use crate::stores::Log;
 use crate::stores::log::{At, Place, What};
@@ -19,7 +19,7 @@ pub(super) enum Touched {
 }
 
 impl Touched {
-    /// Whether no other rank changes the key.
+    /// True if no other rank changes the key.
     pub(super) fn only_by(touched: Option<&Touched>, rank: usize) -> bool {
         match touched {
             None => true,

@@ -1,7 +1,6 @@
-//! Counters that ranks draw numbers from, and keys that they compete for: which rank is first is
-//! open, and every order can happen. One is taken, in which the ranks come by the times that their
-//! programs say, then by their number; and it is told. So is what a key holds where those times lie
-//! apart.
+//! Counters that ranks draw numbers from, and keys that they compete for: the first rank is not determined,
+//! and every order can happen. One order is chosen and reported: ranks come by the times that their programs
+//! give, then by their number. The same is done for the value of a key if those times are far apart.
 
 use super::log::{At, Log, Op, What};
 use super::order::{Order, within};
@@ -15,15 +14,15 @@ use std::collections::BTreeMap;
 /// against all the others, again and again, which takes some seconds at most.
 const MAX_CHOSEN: usize = 512;
 const MAX_DRAWN: usize = 128;
-/// Steps along the order that are taken at most to tell of it.
+/// The most steps along the order that are taken to report it.
 const TOLD_BUDGET: u64 = 20_000_000;
 
 /// An order that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// Per operation, those that it comes after, and tells of in its answer.
+    /// Per operation, those that it comes after and whose effects its answer shows.
     pub(super) sees: BTreeMap<At, Vec<At>>,
-    /// Per operation, those that it comes after without being told.
+    /// Per operation, those that it comes after although its answer does not show it.
     pub(super) after: BTreeMap<At, Vec<At>>,
 }
 
@@ -133,7 +132,7 @@ pub(super) fn choose(
             order.follow(*other, at);
             chosen.after.entry(*other).or_default().push(at);
         }
-        // Of those that nobody asked, the answer tells the order too.
+        // For operations whose answers are not used, the order is fixed by this answer.
         if !matches!(op.what, What::Add(_)) {
             for pair in before.windows(2) {
                 let [earlier, later] = pair else { continue };
@@ -149,7 +148,7 @@ pub(super) fn choose(
     true
 }
 
-/// Puts what has come to light since behind what was put in order before; whether there was any.
+/// Puts newly known operations after those that were ordered before; true if there were any.
 pub(super) fn keep(chosen: &mut Chosen, logs: &[Log], order: &mut Order<'_>) -> bool {
     let changes = Changes::new(logs);
     let mut any = false;
@@ -166,8 +165,8 @@ pub(super) fn keep(chosen: &mut Chosen, logs: &[Log], order: &mut Order<'_>) -> 
     any
 }
 
-/// Nanoseconds between two operations whose order nobody doubts, though nothing but what the ranks
-/// sleep and compute says it.
+/// The nanoseconds between two operations from which on their order counts as certain, though only the ranks'
+/// sleep and compute times give it.
 const APART_NS: u64 = 1_000_000;
 
 /// The facts that an order is taken from.
@@ -197,8 +196,8 @@ impl Scene<'_, '_> {
         }
         let split = self.changes.split(at, &op.store, key, order);
         let beside = split.beside;
-        // What comes before another one in the order comes before it by this as well. Numbers that
-        // are drawn already are.
+        // Operations that come before another one in the order come before it in this sort as well. So do
+        // numbers that are drawn already.
         let drawn = is_drawn(op, self.changes);
         let open = |at: At| drawn && self.changes.op(at).is_some_and(|op| op.told.is_none());
         let place = |at: At| {
@@ -250,8 +249,8 @@ impl Scene<'_, '_> {
     }
 }
 
-/// Whether ranks draw from a key: they only add to it, or only compete for it, so that another
-/// order gives other ranks the same answers.
+/// True if ranks draw from a key: they only add to it, or only compete for it, so that another order gives
+/// other ranks the same answers.
 fn is_drawn(op: &Op, changes: &Changes<'_>) -> bool {
     let [key] = &op.keys[..] else { return false };
     let of_key = changes.of_key(&op.store, key);

@@ -183,7 +183,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what `torch.distributed.distributed_c10d` has besides.
+/// Adds the stores of `torch.distributed.distributed_c10d`.
 #[starlark_module]
 pub(crate) fn of_c10d(builder: &mut GlobalsBuilder) {
     /// The store of the default group, with the prefixes that PyTorch gives it.
@@ -217,10 +217,10 @@ pub(crate) fn of_c10d(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// A program passes a store to `init_process_group`, in which its ranks meet.
+/// Passes a store to `init_process_group`, in which the ranks meet.
 ///
 /// # Errors
-/// What PyTorch raises where they do not.
+/// The error that PyTorch raises if the ranks do not meet.
 pub(crate) fn given(
     store: Value<'_>,
     init_method: Value<'_>,

@@ -4,8 +4,8 @@ use crate::stores::log::{Answer, At, Log, Op, Place, What};
 use crate::stores::times::Times;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 
-/// The error of an operation whose store's server has ended before it begins, by the times of the
-/// programs; `None` where it has not, or nobody knows.
+/// The error of an operation whose store's server has ended before it begins, by the times of the programs;
+/// `None` if it has not ended, or that is unknown.
 pub(super) fn gone(at: At, op: &Op, logs: &[Log], times: &Times) -> Option<Answer> {
     let Place::Tcp { host, port } = &*op.store else { return None };
     let serves = |op: &Op| {
@@ -16,7 +16,7 @@ pub(super) fn gone(at: At, op: &Op, logs: &[Log], times: &Times) -> Option<Answe
     let log = logs.get(server)?;
     let mut end = log.end?;
     let last = log.ops.len().checked_sub(1)?;
-    // What kept it in its last operation kept it from its end as well.
+    // A delay of its last operation delays its end as well.
     let (clock, done) = (log.ops.get(last)?.clock, times.done((server, last))?);
     if clock.meetings == end.meetings {
         end.ns = end.ns.saturating_add(done.ns.saturating_sub(clock.ns));

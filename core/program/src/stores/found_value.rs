@@ -15,15 +15,15 @@ pub(super) struct Seen {
     pub(super) value: Result<Option<Vec<u8>>, Unordered>,
 }
 
-/// Whether the key is there.
+/// The presence of a key when an operation looks at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum There {
     Yes,
-    /// And it does not come, however long one waits.
+    /// The key does not exist, and never will.
     No,
     /// It comes with this operation, and may be there already.
     Comes(At),
-    /// That depends on who is first.
+    /// The presence depends on the order of two operations.
     Unsure(Unordered),
 }
 
@@ -41,7 +41,7 @@ impl Seen {
     }
 }
 
-/// The operations of a job, by what they change.
+/// The operations of a job that change a key, by the key.
 pub(super) struct Changes<'l> {
     logs: &'l [Log],
     of_key: BTreeMap<(&'l Place, &'l str), Vec<At>>,
@@ -82,7 +82,7 @@ impl<'l> Changes<'l> {
         changes.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether a key is nothing but a counter.
+    /// True if all changes of a key are additions.
     pub(super) fn only_adds(&self, store: &Place, key: &str) -> bool {
         let changes = self.of_key(store, key);
         changes.iter().all(|at| matches!(self.what(*at), Some(What::Add(_))))
@@ -120,7 +120,7 @@ impl<'l> Changes<'l> {
             return held;
         }
         let unordered = |other: &At| Unordered { one: *other, other: None };
-        // Where it holds what all compete to set, nobody changes that.
+        // If the key already has the value that all compete to set, nobody changes it.
         let competes = |expected: &[u8], desired: &[u8]| match &held.value {
             Ok(Some(value)) => value != expected || value == desired,
             _ => false,
@@ -199,7 +199,7 @@ impl<'l> Changes<'l> {
             })
             .collect();
         sorted.sort_by_key(|(sum, at, _)| (*sum, *at));
-        // What stood there before a value was set for all to see does not matter any more.
+        // The values before one that is set after all of them do not matter any more.
         let overwrites = |at: &At| matches!(self.what(*at), Some(What::Set(_) | What::Delete));
         let fresh = (0..sorted.len()).rev().find(|nth| {
             let (earlier, rest) = sorted.split_at(*nth);
@@ -219,7 +219,7 @@ impl<'l> Changes<'l> {
         Seen::known(self.applied(store, key, None, &rest))
     }
 
-    /// Whether two changes come to the same in either order.
+    /// True if two changes have the same result in either order.
     fn commute(&self, one: At, other: At) -> bool {
         match (self.what(one), self.what(other)) {
             (Some(What::Add(_)), Some(What::Add(_))) => true,

@@ -17,7 +17,7 @@ pub(crate) struct Base {
     pub(super) of: Of,
     /// The time that `get` and `wait` may wait, in milliseconds.
     pub(crate) timeout_ms: AtomicU64,
-    /// Whether `init_process_group` keeps keys of its own in it.
+    /// True if `init_process_group` keeps keys of its own in the store.
     pub(super) of_pytorch: AtomicBool,
     /// `store.host`, as the program wrote it.
     pub(super) host: Option<String>,

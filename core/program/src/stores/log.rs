@@ -7,12 +7,12 @@ use lockstep_torch::c10d::{Clock, DistError};
 use std::fmt;
 use std::sync::Arc;
 
-/// Which store it is: two handles with one place are one store.
+/// The identity of a store: two handles with the same place share one store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// A `TCPStore`, by where it listens.
     Tcp { host: String, port: u16 },
-    /// Whether somebody listens there: a part of the `TCPStore` that no program sees.
+    /// The part of a `TCPStore` that says if its server is listening; programs do not see it.
     Server { host: String, port: u16 },
     /// A `FileStore`, by its path.
     File { path: String },
@@ -60,31 +60,31 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Whether it can change what the key holds.
+    /// True if the operation can change the value of the key.
     pub(super) fn changes(&self) -> bool {
         use What::{Add, Append, CompareSet, Delete, Set};
         matches!(self, Set(_) | Append(_) | Add(_) | CompareSet { .. } | Delete)
     }
 }
 
-/// An operation where it stands in the program.
+/// An operation and its line in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Op {
     pub(super) store: Arc<Place>,
     pub(super) what: What,
-    /// As the store names them, with all prefixes. One, for what changes a key.
+    /// The keys as the store names them, with all prefixes; one key for an operation that changes it.
     pub(super) keys: Vec<String>,
     /// Barriers of all ranks that the rank has passed.
     pub(super) barriers: u32,
-    /// When the rank comes to it, but for what it waits for in stores.
+    /// The time at which the rank comes to the operation, without its waits in stores.
     pub(super) clock: Clock,
     /// The time that it may wait, in milliseconds.
     pub(super) timeout_ms: Option<u64>,
     pub(super) line: u32,
     pub(super) column: u32,
-    /// Whether it asks in a loop until it likes the answer, for however long.
+    /// True if the program asks in a loop until the answer is the wanted one, without a limit.
     pub(super) polls: bool,
-    /// The answer that the program got; nothing where it does not ask.
+    /// The answer that the program got; `None` if it does not ask.
     pub(super) told: Option<Answer>,
 }
 
@@ -123,24 +123,24 @@ pub(crate) struct Log {
     pub(super) ops: Vec<Op>,
     /// The operation whose answer it cannot go on without.
     pub(super) stuck: Option<usize>,
-    /// Whether it waits for ever in the last one.
+    /// True if the rank waits for ever in the last operation.
     pub(super) hangs: bool,
-    /// When its process ends, if it does, but for what it waits for in stores.
+    /// The time at which the process ends, if it does, without its waits in stores.
     pub(super) end: Option<Clock>,
 }
 
 impl Log {
-    /// Whether the rank waits for an answer.
+    /// True if the rank waits for an answer.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
-    /// Whether the rank goes no further, without having raised anything.
+    /// True if the rank goes no further, without having raised anything.
     pub(crate) fn stops(&self) -> bool {
         self.stuck.is_some() || self.hangs
     }
 
-    /// Whether the rank has used no such store.
+    /// True if the rank has used no shared store.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }

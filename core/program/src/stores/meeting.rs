@@ -42,11 +42,11 @@ pub(super) fn meetings(logs: &[Log]) -> BTreeMap<At, Found> {
     found
 }
 
-/// At whom a rank stops.
+/// The rank at which another one stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stop {
     at: usize,
-    /// Whether the other one is in another store, or stops itself before it comes to this rank.
+    /// True if the other rank is in another store, or stops before it comes to this rank.
     elsewhere: bool,
 }
 

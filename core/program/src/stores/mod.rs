@@ -1,18 +1,18 @@
 //! Stores in programs: `HashStore`, `FileStore`, `TCPStore` and `PrefixStore`.
 //!
-//! A `HashStore` is a process's own, and answers at once. The others are shared, and a program is
-//! recorded rank by rank, before anything runs: an answer must not depend on any rank's speed. So
-//! each rank writes down what it does with them ([`log`]); a rank that cannot go on without an
-//! answer stops there, and is executed again when the others have gone as far as they could
-//! ([`rounds`]). What comes before what is known from each rank's own order, from barriers of all
-//! ranks, and from waits that were answered ([`order`]); an answer is given where everything that
-//! the order leaves open leads to the same one ([`found_value`], [`settle`]), and refused where it does
-//! not. A rank that waits for what another one sets gets a message from it in the plan.
+//! A `HashStore` belongs to one process and answers at once. The others are shared, and a program is recorded
+//! rank by rank, before anything runs: an answer must not depend on any rank's speed. So each rank writes
+//! down its operations on them ([`log`]). A rank that cannot go on without an answer stops there, and is
+//! executed again when the others have gone as far as they could ([`rounds`]). The order of operations
+//! follows from each rank's own order, from barriers of all ranks, and from waits that were answered
+//! ([`order`]). An answer is given if every order that is still possible leads to the same one
+//! ([`found_value`], [`settle`]), and refused otherwise. A rank that waits for a key that another rank sets
+//! gets a message from it in the plan.
 //!
-//! Where ranks draw numbers from a counter, or compete for a key, every order can happen: one is
-//! taken, and told ([`choice`]). A loop that asks until a counter has come so far, or a key is
-//! there, is the wait that it stands for. A key that nobody sets, or that comes too late by the times
-//! of the program ([`times`]), is waited for as long as the store says, and then raises.
+//! If ranks draw numbers from a counter, or compete for a key, every order can happen: one is chosen and
+//! reported ([`choice`]). A loop that asks until a counter has reached a value, or a key is there, is
+//! recorded as one wait. A key that nobody sets, or that comes too late by the times of the program
+//! ([`times`]), is waited for until the store's timeout, and then raises.
 
 mod agreed;
 mod answer;

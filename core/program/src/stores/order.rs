@@ -36,12 +36,12 @@ impl<'l> Order<'l> {
         self.begins_after.entry(later).or_default().insert(earlier);
     }
 
-    /// Whether it was too much to look at.
+    /// True if the search has used up its budget.
     pub(super) fn exhausted(&self) -> bool {
         self.budget.get() == 0
     }
 
-    /// Counts what was looked at.
+    /// Counts steps against the budget.
     pub(super) fn spend(&self, steps: usize) {
         self.budget.set(self.budget.get().saturating_sub(steps as u64));
     }
@@ -107,7 +107,7 @@ impl<'l> Order<'l> {
     }
 }
 
-/// Whether an operation is among the first ones.
+/// True if an operation is among the first `done` ones of its rank.
 pub(super) fn within((rank, at): At, done: &[usize]) -> bool {
     done.get(rank).is_some_and(|done| at < *done)
 }

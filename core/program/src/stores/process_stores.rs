@@ -1,4 +1,4 @@
-//! A process's side of the stores: its handles, what it does with them, and what it is told.
+//! A process's side of the stores: its handles, its operations, and their answers.
 
 use crate::stores::handle::{Handle, Of};
 use crate::stores::log::{Log, Op, Place, What};
@@ -23,11 +23,11 @@ pub(crate) struct Side {
     /// The places where it listens.
     pub(super) serves: BTreeSet<Place>,
     pub(super) need: Need,
-    /// Whether the condition of a `while` is looked at.
+    /// True while the condition of a `while` is evaluated.
     pub(super) polling: bool,
-    /// Whether it asks for one value only, by `==` or `!=`.
+    /// True if the condition compares with one value only, by `==` or `!=`.
     pub(super) exact: bool,
-    /// Whether that condition has waited for what it asks.
+    /// True if the condition has waited for its answer.
     pub(super) waited: bool,
     /// The result of `_get_default_store()`, if the program passed a store.
     pub(super) given: Option<Arc<Handle>>,

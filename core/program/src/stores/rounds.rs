@@ -1,4 +1,4 @@
-//! Executing the ranks again and again until every one has its answers: a rank that asks for what
+//! Executing the ranks again and again until every one has its answers: a rank that asks for a key that
 //! another one sets goes on when that one has come so far.
 
 use super::agreed::{Agreed, Given, Signal};
@@ -29,7 +29,7 @@ pub(crate) struct Rounds {
     chosen: Chosen,
     /// The keys that ranks would set behind a wait in vain: the rank, and the line.
     would_set: BTreeMap<(Arc<Place>, String), (usize, u32)>,
-    /// Of which waits that was found out.
+    /// The waits that `would_set` was found for.
     tried: BTreeSet<At>,
     executions: usize,
 }
@@ -39,14 +39,14 @@ pub(crate) struct Rounds {
 pub(crate) enum Look {
     /// These ranks are executed again.
     Again(Vec<GlobalRank>),
-    /// These are executed to see what they would do if they did not wait in vain.
+    /// These ranks are executed to see their further calls if they did not wait in vain.
     Try(Vec<GlobalRank>),
-    /// Nothing.
+    /// Nothing is left to do.
     Settled,
 }
 
 impl Rounds {
-    /// Begins with what is known.
+    /// Begins with the answers that are known.
     pub(crate) fn new(agreed: &Agreed) -> Rounds {
         Rounds {
             answers: agreed.answers.clone(),
@@ -59,7 +59,7 @@ impl Rounds {
         }
     }
 
-    /// For whom ranks wait, and who else they come after.
+    /// The operations that each operation waits for, and those that it only comes after.
     fn order(&self) -> (BTreeMap<At, Vec<At>>, BTreeMap<At, Vec<At>>) {
         let mut waits = self.waits.clone();
         for (later, earlier) in &self.chosen.sees {
@@ -72,8 +72,8 @@ impl Rounds {
         (waits, follows)
     }
 
-    /// Looks at what the ranks have done: which of them have to be executed again, because an
-    /// answer that they need is known now, or was another one.
+    /// Looks at the operations of the ranks: decides which ranks have to be executed again, because an answer
+    /// that they need is known now, or has changed.
     ///
     /// # Errors
     /// When it takes too long.
@@ -155,13 +155,13 @@ impl Rounds {
         }
     }
 
-    /// Takes a rank's answers over, up to the first that it was not told; whether there was one.
+    /// Takes a rank's answers over, up to the first that the rank did not get; true if there was one.
     fn rank(&mut self, rank: usize, log: &Log) -> bool {
         for (at, op) in log.ops.iter().enumerate() {
             let at = (rank, at);
             let (answer, waits) = match self.found.get(&at) {
                 Some(Found::Ready { answer, waits }) => (answer, waits),
-                // What was there when it was told is not there by now.
+                // The key was there when this answer was given, and is not there any more.
                 Some(Found::Blocked(_) | Found::Never { .. })
                     if !matches!(op.told, None | Some(Answer::TimesOut(_))) =>
                 {
@@ -189,7 +189,7 @@ impl Rounds {
         self.answers.insert(at, given);
     }
 
-    /// No answer. What the rank does after it is another story.
+    /// Forgets an answer: the rank's calls after it are no longer valid.
     fn forget(&mut self, at: At) {
         self.answers.remove(&at);
         let later = |other: &At| other.0 == at.0 && other.1 > at.1;
@@ -201,7 +201,7 @@ impl Rounds {
         }
     }
 
-    /// Nothing goes on: who waits for what nobody makes.
+    /// If nothing goes on: the operations that wait for a key that no rank will set.
     fn in_vain(&self, logs: &[Log]) -> Vec<At> {
         let stuck = |(rank, log): (usize, &Log)| log.stuck.map(|at| (rank, at));
         let stuck: Vec<At> = logs.iter().enumerate().filter_map(stuck).collect();
@@ -316,7 +316,7 @@ impl Rounds {
         agreed
     }
 
-    /// The errors that are left when nobody has to be executed again.
+    /// The errors that are left when no rank has to be executed again.
     ///
     /// # Errors
     /// When a rank's answer depends on which rank is first, or never comes.
@@ -394,7 +394,7 @@ fn instead(op: &Op) -> Option<What> {
     matches!(op.what, What::AtLeast { .. } | What::Until(_)).then(|| op.what.clone())
 }
 
-/// Whether its keys are there when it is done.
+/// True if the operation's keys exist when it is done.
 fn makes(op: &Op) -> bool {
     op.what.changes() && op.what != What::Delete
 }

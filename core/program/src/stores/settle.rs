@@ -30,11 +30,11 @@ fn raises(found: &Found) -> bool {
     matches!(found, Found::Ready { answer: Answer::Raises(_), .. })
 }
 
-/// The results of all operations whose answer somebody asks for, and their order. `kept` are waits
-/// that were answered before, `follows` are the operations that were put in order.
+/// The results of all operations whose answer is used, and their order. `kept` are waits that were answered
+/// before, `follows` are the operations that were put in order.
 ///
 /// # Errors
-/// When it is too much to look at.
+/// When the search exceeds its budget.
 pub(super) fn settle<'l>(
     logs: &'l [Log],
     kept: &BTreeMap<At, Vec<At>>,
@@ -72,7 +72,7 @@ pub(super) fn settle<'l>(
                     }
                     found.insert((rank, at), answer);
                 }
-                // What nobody asks for may raise all the same.
+                // An operation whose answer is not used may raise all the same.
                 None if needed || matches!(op.what, What::Add(_)) => open.push((rank, at)),
                 _ => {}
             }
@@ -101,7 +101,7 @@ pub(super) fn settle<'l>(
     Ok((found, order))
 }
 
-/// The timeout of one that waits for what is done too late.
+/// The timeout of an operation whose key is set too late.
 fn too_late(at: At, op: &Op, found: &Found, logs: &[Log], times: &Times) -> Option<Found> {
     let Found::Ready { waits, .. } = found else { return None };
     let timeout_ms = op.timeout_ms?;
@@ -134,8 +134,8 @@ fn too_late(at: At, op: &Op, found: &Found, logs: &[Log], times: &Times) -> Opti
     })
 }
 
-/// The answer where nothing but the rank's own changes and keys that are set once counts, and what
-/// it changes in the table of its own changes. The operation begins then, or later.
+/// The answer if only the rank's own changes and keys that are set once matter, and the effect on the table
+/// of its own changes. The operation begins at `begins` or later.
 pub(super) fn alone(
     rank: usize,
     op: &Op,
@@ -223,7 +223,7 @@ fn last_of_each(waits: &[At]) -> Vec<At> {
     last.into_iter().collect()
 }
 
-/// The number that a key holds; 0 if there is none.
+/// The number in a key's value; 0 if the key does not exist.
 fn number_in(value: Option<&[u8]>) -> Option<i64> {
     let Some(value) = value else { return Some(0) };
     std::str::from_utf8(value).ok()?.trim().parse().ok()
@@ -295,8 +295,8 @@ fn among_ranks(at: At, op: &Op, changes: &Changes<'_>, order: &Order<'_>) -> Fou
     }
 }
 
-/// A loop that asks until the key holds a value: a counter's last one, or what one rank puts there
-/// and leaves.
+/// A loop that asks until the key has a value: a counter's last one, or one that a single rank sets and
+/// leaves.
 fn becomes(
     at: At,
     store: &Place,

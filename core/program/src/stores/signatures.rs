@@ -1,5 +1,5 @@
-//! The signatures of a store's methods, as pybind11 gives them for a call with other arguments:
-//! they are told apart by their place, and have no names.
+//! The signatures of a store's methods, as pybind11 gives them for a call with other arguments: arguments are
+//! identified by position, and have no names.
 
 use crate::dist::arguments as take;
 use crate::python::type_error::type_error;
@@ -7,7 +7,7 @@ use starlark::values::Value;
 use starlark::values::dict::UnpackDictEntries;
 use starlark::values::tuple::UnpackTuple;
 
-/// A method: its name, what each of its forms takes, and what they return.
+/// A method: its name, the arguments of each of its forms, and their results.
 pub(super) struct Signature(&'static str, &'static [&'static str], &'static str);
 
 pub(super) const SET: Signature = Signature("set", &["arg0: str, arg1: str"], "None");

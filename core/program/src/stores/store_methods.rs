@@ -88,8 +88,8 @@ pub(super) fn column(eval: &mut Evaluator<'_, '_, '_>) -> u32 {
     own.unwrap_or(place.column) as u32 + 1
 }
 
-/// Whether the answer of a method is looked at: not where the call is a statement of its own, or
-/// gives it a name that the program has nowhere else.
+/// The time at which the program looks at a method's answer: never if the call is a statement of its own, or
+/// assigns the answer to a name that the program uses nowhere else.
 fn asks(process: &Process<'_>, method: &str) -> Asks {
     let line = process.line_text().trim_start();
     let Some((before, _)) = line.split_once(&format!(".{method}(")) else { return Asks::Now };
@@ -108,7 +108,7 @@ fn asks(process: &Process<'_>, method: &str) -> Asks {
     }
 }
 
-/// Makes a call, and gives back what Python does.
+/// Makes a call, and returns its result in Python's form.
 fn ask<'v>(
     this: Value<'v>,
     what: What,
@@ -355,7 +355,7 @@ fn loops(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the rewritten Python calls.
+/// Adds the functions that the rewritten Python calls.
 pub(crate) fn python(builder: &mut GlobalsBuilder) {
     loops(builder);
 }

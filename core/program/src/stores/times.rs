@@ -1,5 +1,5 @@
-//! When ranks come to their operations, as far as their programs say: what compute and sleep take,
-//! and for whom they wait. Messages take no time here.
+//! The times at which ranks come to their operations, as far as their programs give them: compute and sleep
+//! times, and waits for other ranks. Messages take no time here.
 
 use super::log::{At, Log};
 use lockstep_torch::c10d::Clock;
@@ -53,7 +53,7 @@ impl Times {
         if let Some(missing) = earlier.iter().find(is_open) {
             return Some(Some(*missing));
         }
-        // What kept it before keeps it back from then on.
+        // A delay of the operation before delays all later ones.
         let mut begins = op.clock;
         let before = at.checked_sub(1).and_then(|before| {
             let op = logs.get(rank)?.ops.get(before)?;
@@ -85,8 +85,8 @@ impl Times {
         self.done.get(rank)?.get(at).copied()
     }
 
-    /// By how many milliseconds `earlier` is too late for a rank that waits for it so long; `None`
-    /// if it is in time, or nobody knows.
+    /// The milliseconds by which `earlier` is too late for a rank that waits for it so long; `None` if it is
+    /// in time, or that is unknown.
     pub(super) fn too_late(&self, later: At, earlier: At, timeout_ms: u64) -> Option<u64> {
         let (begins, done) = (self.begins(later)?, self.done(earlier)?);
         let until = latest(begins, done, timeout_ms).filter(|_| !begins.loose)?;
@@ -94,13 +94,14 @@ impl Times {
     }
 }
 
-/// Until when, in nanoseconds, one waits who begins then, if both clocks count from one meeting.
+/// The end of a wait, in nanoseconds, that begins at `begins`, if both clocks count from one meeting.
 fn latest(begins: Clock, done: Clock, timeout_ms: u64) -> Option<u64> {
     let until = begins.ns.saturating_add(timeout_ms.saturating_mul(1_000_000));
     (begins.meetings == done.meetings).then_some(until)
 }
 
-/// Whether what is done then is surely in time for one who waits so long.
+/// True if an operation that is done at `done` is certainly in time for a wait that begins at `begins` and
+/// may last `timeout_ms`.
 pub(super) fn in_time(begins: Clock, done: Clock, timeout_ms: u64) -> bool {
     latest(begins, done, timeout_ms).is_none_or(|until| done.ns < until)
 }

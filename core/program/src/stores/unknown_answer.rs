@@ -14,10 +14,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The class of such an answer, as it stands in the interpreter's errors.
+/// The class of such an answer in the interpreter's errors.
 pub(super) const CLASS: &str = "store_answer";
 
-/// Which operation's answer a process needs to go on.
+/// The operation whose answer a process needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needed {
     pub(super) op: usize,
@@ -34,7 +34,7 @@ pub(super) enum Until {
     Is(Vec<u8>),
 }
 
-/// The need of a process, told by the answers to their process.
+/// The operation whose answer a process needs, shared by the answers and their process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Need(Arc<Mutex<Option<Needed>>>);
 
@@ -52,7 +52,7 @@ impl Need {
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct LateValue {
     pub(super) op: usize,
-    /// Whether a loop asks for it, and a comparison says what for.
+    /// True if a loop asks for the answer and compares it, so that the wanted value is known.
     pub(super) polls: bool,
     #[allocative(skip)]
     pub(super) need: Need,
@@ -64,13 +64,13 @@ impl LateValue {
         self.need.set(Needed { op: self.op, until: until.filter(|_| self.polls) });
     }
 
-    /// Whether it equals these bytes: it is not known yet.
+    /// Compares the answer with these bytes: the rank stops, because the answer is not known yet.
     pub(super) fn equal_to(&self, bytes: &[u8]) -> starlark::Result<bool> {
         self.needed(Some(Until::Is(bytes.to_vec())));
         Err(stuck())
     }
 
-    /// Whether it equals something: it is not known yet.
+    /// Compares the answer with a value: the rank stops, because the answer is not known yet.
     fn equal(&self, other: Value<'_>) -> starlark::Result<bool> {
         let number = other.unpack_i32().map(|number| number.to_string().into_bytes());
         self.needed(number.or_else(|| crate::stores::bytes::bytes_of(other)).map(Until::Is));

@@ -8,9 +8,9 @@ use crate::stores::log::{Answer, At};
 pub(super) enum Found {
     /// It answers, once these are done.
     Ready { answer: Answer, waits: Vec<At> },
-    /// It waits for a key that nobody sets.
+    /// It waits for a key that no rank sets.
     Blocked(String),
-    /// That depends on who is first.
+    /// The result depends on the order of two operations.
     Race(Unordered),
     /// It asks in a loop for a counter that comes so far at most.
     Never { reaches: i64 },

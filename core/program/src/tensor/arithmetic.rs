@@ -1,9 +1,9 @@
-//! `x + y`, `x * 2`, `x /= world_size`: what tensors are computed to, as steps of the plan, so that a
-//! simulation shows the values. What holds one number throughout is worked out here.
+//! `x + y`, `x * 2`, `x /= world_size`: results of computing with tensors, as steps of the plan, so that a
+//! simulation shows the values. A tensor with the same number throughout is computed here.
 //!
-//! An operator of the interpreter is not told whose program it is in. Its result has a number in
-//! place of the plan's tensor, and is made as soon as the program calls anything: the operations that
-//! wait for that belong to the program that the thread executes.
+//! An operator of the interpreter does not know its program. Its result has a number in place of the plan's
+//! tensor, and is made as soon as the program calls anything: the pending operations belong to the program
+//! that the thread executes.
 
 use crate::dist::arguments as take;
 use crate::nn::parameters;
@@ -65,7 +65,7 @@ fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::R
 }
 
 fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
-    // Which rows they are is not followed.
+    // The chosen rows are not followed.
     let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Unknown };
     named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())
 }

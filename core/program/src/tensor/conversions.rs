@@ -1,5 +1,5 @@
-//! Tensors on another device or of another type, their parts, and what writes into them as a whole.
-//! Copies are operations of the plan, so that a simulation shows the values.
+//! Tensors on another device or of another type, their parts, and the functions that write into them as a
+//! whole. Copies are operations of the plan, so that a simulation shows the values.
 
 use crate::dist::arguments as take;
 use crate::dist::values::{DtypeValue, TensorValue};
@@ -171,7 +171,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         if let Ok(from) = tensor(value) {
-            // Of one without dimensions.
+            // A tensor without dimensions.
             let process = process(eval)?;
             return match fresh::uniform(process, from)? {
                 Some(value) => refilled(this, Filled::Number(value), eval),

@@ -8,8 +8,8 @@ use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{self, Device};
 use starlark::eval::Evaluator;
 
-/// A tensor's elements on that device and as that type, in a new one. What is known to hold what it
-/// was made with is made so again; of another type, the values of what was received are not followed.
+/// A tensor's elements on that device and as that type, in a new one. A tensor that still has its initial
+/// values is made the same way again; in another type, received values are not followed.
 pub(crate) fn make_as(
     eval: &mut Evaluator<'_, '_, '_>,
     from: &c10d::Tensor,

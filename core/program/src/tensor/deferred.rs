@@ -1,6 +1,6 @@
-//! Results of a tensor's operators, which are made as soon as the program calls anything: an operator of
-//! the interpreter is not told whose program it is in. Until then a result has a number in place of the
-//! plan's tensor; what waits belongs to the program that the thread executes.
+//! Results of a tensor's operators, which are made as soon as the program calls anything: an operator of the
+//! interpreter does not know its program. Until then a result has a number in place of the plan's tensor;
+//! pending results belong to the program that the thread executes.
 
 use crate::nn::parameter::Parameter;
 use crate::process::raised::refused;
@@ -41,7 +41,7 @@ pub(crate) enum What {
     Parameter(Parameter),
     /// Rows of a data set.
     Batch(Batch),
-    /// Nothing is made: what is computed of is written into.
+    /// Nothing is made: the operand is written into the tensor.
     Assign(Operand),
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
     later(&like, of.dtype(), shape, What::Batch(what), None)
 }
 
-/// Rows of a data set that ships, on the CPU: what is in them is not known.
+/// Rows of a data set that ships, on the CPU; their contents are not known.
 pub(crate) fn shipped(dtype: Dtype, shape: &[u64]) -> Tensor {
     let like = Tensor::nothing(Device::Cpu);
     later(&like, dtype, shape, What::Batch(Batch { random: false }), None)

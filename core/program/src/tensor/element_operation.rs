@@ -43,7 +43,7 @@ impl Operation {
         })
     }
 
-    /// Whether whole numbers become floats.
+    /// True if the operation makes floats of whole numbers.
     pub(crate) fn divides(self) -> bool {
         matches!(self, Operation::Div | Operation::RightBy)
     }
@@ -119,7 +119,7 @@ fn floor_division(dtype: Dtype, a: f64, b: f64) -> Option<f64> {
     Some(if quotient - floor > 0.5 { floor + 1.0 } else { floor })
 }
 
-/// The rest, with the sign of what is divided by.
+/// The remainder, with the sign of the divisor.
 fn remainder(dtype: Dtype, a: f64, b: f64) -> Option<f64> {
     let known = matches!(dtype, Dtype::Float32 | Dtype::Float64) || !dtype.is_float();
     if !known || (b == 0.0 && !dtype.is_float()) {
@@ -129,7 +129,7 @@ fn remainder(dtype: Dtype, a: f64, b: f64) -> Option<f64> {
     Some(if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest })
 }
 
-/// The sum, where it is the same in every order: what is added up stays exact.
+/// The sum, if it is the same in every order: all partial sums are exact.
 pub(crate) fn exact_sum(dtype: Dtype, values: &[f64]) -> Option<f64> {
     let bits = match dtype {
         Dtype::Float64 => 53,

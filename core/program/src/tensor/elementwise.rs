@@ -22,8 +22,8 @@ use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value, ValueLike};
 
-/// Whether the random numbers of this process may have come into a tensor: they are others than
-/// PyTorch's, so that nothing that can be read is computed of them.
+/// True if a tensor may contain random numbers of this process. They differ from PyTorch's, so no value that
+/// the program can read is computed from them.
 fn made_up(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<bool> {
     let fill = process.dist()?.fill_of(of);
     Ok(match fill {
@@ -197,7 +197,7 @@ fn listed<'v>(of: &Tensor, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<V
     Ok(nested(of.shape(), &values, heap))
 }
 
-/// Whether two tensors hold the same, or nearly.
+/// True if two tensors hold the same values, or nearly the same.
 fn alike<'v>(
     a: Value<'v>,
     b: Value<'v>,

@@ -7,7 +7,7 @@ use crate::tensor::operand::Operand;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::Tensor;
 
-/// Of larger tensors only the shape is followed.
+/// The most elements of a tensor whose values are followed; of larger ones only the shape is.
 pub(crate) const FOLLOWED: u64 = 1 << 20;
 
 /// Rows that are copied one by one where a shape is repeated.
@@ -77,8 +77,8 @@ pub(crate) fn constant(
     Ok(made)
 }
 
-/// `into.copy_(from)`, repeated along the dimensions that `from` lacks. What has other types, or would
-/// be copied in too many parts, is followed where its elements are known.
+/// `into.copy_(from)`, repeated along the dimensions that `from` lacks. If the types differ, or the copy has
+/// too many parts, only known elements are followed.
 pub(crate) fn spread(
     process: &mut Process<'_>,
     from: &Tensor,

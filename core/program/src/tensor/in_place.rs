@@ -70,7 +70,7 @@ pub(crate) fn change(
         let minus = constant(process, into, -1.0)?;
         process.dist()?.combine_into(&minus, into, ReduceOp::Product);
     }
-    // What is added or multiplied with instead.
+    // The operand of the addition or multiplication that replaces the operation.
     let by = |value: f64| match operation {
         Operation::Sub => -value,
         Operation::Div => 1.0 / value,

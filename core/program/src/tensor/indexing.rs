@@ -1,8 +1,8 @@
-//! Parts of a tensor (`x[1:3, 0]`, `x.chunk(2, dim=1)`, `x.unbind()`), and tensors of written-down
-//! values (`torch.tensor([[1, 2], [3, 4]])`).
+//! Parts of a tensor (`x[1:3, 0]`, `x.chunk(2, dim=1)`, `x.unbind()`), and tensors of written-down values
+//! (`torch.tensor([[1, 2], [3, 4]])`).
 //!
-//! What lies in a row is a view, as in PyTorch. What does not is a copy here: what a call writes into
-//! it does not show in the whole.
+//! A contiguous part is a view, as in PyTorch. Any other part is a copy here: if a call writes into it, the
+//! whole tensor does not change.
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
@@ -235,7 +235,7 @@ struct Data {
     count: u64,
     float: bool,
     whole: bool,
-    /// Whether a run alone tells a value.
+    /// True if one of the values is known only when the program runs.
     unknown: bool,
 }
 

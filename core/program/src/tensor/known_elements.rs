@@ -1,6 +1,6 @@
-//! Tensors' elements where they are known while the program is recorded: nothing has been received
-//! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
-//! result, and written down in the plan.
+//! Tensors' elements that are known while the program is recorded: nothing has been received into them.
+//! Results computed from them are worked out here as PyTorch computes them, in the type of the result, and
+//! written into the plan.
 
 use crate::dist::values::TensorValue;
 use crate::process::state::Process;
@@ -83,7 +83,7 @@ pub(crate) fn made_of(
     Ok(laid_out(process, "computed".to_owned(), like, dtype, values, on)?.0)
 }
 
-/// The same by its name, on another device.
+/// A named tensor of known values on a device, laid out as `like` is.
 pub(crate) fn laid_out(
     process: &mut Process<'_>,
     name: String,

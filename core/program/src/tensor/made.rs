@@ -1,4 +1,4 @@
-//! Tensors as a program makes them: their device, their name, and what is in them.
+//! Tensors as a program makes them: their device, name and values.
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
@@ -56,7 +56,7 @@ pub(crate) fn on(device: Value<'_>, else_on: On) -> anyhow::Result<On> {
     Ok(of.map_or(else_on, |of| On::Device(of, take::device_index(device))))
 }
 
-/// Makes a tensor, called what the program calls it.
+/// Makes a tensor with the program's name for it.
 pub(crate) fn make(
     eval: &mut Evaluator<'_, '_, '_>,
     sizes: Vec<u64>,
@@ -86,7 +86,7 @@ pub(crate) fn make(
     filled_tensor(eval, &sizes, dtype, filled, on, name.unpack_str().map(str::to_owned))
 }
 
-/// The number, of which only a run tells the value.
+/// The type of a number whose value only a run knows.
 fn unknown(value: Value<'_>) -> Option<Number> {
     value.downcast_ref::<UnknownValue>()?.number()
 }
@@ -102,7 +102,7 @@ pub(crate) fn filled_tensor(
     made_by(process(eval)?, sizes, dtype, filled, on, name)
 }
 
-/// The same for who has the process.
+/// Makes the tensor for a caller that has the process already.
 pub(crate) fn made_by(
     process: &mut Process<'_>,
     sizes: &[u64],
@@ -188,7 +188,7 @@ pub(crate) fn written_down(
     written_by(process, name, sizes, dtype, values, on)
 }
 
-/// The same for who has the process.
+/// Writes the tensor for a caller that has the process already.
 pub(crate) fn written_by(
     process: &mut Process<'_>,
     name: String,
@@ -222,7 +222,7 @@ pub(crate) const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no d
     the GPU, because the job's backend serves no other. In PyTorch it is on the CPU, where nccl \
     refuses it (No backend type associated with device type cpu): add device = \"cuda\"";
 
-/// Whether the default group's backends have that in their list.
+/// True if the default group's backends include this one.
 fn serves(dist: &c10d::Dist<'_>, what: &str) -> bool {
     dist.get_backend_config(None).is_ok_and(|config| config.contains(what))
 }

@@ -151,7 +151,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Mod, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
-    /// `x is y`: the same tensor. What two hold is not compared.
+    /// `x is y`: the same tensor. The values of two tensors are not compared.
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
         let own = |tensor: &TensorValue| tensor.0.clone().of_pass(None);
         Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| own(other) == own(self)))
@@ -162,7 +162,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
     }
 
-    /// `x[0] = 3`. What `x[0] += 3` assigns is the part that it has changed.
+    /// `x[0] = 3`. For `x[0] += 3`, the assigned value is the part that was changed in place.
     fn set_at(&self, index: Value<'v>, new: Value<'v>) -> starlark::Result<()> {
         let part = new.downcast_ref::<TensorValue>();
         if part.is_some_and(|part| part.0.storage() == self.0.storage()) {
@@ -196,7 +196,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 }
 
-/// Whether a shape has the dimensions of another, some of them split.
+/// True if a shape has the dimensions of another, some of them split.
 fn splits(whole: &[u64], shape: &[u64]) -> bool {
     let mut left = shape.iter();
     let each = whole.iter().filter(|size| **size != 1).all(|size| {

@@ -1,5 +1,5 @@
-//! Tensors in a program's hands. Their shape and type are always known; their values only where no
-//! rank has received anything yet. What is computed of them becomes steps of the plan.
+//! Tensors in a program's hands. Their shape and type are always known; their values only until a rank has
+//! received anything. Computations on them become steps of the plan.
 
 pub(crate) mod arithmetic;
 pub(crate) mod conversions;

@@ -1,5 +1,5 @@
-//! The other operand of a tensor's operation: another one, a number, or a number that only a run
-//! tells; and the type and shape that come of it.
+//! The other operand of a tensor's operation: another tensor, a number, or a number that only a run knows;
+//! and the type and shape of the result.
 
 use crate::process::undecided::UnknownValue;
 use crate::python::float::float_of;
@@ -15,7 +15,7 @@ use starlark::values::{Value, ValueLike};
 pub(crate) enum Operand {
     Tensor(Tensor),
     Number(f64),
-    /// A number that only a run tells.
+    /// A number that only a run knows.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn with(
         }
     };
     let own = left.dtype();
-    // Of operands with and without dimensions, those with them decide within a category.
+    // If only some operands have dimensions, those decide within a category.
     let dtype = match (dims == 0, left.shape().is_empty()) {
         (true, false) if category(dtype) <= category(own) => own,
         (false, true) if category(own) <= category(dtype) => dtype,

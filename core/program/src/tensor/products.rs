@@ -81,7 +81,7 @@ impl Product {
     fn values(&self, dtype: Dtype, a: &[f64], b: &[f64]) -> Option<Vec<f64>> {
         let [left, right] = self.batches;
         let batches = left.max(right);
-        // Of other shapes which matrix meets which is not followed.
+        // Broadcasting of other batch shapes is not followed.
         if (left != batches && left != 1) || (right != batches && right != 1) {
             return None;
         }
@@ -199,7 +199,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// Adds the functions that the dialect writes.
 pub(crate) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }

@@ -44,7 +44,7 @@ pub(crate) fn category(dtype: Dtype) -> u8 {
     }
 }
 
-/// The shape of what is computed of two.
+/// The shape of an operation's result, from the shapes of its two operands.
 pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> anyhow::Result<Vec<u64>> {
     let dims = a.len().max(b.len());
     let size = |of: &[u64], dim: usize| match (dim + of.len()).checked_sub(dims) {

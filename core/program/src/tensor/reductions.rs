@@ -106,7 +106,7 @@ fn dims_of(dim: Value<'_>, dims: usize) -> anyhow::Result<Vec<usize>> {
     Ok(found)
 }
 
-/// For each element of what is left, the elements that it comes of, by their places.
+/// For each element of the result, the positions of the elements that it is computed from.
 fn places(shape: &[u64], over: &[usize]) -> Vec<Vec<usize>> {
     let numel: u64 = shape.iter().product();
     let left = shape.iter().enumerate().filter(|(dim, _)| !over.contains(dim));

@@ -1,6 +1,6 @@
 //! Tensors with their dimensions in another order or of other sizes: `transpose`, `permute`, `expand`,
-//! `torch.eye`, `hstack`. Two dimensions that are swapped are a view; what else is put in another order
-//! is a copy here, which says that it does not lie in a row.
+//! `torch.eye`, `hstack`. Two swapped dimensions are a view; any other order is a copy here, which says that
+//! it is not contiguous.
 
 use crate::dist::arguments as take;
 use crate::dist::values::TensorValue;
@@ -95,7 +95,7 @@ pub(crate) fn transposed(
     permuted(of, &order, eval)
 }
 
-/// The same elements over and over: a copy here.
+/// The same elements repeated: a copy here.
 fn expanded(
     of: &Tensor,
     sizes: &[i64],
@@ -180,7 +180,7 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         permuted(of, &order, eval)
     }
 
-    /// The same elements over and over: a copy here.
+    /// The same elements repeated: a copy here.
     fn expand<'v>(
         this: Value<'v>,
         #[starlark(args)] sizes: UnpackTuple<Value<'v>>,

@@ -1,4 +1,4 @@
-//! `torch.Size`: a tuple of whole numbers that says what it is when it is printed.
+//! `torch.Size`: a tuple of whole numbers that prints its type.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
@@ -30,7 +30,7 @@ impl fmt::Display for SizeValue {
 }
 
 impl SizeValue {
-    /// Whether a tuple holds the same numbers.
+    /// True if a tuple holds the same numbers.
     fn is_tuple(&self, other: Value<'_>) -> bool {
         TupleRef::from_value(other).is_some_and(|tuple| {
             let other = tuple.content().iter().map(|size| size.to_str());

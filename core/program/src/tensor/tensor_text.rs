@@ -9,7 +9,7 @@ use lockstep_torch::c10d::{Device, Tensor};
 use starlark::eval::Evaluator;
 use starlark::values::{Value, ValueLike};
 
-/// Elements above which PyTorch leaves out what is in the middle.
+/// The number of elements above which PyTorch leaves out the middle ones.
 const THRESHOLD: u64 = 1000;
 /// Columns of a line.
 const LINE_WIDTH: usize = 80;
@@ -146,10 +146,10 @@ fn text(of: &Tensor, values: &[f64]) -> String {
     made
 }
 
-/// A tensor as PyTorch prints it; nothing of one whose elements are not known, or are too many.
+/// A tensor as PyTorch prints it; `None` if its elements are not known, or are too many.
 ///
 /// # Errors
-/// Where nobody is a rank.
+/// No rank is running.
 pub(crate) fn shown<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -165,10 +165,10 @@ pub(crate) fn shown<'v>(
     Ok(known(process, of)?.map(|values| text(of, &values)))
 }
 
-/// The value that a format takes: of a tensor without dimensions its number, where that is known.
+/// The value that a format takes: the number of a tensor without dimensions, if it is known.
 ///
 /// # Errors
-/// Where nobody is a rank.
+/// No rank is running.
 pub(crate) fn formatted<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,

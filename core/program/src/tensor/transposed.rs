@@ -1,5 +1,4 @@
-//! Tensors whose rows and columns are swapped: their elements do not lie in a row, which is what
-//! calls ask of some of them.
+//! Tensors whose rows and columns are swapped: their elements are not contiguous, which some calls require.
 
 use crate::dist::values::TensorValue;
 use crate::process::state::process;
@@ -29,7 +28,7 @@ pub(crate) fn contiguous(
             return crate::tensor::made::written_by(process, name, shape, dtype, &values, on);
         }
     }
-    // Where every element is alike, their order does not matter.
+    // If all elements are alike, their order does not matter.
     let fill = fill.filter(|fill| !matches!(fill, Fill::Iota | Fill::Arange { .. }));
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), from.dtype(), filled, on, None)?;
@@ -60,7 +59,7 @@ pub(crate) fn copy(dist: &mut Dist<'_>, from: &Tensor, into: &Tensor) {
     }
 }
 
-/// Refuses what takes a tensor's parts, if they do not lie in a row.
+/// Refuses an operation on a tensor's parts, if they are not contiguous.
 pub(crate) fn in_a_row(tensor: &Tensor) -> anyhow::Result<()> {
     anyhow::ensure!(
         !tensor.is_transposed(),

@@ -1,4 +1,4 @@
-//! Operators of a value that only a run tells: what is computed of it is as little known.
+//! Operators of a value that only a run knows: their results are as little known.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

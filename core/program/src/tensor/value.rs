@@ -1,4 +1,4 @@
-//! Tensors in a program's hands: what is known of them is their shape.
+//! Tensors in a program's hands: only their shape is known.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

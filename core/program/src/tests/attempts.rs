@@ -1,5 +1,5 @@
-//! `try` in programs, held to what CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo) have printed:
-//! `tries/*.txt` is what rank 0 of `tries/*.py` did.
+//! `try` in programs, compared with the prints of CPython 3.11 and PyTorch 2.7.1 (two ranks, gloo):
+//! `tries/*.txt` is the output of rank 0 of `tries/*.py`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -7,7 +7,7 @@ use crate::compile;
 use crate::tests::compiled;
 use lockstep_scenarios::program::Options;
 
-/// A string inside of a `try` is printed as it stands.
+/// A string inside of a `try` is printed unchanged.
 #[test]
 fn a_string_in_a_try_is_not_rewritten() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    try:\n        \
@@ -36,7 +36,7 @@ fn what_is_raised_is_caught_as_in_python() {
     }
 }
 
-/// An exception that nobody catches ends its rank in the line that raised it, after the `finally` blocks.
+/// An exception that nothing catches ends its rank in the line that raised it, after the `finally` blocks.
 #[test]
 fn what_is_not_caught_ends_the_rank_where_it_was_raised() {
     let text = "import torch.distributed as dist\ndef main():\n    dist.init_process_group('gloo')\n    \
@@ -135,7 +135,7 @@ fn another_process_is_not_killed() {
     }
 }
 
-/// A module that comes with neither Python nor PyTorch is not there, which is told; one that does is not
+/// A module that comes with neither Python nor PyTorch is missing, which is reported; one that does is not
 /// said to be missing.
 #[test]
 fn imports_are_tried() {

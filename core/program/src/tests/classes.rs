@@ -135,7 +135,7 @@ fn arguments_that_pytorch_does_not_take_are_its_type_errors() {
     assert_eq!(said[0].1, "AttributeError: 'list' object has no attribute 'barrier'");
     let said = raised("dist.init_process_group('gloo')", "dist.P2POp('isend', t, 0)");
     assert!(said[0].1.starts_with("ValueError: Invalid ``op``."), "{said:?}");
-    // What a program calls so itself is its own.
+    // A program's own function of that name is its own.
     let own = "def barrier(x):\n    print(x)\ndef main():\n    dist.init_process_group('gloo')\n    \
                barrier(foo=1)\nrun(main, world_size=1)\n";
     assert!(compile("train.py", own, &Options::default()).is_err());
@@ -182,7 +182,7 @@ fn programs_on_mpi_are_recorded_with_what_it_has() {
     assert_eq!(old, [(3, "AssertionError: Unknown backend type tcp".to_owned())]);
 }
 
-/// gloo takes what is on the CPU, also in a job of NCCL.
+/// gloo takes tensors on the CPU, also in a job of NCCL.
 #[test]
 fn a_tensor_in_a_group_on_gloo_is_no_guess() {
     let told = |group: &str| {
@@ -196,7 +196,7 @@ fn a_tensor_in_a_group_on_gloo_is_no_guess() {
     assert_eq!([told("g"), told("None")], [0, 1]);
 }
 
-/// Their sizes are known, and what leaves pictures their shape; what is in them is not.
+/// Their sizes are known, and the shape of pictures after transforms that keep it; their contents are not.
 #[test]
 fn data_sets_of_torchvision_have_shapes() {
     let text = "import torch\nfrom torchvision import datasets, transforms\n\
@@ -214,7 +214,7 @@ fn data_sets_of_torchvision_have_shapes() {
     assert!(error.message.starts_with("torchvision.transforms.Resize is not known"), "{error}");
 }
 
-/// As CPython 3.11: objects of a dataclass by their fields, others by what they are.
+/// As in CPython 3.11, objects of a dataclass are compared by their fields, others by identity.
 #[test]
 fn objects_of_a_dataclass_are_equal_by_their_fields() {
     let text = "from dataclasses import dataclass\n@dataclass\nclass Shard:\n    rank: int = 0\n    of: int = \
@@ -228,8 +228,8 @@ fn objects_of_a_dataclass_are_equal_by_their_fields() {
     assert!(refused.contains("this class is not followed"), "{refused}");
 }
 
-/// The text behind `super().__init__()` on its line belongs to the model; a model that calls its
-/// own methods, which keep something in it, is refused, and not told as a death.
+/// The text after `super().__init__()` on its line belongs to the model; a model that calls its own methods,
+/// which keep something in it, is refused, and not reported as a death.
 #[test]
 fn the_init_of_a_module_is_all_of_it_or_refused() {
     let model = |init: &str| {

@@ -222,7 +222,7 @@ fn batches_are_shared_out() {
                 nn.CrossEntropyLoss()(model(x), y).backward()\n    \
                 if nth == len(loader) - 1: print(list(x.shape), list(y.shape), y.dtype)";
     assert_eq!(printed(body), ["21 11 3", "[3, 10] [3] torch.int64"]);
-    // Which rows they are is not known.
+    // The chosen rows are not known.
     let body = "import torch.utils.data as data\nfor rows in data.DataLoader(data.TensorDataset(\
                 torch.arange(4))):\n    dist.all_reduce(rows[0])";
     let plan = compiled(body).unwrap().plan;

@@ -128,7 +128,7 @@ run(main, world_size=3)
             for rank in [1, 2] {
                 assert_eq!(calls(rank), calls(0), "{backend} {short} {inputs}{norm} {set}");
             }
-            // What a rank reads of those results holds its process on a GPU alone.
+            // Reading those results blocks the rank's process on a GPU only.
             let program = plan.program(GlobalRank(short)).unwrap();
             let reads = program.ops.iter().filter(|op| op.action == Action::Synchronize).count();
             assert_eq!(reads > 0, backend == "nccl");

@@ -203,7 +203,7 @@ fn an_endless_loop_has_its_line() {
     }
 }
 
-/// So is what takes too much memory, as closely as the interpreter looks.
+/// A program that takes too much memory is refused too, as precisely as the interpreter checks.
 #[test]
 fn lists_past_all_bounds_have_their_line() {
     let limits = Limits { heap_bytes: 1 << 20, ..Limits::default() };
@@ -324,7 +324,7 @@ run(main, world_size=2)
     else:
         dist.send(x, 0)
         dist.recv(x, 0)";
-    // Of two ranks the sender is the other one.
+    // With two ranks the sender would be the other one.
     let server = text(server).replace("world_size=2", "world_size=3");
     let error = compile("p.py", &server, &Options::default()).unwrap_err().to_string();
     assert!(error.contains("a receive from any source"), "{error}");

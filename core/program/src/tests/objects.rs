@@ -78,8 +78,7 @@ run(main, world_size = 3)
     assert_eq!([0, 1, 2].map(calls), [3, 3, 11]);
 }
 
-/// A rank that never hears an object stands in the call: what it would do without is nothing, not
-/// even to raise.
+/// A rank that never receives an object waits in the call: it does nothing after it, and raises nothing.
 #[test]
 fn what_is_never_sent_is_never_heard() {
     let text = r#"
@@ -101,7 +100,7 @@ run(main, world_size = 2)
     assert!(ops.iter().any(|op| op.via.as_deref() == Some("broadcast_object_list")));
 }
 
-/// Nothing is decided by what is no plain data, nor by what goes on for ever.
+/// No decision is made by an object that is not plain data, nor by an endless loop.
 #[test]
 fn what_cannot_be_followed_is_refused() {
     let text = |body: &str| {
@@ -121,7 +120,7 @@ fn what_cannot_be_followed_is_refused() {
     assert!(error.message.contains("again and again"), "{error}");
 }
 
-/// A loop that ends by what is gathered and told, on PyTorch 2.7.1: after six steps.
+/// A loop that ends by gathered and broadcast objects, on PyTorch 2.7.1: after six steps.
 #[test]
 fn a_loop_ends_by_what_is_heard() {
     let text = r#"
@@ -165,8 +164,8 @@ run(main, world_size = 2)
     assert!(error.message.starts_with("IndexError"), "{error}");
 }
 
-/// Whole numbers of any size and sets, as PyTorch 2.7.1 brought them to 3 ranks of gloo; and what is
-/// plain beside a tensor, of which nothing is known.
+/// Whole numbers of any size and sets, as PyTorch 2.7.1 brought them to 3 ranks of gloo; and plain values
+/// beside a tensor that is not known.
 #[test]
 fn objects_bring_all_that_is_plain() {
     let text = r#"
@@ -190,7 +189,7 @@ run(main, world_size = 3)
     }
 }
 
-/// An unknown value says what it is, who sent it, and what to write instead.
+/// An unknown value reports its kind, its sender, and a replacement.
 #[test]
 fn what_is_not_known_says_what_it_is() {
     for use_of in ["all[1][0]", "len(all[1])", "all[1].shape[0]", "3 < all[1]", "all[1]()"] {
@@ -306,8 +305,9 @@ fn an_old_torch_has_no_float8() {
     assert!(executed(&text("2.1")).unwrap().raised.is_empty());
 }
 
-/// A loop that ends by what it hears, and behind it other roots: until the loop's end is heard, a root
-/// tells what it would never have told, and nobody may be refused for that. What PyTorch 2.7.1 prints.
+/// A loop that ends by an object that it receives, and behind it other roots: until the loop's end is
+/// received, a root sends objects that it would never have sent, and no rank may be refused for that. The
+/// expected prints are PyTorch 2.7.1's.
 #[test]
 fn other_roots_tell_behind_a_loop_that_ends_by_what_is_heard() {
     let text = r#"

@@ -6,7 +6,7 @@
 use crate::compile;
 use lockstep_scenarios::program::Options;
 
-/// A program, and what rank 0 prints.
+/// A program, and the prints of rank 0.
 macro_rules! held {
     ($($name:literal),* $(,)?) => {
         [$((
@@ -52,7 +52,7 @@ fn ordinary_scripts_print_what_they_print() {
     }
 }
 
-/// A row that no batch can be made of, and what changes batches, are refused.
+/// Rows that cannot be made into a batch, and functions that change batches, are refused.
 #[test]
 fn what_a_loader_cannot_follow_is_refused() {
     let of = |row: &str, told: &str| {
@@ -74,7 +74,7 @@ fn what_a_loader_cannot_follow_is_refused() {
     }
 }
 
-/// Values that may stand where nothing comes to them, and are refused where they are used.
+/// Unknown values may be in code that is never reached, and are refused where they are used.
 #[test]
 fn what_is_not_known_matters_where_it_is_used() {
     let of = |body: &str| {

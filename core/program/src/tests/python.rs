@@ -20,7 +20,7 @@ fn printed(body: &str) -> Vec<String> {
     compiled.printed.into_iter().map(|print| print.text).collect()
 }
 
-/// Every expression of `python.txt`, and what CPython 3.11 prints of it.
+/// Every expression of `python.txt`, and CPython 3.11's print of it.
 #[test]
 fn expressions_are_pythons() {
     let cases: Vec<(&str, &str)> = include_str!("expressions.txt")
@@ -167,7 +167,7 @@ fn what_is_not_there_says_what_to_write() {
     }
 }
 
-/// A missing import stands in nobody's way until something is done with it.
+/// A missing import has no effect until something is done with it.
 #[test]
 fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
     let head = "import numpy as np, tempfile, argparse\nfrom random import Random\n\

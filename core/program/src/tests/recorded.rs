@@ -1,6 +1,6 @@
-//! Calls with right and with wrong arguments, and Python's own words, as PyTorch 2.7.1 (gloo on CPUs,
-//! CPython 3.11) printed them: `recorded/NAME.py` is the script, `NAME.txt` what its rank 0 printed, with
-//! the addresses of objects as `0xADDR`. Record them anew with `torchrun --nproc-per-node=N NAME.py`.
+//! Calls with right and with wrong arguments, and Python's own words, as PyTorch 2.7.1 (gloo on CPUs, CPython
+//! 3.11) printed them: `recorded/NAME.py` is the script, `NAME.txt` the output of its rank 0, with the
+//! addresses of objects as `0xADDR`. Record them anew with `torchrun --nproc-per-node=N NAME.py`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 

@@ -1,5 +1,5 @@
-//! Scripts as they are started: by torchrun, by processes of their own; and what they print of
-//! torch's values, held against PyTorch 2.7.1.
+//! Scripts as they are started: by torchrun, by processes of their own; and their prints of torch's values,
+//! compared with PyTorch 2.7.1.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -36,7 +36,7 @@ fn in_main(backend: &str, body: &str) -> String {
     )
 }
 
-/// Every rank of a script for torchrun is the script itself; how many there are nobody says.
+/// Every rank of a script for torchrun is the script itself; the script does not give the number of ranks.
 #[test]
 fn a_script_of_torchrun_is_its_own_main() {
     let text = "import os\nimport torch.distributed as dist\n\ndef main():\n    \
@@ -53,7 +53,7 @@ fn a_script_of_torchrun_is_its_own_main() {
     let three = compile("train.py", text, &said).unwrap();
     assert_eq!((three.plan.world_size, three.assumed.len()), (3, 0));
     let made = "x = torch.ones(2)\nrun(main, world_size = 2)\n";
-    // What names its ranks, or has none at all, is told as before.
+    // Scripts that name their ranks, or have none at all, get the same error as before.
     let outside = executed(&format!("def main():\n    pass\n{made}")).unwrap_err();
     assert!(outside.message.contains("no rank has been started here"), "{outside}");
     let none = executed("def main():\n    pass\n").unwrap_err();
@@ -234,7 +234,7 @@ fn values_follow_their_tensors() {
         });
         copies.collect()
     };
-    // What nobody has written into is made again.
+    // A tensor that nothing has written into is made again instead of copied.
     assert_eq!(copies("    a = torch.ones(4)\n    b = a.clone()\n    c = b.to('cuda')"), []);
     let written = "    a = torch.ones(4)\n    dist.all_reduce(a)\n    b = a.clone()\n    c = \
                    a.to(torch.float64)";
@@ -374,8 +374,8 @@ if dist.get_rank() != 1:
     assert!(refused.message.contains("nothing can be decided by it"), "{refused:?}");
 }
 
-/// Classes of models: attributes of one name, loops that only give weights their first values, and what is refused in
-/// its own words.
+/// Classes of models: attributes of one name, loops that only give weights their first values, and refusals
+/// with a reason.
 #[test]
 fn classes_of_models_are_followed_or_refused_by_name() {
     let program = |init: &str, after: &str| {

@@ -1,5 +1,5 @@
-//! Python's calls on a program's own objects behind its back, where they are refused, and where a
-//! rank ends. The calls that are followed stand in `ordinary/own.py`.
+//! Python's implicit calls on a program's own objects: the refused ones, and those at which a rank ends. The
+//! calls that are followed are in `ordinary/own.py`.
 
 #![allow(clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -11,7 +11,7 @@ const CLASSES: &str = "import sys\nimport torch.distributed as dist\nclass Own:\
     error, trace):\n        print(kind.__name__ if kind else None)\n        return self.says\n    def \
     __len__(self):\n        return 0\ndist.init_process_group('gloo')\n";
 
-/// The line of what follows those classes.
+/// The first line after those classes.
 const FIRST: u32 = 14;
 
 fn of(

@@ -5,7 +5,7 @@
 use crate::compile;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 
-/// A script around the body, with what such scripts import.
+/// A script around the body, with the usual imports.
 pub(crate) fn executed(body: &str) -> Result<Compiled, ProgramError> {
     let text = format!(
         "import os\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nimport \

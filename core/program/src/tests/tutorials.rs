@@ -1,4 +1,4 @@
-//! Scripts as tutorials write them, held against what PyTorch 2.7.1 printed and raised on 2 ranks of gloo.
+//! Scripts as tutorials write them, compared with the output and errors of PyTorch 2.7.1 on 2 ranks of gloo.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -182,7 +182,7 @@ fn tensors_are_computed_with() {
     );
 }
 
-/// "Getting Started with Distributed Data Parallel", as it stands.
+/// "Getting Started with Distributed Data Parallel", unchanged.
 #[test]
 fn a_class_of_models_is_a_model() {
     let text = "import os\nimport torch\nimport torch.distributed as dist\nimport torch.nn as nn\n\

@@ -5,8 +5,8 @@
 use crate::compile;
 use lockstep_scenarios::program::{Limits, Options};
 
-/// Rank 0 of three receives from any source, once at once and once in the background; then this
-/// stands as the condition of an `if`, in line 8.
+/// Rank 0 of three receives from any source, once at once and once in the background; then this is the
+/// condition of an `if`, in line 8.
 fn asked(condition: &str) -> Result<Vec<String>, String> {
     let text = format!(
         "def main():\n    dist.init_process_group(\"gloo\")\n    x = torch.zeros(4)\n    \

@@ -1,5 +1,5 @@
-//! Outputs of models, losses, and values computed of them: tensors of known shapes whose values
-//! only a run tells.
+//! Outputs of models, losses, and values computed of them: tensors of known shapes whose values only a run
+//! knows.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 

@@ -218,7 +218,7 @@ fn what_python_does_not_pickle_is_not_sent() {
     for (object, expected) in cases {
         assert_eq!(raised(&format!("{all}{object}")), expected, "{object}");
     }
-    // Of what is sent to nobody nothing is pickled.
+    // Objects that are sent to nobody are not pickled.
     let body = "    g = dist.new_group([0, 1])
     b = [g] if rank == 1 else [1]
     dist.broadcast_object_list(b, 0)

@@ -83,7 +83,7 @@ fn what_is_known_is_divided() {
     assert_eq!(held(in_place, 0).join(" "), "0.5 0.5");
 }
 
-/// No value is shown of what the plan has no operation for.
+/// No value is shown for a result that the plan has no operation for.
 #[test]
 fn a_quotient_of_received_tensors_is_unknown() {
     let unknown = |body: &str| {

@@ -1,5 +1,5 @@
-//! `torch.amp`: what a model returns under `autocast` is of the type that it names; a `GradScaler`
-//! scales what is not followed, and steps its optimizer.
+//! `torch.amp`: a model's output under `autocast` has the type that `autocast` names; a `GradScaler` scales
+//! values that are not followed, and steps its optimizer.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

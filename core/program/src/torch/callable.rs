@@ -1,4 +1,4 @@
-//! Functions and classes of PyTorch's that are called alike and told apart by their names.
+//! Functions and classes of PyTorch's that are called alike and distinguished by their names.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 

@@ -24,7 +24,7 @@ fn sizes_of(args: &UnpackTuple<Value<'_>>) -> anyhow::Result<Vec<u64>> {
     }
 }
 
-/// Makes a tensor of `torch`'s, called what the program calls it.
+/// Makes a tensor of `torch`'s, with the program's name for it.
 fn of_torch(
     eval: &mut Evaluator<'_, '_, '_>,
     sizes: Vec<u64>,

@@ -1,5 +1,5 @@
-//! `torch.cat`, `stack`, `split` and what is made like another tensor. What is joined is copied run by
-//! run, so that its values are those of its parts.
+//! `torch.cat`, `stack`, `split` and functions that make a tensor like another. Joined tensors are copied run
+//! by run, so that the result has the values of its parts.
 
 use crate::dist::arguments as take;
 use crate::dist::values::{DtypeValue, TensorValue};

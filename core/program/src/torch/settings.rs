@@ -64,7 +64,7 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// A statement of its own sets it at once; elsewhere it is what `with` enters.
+    /// As a statement of its own it takes effect at once; elsewhere it is a context for `with`.
     fn set_grad_enabled(
         mode: Truth,
         eval: &mut Evaluator<'_, '_, '_>,

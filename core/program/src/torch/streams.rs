@@ -72,7 +72,7 @@ fn event_of(value: Value<'_>) -> anyhow::Result<usize> {
     event.ok_or_else(|| type_error(format!("{} is no Event", class_of(value))))
 }
 
-/// A new event, with what it stands for.
+/// A new event at this point of a stream.
 fn event(now: StreamEvent, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<EventValue> {
     let process = process(eval)?;
     anyhow::ensure!(process.events.len() < 100_000, "a process has at most 100000 events");
@@ -80,7 +80,7 @@ fn event(now: StreamEvent, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<E
     Ok(EventValue(process.events.len() - 1))
 }
 
-/// The moment that an event stands for: nothing, before it is recorded.
+/// The moment of an event: no works, before it is recorded.
 fn moment(at: usize, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<StreamEvent> {
     Ok(process(eval)?.events.get(at).cloned().unwrap_or_default())
 }

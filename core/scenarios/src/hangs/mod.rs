@@ -1,5 +1,4 @@
-//! The hang scenarios, drawn from what happens in real jobs: a file for each kind of mistake, and
-//! the programs beside them.
+//! The hang scenarios, taken from real jobs: a file for each kind of mistake, and the programs beside them.
 
 mod absent;
 mod branches;
@@ -10,7 +9,7 @@ mod texts;
 
 use super::scenario::Scenario;
 
-/// Every scenario, in the order of the gallery: what happens most comes first.
+/// Every scenario, in the order of the gallery: the most frequent mistakes come first.
 pub(super) const ALL: &[Scenario] = &[
     branches::CHECKPOINT_ON_RANK_0,
     branches::LOGGING_ON_RANK_0,

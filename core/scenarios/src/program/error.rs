@@ -29,7 +29,7 @@ impl ProgramError {
         }
     }
 
-    /// The same with a column: that of the line's first word, where nothing closer is known.
+    /// The error with a column: that of the line's first word, if nothing closer is known.
     #[must_use]
     pub fn in_column(mut self, text: &str) -> ProgramError {
         let line = (self.line as usize).checked_sub(1).and_then(|at| text.lines().nth(at));
@@ -46,7 +46,7 @@ impl ProgramError {
     }
 
     #[must_use]
-    /// The same error with what to do about it.
+    /// The same error with advice.
     pub fn with_help(mut self, help: impl Into<String>) -> ProgramError {
         self.help = Some(help.into());
         self

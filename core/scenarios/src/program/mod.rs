@@ -39,11 +39,11 @@ impl Default for Limits {
 /// The facts about a program that are given from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Instead of what `run` says.
+    /// Overrides the world size of `run`.
     pub world_size: Option<u32>,
-    /// Instead of what `run` says.
+    /// Overrides the ranks per node of `run`.
     pub ranks_per_node: Option<u32>,
-    /// The timeout of every group, instead of what the program says.
+    /// The timeout of every group, in milliseconds; overrides the program's.
     pub timeout_ms: Option<u64>,
     /// The arguments of the script, as `argparse` gets them: `--epochs`, `1`.
     pub arguments: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// A program as a plan, and what else came of it.
+/// A program as a plan, and the other results of its execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compiled {
     /// The plan.
@@ -60,7 +60,7 @@ pub struct Compiled {
     pub topology: Option<String>,
     /// The output of the ranks as far as nothing keeps them waiting.
     pub printed: Vec<Printed>,
-    /// Ranks that raised, and what. Ranks that raised the same stand together.
+    /// Ranks that raised, and their error. Ranks with the same error are grouped.
     pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
     /// The open choices of the program, and how they were taken, by line: which rank is first in a store.
     pub assumed: Vec<(u32, String)>,
@@ -69,7 +69,7 @@ pub struct Compiled {
 /// An output of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
-    /// Which.
+    /// The rank that prints.
     pub rank: GlobalRank,
     /// The line of the program.
     pub line: u32,
@@ -81,8 +81,8 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// Whether a rank comes to it where the ranks have gone on from so many of their operations: a
-    /// rank does not get to what it would print behind a call that never completes.
+    /// True if the rank reaches the output, given the number of operations that each rank has ended: a rank
+    /// does not print anything behind a call that never completes.
     pub fn is_reached(&self, ended_ops: &[u32]) -> bool {
         ended_ops.get(self.rank.index()).is_some_and(|ended| self.after <= *ended)
     }

@@ -18,7 +18,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The same with another number of elements at first.
+    /// The entry with another number of elements at first.
     pub(super) const fn of_elements(mut self, count: u64) -> Entry {
         self.call.count = count;
         self

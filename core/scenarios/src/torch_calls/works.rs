@@ -1,4 +1,4 @@
-//! Works: what asynchronous calls return.
+//! Works: the results of asynchronous calls.
 
 use super::backends::ANY;
 use super::entry::Entry;

@@ -146,7 +146,7 @@ fn another(tensor: &mut TensorId, tensors: &mut Vec<Tensor>, numel: u64) -> Opti
     let mut other = tensors.get(tensor.index())?.clone();
     other.name.push_str(" (resized)");
     other.numel = numel;
-    // What it begins with may be longer than it is now.
+    // Its initial values may be longer than its new size.
     let bytes = usize::try_from(other.bytes()).unwrap_or(usize::MAX);
     if other.data.0.len() > bytes {
         other.data = TensorData::default();
@@ -156,7 +156,7 @@ fn another(tensor: &mut TensorId, tensors: &mut Vec<Tensor>, numel: u64) -> Opti
     Some(())
 }
 
-/// Leaves calls out; what asked for their works asks no more.
+/// Removes calls; operations that asked for their works no longer do.
 fn drop_calls(ops: &mut [Op], mut dropped: Vec<(usize, usize)>) {
     dropped.sort_unstable();
     dropped.dedup();
@@ -181,7 +181,8 @@ fn drop_calls(ops: &mut [Op], mut dropped: Vec<(usize, usize)>) {
     }
 }
 
-/// Puts an operation before another; what names later ones by their place goes on naming them.
+/// Inserts an operation before another; operations that refer to later ones by index still refer to the same
+/// ones.
 fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
     for later in ops.iter_mut().skip(at) {
         if let Action::Wait { op, .. } | Action::Query { op, .. } = &mut later.action
@@ -198,11 +199,11 @@ fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
 /// an operation itself, [`Action::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// To which rank.
+    /// The rank that gets the signal.
     pub rank: GlobalRank,
-    /// So many milliseconds after the start.
+    /// Milliseconds after the start.
     pub after_ms: u64,
-    /// Which.
+    /// The signal that is sent.
     pub what: SignalKind,
 }
 
@@ -219,7 +220,7 @@ impl Plan {
     /// The plan with faults, for an executor that can send signals.
     ///
     /// # Errors
-    /// When a fault names what the plan has not.
+    /// When a fault names something that the plan lacks.
     pub fn with_faults(&self, faults: &[Fault]) -> Result<Injected, FaultError> {
         inject(self, faults, true)
     }
@@ -227,7 +228,7 @@ impl Plan {
     /// The plan with faults, for the simulator.
     ///
     /// # Errors
-    /// When a fault names what the plan has not, or wall time.
+    /// When a fault names something that the plan lacks, or wall time.
     pub fn with_simulated_faults(&self, faults: &[Fault]) -> Result<Plan, FaultError> {
         inject(self, faults, false).map(|injected| injected.plan)
     }

@@ -1,11 +1,11 @@
-//! Faults: what is done to a job on purpose, to see what it looks like and what finds it.
+//! Faults: problems that are injected into a job on purpose, to see their symptoms and which tools find them.
 //!
-//! A fault is one short text, the same on the command line, in the API and on the page:
-//! `kill:rank=1,call=3`. What a program alone can show (a call that is late, left out or of another
-//! size) is written into the rank's program, where the simulator and every executor find it; what
-//! only an operating system can do (kill, stop) is left to the executor, and the simulator shows
-//! what the others would see of it. Every fault leaves an operation in the program that says
-//! what it does: nobody can take what it leads to for something that came about by itself.
+//! A fault is one short text, the same on the command line, in the API and on the page: `kill:rank=1,call=3`.
+//! A fault that a program alone can show (a call that is late, left out or of another size) is written into
+//! the rank's program, where the simulator and every executor find it. A fault that only an operating system
+//! can cause (kill, stop) is left to the executor, and the simulator shows its effect on the other ranks.
+//! Every fault leaves an operation in the program that names it, so nobody can take its consequences for a
+//! genuine problem.
 
 mod inject;
 mod text;
@@ -21,7 +21,7 @@ pub const MAX_FAULTS: usize = 64;
 /// Something that is done to one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// To whom.
+    /// The rank that the fault affects.
     pub rank: GlobalRank,
     /// When.
     pub when: Moment,
@@ -35,18 +35,18 @@ pub enum Moment {
     /// Before the rank's n-th call, counted from 1 over all groups and in the order of its program
     /// (`call=3`). For a dropped or resized call, that one.
     Call(u32),
-    /// So many milliseconds after the start (`after_ms=250`).
+    /// Milliseconds after the start (`after_ms=250`).
     AfterMs(u64),
 }
 
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// SIGKILL: the process is gone and tells nobody.
+    /// SIGKILL: the process is gone without notice.
     Kill,
     /// SIGSTOP, and SIGCONT after that time, in milliseconds, if one is given.
     Stop {
-        /// For how long; for ever if absent.
+        /// The time in milliseconds until it continues; for ever if absent.
         for_ms: Option<u64>,
     },
     /// The rank comes so much later to the call, in milliseconds.

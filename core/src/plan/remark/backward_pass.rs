@@ -7,7 +7,7 @@ use crate::plan::{Action, Op, SourceLine};
 /// The name of the computation that is a backward pass.
 pub const BACKWARD: &str = "backward";
 
-/// A backward pass, by what becomes of its gradients.
+/// A backward pass, by the fate of its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackwardPass {
     /// DDP reduces them.

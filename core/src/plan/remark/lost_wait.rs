@@ -23,7 +23,7 @@ impl LostWait {
 /// The reason that the awaited key does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nobody makes it.
+    /// No rank makes the call.
     Nobody,
     /// A rank makes it in this line, so many milliseconds too late.
     Late {
@@ -56,7 +56,7 @@ pub enum Lost {
 }
 
 impl LostWait {
-    /// The wait that an operation\'s name tells of; `None` of any other name.
+    /// The wait that an operation's name describes; `None` for any other name.
     pub fn parse(name: &str) -> Option<LostWait> {
         let (call, rest) = name.split_once(": waits for ")?;
         let (awaited, why) = rest.rsplit_once(", which ")?;

@@ -1,10 +1,9 @@
-//! Facts that no call of a plan shows and the diagnosis needs: groups that ranks make differently,
-//! works that nobody waits for, parts of a program that were not followed ([`Remark`]), waits in a
-//! store that come to nothing ([`LostWait`]), and backward passes that reduce nothing
-//! ([`BackwardPass`]).
+//! Facts that no call of a plan shows and the diagnosis needs: groups that ranks make differently, works that
+//! nothing waits for, parts of a program that were not followed ([`Remark`]), waits in a store that never end
+//! ([`LostWait`]), and backward passes that reduce nothing ([`BackwardPass`]).
 //!
-//! A plan says each in the name of an operation that takes no time, or in what the operation is a
-//! part of. PyTorch's layer writes these names and the diagnosis parses them, both from here.
+//! A plan keeps each in the name of an operation that takes no time, or in the `via` of an operation.
+//! PyTorch's layer writes these names and the diagnosis parses them, both from here.
 
 mod backward_pass;
 mod lost_wait;
@@ -100,7 +99,7 @@ impl Remark {
         Op { action: Action::Sleep { name: self.to_string(), duration_ns: 0 }, at, via: None }
     }
 
-    /// The remark that an operation's name tells of; `None` of any other name.
+    /// The remark that an operation's name describes; `None` for any other name.
     pub fn parse(name: &str) -> Option<Remark> {
         let dropped = || {
             let call = name.strip_suffix(DROPPED)?;

@@ -1,5 +1,5 @@
-//! Against wider arithmetic rounded once, against what PyTorch answered over gloo, and against
-//! NCCL's own way to the same number.
+//! Comparisons with wider arithmetic rounded once, with PyTorch's answers over gloo, and with NCCL's own way
+//! to the same number.
 
 use super::*;
 use crate::dtype::Dtype;

@@ -130,7 +130,7 @@ pub(super) const PIECES: u32 = 2;
 /// Colours of the edges.
 const COLOURS: u32 = 2;
 
-/// Which ways the halves go.
+/// The directions of the halves: up to the root, down from it, or both.
 #[derive(Clone, Copy)]
 struct Ways {
     up: bool,

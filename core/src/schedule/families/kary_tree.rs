@@ -154,7 +154,7 @@ fn actions(call: Call, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     }
 }
 
-/// Which of its parent's children a place is, from 0.
+/// The index of a place among its parent's children, from 0.
 fn sibling(place: u64) -> u32 {
     ((place - 1) % K) as u32
 }

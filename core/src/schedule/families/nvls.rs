@@ -1,20 +1,18 @@
-//! In-switch reduction inside an NVLink domain (NVLS, NVLink SHARP): a node's switch reads what it
-//! adds up from the node's ranks and writes results to all of them at once (NCCL's
-//! `src/device/all_reduce.h`, `RunWorkColl<…, NCCL_ALGO_NVLS, …>`, with `multimem.ld_reduce` and
-//! `multimem.st`; NVIDIA 2022, "The NVLink-network switch"). Each rank is the *head* of one chunk: it
-//! gets that chunk's sum from the switch and has the switch write it to everybody. In one node of n
-//! ranks, a rank's link carries n + 1 chunks of n each way, where a ring's carries 2 (n - 1).
+//! In-switch reduction inside an NVLink domain (NVLS, NVLink SHARP): a node's switch reads its operands from
+//! the node's ranks and writes results to all of them at once (NCCL's `src/device/all_reduce.h`,
+//! `RunWorkColl<…, NCCL_ALGO_NVLS, …>`, with `multimem.ld_reduce` and `multimem.st`; NVIDIA 2022, "The
+//! NVLink-network switch"). Each rank is the *head* of one chunk: it gets that chunk's sum from the switch
+//! and has the switch write it to everybody. In one node of n ranks, a rank's link carries n + 1 chunks of n
+//! each way, where a ring's carries 2 (n - 1).
 //!
-//! The switch ends where the node ends. Across nodes all_reduce is NCCL's NVLSTree
-//! (`NCCL_ALGO_NVLS_TREE`; `ncclNvlsTreeConnect` in `src/transport/nvls.cc`): the heads of a chunk,
-//! one a node, reduce and broadcast it by a double binary tree before the switches write it. There
-//! are as many heads as the smallest node has ranks. all_gather, reduce_scatter and broadcast have no
-//! such form: NCCL's NVLS crosses nodes only where the network reduces too (CollNet), so that
-//! [`Family::takes_nodes`] refuses them.
+//! The switch ends where the node ends. Across nodes all_reduce is NCCL's NVLSTree (`NCCL_ALGO_NVLS_TREE`;
+//! `ncclNvlsTreeConnect` in `src/transport/nvls.cc`): the heads of a chunk, one a node, reduce and broadcast
+//! it by a double binary tree before the switches write it. There are as many heads as the smallest node has
+//! ranks. all_gather, reduce_scatter and broadcast have no such form: NCCL's NVLS crosses nodes only where
+//! the network reduces too (CollNet), so [`Family::takes_nodes`] refuses them.
 //!
-//! What a switch reads is a message from each rank here, and a multicast one message to each. It
-//! adds in pairs, as a tree, so that the order of the additions is fixed; the hardware's is not
-//! known.
+//! A switch's read is a message from each rank here, and a multicast one message to each. The switch adds in
+//! pairs, as a tree, so that the order of the additions is fixed; the hardware's order is not known.
 
 use super::{double_binary_tree, tree};
 use crate::collective::Collective;
@@ -75,7 +73,7 @@ impl Family for Nvls {
         call.nodes().count() == 1 || matches!(call.collective, Collective::AllReduce { .. })
     }
 
-    /// The switch keeps a chunk for each rank of what each rank sends.
+    /// The switch keeps a chunk for each rank of each rank's message.
     fn most_ranks(&self) -> u32 {
         1 << 15
     }
@@ -201,7 +199,7 @@ fn steps(collective: Collective, nodes: Nodes) -> u32 {
     }
 }
 
-/// Scratch chunks of a participant: a switch keeps what came from each rank.
+/// Scratch chunks of a participant: a switch keeps the chunks that came from each rank.
 fn scratch(collective: Collective, nodes: Nodes, participant: GroupRank) -> u32 {
     let n = nodes.size;
     let Some(node) = participant.0.checked_sub(n) else { return 0 };
@@ -391,7 +389,7 @@ fn switch(collective: Collective, n: u32, step: u32, actions: &mut Vec<Action>) 
     }
 }
 
-/// Which of `n` operands are added to which at a level of a tree of additions.
+/// The pairs of `n` operands that are added at a level of a tree of additions.
 pub(super) fn pairs(n: u32, level: u32) -> impl Iterator<Item = (u32, u32)> {
     let apart = 1u32 << level;
     let last = n.saturating_sub(apart);

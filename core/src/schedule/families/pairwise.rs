@@ -84,7 +84,7 @@ impl Family for Pairwise {
     }
 }
 
-/// Whom `rank` sends to and receives from at `distance`.
+/// The ranks that `rank` sends to and receives from at `distance`.
 fn partners(n: u32, rank: u32, distance: u32) -> (GroupRank, GroupRank) {
     if n.is_power_of_two() {
         return (GroupRank(rank ^ distance), GroupRank(rank ^ distance));

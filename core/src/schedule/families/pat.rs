@@ -109,7 +109,7 @@ impl Trees {
         Slice::one(Buffer::Scratch, self.n / 2 * 2 + offset / 2)
     }
 
-    /// Sends what is packed to `to` and receives as much from `from`.
+    /// Sends the packed parts to `to` and receives as many from `from`.
     fn exchange(self, distance: u32, to: u32, from: u32, actions: &mut Vec<Action>) {
         let count = self.count(distance);
         let came = self.came(0).chunk;
@@ -136,7 +136,7 @@ impl Trees {
         if round == 0 {
             actions.push(Action::Copy { from: own, into: part(0) });
         }
-        // What came goes to its place.
+        // The received parts go to their places.
         if round > 0 {
             let before = distance(round - 1);
             for (index, offset) in (0..).zip(self.edges(before)) {
@@ -203,7 +203,7 @@ impl Trees {
         if round == rounds {
             return;
         }
-        // What is sent without having got anything in the last round.
+        // Parts that are sent without having received anything in the last round.
         let distance = 1u32 << round;
         for offset in self.edges(distance).map(|near| near + distance) {
             if round == 0 || offset + (distance >> 1) >= self.n {

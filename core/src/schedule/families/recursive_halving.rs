@@ -9,7 +9,7 @@ use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::fold::{Fold, Phase, Role};
 use crate::schedule::{Action, Buffer, Slice};
 
-/// Places at distance n/2, n/4, … exchange half of what they still sum.
+/// Places at distance n/2, n/4, … exchange half of the chunks that they still sum.
 pub(super) struct RecursiveHalving;
 
 impl Family for RecursiveHalving {
@@ -74,7 +74,7 @@ impl RecursiveHalving {
     }
 }
 
-/// Distances halve too, so that place i is left with the parts of the ranks it stands for.
+/// Distances halve too, so that place i is left with the parts of its ranks.
 fn reduce_scatter(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     let fold = Fold::new(n);
     let result = Slice::one(Buffer::Output, 0);

@@ -194,7 +194,7 @@ fn all_to_all(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
         }
         return;
     }
-    // What came in the step before: its first part is this rank's, the others go on.
+    // The parts from the step before: the first is this rank's, the others go on.
     if step > 1 {
         let from = place(step - 1, 0..1);
         actions.push(Action::Copy { from, into: output(back(rank, step - 1, n)) });
@@ -207,7 +207,7 @@ fn all_to_all(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     }
 }
 
-/// n - 1 steps; in step s a rank passes on what it got in step s - 1.
+/// n - 1 steps; in step s a rank passes on the part that it got in step s - 1.
 fn all_gather(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let (previous, next) = neighbours(n, rank);
     let own = Slice::one(Buffer::Input, 0);
@@ -222,8 +222,8 @@ fn all_gather(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     }
 }
 
-/// n - 1 steps. The input is not written: partial sums alternate between two scratch chunks, so
-/// that a step never writes what it still sends.
+/// n - 1 steps. The input is not written: partial sums alternate between two scratch chunks, so that a step
+/// never writes a chunk that it still sends.
 fn reduce_scatter(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let result = Slice::one(Buffer::Output, 0);
     if n == 1 {

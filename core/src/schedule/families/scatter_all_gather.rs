@@ -66,7 +66,7 @@ fn actions(call: Call, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     let rank_at = |place: u64| GroupRank(((place + root) % size) as u32);
     let depth = tree::depth(call.size);
     if step < depth {
-        // Who has 2 * distance places' chunks gives the upper half away.
+        // A place with 2 * distance places' chunks gives the upper half away.
         let distance = 1u64 << (depth - 1 - step);
         let half =
             |from: u64| Slice::run(Buffer::Output, from as u32..(from + distance).min(size) as u32);

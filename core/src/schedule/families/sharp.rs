@@ -33,7 +33,7 @@ impl Family for Sharp {
         }
     }
 
-    /// Switches keep what came from each below them.
+    /// Switches keep the chunks that came from each participant below them.
     fn scratch(&self, call: Call, participant: GroupRank) -> u32 {
         let nodes = call.nodes();
         match participant.0.checked_sub(nodes.size) {
@@ -122,7 +122,7 @@ fn step_text(call: Call, step: Step) -> &'static str {
     }
 }
 
-/// When what happens.
+/// The steps of each phase.
 struct Times {
     leaf_sums: u32,
     spine_sums: Option<u32>,

@@ -1,16 +1,16 @@
-//! Swing: reduce-scatter and all-gather among partners that short-cut a ring (De Sensi, Bonato, Saam,
-//! Hoefler 2024, "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", the bandwidth-optimal
-//! variant). In round s an even rank r exchanges with r + ρ(s) and an odd one with r - ρ(s), modulo
-//! the number of ranks, where ρ(s) = (1 - (-2)^(s+1)) / 3 = 1, -1, 3, -5, 11, …: the partners swing
-//! from one side to the other, and are about two thirds as far away as recursive doubling's.
+//! Swing: reduce-scatter and all-gather among partners that short-cut a ring (De Sensi, Bonato, Saam, Hoefler
+//! 2024, "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", the bandwidth-optimal variant). In
+//! round s an even rank r exchanges with r + ρ(s) and an odd one with r - ρ(s), modulo the number of ranks,
+//! where ρ(s) = (1 - (-2)^(s+1)) / 3 = 1, -1, 3, -5, 11, …: the partners swing from one side to the other,
+//! and are about two thirds as far away as recursive doubling's.
 //!
-//! What a place still sums before round s is what it can reach by the rounds from s on. For even
-//! places these are the even ones that are equal to it modulo 2^(s+1), and their partners. The paper's
-//! ranks keep block r and so send blocks that do not lie together; here chunks are numbered by who
-//! finishes them ([`finishes`]), so that a message is one run.
+//! The chunks that a place still sums before round s are those of the places that it can reach by the rounds
+//! from s on. For even places these are the even ones that are equal to it modulo 2^(s+1), and their
+//! partners. The paper's ranks keep block r and so send blocks that are not contiguous; here chunks are
+//! numbered by the rank that finishes them ([`finishes`]), so that a message is one run.
 //!
-//! Sizes that are no powers of two are folded ([`Fold`]), as recursive halving's are; the paper has a
-//! way of its own for them.
+//! Sizes that are no powers of two are folded ([`Fold`]), as recursive halving's are; the paper has a way of
+//! its own for them.
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;

@@ -1,4 +1,4 @@
-//! The first place where a schedule does not do what it claims.
+//! The first place where a schedule fails to carry out its collective.
 
 use crate::rank::GroupRank;
 use crate::schedule::{Buffer, Slice};
@@ -11,7 +11,7 @@ pub enum ProofError {
     OutOfBounds {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the slice.
         step: u32,
         /// The slice.
         slice: Slice,
@@ -23,7 +23,7 @@ pub enum ProofError {
     Uneven {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the action.
         step: u32,
         /// One of its slices.
         slice: Slice,
@@ -33,7 +33,7 @@ pub enum ProofError {
     Hazard {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the two actions.
         step: u32,
         /// The memory.
         slice: Slice,
@@ -43,7 +43,7 @@ pub enum ProofError {
     Unwritten {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the read.
         step: u32,
         /// The slice that is read.
         slice: Slice,
@@ -53,14 +53,14 @@ pub enum ProofError {
     BadReduction {
         /// The rank of the step.
         rank: GroupRank,
-        /// Which step.
+        /// The step of the reduction.
         step: u32,
         /// The chunk written.
         slice: Slice,
         /// The problem with the operands.
         why: &'static str,
     },
-    /// A message to oneself, of the wrong length, in the wrong step, or that nobody receives.
+    /// A message to the sender itself, of the wrong length, in the wrong step, or without a receiver.
     #[error("rank {from} to rank {to}, step {step}: {why}")]
     BadMessage {
         /// The sender.
@@ -77,19 +77,19 @@ pub enum ProofError {
     Stuck {
         /// The rank that waits.
         rank: GroupRank,
-        /// In which step.
+        /// The step of the message.
         step: u32,
-        /// For whom.
+        /// The other end of the message.
         peer: GroupRank,
     },
-    /// At the end a chunk is not what the collective promises.
+    /// At the end a chunk does not have the value that the collective promises.
     #[error("rank {rank} ends with {holds} in {buffer}[{chunk}]{}, not {promised}", since(*.step))]
     WrongResult {
         /// The rank of the result.
         rank: GroupRank,
-        /// Which buffer.
+        /// The buffer of the wrong chunk.
         buffer: Buffer,
-        /// Which chunk.
+        /// The index of the wrong chunk.
         chunk: u32,
         /// The step in which it was written last; `None` if it never was.
         step: Option<u32>,

@@ -67,8 +67,8 @@ pub(super) fn check_hazards(
             && before.action != now.action
             && end(before) > u64::from(now.slice.chunk)
     };
-    // Of what began before: the last write (others end before it begins), and of the reads the two
-    // of different actions that reach farthest.
+    // Of the touches that began before: the last write (others end before it begins), and the two reads of
+    // different actions that reach farthest.
     let (mut write, mut reads): (Option<Touch>, [Option<Touch>; 2]) = (None, [None; 2]);
     for now in touches {
         if let Some(write) = write.filter(|write| clash(*write, now)) {

@@ -11,7 +11,7 @@ pub(super) enum RankSet {
     Word(u64),
     /// `len` neighbours from `start` on, around the end of a larger world; all ranks start at 0.
     Run { start: u32, len: u32 },
-    /// One bit a rank, for what is no run.
+    /// One bit a rank, for sets that are not a run.
     Bits(Arc<Vec<u64>>),
 }
 
@@ -36,7 +36,7 @@ impl RankSet {
         }
     }
 
-    /// Whether a rank is in it.
+    /// True if a rank is in the set.
     pub(super) fn has(&self, rank: u32, world: u32) -> bool {
         match self {
             RankSet::Word(bits) => rank < 64 && bits >> rank & 1 == 1,

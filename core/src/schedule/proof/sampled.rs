@@ -1,5 +1,5 @@
-//! Proofs of parts of a world, for worlds whose every step is too much: exact about what they
-//! cover, and as cheap as what that depends on.
+//! Proofs of parts of a world, for worlds whose every step is too much: exact about the part that they cover,
+//! and as cheap as the steps that this part depends on.
 
 use super::Actions;
 use super::error::ProofError;
@@ -18,11 +18,11 @@ pub fn prove_steps(schedule: &Schedule, participant: GroupRank) -> Result<(), Pr
     steps_of(schedule, participant, &|rank, step, list| schedule.actions(rank, step, list))
 }
 
-/// Proves what one rank has in one chunk of its result at the end, by going back to all that went
-/// into it. Takes the laws of the steps for granted: [`prove_steps`].
+/// Proves the value of one chunk of a rank's result, by going back to everything that it was computed from.
+/// Takes the laws of the steps for granted: [`prove_steps`].
 ///
 /// # Errors
-/// When it is not what the collective promises.
+/// When the chunk does not have the value that the collective promises.
 pub fn prove_chunk(schedule: &Schedule, rank: GroupRank, chunk: u32) -> Result<(), ProofError> {
     chunk_of(schedule, rank, chunk, &|rank, step, list| schedule.actions(rank, step, list))
 }

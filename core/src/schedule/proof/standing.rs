@@ -28,11 +28,11 @@ pub struct Holding {
 pub struct Loss {
     /// The writer.
     pub rank: GroupRank,
-    /// In which step.
+    /// The step of the write.
     pub step: u32,
-    /// Which buffer.
+    /// The buffer that is written.
     pub buffer: Buffer,
-    /// Which chunk.
+    /// The index of the chunk.
     pub chunk: u32,
     /// The contents before, in words.
     pub held: String,

@@ -14,7 +14,7 @@ use super::{Actions, Proof};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
 
-/// A message of the step: whom it goes between, and where its contents lie.
+/// A message of the step: its sender and receiver, and the position of its contents.
 #[derive(Clone, Copy)]
 struct Message {
     to: u32,
@@ -132,7 +132,7 @@ impl<'a> World<'a> {
         None
     }
 
-    /// Notes a write that loses what is watched.
+    /// Notes a write that overwrites the watched contributions.
     fn look(&mut self, me: u32, slice: Slice, content: &Content) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.found.is_none()) else { return };
         let old = &self.memory[me as usize][slice.buffer as usize];
@@ -181,7 +181,7 @@ impl<'a> World<'a> {
         Standing { step, participants: participants.collect() }
     }
 
-    /// Does what a participant does by itself, and notes what it sends and receives.
+    /// Carries out a participant's local actions, and notes its sends and receives.
     fn begin(&mut self, me: u32, step: u32, actions: &[Action]) -> Result<(), ProofError> {
         check_slices(self.schedule, GroupRank(me), step, actions)?;
         check_hazards(GroupRank(me), step, actions)?;
@@ -334,8 +334,8 @@ fn nth(slice: Slice, chunk: u32) -> Slice {
 }
 
 impl Loss {
-    /// The first write of `schedule` that loses what the wrong result of `error` lacks; `None` if
-    /// what it lacks was never lost (nobody sent it), or if the error is another.
+    /// The first write of `schedule` that loses the contributions that the wrong result of `error` lacks;
+    /// `None` if they were never lost (no rank sent them), or if the error is another.
     pub(in crate::schedule) fn of(schedule: &Schedule, error: &ProofError) -> Option<Loss> {
         let ProofError::WrongResult { rank, buffer, chunk, .. } = *error else { return None };
         let actions = |rank: GroupRank, step: u32, actions: &mut Vec<_>| {
@@ -365,7 +365,7 @@ pub fn prove(schedule: &Schedule) -> Result<Proof, ProofError> {
     prove_actions(schedule, &|rank, step, actions| schedule.actions(rank, step, actions))
 }
 
-/// Proves that `actions` carries out what `schedule` promises, on its buffers and in its steps.
+/// Proves that `actions` carries out the collective of `schedule`, on its buffers and in its steps.
 pub(super) fn prove_actions(
     schedule: &Schedule,
     actions: &Actions<'_>,

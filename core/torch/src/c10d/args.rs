@@ -7,7 +7,7 @@ use super::process_group::Group;
 use super::tensor::Tensor;
 use lockstep_core::reduce::ReduceOp;
 
-/// An argument: what was asked for, or something of another Python type.
+/// An argument of the expected type, or one of another Python type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg<T> {
     /// The value that was asked for.
@@ -68,7 +68,7 @@ impl From<Vec<Tensor>> for TensorListArg {
 pub struct InGroup {
     /// The group; the default group if `None`.
     pub group: Option<Group>,
-    /// Whether to return a work instead of waiting.
+    /// True to return a work instead of waiting.
     pub async_op: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct Reduction {
     pub op: Arg<ReduceOp>,
     /// The group; the default group if `None`.
     pub group: Option<Group>,
-    /// Whether to return a work instead of waiting.
+    /// True to return a work instead of waiting.
     pub async_op: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct FromRank {
     pub group_src: Option<i64>,
     /// The group; the default group if `None`.
     pub group: Option<Group>,
-    /// Whether to return a work instead of waiting.
+    /// True to return a work instead of waiting.
     pub async_op: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct ToRank {
     pub group_dst: Option<i64>,
     /// The group; the default group if `None`.
     pub group: Option<Group>,
-    /// Whether to return a work instead of waiting.
+    /// True to return a work instead of waiting.
     pub async_op: bool,
 }
 
@@ -188,7 +188,7 @@ pub struct InitProcessGroup {
     pub world_size: i64,
     /// This process's rank; -1 if the URL or the environment says it.
     pub rank: i64,
-    /// Whether a store is passed for the ranks to meet at.
+    /// True if a store is passed for the ranks to meet at.
     pub store: bool,
     /// The CUDA device that the process is bound to: `torch.device("cuda", 0)`.
     pub device_id: Option<u32>,
@@ -222,7 +222,7 @@ pub struct NewGroup {
     pub timeout_ms: Option<Arg<u64>>,
     /// The default group's if `None`.
     pub backend: Option<String>,
-    /// Whether only the members call.
+    /// True if only the members call `new_group`.
     pub use_local_synchronization: bool,
     /// A description.
     pub group_desc: Option<String>,

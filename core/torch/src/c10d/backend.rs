@@ -89,7 +89,7 @@ impl fmt::Display for Backend {
 pub struct Machine {
     /// CUDA devices that a rank sees: `torch.cuda.device_count()`.
     pub cuda_devices: u32,
-    /// Whether PyTorch was built with MPI; the wheels are not.
+    /// True if PyTorch was built with MPI; the wheels are not.
     pub mpi: bool,
 }
 
@@ -112,18 +112,17 @@ pub struct BackendConfig {
 }
 
 impl BackendConfig {
-    /// The same backends under another one's text: `get_backend_config` of a group that was split
-    /// off.
+    /// The backends under another config's text: `get_backend_config` of a group that was split off.
     pub(super) fn called(self, like: &BackendConfig) -> BackendConfig {
         BackendConfig { text: like.text.clone(), ..self }
     }
 
-    /// Reads a backend string, and makes sure that this machine has what it names, in the order in
-    /// which `_new_process_group_helper` finds out. Python's warnings are added to `warnings`.
+    /// Reads a backend string, and checks that this machine has the backends that it names, in the order of
+    /// `_new_process_group_helper`. Python's warnings are added to `warnings`.
     ///
     /// # Errors
-    /// A string of the wrong form (`ValueError`), a backend that nobody knows (`AssertionError`),
-    /// or one that is not there (`RuntimeError`; `ValueError` for NCCL without a GPU).
+    /// A string of the wrong form (`ValueError`), an unknown backend (`AssertionError`), or one that is
+    /// missing (`RuntimeError`; `ValueError` for NCCL without a GPU).
     pub fn new(
         backend: &Backend,
         machine: &Machine,

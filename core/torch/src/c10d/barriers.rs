@@ -38,9 +38,9 @@ impl Dist<'_> {
         self.issue(issue, async_op)
     }
 
-    /// `dist.monitored_barrier(timeout, wait_all_ranks)`: a barrier that says who is missing; only
-    /// for gloo (and Lockstep's own `host`). The timeout is in milliseconds; left out, it is the
-    /// backend's default, not the group's.
+    /// `dist.monitored_barrier(timeout, wait_all_ranks)`: a barrier that names missing ranks; only for gloo
+    /// (and Lockstep's own `host`). The timeout is in milliseconds; left out, it is the backend's default,
+    /// not the group's.
     ///
     /// # Errors
     /// PyTorch's refusals.

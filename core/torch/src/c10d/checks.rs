@@ -6,14 +6,14 @@ use super::tensor::Tensor;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::reduce::ReduceOp;
 
-/// The class of what is a tensor in PyTorch, and has no shape here: no call can be made with it.
+/// The class of values that are tensors in PyTorch and have no shape here: no call can be made with them.
 pub(crate) const UNFOLLOWED: &str = "Output";
 
-/// The class of what a program has no value of, which says so of itself.
+/// The class of names that a program has no value for; the value's text gives the reason.
 pub const ABSENT: &str = "absent";
 
-/// Refuses what is no tensor with PyTorch's text, and with ours what is one of no known shape, or not
-/// known at all.
+/// Refuses a value that is not a tensor with PyTorch's text, and a tensor without a known shape, or an
+/// unknown value, with ours.
 fn no_tensor(found: &[&TensorArg], text: String) -> DistError {
     let not = |of: &str| {
         found.iter().find_map(|one| match one {

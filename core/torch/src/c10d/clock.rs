@@ -11,7 +11,7 @@ pub struct Clock {
     pub meetings: u32,
     /// Nanoseconds since they last did.
     pub ns: u64,
-    /// Whether the rank has called anything since then that may have kept it for longer.
+    /// True if the rank has since made a call that may have delayed it further.
     pub loose: bool,
 }
 

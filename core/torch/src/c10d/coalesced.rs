@@ -19,7 +19,7 @@ use lockstep_core::reduce::ReduceOp;
 #[derive(Debug)]
 pub struct Coalescer {
     pg: GroupHandle,
-    /// With a device everything is made together: what was batched around it.
+    /// With a device all calls are made together: the batch that was open before.
     batches: Option<Option<Issue>>,
 }
 
@@ -264,11 +264,11 @@ impl Dist<'_> {
         Ok(Some(Coalescer { pg, batches: Some(outer) }))
     }
 
-    /// Leaves a coalescing manager: what it held back is called now.
+    /// Leaves a coalescing manager: the calls that it held back are made now.
     ///
     /// # Errors
-    /// PyTorch's refusals; also, without a device, that nothing was held back: its `work` is none
-    /// then, and Python says so.
+    /// PyTorch's refusals; also, without a device, that nothing was held back: its `work` is `None` then, and
+    /// Python raises.
     pub fn end_coalescing(&mut self, coalescer: Coalescer, async_ops: bool) -> Called {
         let with_device = coalescer.batches.is_some();
         if self.pg(coalescer.pg).coalescing.is_none() {
@@ -295,7 +295,7 @@ impl Dist<'_> {
         self.issue(issue, async_ops)
     }
 
-    /// Puts back what was before, and returns what was held back and what was batched.
+    /// Restores the state before, and returns the calls that were held back and the batch.
     fn drop_coalescing(&mut self, coalescer: Coalescer) -> (GroupHandle, Vec<Held>, Option<Issue>) {
         let Coalescer { pg, batches } = coalescer;
         let batch = batches.and_then(|outer| std::mem::replace(&mut self.state.batch, outer));
@@ -350,7 +350,7 @@ impl Dist<'_> {
         }
     }
 
-    /// Whether a coalescing manager of the group holds the call back.
+    /// Returns true if a coalescing manager of the group holds the call back.
     pub(super) fn hold(&mut self, pg: GroupHandle, call: impl FnOnce() -> Held) -> bool {
         match &mut self.pg_mut(pg).coalescing {
             Some(coalescing) => {

@@ -308,9 +308,8 @@ impl Dist<'_> {
         Ok(())
     }
 
-    /// `dist.all_to_all_single(output, input, output_split_sizes, input_split_sizes)`: part i of
-    /// every rank's tensor to rank i. Without split sizes the parts are equal, and what does not
-    /// divide is left alone.
+    /// `dist.all_to_all_single(output, input, output_split_sizes, input_split_sizes)`: part i of every rank's
+    /// tensor to rank i. Without split sizes the parts are equal, and a remainder is left alone.
     ///
     /// # Errors
     /// PyTorch's refusals.

@@ -1,10 +1,10 @@
-//! `TORCH_DISTRIBUTED_DEBUG=DETAIL`: PyTorch wraps every backend, so that a collective first waits
-//! in a monitored barrier for all ranks of its group and compares what they are about to call
-//! (`ProcessGroupWrapper.cpp`). Ranks that disagree raise instead of hanging.
+//! `TORCH_DISTRIBUTED_DEBUG=DETAIL`: PyTorch wraps every backend, so that a collective first waits in a
+//! monitored barrier for all ranks of its group and compares their calls (`ProcessGroupWrapper.cpp`). Ranks
+//! that disagree raise instead of hanging.
 //!
-//! The ranks of a job are recorded one after the other, so the comparison is made once all have
-//! run: each is cut off before the call in which it raises. What the wrapper costs in time, and
-//! the wait before a rank counts as missing, are not in the plan.
+//! The ranks of a job are recorded one after the other, so the comparison is made once all have run: each is
+//! cut off before the call in which it raises. The time that the wrapper costs, and the wait before a rank
+//! counts as missing, are not in the plan.
 
 mod of_plan;
 
@@ -19,7 +19,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 
 impl Dist<'_> {
-    /// Notes what a call is about to do, if the wrapper is there to compare it.
+    /// Notes a call that is about to be made, if the wrapper is there to compare it.
     pub(super) fn note_check(&mut self, issue: &Issue) {
         if !self.shared.debug_detail() {
             return;
@@ -35,7 +35,7 @@ impl Dist<'_> {
         self.check(issue.group, op_type, tensors);
     }
 
-    /// The same of a collective inside an object call, whose tensors are the library's own.
+    /// Notes a collective inside an object call, whose tensors are the library's own.
     pub(super) fn note_call(&mut self, group: GroupId, collective: Collective) {
         if self.shared.debug_detail() {
             self.check(group, op_type(collective), Vec::new());

@@ -1,4 +1,4 @@
-//! A device mesh as one rank has it: where it is, its groups, and what is cut out of it.
+//! A device mesh as one rank has it: the rank's position, its groups, and the meshes that are cut out of it.
 
 use super::error::{DistError, ErrorKind, runtime_error};
 use super::mesh_grid::Grid;
@@ -15,7 +15,7 @@ pub struct DeviceMesh {
     pub(super) groups: Option<Vec<Group>>,
     /// The place of this rank; `None` if it is not in the mesh.
     pub(super) coordinate: Option<Vec<u32>>,
-    /// Whether it was cut out of another mesh.
+    /// True if the mesh is a slice of another mesh.
     pub(super) is_submesh: bool,
 }
 
@@ -280,7 +280,7 @@ impl Sliced<'_> {
         }
     }
 
-    /// By which slices are ordered.
+    /// The dimension by which slices are ordered.
     fn last(&self) -> usize {
         match self {
             Sliced::Own(dim) => *dim,
@@ -288,7 +288,7 @@ impl Sliced<'_> {
         }
     }
 
-    /// Whether its dimensions lie beside each other.
+    /// True if the mesh's dimensions are adjacent.
     fn is_whole(&self) -> bool {
         self.dims().windows(2).all(|pair| pair[1] == pair[0] + 1)
     }

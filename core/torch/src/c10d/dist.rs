@@ -1,4 +1,4 @@
-//! A process's view of the job, and how what it calls is written down.
+//! A process's view of the job, and the recording of its calls.
 
 use super::backend::Device;
 use super::error::DistError;
@@ -81,7 +81,7 @@ impl Dist<'_> {
         self.tensor_of_on(Device::Cpu, name, dtype, shape, data)
     }
 
-    /// The same on a device.
+    /// A tensor on a device.
     pub fn tensor_of_on(
         &mut self,
         device: Device,
@@ -96,8 +96,8 @@ impl Dist<'_> {
         self.make_tensor(device, name, dtype, shape, Fill::Data, data)
     }
 
-    /// The initial contents that a tensor still holds, if it is the whole of what was made, and
-    /// nothing has written into it since.
+    /// The initial values that a tensor still has, if it is a whole tensor as it was made, and nothing has
+    /// written into it since.
     pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
         let storage = self.made_for(tensor.storage);
         let made = self.shared.tensors.fill(storage)?;
@@ -105,7 +105,7 @@ impl Dist<'_> {
         (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
     }
 
-    /// Whether the process has handed a tensor to a call of NCCL.
+    /// True if the process has passed the tensor to an NCCL call.
     pub fn has_used(&self, storage: TensorId) -> bool {
         self.state.used.contains(&storage)
     }
@@ -145,7 +145,7 @@ impl Dist<'_> {
         self.state.made.insert(to_be_made.storage, made);
     }
 
-    /// The plan's tensor for what may have been to be made.
+    /// The plan's tensor of an id, which may have been a pending one.
     pub(super) fn made_for(&self, id: TensorId) -> TensorId {
         self.state.made.get(&id).copied().unwrap_or(id)
     }
@@ -194,7 +194,7 @@ impl Dist<'_> {
         self.record(Action::Sleep { name: name.into(), duration_ns }, None);
     }
 
-    /// The process ends here: `sys.exit()`, an exception, a kill. `how` is what its log says.
+    /// The process ends here: `sys.exit()`, an exception, a kill. `how` is the last line of its log.
     pub fn die(&mut self, how: impl Into<String>) {
         self.record(Action::Die { how: how.into() }, None);
     }
@@ -260,6 +260,6 @@ impl Dist<'_> {
     }
 }
 
-/// The result of a call: its work if it was asynchronous; nothing if it has completed, or if this
-/// rank is no member of the group.
+/// The result of a call: its work if it was asynchronous; `None` if it has completed, or if this rank is not
+/// a member of the group.
 pub type Called = Result<Option<super::work::Work>, DistError>;

@@ -24,7 +24,7 @@ pub enum ErrorKind {
     DistBackendError,
     /// No exception: the process aborts (`SIGABRT`) inside C++.
     Aborted,
-    /// No exception of PyTorch's: what Lockstep cannot follow.
+    /// No exception of PyTorch's: something that Lockstep cannot follow.
     Unsupported,
 }
 

@@ -1,4 +1,5 @@
-//! The comparison of `TORCH_DISTRIBUTED_DEBUG=DETAIL`: what ranks are about to call, and who raises.
+//! The comparison of `TORCH_DISTRIBUTED_DEBUG=DETAIL`: the calls that ranks are about to make, and the ranks
+//! that raise.
 
 use super::error::{DistError, runtime_error};
 use lockstep_core::group::GroupId;
@@ -48,7 +49,7 @@ pub(super) struct Check {
     pub(super) before: usize,
 }
 
-/// A rank whose call raises: which of its checks it was, and with what.
+/// A rank whose call raises: the index of the check, and the error.
 pub(super) struct Raised {
     pub(super) rank: GlobalRank,
     pub(super) check: usize,
@@ -56,7 +57,7 @@ pub(super) struct Raised {
 }
 
 impl FingerPrint {
-    /// Its length as a tensor of int64, which is what is compared first.
+    /// The length as a tensor of int64, which is compared first.
     fn len(&self) -> i64 {
         let numbers = self.tensors.iter().map(|look| 3 + look.shape.len()).sum::<usize>();
         3 + numbers as i64
@@ -124,8 +125,8 @@ impl FingerPrint {
     }
 }
 
-/// The error that `me` raises among the fingerprints of its group, by group rank: the lengths are
-/// compared first, then what they are of.
+/// The error that `me` raises among the fingerprints of its group, by group rank: the lengths are compared
+/// first, then the contents.
 pub(super) fn mismatch(me: usize, prints: &[&FingerPrint]) -> Option<DistError> {
     let mine = prints[me];
     let other_length = prints.iter().position(|print| print.len() != mine.len());
@@ -180,7 +181,8 @@ pub(super) struct Members<'a> {
     pub(super) timeout_ms: u64,
 }
 
-/// Lets every rank go through its checks, in its order, as far as they all agree; says who raises.
+/// Lets every rank go through its checks, in its order, as far as they all agree; returns the ranks that
+/// raise.
 pub(super) fn compare(checks: &[Vec<Check>], groups: &[Members<'_>]) -> Vec<Raised> {
     let mut next = vec![0usize; checks.len()];
     let mut come: BTreeMap<GroupId, usize> = BTreeMap::new();

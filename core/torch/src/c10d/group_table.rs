@@ -84,7 +84,7 @@ impl GroupTable {
         id
     }
 
-    /// Whether every member has made the group.
+    /// True if every member has made the group.
     pub(super) fn complete(&self, id: GroupId) -> bool {
         self.groups.get(id.index()).is_some_and(|entry| entry.made as usize >= entry.ranks.len())
     }

@@ -250,7 +250,7 @@ impl Dist<'_> {
         &mut self.state.world.groups[handle.0 as usize]
     }
 
-    /// `_canonicalize_group_rank`: the group rank of what was given as a global or a group rank.
+    /// `_canonicalize_group_rank`: the group rank of an argument that is a global or a group rank.
     pub(super) fn group_rank_of(
         &self,
         group: Group,
@@ -266,8 +266,8 @@ impl Dist<'_> {
         }
     }
 
-    /// The same, where PyTorch logs the exceptions of the call: its logger asks for the group's
-    /// backend, which a rank that is in none of it is refused, and that is what the program sees.
+    /// As [`Dist::group_rank_of`], for calls whose exceptions PyTorch logs: its logger asks for the group's
+    /// backend, which fails on a rank outside of the group, and the program sees that error instead.
     pub(super) fn logged_rank_of(
         &self,
         group: Group,

@@ -18,7 +18,7 @@ pub(super) struct Held {
     pub(super) output: Option<Tensor>,
 }
 
-/// Which call is held back.
+/// The kind of a call that is held back.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HeldKind {
     AllReduce,

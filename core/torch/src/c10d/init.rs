@@ -1,4 +1,5 @@
-//! `init_process_group`: who accepts what, and what then goes wrong before any collective does.
+//! `init_process_group`: the arguments that it accepts, and the errors that it raises before any collective
+//! does.
 
 use super::args::{Arg, InitProcessGroup};
 use super::backend::{Backend, Device};
@@ -126,7 +127,7 @@ impl Dist<'_> {
         self.state.world.group_count
     }
 
-    /// Whether all processes of the job meet as they say they will.
+    /// Passes if all processes of the job meet as they say they will.
     fn comes_together(
         &self,
         met: &Rendezvous,

@@ -1,9 +1,8 @@
-//! From a call to operations of the plan: the buffers that the backend copies into and out of, the
-//! calls that it makes, and the work that stands for them.
+//! From a call to operations of the plan: the buffers that the backend copies into and out of, the calls that
+//! it makes, and their work.
 //!
-//! A plan's call takes whole tensors. Where PyTorch passes a view, or a list that the backend
-//! flattens, the elements are copied into one tensor before and out of it afterwards, as the
-//! backends do it.
+//! A plan's call takes whole tensors. If PyTorch passes a view, or a list that the backend flattens, the
+//! elements are copied into one tensor before and out of it afterwards, as the backends do it.
 
 use super::error::DistError;
 use super::tensor::Tensor;

@@ -1,4 +1,4 @@
-//! Issues a call: its copies and calls are written down, and a work stands for them.
+//! Issues a call: records its copies and calls, and makes their work.
 
 use super::dist::{Called, Dist};
 use super::issue::{Issue, Use};

@@ -1,9 +1,9 @@
-//! A job under recording: what its ranks share, what each has done, and the plan that comes of it.
+//! A job under recording: the state that its ranks share, the calls of each rank, and the resulting plan.
 //!
-//! Ranks run one after the other, as ordinary code, so what a call tells its own rank is known at
-//! once, and what another rank would have sent is not: those are values of the simulation or the
-//! run. What only the whole job knows is settled in [`Job::finish`]: the sizes that object calls
-//! learn from each other, and groups whose members did not all make them.
+//! Ranks run one after the other, as ordinary code. A call's answer to its own rank is therefore known at
+//! once, but not the data that another rank would have sent: those are values of the simulation or the run.
+//! Facts that only the whole job knows are settled in [`Job::finish`]: the sizes that object calls learn from
+//! each other, and groups whose members did not all make them.
 
 use super::backend::Machine;
 use super::dist::Dist;
@@ -75,7 +75,7 @@ impl Job {
         self
     }
 
-    /// Sets what PyTorch finds on the ranks' machines.
+    /// Sets the hardware and libraries that PyTorch finds on the ranks' machines.
     pub fn machine(&mut self, machine: Machine) -> &mut Job {
         self.shared.machine = machine;
         self
@@ -87,9 +87,8 @@ impl Job {
         self
     }
 
-    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare what they
-    /// are about to call, and raise where they do not agree, instead of hanging. [`Job::run`]
-    /// compares once all ranks have run.
+    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare their calls, and raise
+    /// if they do not agree, instead of hanging. [`Job::run`] compares once all ranks have run.
     pub fn debug_detail(&mut self) -> &mut Job {
         self.environment(VARIABLE, Some("DETAIL"))
     }
@@ -113,9 +112,9 @@ impl Job {
         Some(Dist { rank, shared: &mut self.shared, state })
     }
 
-    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops
-    /// there, like a process that raises; the others go on, and the plan shows what they then wait
-    /// for. Its refusal is kept: see [`Job::raised`].
+    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops there, like a
+    /// process that raises; the others go on, and the plan shows their further waits. The refusal is kept:
+    /// see [`Job::raised`].
     pub fn run(
         &mut self,
         mut script: impl FnMut(&mut Dist<'_>) -> Result<(), DistError>,
@@ -159,19 +158,19 @@ impl Job {
         self.ranks.get(rank.index()).map(|state| &state.warnings[..]).unwrap_or_default()
     }
 
-    /// The plan of what the ranks have done.
+    /// The plan of the ranks' calls.
     ///
-    /// Where a member of a group never made it (or made another of that name), the ranks that did
-    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. So do
-    /// ranks that come to NCCL's communicators of two in a circle.
+    /// If a member of a group never made it (or made another one of that name), the ranks that did make it
+    /// wait for that member in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. Ranks
+    /// that come to NCCL's communicators of two in a circle wait in the same way.
     ///
     /// # Errors
-    /// When the plan is past a plan's limits.
+    /// The plan is past a plan's limits.
     pub fn finish(self) -> Result<Plan, PlanError> {
         self.finish_with(std::iter::empty())
     }
 
-    /// The same, with moments of ranks in rank order, each the number of operations that the rank
+    /// As [`Job::finish`], with moments of ranks in rank order, each the number of operations that the rank
     /// had done: they become places in the plan's programs, where some of those are left out.
     ///
     /// # Errors
@@ -265,7 +264,7 @@ impl Shared {
         stuck.into_iter().map(group).collect()
     }
 
-    /// A rank's operations, with what only the whole job knows filled in, and where each has come to.
+    /// A rank's operations, with the facts that only the whole job knows, and the rank's last position.
     fn program(
         &self,
         recorded: Vec<Recorded>,
@@ -334,7 +333,7 @@ impl Shared {
         entry.map_or(BackendName::Unknown, |entry| entry.backend)
     }
 
-    /// Whether NCCL carries out a group's calls.
+    /// True if NCCL carries out a group's calls.
     pub(super) fn is_on_nccl(&self, group: GroupId) -> bool {
         self.backend(group) == BackendName::Nccl
     }
@@ -349,7 +348,7 @@ impl Shared {
         self.groups.groups.get(group.index()).map(|entry| entry.timeout_ms)
     }
 
-    /// Whether every rank of the job is in a group of the plan.
+    /// True if every rank of the job is in a group of the plan.
     pub(super) fn is_of_all(&self, group: GroupId) -> bool {
         let entry = self.groups.groups.get(group.index());
         entry.is_some_and(|entry| entry.ranks.len() == self.world_size as usize)

@@ -1,6 +1,6 @@
-//! `DeviceMesh`: ranks laid out in as many dimensions as parallelism has, with a process group for
-//! every line of every dimension (`torch/distributed/device_mesh.py`). Here meshes are made;
-//! `device_mesh` is what comes of it.
+//! `DeviceMesh`: ranks laid out in as many dimensions as parallelism has, with a process group for every line
+//! of every dimension (`torch/distributed/device_mesh.py`). Here meshes are made; `device_mesh` is the
+//! result.
 
 use super::args::{InitProcessGroup, NewGroup};
 use super::device_mesh::{DeviceMesh, MeshDim};

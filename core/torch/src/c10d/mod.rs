@@ -1,12 +1,11 @@
-//! torch.distributed's functions as Rust: PyTorch 2.7.1's names, arguments, defaults and refusals,
-//! each call written down as operations of a plan.
+//! torch.distributed's functions as Rust: PyTorch 2.7.1's names, arguments, defaults and refusals, each call
+//! recorded as operations of a plan.
 //!
 //! A [`Job`] has one [`Dist`] for each of its processes. Its methods are the functions of
-//! `torch.distributed`; they check what PyTorch checks, in its order, refuse in its words
-//! ([`DistError`]), and make exactly the calls that its backends make: gloo flattens lists, NCCL
-//! turns uneven ones into several calls made together, object calls send sizes first. What the
-//! ranks wrote down becomes a [`Plan`](lockstep_core::plan::Plan), which need not be one that ends: a rank
-//! that skips a call is what Lockstep is for.
+//! `torch.distributed`; they make PyTorch's checks, in its order, refuse in its words ([`DistError`]), and
+//! make exactly the calls that its backends make: gloo flattens lists, NCCL turns uneven ones into several
+//! calls made together, object calls send sizes first. The ranks' records become a
+//! [`Plan`](lockstep_core::plan::Plan), which need not end: a rank that skips a call is what Lockstep is for.
 //!
 #![doc = concat!("```\n", include_str!("../../tests/recording_calls.rs"), "```")]
 //!

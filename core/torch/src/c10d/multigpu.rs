@@ -1,6 +1,6 @@
-//! The `*_multigpu` calls of PyTorch 1.x, for a process that has several GPUs: a local step over
-//! its devices around the group's collective. PyTorch deprecated them in 1.13 and removed them in
-//! 2.2; they are here as what they were.
+//! The `*_multigpu` calls of PyTorch 1.x, for a process that has several GPUs: a local step over its devices
+//! around the group's collective. PyTorch deprecated them in 1.13 and removed them in 2.2; they are here as
+//! they were.
 
 use super::args::{FromRank, InGroup, Reduction, TensorListArg, ToRank};
 use super::checks::{list, reduce_op, same_dtype};

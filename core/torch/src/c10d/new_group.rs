@@ -1,4 +1,4 @@
-//! Making process groups: `new_group` and what is built on it, and splitting NCCL's.
+//! Making process groups: `new_group`, the functions built on it, and splitting NCCL's groups.
 
 use super::args::{Arg, NewGroup};
 use super::backend::{Backend, BackendConfig};
@@ -29,7 +29,7 @@ impl Dist<'_> {
         self.new_group_as(ranks, options, !options.use_local_synchronization)
     }
 
-    /// The same; `by_all` says that the other ranks are to make the same call.
+    /// Makes a group; `by_all` says that the other ranks are to make the same call.
     pub(super) fn new_group_as(
         &mut self,
         ranks: Option<&[i64]>,
@@ -395,7 +395,7 @@ fn checked_ranks(ranks: &[i64], world_size: u32) -> Result<Arc<[GlobalRank]>, Di
             .with_help("PyTorch 2.7.1 hangs here instead; list each rank once."));
     }
     if ranks.is_empty() {
-        // What PyTorch 2.7.1 says on every rank, of its own constructor.
+        // PyTorch 2.7.1's error on every rank, about its own constructor.
         return Err(type_error(
             "__init__(): incompatible constructor arguments. The following argument types are \
              supported:\n    1. torch._C._distributed_c10d.ProcessGroup(rank: int, size: int)\n    2. \

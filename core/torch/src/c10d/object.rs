@@ -294,8 +294,8 @@ impl Dist<'_> {
         Ok(Exchange { via, id, device, size: u64::from(asked.size) })
     }
 
-    /// `.item()` of a size, `.cpu()` of a pickle: from a GPU the process waits for what the call
-    /// has left there. It waits for all of its streams here, where `.item()` waits for one.
+    /// `.item()` of a size, `.cpu()` of a pickle: from a GPU the process waits for the call's result. It
+    /// waits for all of its streams here, while `.item()` waits for one.
     fn read_back(&mut self, exchange: &Exchange) {
         if exchange.device == Device::Cuda {
             self.record(Action::Synchronize, Some(exchange.via));
@@ -406,7 +406,7 @@ impl Dist<'_> {
     }
 }
 
-/// Stands for any sender.
+/// Any sender.
 const ANY: u32 = u32::MAX;
 
 /// The result of pickling a list before it is sent.

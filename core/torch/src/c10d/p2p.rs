@@ -16,7 +16,7 @@ use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::Call;
 use lockstep_core::rank::GroupRank;
 
-/// Which of the two calls a [`P2POp`] makes.
+/// The call that a [`P2POp`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P2pKind {
     /// `dist.isend`.
@@ -52,12 +52,12 @@ impl P2POp {
     }
 }
 
-/// Whom a `recv` got its tensor from.
+/// The sender of the tensor that a `recv` got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// That global rank.
     Rank(i64),
-    /// Nobody: the rank is not in the group, and `recv` returns -1.
+    /// None: the rank is not in the group, and `recv` returns -1.
     NotInGroup,
     /// Whoever sends first, which the run decides.
     WhoeverSends,
@@ -104,7 +104,7 @@ impl Dist<'_> {
         self.send_to(pg, &tensor, peer, tag, false).map(|_| ())
     }
 
-    /// `dist.recv(tensor, src)`: whom it came from.
+    /// `dist.recv(tensor, src)`; returns the sender.
     ///
     /// # Errors
     /// PyTorch's refusals.
@@ -125,7 +125,7 @@ impl Dist<'_> {
         }
     }
 
-    /// Whom a receive from any source of a group hears: of two ranks, the other one.
+    /// The source of a group's receive from any source: in a group of two, the other rank.
     pub(super) fn whoever_sends(&self, pg: GroupHandle) -> Source {
         let pg = self.pg(pg);
         match pg.ranks.as_ref() {
@@ -318,8 +318,9 @@ impl Dist<'_> {
 }
 
 impl Dist<'_> {
-    /// Whether a call with that rank has the communicator of the two, which NCCL makes at their first call
-    /// that is not batched. A group whose processes are bound to devices uses its own for all.
+    /// True if a call with that rank uses the communicator of the pair, which NCCL makes at their first call
+    /// that is not batched. A group whose processes are bound to devices uses its own communicator for all
+    /// calls.
     fn pair_with(&mut self, pg: GroupHandle, group: GroupId, peer: GroupRank) -> bool {
         let own = self.pg(pg);
         if self.state.batch.is_some() || own.device_id.is_some() {

@@ -1,11 +1,10 @@
-//! NCCL's communicators of two ranks: a send or receive that is not batched gets one of its own
-//! for each pair of ranks, made at the pair's first call (`getKeySendRecv` in
-//! `ProcessGroupNCCL.cpp`). Making it holds both processes until the other one has come, even for
-//! `isend`; so ranks that begin with different peers can wait for each other in a circle before
-//! anything was sent.
+//! NCCL's communicators of two ranks: a send or receive that is not batched gets one of its own for each pair
+//! of ranks, made at the pair's first call (`getKeySendRecv` in `ProcessGroupNCCL.cpp`). Making it blocks
+//! each process until the other one has come, even for `isend`. So ranks that begin with different peers can
+//! wait for each other in a circle before anything was sent.
 //!
-//! Where the orders go together nothing of this shows in the plan. Where they do not, the ranks of
-//! the circle wait in a barrier of the pair.
+//! If the orders fit together, nothing of this shows in the plan. If they do not, the ranks of the circle
+//! wait in a barrier of the pair.
 
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;

@@ -62,7 +62,7 @@ impl Object {
         Object { refused: Some(error), ..self }
     }
 
-    /// Whether it can be pickled at all.
+    /// Passes if the object can be pickled.
     pub(super) fn pickles(&self) -> Result<(), DistError> {
         self.refused.clone().map_or(Ok(()), Err)
     }
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Our reader takes what our writer wrote.
+    /// The reader of data reads everything that the writer wrote.
     #[test]
     fn the_data_only_reader_reads_them_back() {
         let object = Dict(vec![(Str("loss".into()), Float(0.5)), (Int(-1), List(vec![None; 3]))]);

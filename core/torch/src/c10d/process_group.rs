@@ -42,7 +42,7 @@ pub(super) struct Pg {
     pub(super) me: GroupRank,
     pub(super) backend: Backend,
     pub(super) config: BackendConfig,
-    /// Whether it is in `_world.pg_map`: not destroyed.
+    /// True if the group is in `_world.pg_map`: not destroyed.
     pub(super) registered: bool,
     pub(super) plan: Vec<(BackendName, GroupId)>,
     /// Calls held back by a coalescing manager.

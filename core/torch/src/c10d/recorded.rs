@@ -36,7 +36,7 @@ pub(super) struct Noted {
 /// The tag that a program gave a send or receive of NCCL's, which matches them by their order alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenTag {
-    /// The group, who sends and who receives.
+    /// The group, the sender and the receiver.
     pub(super) lane: (GroupId, GlobalRank, GlobalRank),
     /// True for the send.
     pub(super) sends: bool,

@@ -61,7 +61,7 @@ impl Asked {
         self.nccl_type(tensor.dtype)
     }
 
-    /// The same, whatever its type.
+    /// Refuses a sparse tensor, whatever its type.
     pub(super) fn dense(self, tensor: &Tensor) -> Result<(), DistError> {
         let dense = tensor.layout == Layout::Strided;
         match self.backend {
@@ -75,9 +75,9 @@ impl Asked {
         }
     }
 
-    /// `getNcclDataType` of `ProcessGroupNCCL.cpp`. What is made of sends and receives asks
-    /// `to_nccl_data_type` of `torch/csrc/cuda/nccl.cpp` instead, which knows the same types and has
-    /// words of its own.
+    /// `getNcclDataType` of `ProcessGroupNCCL.cpp`. Calls that are made of sends and receives use
+    /// `to_nccl_data_type` of `torch/csrc/cuda/nccl.cpp` instead, which knows the same types and has words of
+    /// its own.
     pub(super) fn nccl_type(self, dtype: Dtype) -> Result<(), DistError> {
         let unknown = matches!(dtype, Dtype::Int16 | Dtype::Unknown);
         if self.backend != BackendName::Nccl || !unknown {

@@ -33,8 +33,8 @@ impl<'w> Whole<'w> {
 }
 
 impl Noted {
-    /// Whether there is something to say at the end: a work that was waited for has said it, and
-    /// groups that all ranks make alike are as they should be.
+    /// True if the remark is reported at the end. A remark on a work is not if the program waited for the
+    /// work, which reported it already; one on a group is not if all ranks make the same groups.
     pub(super) fn is_said(&self, whole: &Whole<'_>) -> bool {
         let work = |Work(work): Work| whole.works.get(work as usize);
         let unheard = self.work.is_none_or(|of| work(of).is_none_or(|work| !work.waited));
@@ -48,7 +48,7 @@ impl Noted {
                 let dropped = self.work.and_then(work).is_some_and(|work| work.dropped);
                 unheard && !dropped && last()
             }
-            // What nothing waits behind is told as that.
+            // A work with no later wait is reported as left.
             Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
             Remark::TagIgnored { .. }
@@ -64,7 +64,7 @@ impl Noted {
     }
 }
 
-/// Whether every rank calls `new_group` for the same ranks in the same order, as far as it comes.
+/// True if every rank calls `new_group` for the same ranks in the same order, as far as it comes.
 pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
     let of = |state: &'_ RankState| -> Vec<Vec<GlobalRank>> {
         let made = state.recorded.iter().filter_map(|recorded| match recorded {
@@ -87,15 +87,15 @@ pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
 }
 
 impl GivenTag {
-    /// The moment of the plan that says that a receive gets what was sent with another tag.
+    /// The operation of the plan that says that a receive gets a message sent with another tag.
     pub(super) fn op(self, sent: i64) -> Op {
         let remark = Remark::TagIgnored { received: self.tag, sent, from: self.lane.1 };
         Noted { remark, work: None, at: self.at }.op()
     }
 }
 
-/// The receives of NCCL's that get what was sent with another tag: per receiving rank, by their place in what
-/// was recorded of it, the tag of the send.
+/// The receives on NCCL that get a message sent with another tag: per receiving rank, by their index in the
+/// rank's records, the tag of the send.
 pub(super) fn tags_ignored(ranks: &[RankState]) -> Vec<BTreeMap<usize, i64>> {
     let mut sent: BTreeMap<_, VecDeque<i64>> = BTreeMap::new();
     let given = |state: &RankState| -> Vec<(usize, GivenTag)> {
@@ -121,7 +121,7 @@ pub(super) fn tags_ignored(ranks: &[RankState]) -> Vec<BTreeMap<usize, i64>> {
 }
 
 impl Dist<'_> {
-    /// Notes what is said of this rank here, about a work if it is about one.
+    /// Notes a remark at this point of the rank, about a work if there is one.
     pub(super) fn remark(&mut self, remark: Remark, work: Option<Work>) {
         let at = self.state.at;
         self.remark_at(remark, work, at);
@@ -139,7 +139,7 @@ impl Dist<'_> {
         self.remark(Remark::NotFollowed { what, line, why }, None);
     }
 
-    /// The same of another line.
+    /// Notes a remark on another line.
     pub(super) fn remark_at(&mut self, remark: Remark, work: Option<Work>, at: Option<SourceLine>) {
         self.state.recorded.push(Recorded::Remark(Noted { remark, work, at }));
     }

@@ -43,10 +43,10 @@ struct Url<'a> {
     query: BTreeMap<&'a str, String>,
 }
 
-/// `rendezvous(url, rank, world_size)`; -1 stands for a rank or world size that was not given.
+/// `rendezvous(url, rank, world_size)`; -1 means that the rank or world size was not given.
 ///
 /// # Errors
-/// What PyTorch raises, before any connection is made.
+/// The error that PyTorch raises before any connection is made.
 pub fn rendezvous(
     url: &str,
     rank: i64,

@@ -1,6 +1,5 @@
-//! Sizes that ranks learn from each other while they run: how long the longest pickle is, how many
-//! bytes the source broadcasts. Each rank says what it knows; the sum or the maximum is known when
-//! all have run.
+//! Sizes that ranks learn from each other while they run: the length of the longest pickle, or the bytes that
+//! the source broadcasts. Each rank adds its own size; the sum or the maximum is known when all have run.
 
 use lockstep_core::group::GroupId;
 use std::collections::BTreeMap;
@@ -9,8 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SizeId(u32);
 
-/// Which size: the nth call of that kind in a group, between those group ranks where it is
-/// point-to-point.
+/// The key of a size: the nth call of this kind in a group, and the two group ranks of a point-to-point call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SizeKey {
     pub(super) group: GroupId,
@@ -40,7 +38,7 @@ impl SizeTable {
         id
     }
 
-    /// A rank says what it knows of the size.
+    /// A rank adds its own size.
     pub(super) fn at_least(&mut self, id: SizeId, elements: u64) {
         if let Some(most) = self.elements.get_mut(id.0 as usize) {
             *most = elements.max(*most);

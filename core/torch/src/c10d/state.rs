@@ -47,7 +47,7 @@ pub(super) struct RankState {
     pub(super) streams: super::stream::Streams,
     /// NCCL's communicators of two ranks that this one has come to.
     pub(super) pairs: BTreeSet<Pair>,
-    /// The user's call that what follows is a part of: DDP's passes.
+    /// The user's call that the following calls are a part of: DDP's passes.
     pub(super) part_of: Option<&'static str>,
     /// Barriers of all ranks that it has passed.
     pub(super) barriers: u32,
@@ -71,7 +71,7 @@ pub(super) struct RankState {
 }
 
 impl Shared {
-    /// Whether PyTorch's wrapper compares the ranks' calls.
+    /// True if PyTorch's wrapper compares the ranks' calls.
     pub(super) fn debug_detail(&self) -> bool {
         let level = self.environment.get(VARIABLE).and_then(Option::as_deref);
         level == Some("DETAIL")

@@ -1,5 +1,5 @@
-//! The waits of ranks through a store, as messages: the rank that sets a key tells those that wait
-//! for it. The store itself is no part of a plan.
+//! The waits of ranks through a store, as messages: the rank that sets a key sends one to each rank that
+//! waits for it. The store itself is no part of a plan.
 
 use super::clock::Clock;
 use super::dist::Dist;
@@ -9,7 +9,7 @@ use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_core::plan::{Action, Call, Fill};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 
-/// The name of the tensors that stand for what a store tells.
+/// The name of the tensors that represent a store's answers.
 pub const STORE_TENSOR: &str = "value in a store";
 
 impl Dist<'_> {
@@ -35,7 +35,7 @@ impl Dist<'_> {
         self.shared.timeout_of(*group)
     }
 
-    /// The rank has done what `reader` waits for, and goes on.
+    /// The rank has set the value that `reader` waits for, and goes on.
     pub fn store_signal(&mut self, reader: GlobalRank, tag: u32, bytes: usize, via: &str) {
         let group = self.store_group();
         let tensor = self.store_value(bytes);
@@ -57,14 +57,14 @@ impl Dist<'_> {
         let group = self.store_group();
         let tensor = self.store_value(bytes);
         let call = Call::Recv { group, peer: Some(GroupRank(writer.0)), tensor, tag };
-        // How long that takes follows from when the writer comes.
+        // The length of the wait follows from the time at which the writer comes.
         let clock = self.state.clock;
         let op = self.record(Action::Call { call, async_op: true }, Some(via));
         self.record(Action::Wait { op, timeout_ms }, Some(via));
         self.state.clock = clock;
     }
 
-    /// All ranks, on their processors: nothing of it is the user's.
+    /// The group of all ranks, on their processors; no part of it is the user's.
     fn store_group(&mut self) -> GroupId {
         let (world, backend) = (self.shared.world(), BackendName::Host);
         let timeout_ms = backend.default_timeout_ms();

@@ -11,7 +11,7 @@ impl Stream {
     pub const DEFAULT: Stream = Stream(0);
 }
 
-/// A moment of a stream: what was on it when the event was recorded.
+/// A moment of a stream: the works that were on it when the event was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamEvent(pub(super) Vec<Work>);
 

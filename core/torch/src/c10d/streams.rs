@@ -1,9 +1,9 @@
-//! CUDA streams of the user's (`torch.cuda.Stream`), as far as a plan can say them.
+//! CUDA streams of the user's (`torch.cuda.Stream`), as far as a plan can express them.
 //!
-//! A plan's rank has one compute stream, and one for each group's communication. What a stream of
-//! the user's adds is who waits: a call made on it holds that stream, and the compute stream goes
-//! on until it waits for the other one. So such a call is asynchronous in the plan, and waiting for
-//! the stream is waiting for its works. Computing on a second stream cannot be said.
+//! A plan's rank has one compute stream, and one for each group's communication. A user's stream adds another
+//! waiter: a call made on it blocks that stream, and the compute stream goes on until it waits for the other
+//! one. So such a call is asynchronous in the plan, and waiting for the stream is waiting for its works.
+//! Computing on a second stream cannot be expressed.
 
 use super::dist::Dist;
 use super::error::DistError;

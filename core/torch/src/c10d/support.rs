@@ -1,8 +1,8 @@
-//! Which call works on which device with which backend: the "Backends" tables of
-//! torch.distributed's documents, as data.
+//! The calls that work on each device with each backend: the "Backends" tables of torch.distributed's
+//! documents, as data.
 //!
-//! The tables are what the documents promise. What 2.7.1 really does is in the calls themselves,
-//! and differs in places, which [`Documents::note`] says.
+//! The tables are what the documents promise. The behaviour of 2.7.1 is in the calls themselves, and differs
+//! in places, which [`Documents::note`] names.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Documents {
     /// PyTorch 0.4, which had the backend `tcp`.
     V0_4,
-    /// PyTorch 1.x's last table, which still stands in 2.7's documents.
+    /// PyTorch 1.x's last table, which is still in 2.7's documents.
     V2_7,
 }
 
@@ -129,8 +129,7 @@ impl Documents {
         }
     }
 
-    /// The table's rows, in order: each call with what is said of it in every column, on a CPU and on
-    /// a GPU.
+    /// The table's rows, in order: each call with its support in every column, on a CPU and on a GPU.
     pub fn rows(self) -> impl Iterator<Item = (&'static str, Vec<[Support; 2]>)> {
         ROWS.into_iter().filter_map(move |call| {
             let cells = self.columns().map(|column| {

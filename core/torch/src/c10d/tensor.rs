@@ -29,29 +29,29 @@ pub struct Tensor {
     pub(super) shape: Vec<u64>,
     pub(super) dtype: Dtype,
     pub(super) device: Device,
-    /// Which of the devices of that type: `cuda:1`.
+    /// The index of the device among those of its type: 1 for `cuda:1`.
     pub(super) device_index: u32,
     pub(super) layout: Layout,
     pub(super) contiguous: bool,
-    /// Whether it is a part of another tensor that does not lie in a row there: its elements are
-    /// copies, which do.
+    /// True if the tensor is a part of another one that is not contiguous there. Its elements are contiguous
+    /// copies.
     pub(super) in_parts: bool,
-    /// The forward pass that it comes of: what `backward()` goes through.
+    /// The forward pass that the tensor depends on, which `backward()` goes through.
     pub(super) pass: Option<ForwardPass>,
 }
 
-/// A forward pass of a model, as what is computed of its output remembers it.
+/// A forward pass of a model, as tensors that depend on its output remember it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardPass {
     /// The model's number in its process.
     pub model: usize,
-    /// Whether it went through DDP, or through the model that it wraps.
+    /// True if the tensor went through DDP, or through the model that DDP wraps.
     pub ddp: bool,
     /// False if it was made under `torch.no_grad()`.
     pub grad: bool,
 }
 
-/// No plan has so many tensors: what is beyond is a number of a tensor to be made.
+/// No plan has so many tensors: a higher number is that of a tensor that is not made yet.
 const TO_BE_MADE: u32 = 1 << 31;
 
 /// A shape from a number of elements, or from sizes.
@@ -109,7 +109,7 @@ impl Tensor {
         self.device
     }
 
-    /// Which of its machine's GPUs it is on; 0 on the CPU.
+    /// The index of the tensor's GPU on its machine; 0 on the CPU.
     pub fn device_index(&self) -> u32 {
         self.device_index
     }
@@ -212,23 +212,23 @@ impl Tensor {
         self.contiguous && !self.in_parts
     }
 
-    /// Whether its elements lie in the order of its columns.
+    /// True if the elements are in column-major order.
     pub fn is_transposed(&self) -> bool {
         !self.contiguous
     }
 
-    /// The same tensor as one whose elements do not lie in a row where they are from.
+    /// The same tensor, marked as a copy of elements that are not contiguous in their origin.
     #[must_use]
     pub fn in_parts(self) -> Tensor {
         Tensor { in_parts: true, ..self }
     }
 
-    /// Whether it is a copy of elements that do not lie in a row where they are from.
+    /// True if the tensor is a copy of elements that are not contiguous in the tensor that they are from.
     pub fn is_in_parts(&self) -> bool {
         self.in_parts
     }
 
-    /// The same as what it is here: one that lies in a row.
+    /// The tensor as a contiguous one.
     #[must_use]
     pub fn in_a_row(self) -> Tensor {
         Tensor { in_parts: false, ..self }
@@ -239,14 +239,14 @@ impl Tensor {
         self.pass
     }
 
-    /// The same tensor as what comes of that forward pass, or of none: `detach()`.
+    /// The same tensor as a result of that forward pass, or of none: `detach()`.
     #[must_use]
     pub fn of_pass(self, pass: Option<ForwardPass>) -> Tensor {
         Tensor { pass, ..self }
     }
 
-    /// The same tensor with its elements laid out as another's of that shape: what
-    /// `torch.preserve_format` makes.
+    /// The same tensor with its elements laid out as another's of that shape, as with
+    /// `torch.preserve_format`.
     #[must_use]
     pub fn laid_out_as(self, other: &Tensor) -> Tensor {
         Tensor { contiguous: other.contiguous, ..self }
@@ -263,7 +263,7 @@ impl Tensor {
         self.shape.iter().skip(1).fold(1, |product, size| product.saturating_mul(*size))
     }
 
-    /// Whether it is the whole of its storage, so that a call can take the storage itself.
+    /// True if the tensor is the whole of its storage, so that a call can take the storage itself.
     pub(super) fn is_whole(&self) -> bool {
         self.offset == 0 && self.numel() == self.storage_numel
     }

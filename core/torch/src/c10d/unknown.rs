@@ -1,22 +1,20 @@
-//! Tensors whose values a plan cannot say: what a model returns, and what was computed by something
-//! that the plan has no operation for. They have shapes and types, and go into calls like any other;
-//! the plan says that they are unknown ([`Fill::Unknown`]), so that a simulation shows no values
-//! that no run has.
+//! Tensors whose values a plan cannot give: the output of a model, and results of computations that the plan
+//! has no operation for. They have shapes and types, and go into calls like any other; the plan says that
+//! they are unknown ([`Fill::Unknown`]), so that a simulation shows no values that no run has.
 
 use super::dist::Dist;
 use super::tensor::Tensor;
 use lockstep_core::plan::Fill;
 use lockstep_core::plan::value::initial_bytes;
 
-/// Elements of a tensor of which it is known what they are.
+/// The most elements of a tensor whose values are kept.
 const KEPT: u64 = 4096;
 /// The plan's name for the tensor that they are taken from.
 const NAME: &str = "not known";
 
 impl Dist<'_> {
-    /// The bytes that a tensor holds, where they are known while the program is recorded: nothing that
-    /// a run alone knows has been written into what it is a part of, which has at most so many
-    /// elements.
+    /// The bytes of a tensor, if they are known while the program is recorded: no value that only a run knows
+    /// has been written into the whole tensor, which has at most `most` elements.
     pub fn bytes_of(&self, tensor: &Tensor, most: u64) -> Option<Vec<u8>> {
         let size = tensor.dtype.size_bytes();
         let all = self.bytes_of_all(tensor, most).filter(|_| !tensor.is_transposed())?;
@@ -40,7 +38,7 @@ impl Dist<'_> {
         Some(initial_bytes(made, self.process()))
     }
 
-    /// A tensor's values are not known from here on: the plan has it copied from what is not.
+    /// A tensor's values are not known from here on: the plan copies an unknown value into it.
     pub fn not_followed(&mut self, tensor: &Tensor) {
         let storage = self.made_for(tensor.storage);
         let known = self.is_followed(tensor);
@@ -54,7 +52,7 @@ impl Dist<'_> {
         self.record_copy(&from, tensor, None);
     }
 
-    /// Whether a tensor's values are followed.
+    /// True if a tensor's values are followed.
     pub fn is_followed(&self, tensor: &Tensor) -> bool {
         let storage = self.made_for(tensor.storage);
         let begins = || self.shared.tensors.fill(storage) == Some(Fill::Unknown);

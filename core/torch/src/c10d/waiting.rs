@@ -1,4 +1,4 @@
-//! Works: what an asynchronous call returns, and what it can be asked (`torch.distributed.Work`).
+//! Works: the result of an asynchronous call, and its methods (`torch.distributed.Work`).
 
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, value_error};
@@ -11,11 +11,11 @@ use lockstep_core::plan::{Action, Call, WorkQuery};
 use lockstep_core::rank::GroupRank;
 
 impl Dist<'_> {
-    /// `work.wait(timeout)`, the timeout in milliseconds: `true` once it has completed. May be
-    /// called again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
+    /// `work.wait(timeout)`, the timeout in milliseconds: `true` once the work has completed. May be called
+    /// again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
     ///
     /// # Errors
-    /// What the backend found wrong with the call while it worked on it.
+    /// The error that the backend found while it carried out the call.
     pub fn wait(&mut self, work: Work, timeout_ms: Option<u64>) -> Result<bool, DistError> {
         let side = match timeout_ms {
             None => self.work(work).map(|state| self.calls_of(state))?,
@@ -28,7 +28,7 @@ impl Dist<'_> {
         self.wait_here(work, timeout_ms)
     }
 
-    /// The calls that a work stands for.
+    /// The calls of a work.
     fn calls_of(&self, state: &WorkState) -> Vec<Call> {
         let recorded = state.ops.iter().filter_map(|op| self.state.recorded.get(*op as usize));
         let calls = recorded.filter_map(|recorded| match recorded {
@@ -67,13 +67,12 @@ impl Dist<'_> {
         Ok(true)
     }
 
-    /// `work.is_completed()`, `is_success()`, `exception()`, `result()`,
-    /// `work.get_future().done()`: what it answers is decided when the plan runs, and stands in the
-    /// trace.
+    /// `work.is_completed()`, `is_success()`, `exception()`, `result()`, `work.get_future().done()`: the
+    /// answer is decided when the plan runs, and is recorded in the trace.
     ///
     /// # Errors
-    /// When the work is not this rank's, and what NCCL's works raise when they are asked for their
-    /// success (`ProcessGroupNCCL.cpp`, `WorkNCCL::isSuccess`).
+    /// The work is not this rank's, or NCCL's works raise when they are asked for their success
+    /// (`ProcessGroupNCCL.cpp`, `WorkNCCL::isSuccess`).
     pub fn query(&mut self, work: Work, what: WorkQuery) -> Result<(), DistError> {
         if what == WorkQuery::IsSuccess && self.work(work)?.on_nccl {
             let text = "WorkNCCL::isSuccess() is deprecated";
@@ -87,11 +86,11 @@ impl Dist<'_> {
         Ok(())
     }
 
-    /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None`
-    /// where it is not known whether it has completed, without which gloo refuses.
+    /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None` if it is
+    /// not known that the call has completed; gloo refuses before it has.
     ///
     /// # Errors
-    /// Where gloo has no result of the call, or the work is not this rank's.
+    /// Gloo has no result for the call, or the work is not this rank's.
     pub fn result(&mut self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
         self.query(work, WorkQuery::Result)?;
         if !self.has_result(work)? {
@@ -100,8 +99,8 @@ impl Dist<'_> {
         self.written(work)
     }
 
-    /// Whether a work says what its call has written: gloo's sends and receives do not, and what it
-    /// makes of others does not.
+    /// True if a work returns the tensors that its call has written. Those of gloo's sends, receives and
+    /// `reduce_scatter_tensor` do not.
     fn has_result(&self, work: Work) -> Result<bool, DistError> {
         let state = self.work(work)?;
         let bare = matches!(state.via, "isend" | "irecv" | "reduce_scatter_tensor");
@@ -111,7 +110,7 @@ impl Dist<'_> {
     /// `work.get_future()`, whose `wait` is [`Dist::wait`].
     ///
     /// # Errors
-    /// What works say that have none.
+    /// The error that a work without a future raises.
     pub fn get_future(&self, work: Work) -> Result<Work, DistError> {
         match self.has_result(work)? {
             true => Ok(work),
@@ -149,11 +148,12 @@ impl Dist<'_> {
         Ok(Some(state.writes.clone()))
     }
 
-    /// `work.source_rank()`: the group rank that a receive on gloo is from; `None` of a receive from
-    /// any source.
+    /// `work.source_rank()`: the group rank that a receive on gloo is from; `None` for a receive from any
+    /// source.
     ///
     /// # Errors
-    /// `RuntimeError` of what is no receive, and of NCCL's works (`Work::sourceRank` of `Work.cpp`).
+    /// `RuntimeError` for a work that is not a receive, and for NCCL's works (`Work::sourceRank` of
+    /// `Work.cpp`).
     pub fn source_rank(&self, work: Work) -> Result<Option<GroupRank>, DistError> {
         let state = self.work(work)?;
         let calls = self.calls_of(state);
@@ -166,14 +166,14 @@ impl Dist<'_> {
         }
     }
 
-    /// Whether the rank knows that the call has completed without asking: it waited for it. On NCCL
-    /// waiting holds a stream, and not the process.
+    /// True if the rank knows that the call has completed, because it waited for it. On NCCL waiting blocks a
+    /// stream, and not the process.
     pub fn has_completed(&self, work: Work) -> bool {
         self.work(work).is_ok_and(|state| state.waited && !state.on_nccl)
     }
 
-    /// The rank lets go of a work as soon as it has it. gloo's sends and receives go on only while
-    /// somebody holds theirs; other calls are held by their backend.
+    /// The rank drops a work as soon as it has it. gloo's sends and receives go on only while something holds
+    /// theirs; other calls are held by their backend.
     pub fn let_go(&mut self, work: Work) {
         let Some(call) = self.held_by_its_work(work) else { return };
         if let Some(state) = self.state.works.get_mut(work.0 as usize) {
@@ -182,9 +182,9 @@ impl Dist<'_> {
         self.remark(Remark::Dropped { call: call.to_owned() }, Some(work));
     }
 
-    /// The name that alone held a work holds something else now, or has ended with its function. What
-    /// happened between the call and this moment may be how the program knows that the call has
-    /// completed: only where nothing did that takes time, it is beyond doubt that it was not.
+    /// The only name that held a work has another value now, or has ended with its function. The program may
+    /// know from something between the call and this moment that the call has completed. Only if nothing in
+    /// between took time, it certainly had not.
     pub fn let_go_of_name(&mut self, work: Work, name: &str) {
         let Some(call) = self.held_by_its_work(work) else { return };
         let Ok(state) = self.work(work) else { return };

@@ -1,4 +1,4 @@
-//! Works: what an asynchronous call returns (`torch.distributed.Work`), and what its rank knows of them.
+//! Works: the result of an asynchronous call (`torch.distributed.Work`), and the state that its rank knows.
 
 use super::error::DistError;
 use super::tensor::Tensor;
@@ -23,9 +23,9 @@ pub(super) struct WorkState {
     /// The error that it ends with, if the backend refuses it.
     pub(super) fault: Option<DistError>,
     pub(super) waited: bool,
-    /// Whether nobody holds it.
+    /// True if the program no longer holds the work.
     pub(super) dropped: bool,
-    /// Whether NCCL carries it out.
+    /// True if NCCL carries out the call.
     pub(super) on_nccl: bool,
     /// Elements of the first tensor that it reads.
     pub(super) given: u64,

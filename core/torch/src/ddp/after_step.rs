@@ -36,7 +36,7 @@ pub struct ShardedStep {
 /// A step that averages parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AveragedStep {
-    /// Which one, from 1.
+    /// The optimizer step, from 1.
     pub step: u32,
     /// The collective that it calls.
     #[serde(flatten)]
@@ -44,10 +44,11 @@ pub struct AveragedStep {
 }
 
 impl AfterSteps {
-    /// The calls that a training run issues after its first `steps` optimizer steps; none if nothing.
+    /// The calls that a training run issues after its first `steps` optimizer steps; `None` if there are
+    /// none.
     ///
     /// # Errors
-    /// What the averager's constructor raises.
+    /// The error that the averager's constructor raises.
     pub fn of(
         model: &Model,
         training: &Training,

@@ -1,4 +1,4 @@
-//! A report against what a real PyTorch run wrote (`docs/ddp_record.py`, or an entry of the
+//! A comparison of a report with a real PyTorch run's record (`docs/ddp_record.py`, or an entry of the
 //! recorded `buckets.json`).
 
 use super::call::{DdpCall, DdpOp};
@@ -34,7 +34,7 @@ pub struct RecordedRun {
     accumulate: Option<u32>,
     passes: Option<u32>,
     error: Option<String>,
-    /// Whether the module raises it by itself, without DDP.
+    /// True if the module raises the error by itself, without DDP.
     error_of_module: Option<bool>,
     /// `TORCH_DISTRIBUTED_DEBUG`.
     distributed_debug: Option<String>,
@@ -43,7 +43,7 @@ pub struct RecordedRun {
     initial: Option<Vec<IndexList>>,
     #[serde(alias = "logged_initial_bytes")]
     initial_bytes: Option<Vec<u64>>,
-    /// Null where DDP's log tells of no rebuild.
+    /// Null if DDP's log shows no rebuild.
     #[serde(default, deserialize_with = "given")]
     rebuilt: Option<Option<Vec<IndexList>>>,
     rebuilt_bytes: Option<Vec<u64>>,
@@ -51,7 +51,7 @@ pub struct RecordedRun {
     iterations: Option<Vec<RecordedIteration>>,
 }
 
-/// Python's integers have no end; one that no reducer takes stands for all of them.
+/// Python's integers have no limit; one that no reducer accepts represents all larger ones.
 fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     let number = Option::<serde_json::Number>::deserialize(from)?;
     // A float that is too large becomes the largest integer.
@@ -117,8 +117,8 @@ impl RecordedRun {
         self.world_size
     }
 
-    /// The backend that it ran on; gloo when it does not say, which is what `docs/ddp_record.py`
-    /// runs.
+    /// The backend that the run was on; gloo if the record does not name one, as `docs/ddp_record.py` runs on
+    /// gloo.
     pub fn backend(&self) -> BackendName {
         self.backend.unwrap_or(BackendName::Gloo)
     }
@@ -155,12 +155,12 @@ impl RecordedRun {
         fields.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
     }
 
-    /// Whether the constructor raised, so that there are no passes.
+    /// True if the constructor raised, so that there are no passes.
     fn raised_at_once(&self) -> bool {
         self.error.is_some() && self.iterations.is_some()
     }
 
-    /// Whether it does not say which buckets a rebuild made, nor that there was none.
+    /// True if the record says neither which buckets a rebuild made, nor that there was no rebuild.
     fn leaves_the_rebuild_open(&self, report: &DdpReport) -> bool {
         if self.rebuilt().is_some() || self.shows_no_rebuild() {
             return false;
@@ -168,7 +168,7 @@ impl RecordedRun {
         report.rebuilt.is_some() || self.ends_before_the_rebuild()
     }
 
-    /// Whether it has too few passes for its buckets to be rebuilt.
+    /// True if the record has too few passes for its buckets to be rebuilt.
     fn ends_before_the_rebuild(&self) -> bool {
         let Some(steps) = &self.iterations else { return true };
         let static_graph = self.static_graph == Some(true);
@@ -185,8 +185,9 @@ impl RecordedRun {
         reductions * u64::from(self.accumulate()) + 1
     }
 
-    /// Whether it would tell of rebuilt buckets, and does not. DDP's own log follows at the beginning
-    /// of a pass that reduces, ahead of the rebuild, so that it takes a pass more: the last reduces.
+    /// True if the record would contain rebuilt buckets, and says that there are none. DDP's own log is
+    /// written at the beginning of a pass that reduces, before the rebuild, so it takes one more pass, and
+    /// the last one reduces.
     fn shows_no_rebuild(&self) -> bool {
         let says_none = matches!(self.rebuilt, Some(None)) && self.rebuilt_bytes.is_none();
         if !says_none || self.error.is_some() {
@@ -229,8 +230,8 @@ impl RecordedRun {
         }
     }
 
-    /// The difference in what DDP raises, where the recorded run ended by the module's own exception
-    /// in its last iteration: DDP raised nothing there until then.
+    /// The difference in DDP's errors, if the recorded run ended by the module's own exception in its last
+    /// iteration: DDP raised nothing there until then.
     fn raised_before(&self, report: &DdpReport) -> Option<String> {
         let (here, at) = (report.error.as_ref()?, report.error_at?);
         let held = self.iterations.as_ref().map_or(0, Vec::len) as u32;
@@ -239,7 +240,7 @@ impl RecordedRun {
         })
     }
 
-    /// The difference between what DDP raised there and what it raises here; none if there is none.
+    /// The difference between DDP's recorded error and the one here; `None` if there is none.
     pub fn error_difference(&self, here: Option<&str>) -> Option<String> {
         let shown = |of: Option<&str>| of.map_or("nothing".to_owned(), |text| format!("{text:?}"));
         // Behind the first pybind prints the values of all tensors, behind the second the places in
@@ -402,7 +403,7 @@ fn describe(call: &DdpCall) -> String {
     format!("{} {}[{}]{root}", call.name(), call.dtype, call.numel)
 }
 
-/// The same of an event as `ddp_cases.json` has them: `["broadcast_", ["int32", [7]], {"root": 0}]`.
+/// Describes an event as `ddp_cases.json` has them: `["broadcast_", ["int32", [7]], {"root": 0}]`.
 fn describe_recorded(event: &Value) -> String {
     let name = match event[0].as_str() {
         Some("allreduce_") => "all_reduce",

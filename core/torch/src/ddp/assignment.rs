@@ -1,10 +1,10 @@
 //! DDP's buckets before and after the rebuild.
 //!
-//! Before the first backward pass nobody knows in which order gradients become ready. 2.x then
-//! puts all gradients of a type in one bucket (`distributed.py`, `_ddp_init_helper`:
-//! `bucket_size_limits = [sys.maxsize]`) and builds the real buckets from the order that it saw
-//! (`reducer.cpp`, `rebuild_buckets`). With `find_unused_parameters` it never rebuilds, and
-//! takes the reverse of registration for that order from the start.
+//! Before the first backward pass the order in which gradients become ready is unknown. 2.x then puts all
+//! gradients of a type in one bucket (`distributed.py`, `_ddp_init_helper`: `bucket_size_limits =
+//! [sys.maxsize]`) and builds the real buckets from the order that it saw (`reducer.cpp`, `rebuild_buckets`).
+//! With `find_unused_parameters` it never rebuilds, and takes the reverse of registration for that order from
+//! the start.
 
 use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 use super::model::Model;
@@ -18,7 +18,7 @@ pub struct BucketParam {
     pub dtype: Dtype,
     /// Its number of elements.
     pub numel: u64,
-    /// Whether its gradient is sparse (`nn.Embedding(sparse=True)`).
+    /// True if the parameter's gradient is sparse (`nn.Embedding(sparse=True)`).
     pub sparse: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn rebuilt_buckets(
     Some(buckets)
 }
 
-/// Limits in bytes; a negative one becomes what C++'s `size_t` makes of it.
+/// Limits in bytes; a negative one wraps as in C++'s `size_t`.
 fn limits_of(list: &[i64]) -> Vec<u64> {
     list.iter().map(|bytes| *bytes as u64).collect()
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which steps average the parameters, and among how many ranks.
+/// The steps that average the parameters, and the number of ranks that average together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelAverager {
@@ -31,10 +31,10 @@ pub enum ModelAverager {
 }
 
 impl ModelAverager {
-    /// Checks the arguments as its constructor does.
+    /// Checks the arguments as the averager's constructor does.
     ///
     /// # Errors
-    /// What it raises.
+    /// The error that the constructor raises.
     pub fn check(&self, world_size: u32) -> Result<(), DdpError> {
         match self {
             ModelAverager::Periodic { period: 0, .. } => Err(DdpError::AveragerPeriod),
@@ -90,7 +90,7 @@ impl ModelAverager {
         Some(DdpCall { subgroup, ..DdpCall::all_reduce(dtype, numel, Purpose::Averaged) })
     }
 
-    /// After how many steps it begins anew what it did.
+    /// The number of steps after which the averager's pattern repeats.
     pub fn cycle(&self) -> u64 {
         let longest = match self {
             ModelAverager::Periodic { period, .. } => *period,
@@ -126,10 +126,10 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The check of `dist.new_subgroups` for subgroups of so many neighbouring ranks.
+/// The check of `dist.new_subgroups` for subgroups of `group_size` neighbouring ranks.
 ///
 /// # Errors
-/// What it raises.
+/// The error that `new_subgroups` raises.
 pub(crate) fn check_subgroups(group_size: u32, world_size: u32) -> Result<(), DdpError> {
     match group_size {
         0 => Err(DdpError::SubgroupZero { group_size }),

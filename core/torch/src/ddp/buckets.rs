@@ -1,7 +1,7 @@
-//! Which tensors share a bucket: c10d's `compute_bucket_assignment_by_size` (`reducer.cpp`).
+//! The assignment of tensors to buckets: c10d's `compute_bucket_assignment_by_size` (`reducer.cpp`).
 //!
-//! The same function decides about gradients and about the coalesced broadcasts of the module's
-//! states (`comm.cpp`, `broadcast_coalesced`).
+//! The same function decides about gradients and about the coalesced broadcasts of the module's states
+//! (`comm.cpp`, `broadcast_coalesced`).
 
 use lockstep_core::dtype::Dtype;
 
@@ -14,7 +14,7 @@ pub struct SizedTensor {
     pub dtype: Dtype,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whether a sparse gradient is expected of it: then it has a bucket of its own.
+    /// True if DDP expects a sparse gradient of the parameter, which then has a bucket of its own.
     pub sparse: bool,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A collective that DDP issues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DdpCall {
-    /// Which collective.
+    /// The collective that is called.
     #[serde(flatten)]
     pub op: DdpOp,
     /// Its element type.
@@ -60,14 +60,14 @@ pub enum Purpose {
         /// The bucket.
         bucket: u32,
     },
-    /// A part of what a communication hook makes of a bucket.
+    /// A part of a communication hook's work on a bucket.
     HookPart {
         /// The bucket.
         bucket: u32,
-        /// Which part.
+        /// The part of the hook's work.
         part: HookPart,
     },
-    /// Which parameters any rank used (`all_reduce_local_used_map`).
+    /// The flags of the parameters that any rank used (`all_reduce_local_used_map`).
     UsedMap,
     /// The gradients that `delay_all_reduce_named_params` took out of the reducer.
     Delayed,

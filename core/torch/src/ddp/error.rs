@@ -86,7 +86,7 @@ pub enum DdpError {
     /// `Reducer::mark_variable_ready_sparse`.
     #[error("Expected sparse gradient to be defined.")]
     SparseUndefined,
-    /// The same, of a gradient that is dense.
+    /// As above, for a gradient that is dense.
     #[error("Expected variable to have sparse gradient.")]
     SparseExpected,
     /// `Reducer::mark_variable_ready_dense`, of a gradient that is sparse.
@@ -111,12 +111,12 @@ pub enum DdpError {
          \"/pytorch/torch/csrc/distributed/c10d/reducer.cpp\":1633, please report a bug to PyTorch. "
     )]
     StaticGraphNoSync,
-    /// `Reducer::finalize_backward`, of what a communication hook's future holds; Python's own text
-    /// goes on with the places in its files.
+    /// `Reducer::finalize_backward`, for an error in a communication hook's future; Python's own text goes on
+    /// with the places in its files.
     #[error("Got the following error when running the callback: RuntimeError: {}{error}", again(*.wrapped))]
     Callback {
         error: CallbackError,
-        /// Whether a wrapper's callback meets it too.
+        /// True if a wrapper's callback raises the error too.
         wrapped: bool,
     },
     /// A hook that works on the flat tensor of a bucket, given a sparse gradient (recorded:
@@ -173,10 +173,10 @@ pub enum DdpError {
     /// `HierarchicalModelAverager`.
     #[error("Arg ``period_group_size_dict`` must not be empty.")]
     AveragerEmpty,
-    /// The same.
+    /// `HierarchicalModelAverager`.
     #[error("The minimum period in arg ``period_group_size_dict`` must be a positive value.")]
     AveragerSmallestPeriod,
-    /// The same.
+    /// `HierarchicalModelAverager`.
     #[error(
         "The last value in arg ``period_process_group_dict`` {last} must be equal to the size of \
          arg ``process_group`` {world_size}."
@@ -185,10 +185,10 @@ pub enum DdpError {
     /// `dist.new_subgroups`, which makes the subgroups of post-localSGD and of averagers.
     #[error("The arg 'group_size' ({group_size}) must be positive")]
     SubgroupZero { group_size: u32 },
-    /// The same.
+    /// `dist.new_subgroups`.
     #[error("The arg 'group_size' ({group_size}) must not exceed the world size ({world_size})")]
     SubgroupTooLarge { group_size: u32, world_size: u32 },
-    /// The same.
+    /// `dist.new_subgroups`.
     #[error("The world size must be divisible by 'group_size'")]
     SubgroupUneven,
     /// `Join`.
@@ -228,7 +228,7 @@ fn again(wrapped: bool) -> &'static str {
     if wrapped { "Got the following error when running the callback: RuntimeError: " } else { "" }
 }
 
-/// The reason that a reduction is unfinished, as far as the options tell.
+/// The reason that a reduction is unfinished, as far as the options show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// Neither `find_unused_parameters` nor `static_graph` is set.

@@ -1,7 +1,7 @@
-//! Communication hooks: what is communicated in place of a bucket's `all_reduce`.
+//! Communication hooks: the calls that replace a bucket's `all_reduce`.
 //!
-//! Sources: `torch/distributed/algorithms/ddp_comm_hooks/*.py`. A hook gets the gradients as they
-//! are; only the reducer's own `all_reduce` divides them beforehand.
+//! Sources: `torch/distributed/algorithms/ddp_comm_hooks/*.py`. A hook gets the gradients as they are; only
+//! the reducer's own `all_reduce` divides them beforehand.
 
 use super::call::{DdpCall, HookPart, Purpose};
 use super::error::{CallbackError, DdpError};
@@ -40,11 +40,11 @@ pub enum HookAlgorithm {
     QuantizationPerTensor,
     /// `quantization_perchannel_hook`, in channels of 512 elements.
     QuantizationPerChannel,
-    /// `post_localSGD_hook`: all ranks for some iterations, then a subgroup, or nobody.
+    /// `post_localSGD_hook`: all ranks for some iterations, then a subgroup, or no ranks.
     PostLocalSgd(PostLocalSgd),
 }
 
-/// `PowerSGDState`, as far as it decides what is communicated.
+/// `PowerSGDState`, as far as it decides the hook's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerSgd {
     /// `matrix_approximation_rank`.
@@ -139,7 +139,7 @@ pub(super) struct GradBucket<'a> {
     pub(super) is_last: bool,
     pub(super) dtype: Dtype,
     pub(super) numel: u64,
-    /// Whether it is the one sparse gradient of a bucket of its own.
+    /// True if the bucket is the single sparse gradient of a bucket of its own.
     pub(super) sparse: bool,
     /// The shapes of its gradients, in order.
     pub(super) shapes: &'a [&'a [u64]],
@@ -183,7 +183,7 @@ impl CommHook {
         CommHook { wrapper: None, algorithm }
     }
 
-    /// The name of `lockstep ddp` and `docs/ddp_record.py` for it; a wrapper's type stands before.
+    /// The name of `lockstep ddp` and `docs/ddp_record.py` for it; a wrapper's type comes before.
     pub fn name(&self) -> String {
         let compress = |dtype| match dtype {
             Dtype::Float16 => "fp16-compress",
@@ -242,7 +242,7 @@ impl HookState {
     /// The calls that the hook issues for a bucket, in order, on a backend if it is known.
     ///
     /// # Errors
-    /// What the hook raises, at once or in its callback.
+    /// The error that the hook raises, at once or in its callback.
     pub(super) fn run(
         &mut self,
         bucket: &GradBucket<'_>,
@@ -296,7 +296,7 @@ impl HookState {
                 calls.push(part(HookPart::Q, q));
             }
             HookAlgorithm::BatchedPowerSgd(state) => {
-                // Of a sparse tensor it takes the first dimension for the length.
+                // For a sparse tensor the first dimension is taken for the length.
                 let rows = bucket.shapes.first().and_then(|shape| shape.first()).copied();
                 let length = if bucket.sparse { rows.unwrap_or(1) } else { numel };
                 let root = length.isqrt();
@@ -363,8 +363,7 @@ fn dense_only(operation: &'static str, cpu: bool) -> HookError {
     HookError::AtOnce(DdpError::SparseBucket { operation, cpu })
 }
 
-/// `tensor.view(tensor.shape[0], -1)`: what PyTorch 2.7.1 says of a gradient that it makes no matrix
-/// of.
+/// `tensor.view(tensor.shape[0], -1)`: PyTorch 2.7.1's error for a gradient that it cannot view as a matrix.
 fn no_matrix(shape: &[u64]) -> Option<DdpError> {
     match shape.first() {
         None => Some(DdpError::ScalarGradient),

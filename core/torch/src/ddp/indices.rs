@@ -1,6 +1,6 @@
 //! Lists of parameter indices as short texts: `13-11,4` is 13, 12, 11, 4.
 
-/// The most indices that a text may stand for: `0-4294967295` is short, its list is not.
+/// The most indices in a text: `0-4294967295` is short, its list is not.
 const MAX_INDICES: usize = 1 << 20;
 
 /// The reason that a text is no list of indices.

@@ -31,7 +31,7 @@ impl NamingArgument {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.told(.argument.name()))]
 pub struct UnknownName {
-    /// Which.
+    /// The argument that contains the name.
     pub argument: NamingArgument,
     name: String,
     near: Option<String>,
@@ -47,18 +47,18 @@ impl UnknownName {
 }
 
 impl DdpOptions {
-    /// Whether a name is among those that DDP is to leave alone (`parameters_to_ignore`). Parameters
-    /// and buffers go by it where states are broadcast.
+    /// True if DDP leaves a name alone (`parameters_to_ignore`). The broadcast of parameters and buffers goes
+    /// by this.
     pub fn leaves_out(&self, name: &str) -> bool {
         let delayed = self.delay_all_reduce_named_params.iter().flatten();
         self.ignored.iter().chain(delayed).any(|left_out| left_out == name)
     }
 
-    /// Every parameter and buffer that is named is one of the model's. DDP itself passes over the
-    /// others without a word.
+    /// Checks that every named parameter and buffer is one of the model's. DDP itself ignores the others
+    /// silently.
     ///
     /// # Errors
-    /// The first that is none.
+    /// The first name that the model does not have.
     pub fn check_names(&self, model: &Model) -> Result<(), UnknownName> {
         let known = || {
             let params = model.params.iter().map(|param| param.name.as_str());
@@ -83,10 +83,9 @@ impl DdpOptions {
         Ok(())
     }
 
-    /// Whether the reducer has a parameter that requires grad (`_build_params_for_reducer`). It asks
-    /// module by module, so that a parameter of the model itself is called `.weight` there, and
-    /// nothing but that name takes it out; one that several modules share is left out if it is under
-    /// each of its names.
+    /// True if the reducer has a parameter that requires grad (`_build_params_for_reducer`). The reducer asks
+    /// module by module, so a parameter of the model itself is called `.weight` there, and only that name
+    /// excludes it. A parameter that several modules share is left out if each of its names is excluded.
     pub fn reduces(&self, model: &Model, name: &str) -> bool {
         self.name_in_reducer(model, name).is_some()
     }
@@ -119,7 +118,7 @@ mod tests {
         Model::read("m", text).unwrap()
     }
 
-    /// As recorded with torch 2.7.1 of models of that form: what is ignored is not broadcast, and
+    /// As recorded with torch 2.7.1 for models of that form: an ignored parameter is not broadcast, and
     /// reduced all the same.
     #[test]
     fn a_name_of_the_model_itself_or_of_one_module_of_several_takes_nothing_out() {
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(found(&["l.weight"]), (45, vec![45]));
     }
 
-    /// On the page as on the command line: the plan of a name that is none is refused.
+    /// On the page as on the command line: the plan with a wrong name is refused.
     #[test]
     fn a_name_that_the_model_does_not_have_is_refused() {
         use crate::ddp::model::Device;

@@ -131,12 +131,11 @@ impl Links {
 
 /// [`around`] a ring of `ranks` with one link `across` and the others `inside`, in closed form.
 ///
-/// The last message is late by the dearest chain of `steps` messages, of which each follows the one
-/// before it on the next link, for latency and transmission, or on its own, for the transmission
-/// that it waits for at the port. A chain comes to the link across some times, goes around in
-/// between, begins and ends with less than a lap of links inside, and spends what is left at the
-/// slower kind of port. What it costs is concave in how often it comes there, with a bend within
-/// two of the most.
+/// The last message is late by the most expensive chain of `steps` messages, of which each follows the one
+/// before it on the next link, for latency and transmission, or on its own, for the transmission that it
+/// waits for at the port. A chain comes to the link across some times, goes around in between, begins and
+/// ends with less than a lap of links inside, and spends the remaining steps at the slower kind of port. Its
+/// cost is concave in the number of times that it comes there, with a bend within two of the most.
 fn around_a_node(inside: (u64, u64), across: (u64, u64), ranks: u64, steps: u64) -> u64 {
     let [a, b] = [inside, across]
         .map(|(latency, port)| (u128::from(latency) + u128::from(port), u128::from(port)));
@@ -245,7 +244,7 @@ mod tests {
     }
 
     proptest! {
-        /// The closed form is what following the messages comes to.
+        /// The closed form equals the result of following the messages.
         #[test]
         fn a_node_is_gone_around_in_closed_form(
             inside in (0..50u64, 0..50u64), across in (0..50u64, 0..50u64), ranks in 1..9u64,

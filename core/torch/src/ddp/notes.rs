@@ -1,5 +1,5 @@
-//! The meaning of a training plan's operations: which gradient launched a call, which buckets were
-//! in force. A plan says what ranks do; these notes, written along with it, say why.
+//! The meaning of a training plan's operations: the gradient that launched a call, the buckets that were in
+//! force. A plan has the ranks' operations; these notes, written along with it, give the reasons.
 
 use super::buckets::Bucket;
 use super::call::DdpCall;
@@ -30,7 +30,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// The step that raises, counted from 1, where in it, and what; none if none does.
+    /// The step that raises, counted from 1, the half of it, and the error; `None` if none does.
     pub fn raised(&self) -> Option<(u32, Half, &DdpError)> {
         let error = self.raised.as_ref()?;
         let steps = self.steps.len() as u32;
@@ -73,9 +73,9 @@ pub struct StepNotes {
     pub first_op: u32,
     /// The kind of step.
     pub kind: StepKind,
-    /// Whether gradients are reduced: the forward pass was outside `no_sync()`.
+    /// True if gradients are reduced: the forward pass was outside `no_sync()`.
     pub sync: bool,
-    /// Whether the buckets were rebuilt at the start of its forward pass.
+    /// True if the buckets were rebuilt at the start of the forward pass.
     pub rebuilds: bool,
     /// The buckets in force in its backward pass, with indices among the parameters that require
     /// grad.
@@ -88,7 +88,7 @@ pub struct StepNotes {
     pub marked: Vec<u32>,
     /// `unused_parameter_size` of DDP's log as its forward pass has left it, in bytes.
     pub unused_parameter_size: Option<u64>,
-    /// The half in which it raises, if it does; nothing follows then.
+    /// The half in which it raises, if it does; nothing comes after it.
     pub raises: Option<Half>,
     /// Collectives, in order.
     pub calls: Vec<CallNote>,
@@ -121,7 +121,7 @@ pub struct LayerNote {
     pub op: u32,
     /// Index into the model's layers.
     pub layer: u32,
-    /// Whether it is the forward pass.
+    /// True for a forward pass, false for a backward pass.
     pub forward: bool,
 }
 

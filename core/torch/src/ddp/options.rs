@@ -1,4 +1,4 @@
-//! DDP's arguments, as far as they decide what is communicated.
+//! DDP's arguments, as far as they decide the communication.
 
 use super::hook::CommHook;
 use super::zero::ZeroOverlap;
@@ -111,9 +111,9 @@ fn bytes_of_mb(mb: f64) -> Result<i64, BucketCapError> {
     }
 }
 
-/// `_MixedPrecision`: what is computed, reduced and kept in fewer bits. Buckets are filled by the
-/// sizes of the full parameters. (`keep_low_precision_grads` is a wish in a comment of PyTorch 2.7:
-/// gradients are cast back behind each reduction.)
+/// `_MixedPrecision`: the types in which DDP computes, reduces and keeps buffers. Buckets are filled by the
+/// sizes of the full parameters. (`keep_low_precision_grads` is a wish in a comment of PyTorch 2.7: gradients
+/// are cast back behind each reduction.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MixedPrecision {
@@ -146,7 +146,7 @@ pub struct DdpOptions {
     pub find_unused_parameters: bool,
     /// `static_graph`.
     pub static_graph: bool,
-    /// `gradient_as_bucket_view`: changes how the mean is formed, not what is communicated.
+    /// `gradient_as_bucket_view`: changes how the mean is formed, not the communication.
     pub gradient_as_bucket_view: bool,
     /// `broadcast_buffers`.
     pub broadcast_buffers: bool,
@@ -199,7 +199,7 @@ impl DdpOptions {
     /// Checks the arguments that depend on the number of ranks.
     ///
     /// # Errors
-    /// What PyTorch raises when the groups that a hook needs are made.
+    /// The error that PyTorch raises when the groups that a hook needs are made.
     pub fn check(&self, world_size: u32) -> Result<(), super::DdpError> {
         match self.comm_hook.map(|hook| hook.algorithm) {
             Some(super::HookAlgorithm::PostLocalSgd(state)) => {
@@ -217,7 +217,7 @@ impl DdpOptions {
         }
     }
 
-    /// Whether the buckets are built anew from the order in which gradients became ready
+    /// True if the buckets are built anew from the order in which gradients became ready
     /// (`Reducer::should_rebuild_buckets`).
     pub fn rebuilds(&self) -> bool {
         self.static_graph || !self.find_unused_parameters

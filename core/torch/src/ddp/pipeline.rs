@@ -1,8 +1,8 @@
-//! Broadcasts one behind the other: the root of the first has sent it long before the last rank has
-//! it, and goes on. What a sharded optimizer's broadcasts take together is less than their sum.
+//! Broadcasts one behind the other: the root of the first has sent it long before the last rank has it, and
+//! goes on. A sharded optimizer's broadcasts together take less than their sum.
 //!
-//! A rank's binomial tree is that of `schedule::tree`, its ports those of the simulator's network: it
-//! sends one message at a time and receives one at a time.
+//! A rank's binomial tree is that of `schedule::tree`, its ports those of the simulator's network: it sends
+//! one message at a time and receives one at a time.
 
 use super::links::{Links, RingLink};
 
@@ -12,7 +12,7 @@ const MAX_FOLLOWED: u64 = 1 << 24;
 /// The ranks of a group as its trees go by.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
-    /// Per rank, when it is done with what came before; empty where all are at one time.
+    /// Per rank, the time at which its earlier work is done; empty if all are done at one time.
     done_ps: Vec<u64>,
     /// Per rank, when its receiving port is free.
     receives_ps: Vec<u64>,
@@ -25,8 +25,8 @@ impl Pipeline {
         self.done_ps.clear();
     }
 
-    /// When a broadcast of so many bytes that nobody begins before `ready_ps` is done on every rank;
-    /// none where too much has been followed.
+    /// The time at which a broadcast of so many bytes, which begins at `ready_ps` at the earliest, is done on
+    /// every rank; `None` if too much has been followed.
     pub(super) fn broadcast(
         &mut self,
         links: &Links,

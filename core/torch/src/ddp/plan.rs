@@ -1,13 +1,12 @@
-//! A DDP training run as a plan: forward and backward passes layer by layer on the compute stream,
-//! and the reducer's collectives beside them.
+//! A DDP training run as a plan: forward and backward passes layer by layer on the compute stream, and the
+//! reducer's collectives beside them.
 //!
-//! A bucket's `all_reduce` is asynchronous and starts when the compute stream has come to it; the
-//! waits for all buckets stand at the end of the backward pass, as in `finalize_backward`. On a CPU
-//! backend the same plan holds the process where a device's would hold the stream.
+//! A bucket's `all_reduce` is asynchronous and starts when the compute stream has come to it; the waits for
+//! all buckets are at the end of the backward pass, as in `finalize_backward`. On a CPU backend the same plan
+//! blocks the process where a device's would block the stream.
 //!
-//! Tensors hold what is communicated. Gradients are seeded per rank and stand for gradients that
-//! the reducer has scaled already, so that the sum is the mean; a bucket's tensor is the same in
-//! every step.
+//! Tensors hold the data that is communicated. Gradients are seeded per rank and stand for gradients that the
+//! reducer has scaled already, so that the sum is the mean; a bucket's tensor is the same in every step.
 
 mod names;
 mod optimizer;
@@ -41,7 +40,7 @@ pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, Trainin
     Ok(training_run(model, training)?.plan)
 }
 
-/// The plan of a training run, and what its operations are.
+/// The plan of a training run, and the meaning of its operations.
 ///
 /// # Errors
 /// As [`training_plan`].
@@ -53,7 +52,7 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     }
 }
 
-/// The same up to where DDP raises, if it does in a step.
+/// The run up to where DDP raises, if it does in a step.
 ///
 /// # Errors
 /// When DDP raises before the first one's backward pass, or the plan cannot be run.

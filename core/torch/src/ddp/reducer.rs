@@ -1,7 +1,7 @@
 //! DDP's reducer as a state machine: `c10d::Reducer` (`reducer.cpp`), method by method.
 //!
-//! Autograd tells it which gradient is ready; it answers with the collectives it launches. Buckets
-//! are launched strictly in the order of their indices, whatever order they fill in.
+//! Autograd reports each gradient that is ready; the reducer answers with the collectives that it launches.
+//! Buckets are launched strictly in the order of their indices, whatever order they fill in.
 
 use super::assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 use super::buckets::Bucket;
@@ -20,7 +20,7 @@ pub(super) struct ReducerParam {
     pub(super) bucket: BucketParam,
     pub(super) shape: Vec<u64>,
     pub(super) name: String,
-    /// Whether its gradient is of another kind than `bucket.sparse`.
+    /// True if the gradient's kind is not `bucket.sparse`.
     pub(super) unexpected: bool,
 }
 
@@ -110,7 +110,7 @@ impl Reducer {
         &self.buckets
     }
 
-    /// Whether the buckets have been rebuilt.
+    /// True if the buckets have been rebuilt.
     pub(crate) fn has_rebuilt(&self) -> bool {
         self.has_rebuilt
     }
@@ -402,8 +402,8 @@ impl Reducer {
         self.finalize()
     }
 
-    /// Whether the end of this backward pass waits for what was launched. Autograd is told to call
-    /// `finalize_backward` once every bucket is: where one is left over, it never is. A static
+    /// True if the end of this backward pass waits for the collectives that were launched. The reducer queues
+    /// `finalize_backward` once every bucket is launched; if one is left over, it never does. A static
     /// graph's first pass `delays` them all, and inside `no_sync()` fails before it waits.
     pub(super) fn finalizes(&self, delays: bool) -> bool {
         let left_over = self.require_finalize && !self.finalize_queued;
@@ -413,7 +413,7 @@ impl Reducer {
     /// The callbacks at the end of a backward pass.
     ///
     /// # Errors
-    /// What a hook's callback raised.
+    /// The error that a hook's callback raised.
     pub(super) fn end_backward(&mut self) -> Result<(), DdpError> {
         if !std::mem::take(&mut self.finalize_queued) {
             return Ok(());
@@ -424,7 +424,7 @@ impl Reducer {
         self.finalize()
     }
 
-    /// `finalize_backward`, which waits for what was launched.
+    /// `finalize_backward`, which waits for the launched collectives.
     fn finalize(&mut self) -> Result<(), DdpError> {
         self.expect_autograd_hooks = false;
         self.require_finalize = false;
@@ -447,8 +447,8 @@ impl Reducer {
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
     ///
     /// # Errors
-    /// When there are no zeros for a sparse gradient's bucket, and what a hook raises: each bucket's
-    /// future is waited for behind the last of them.
+    /// There are no zeros for a sparse gradient's bucket, or a hook raises: each bucket's future is waited
+    /// for behind the last of them.
     pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         self.sparse.zeros_like_buckets()?;
         for index in 0..self.buckets.len() {

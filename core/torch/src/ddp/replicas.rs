@@ -28,7 +28,7 @@ pub struct Replicas {
     pub devices: u32,
     /// Copies of parameters before a forward pass, each from the first device to all others.
     pub params: Vec<DeviceCopy>,
-    /// The same of buffers.
+    /// The copies of buffers.
     pub buffers: Vec<DeviceCopy>,
     /// Members of the ring that reduces a bucket.
     pub members: u64,

@@ -44,7 +44,7 @@ pub struct DdpReport {
     pub initial: Vec<Vec<u32>>,
     /// Their sizes.
     pub initial_bytes: Vec<u64>,
-    /// The same after the rebuild; none when buckets are never rebuilt.
+    /// The buckets after the rebuild; `None` when buckets are never rebuilt.
     pub rebuilt: Option<Vec<Vec<u32>>>,
     /// Their sizes.
     pub rebuilt_bytes: Option<Vec<u64>>,
@@ -67,7 +67,7 @@ pub struct DdpReport {
 pub struct ErrorAt {
     /// The iteration, counted from 1.
     pub iteration: u32,
-    /// Which half of it.
+    /// The half of the pass.
     pub phase: Half,
 }
 
@@ -76,7 +76,7 @@ pub struct ErrorAt {
 pub struct ReportedCall {
     /// The iteration, counted from 1; 0 for the constructor.
     pub iteration: u32,
-    /// Which part of it.
+    /// The part of the pass.
     pub phase: Phase,
     /// The call.
     #[serde(flatten)]
@@ -102,11 +102,11 @@ pub enum Phase {
 }
 
 impl DdpReport {
-    /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order
-    /// leaves out are unused.
+    /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order leaves out are
+    /// unused.
     ///
     /// # Errors
-    /// What DDP's constructor raises.
+    /// The error that DDP's constructor raises.
     pub fn of(
         model: &Model,
         options: &DdpOptions,
@@ -116,11 +116,11 @@ impl DdpReport {
         DdpReport::accumulating(model, options, world_size, BackendName::Gloo, iterations, 1)
     }
 
-    /// The same on a backend, and with all but the last of every `accumulate` iterations, and of
-    /// all, inside `no_sync()`.
+    /// Constructs DDP on a backend and runs `iterations` iterations. All but the last of every `accumulate`
+    /// iterations, and of all, are inside `no_sync()`.
     ///
     /// # Errors
-    /// What DDP's constructor raises.
+    /// The error that DDP's constructor raises.
     pub fn accumulating(
         model: &Model,
         options: &DdpOptions,

@@ -36,11 +36,12 @@ impl SparseGradients {
         self.held.fill(false);
     }
 
-    /// `mark_variable_ready_sparse`, of a parameter that is one, and what `mark_variable_ready_dense`
-    /// makes of a sparse gradient.
+    /// `mark_variable_ready_sparse` for a sparse parameter, and the effect of `mark_variable_ready_dense` on
+    /// a sparse gradient.
     ///
     /// # Errors
-    /// When no pass so far has made a sparse parameter a gradient, or one has that is of the other kind.
+    /// No pass so far has made a gradient for a sparse parameter, or one has made a gradient of the other
+    /// kind.
     pub(super) fn mark_ready(&mut self, place: usize) -> Result<(), DdpError> {
         let defined = self.defined.get(place) == Some(&true);
         let unexpected = defined && self.unexpected.get(place) == Some(&true);
@@ -143,8 +144,8 @@ mod tests {
         }
     }
 
-    /// The same: buckets are made anew for the second pass, so that a rank with two inputs has what
-    /// one with a single input lacks.
+    /// Buckets are made anew for the second pass, so that a rank with two inputs has a bucket that one with a
+    /// single input lacks.
     #[test]
     fn a_rank_that_has_joined_has_no_zeros_for_an_empty_bucket() {
         let (model, options) = (embedding(false), DdpOptions::default());

@@ -1,10 +1,10 @@
-//! When everything of a training plan happens, in closed form, for a job whose ranks do the same, or play
-//! one of a few roles, on equal links.
+//! The times of a training plan, in closed form, for a job whose ranks do the same, or play one of a few
+//! roles, on equal links.
 //!
-//! Then one rank stands for all of its role: its compute stream, its communication stream, and a collective
-//! that takes what its steps take (a ring's 2(n - 1) steps of a chunk each, the alpha-beta model).
-//! The simulator says the same of such a job (`sim/tests/suite/ddp`), message by message; this says it
-//! in the time that a slider needs, for any world size.
+//! Then one rank represents all of its role: its compute stream, its communication stream, and a collective
+//! that takes the time of its steps (a ring's 2(n - 1) steps of a chunk each, the alpha-beta model). The
+//! simulator agrees for such a job (`sim/tests/suite/ddp`), message by message; this computes the times as
+//! fast as a slider needs, for any world size.
 
 use super::links::Links;
 use super::notes::{Role, TrainingRun};
@@ -84,8 +84,7 @@ pub fn timeline(plan: &Plan, links: impl Into<Links>) -> Vec<StepTimeline> {
     cast.steps(0, &begins)
 }
 
-/// The steps of every role of a training run: what ranks of different roles wait for each other is
-/// in them.
+/// The steps of every role of a training run, including the waits of ranks of different roles for each other.
 pub fn timelines(run: &TrainingRun, links: impl Into<Links>) -> Vec<Vec<StepTimeline>> {
     let ops = |role: &Role| {
         let program = run.plan.program(GlobalRank(role.rank));
@@ -108,7 +107,7 @@ struct Cast<'a> {
     queues: Vec<Queue>,
 }
 
-/// A rank that stands for all of its role.
+/// A rank that represents all of its role.
 struct Actor<'a> {
     ops: &'a [Op],
     next: usize,
@@ -139,9 +138,9 @@ struct Queue {
 struct Queued {
     /// Per member, when its compute stream came to it.
     ready_ps: Vec<Option<u64>>,
-    /// By itself.
+    /// The duration on an otherwise idle network, in picoseconds.
     duration_ps: u64,
-    /// Of a broadcast: ranks, root and bytes.
+    /// The world size, root and bytes of a broadcast.
     broadcast: Option<(u32, u32, u64)>,
     /// When all have begun it, and when it is done.
     span_ps: Option<(u64, u64)>,
@@ -172,7 +171,7 @@ impl<'a> Cast<'a> {
         Cast { plan, links, actors: actors.collect(), queues }
     }
 
-    /// Everybody goes on until nobody can.
+    /// Every rank goes on until none can.
     fn play(&mut self) {
         let mut moved = true;
         while moved {

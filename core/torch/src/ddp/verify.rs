@@ -28,11 +28,11 @@ pub fn verify_params(shapes: &[Vec<Vec<u64>>]) -> Vec<Result<(), DdpError>> {
     (0..).zip(shapes).map(verify).collect()
 }
 
-/// The backend's refusals of a model: gloo knows neither complex numbers nor 8-bit floats nor
-/// `int16` (DDP hands tensors over in C++, where nothing views complex ones as real).
+/// The backend's refusals of a model: gloo knows neither complex numbers nor 8-bit floats nor `int16` (DDP
+/// hands tensors over in C++, where nothing views complex ones as real).
 ///
 /// # Errors
-/// What PyTorch raises in the constructor's broadcasts.
+/// The error that PyTorch raises in the constructor's broadcasts.
 pub fn verify_types(
     model: &Model,
     options: &DdpOptions,
@@ -51,13 +51,13 @@ pub fn verify_types(
     if params || buffers { Err(DdpError::InvalidScalarType) } else { Ok(()) }
 }
 
-/// The error of SyncBatchNorm where the module is on the CPU, as gloo's is here: in the
-/// constructor, whichever of the model's layers it is.
+/// The error of SyncBatchNorm if the module is on the CPU, as gloo's is here: raised in the constructor,
+/// whichever of the model's layers it is.
 ///
 /// # Errors
-/// What PyTorch's constructor raises.
+/// The error that PyTorch's constructor raises.
 pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(), DdpError> {
-    // What `convert_sync_batchnorm` finds, as far as a model's buffers tell.
+    // The layers that `convert_sync_batchnorm` finds, as far as a model's buffers show them.
     let is_batch_norm = |name: &str| name.rsplit('.').next() == Some("running_mean");
     let any = model.buffers.iter().any(|buffer| is_batch_norm(&buffer.name));
     match backend {
@@ -69,7 +69,7 @@ pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(),
 /// The error of `hook_with_zero_step` for other backends than NCCL, as it is made.
 ///
 /// # Errors
-/// What PyTorch raises.
+/// The error that PyTorch raises.
 pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result<(), DdpError> {
     match options.zero_overlap.is_some() && backend != BackendName::Nccl {
         true => Err(DdpError::ZeroOverlapBackend),
@@ -80,7 +80,7 @@ pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result
 /// The error of `ZeroRedundancyOptimizer`'s constructor for parameters of several types, trained or not.
 ///
 /// # Errors
-/// What PyTorch raises.
+/// The error that PyTorch raises.
 pub(crate) fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(), DdpError> {
     let mut types = model.params.iter().map(|param| param.dtype);
     let Some(first) = types.next() else { return Ok(()) };
@@ -90,8 +90,8 @@ pub(crate) fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(
     }
 }
 
-/// A note on mixed precision where the module is on the CPU, as gloo's is here; none if it works.
-/// What PyTorch raises depends on how it was built.
+/// A note on mixed precision if the module is on the CPU, as gloo's is here; `None` if mixed precision works.
+/// The error that PyTorch raises depends on how it was built.
 pub(super) fn mixed_precision_note(
     options: &DdpOptions,
     backend: BackendName,
@@ -103,11 +103,11 @@ pub(super) fn mixed_precision_note(
     )
 }
 
-/// The error that `device_ids` of so many devices raises: more than one since 1.8, and any at all
-/// where the module is on the CPU, as gloo's and Lockstep's own backend have it here.
+/// The error that `device_ids` with `devices` devices raises: more than one since 1.8, and any at all if the
+/// module is on the CPU, as it is here for gloo's and Lockstep's own backend.
 ///
 /// # Errors
-/// What PyTorch's constructor raises.
+/// The error that PyTorch's constructor raises.
 pub fn verify_device_ids(
     options: &DdpOptions,
     backend: BackendName,

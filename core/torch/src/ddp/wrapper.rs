@@ -1,4 +1,4 @@
-//! `DistributedDataParallel` itself: what one rank's wrapper issues in its constructor, its forward
+//! `DistributedDataParallel` itself: the calls that one rank's wrapper issues in its constructor, its forward
 //! and its backward passes (`distributed.py`).
 
 use super::assignment::BucketParam;
@@ -44,8 +44,8 @@ pub struct Forward<'a> {
     pub grad_enabled: bool,
     /// False inside `no_sync()`: it is the forward pass that decides, not the backward pass.
     pub sync: bool,
-    /// The parameters that the outputs do not depend on, as indices among those that require grad:
-    /// what the walk of the graph finds with `find_unused_parameters`.
+    /// The parameters that the outputs do not depend on, as indices among those that require grad: found by
+    /// the walk of the graph with `find_unused_parameters`.
     pub unused: &'a [u32],
     /// The order that rank 0 rebuilds its buckets from, where it is not this rank's own.
     pub rank0_order: Option<&'a [u32]>,
@@ -66,7 +66,7 @@ pub struct InJoin {
     pub authoritative_rank: u32,
     /// `throw_on_early_termination`, and whether any rank has no inputs left.
     pub throw: Option<bool>,
-    /// Whether DDP is the context's first joinable, which says that its rank has not joined.
+    /// True if DDP is the first joinable of the context, which announces that its rank has not joined.
     pub tells: bool,
 }
 
@@ -74,7 +74,7 @@ impl Ddp {
     /// The constructor on `rank`, and the collectives that it issues.
     ///
     /// # Errors
-    /// What PyTorch's constructor raises.
+    /// The error that PyTorch's constructor raises.
     pub fn new(
         rank: u32,
         model: &Model,
@@ -199,7 +199,7 @@ impl Ddp {
         marked.iter().filter_map(|index| self.trained_index.get(*index as usize).copied()).collect()
     }
 
-    /// The same on a backend, on which some hooks raise.
+    /// The wrapper on a backend, on which some hooks raise.
     pub fn on(mut self, backend: BackendName) -> Ddp {
         if let Some(reducer) = &mut self.reducer {
             reducer.set_backend(backend);
@@ -231,7 +231,7 @@ impl Ddp {
     /// A forward pass, up to the return of the wrapper.
     ///
     /// # Errors
-    /// What PyTorch raises: an unfinished reduction of the pass before, an end of inputs.
+    /// The error that PyTorch raises: an unfinished reduction of the pass before, or an end of inputs.
     pub fn forward(
         &mut self,
         forward: &Forward<'_>,
@@ -337,17 +337,17 @@ impl Ddp {
         }
     }
 
-    /// Whether the end of this backward pass waits for what was launched.
+    /// True if the end of this backward pass waits for the collectives that were launched.
     pub(super) fn finalizes(&self) -> bool {
         let delays = self.options.static_graph && !self.static_graph_delay_enqueued;
         self.reducer.as_ref().is_none_or(|reducer| reducer.finalizes(delays))
     }
 
-    /// The backward pass ends: what was launched is waited for.
+    /// The backward pass ends: the launched collectives are waited for.
     ///
     /// # Errors
-    /// With a static graph whose first pass was inside `no_sync()`, and what a hook's callback
-    /// raises on the backend.
+    /// A static graph whose first pass was inside `no_sync()`, or an error of a hook's callback on the
+    /// backend.
     pub fn end_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
         if self.options.static_graph && !self.static_graph_delay_enqueued {

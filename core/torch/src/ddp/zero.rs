@@ -80,11 +80,10 @@ pub struct BucketShard {
 }
 
 impl ZeroOverlap {
-    /// Per bucket of such parameters, who updates what, by rank
-    /// (`_bucket_assignments_per_rank`).
+    /// Per bucket of such parameters, the shard that each rank updates (`_bucket_assignments_per_rank`).
     ///
     /// # Errors
-    /// When a bucket falls into more pieces than there are ranks.
+    /// A bucket falls into more pieces than there are ranks.
     pub fn assign(&self, buckets: &[Vec<u64>]) -> Result<Vec<Vec<BucketShard>>, DdpError> {
         let world_size = self.world_size.max(1);
         let mut shards: Vec<Vec<BucketShard>> = vec![Vec::new(); buckets.len()];
@@ -145,7 +144,7 @@ impl OverlapState {
         OverlapState { overlap, seen: Vec::new(), shards: None }
     }
 
-    /// A rebuilt bucket has been reduced: what the hook broadcasts behind it.
+    /// A rebuilt bucket has been reduced: the broadcasts of the hook behind it.
     pub(super) fn after_bucket(
         &mut self,
         index: usize,

@@ -148,7 +148,7 @@ impl Coordinator {
             self.introduce();
             self.hear_all();
             if self.ranks.iter().any(|rank| rank.ended.is_some()) {
-                // Who fails because another is gone is heard after that one, if both are heard now.
+                // A rank that fails because another is gone is heard after that one, if both are heard now.
                 self.hear_all();
                 let ended = self.ranks.iter().filter(|rank| rank.ended.is_some());
                 if let Some(rank) = ended.min_by_key(|rank| rank.failed_ns) {
@@ -159,8 +159,8 @@ impl Coordinator {
         }
     }
 
-    /// Takes what the ranks have said while they join. It also sends: a plan can be more than a
-    /// socket holds before the rank reads.
+    /// Takes the ranks' messages while they join. It also sends: a plan can be more than a socket holds
+    /// before the rank reads.
     fn hear_all(&mut self) {
         for rank in &mut self.ranks {
             for report in rank.hear() {

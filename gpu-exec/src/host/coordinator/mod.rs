@@ -1,8 +1,8 @@
-//! The thread that carries one run from its first process to its last: starts ranks and lets them
-//! join ([`joining`]), merges what they report, does faults whose time comes ([`alarms`]), and ends
-//! everything when the first thing goes wrong, or nothing goes on ([`stillness`]).
+//! The thread that carries one run from its first process to its last: starts ranks and lets them join
+//! ([`joining`]), merges their reports, carries out faults whose time comes ([`alarms`]), and ends everything
+//! when the first thing goes wrong, or nothing goes on ([`stillness`]).
 //!
-//! One loop over `poll`: sockets, process ends (pidfds), what the run is told, and the next deadline.
+//! One loop over `poll`: sockets, process ends (pidfds), commands to the run, and the next deadline.
 
 mod alarms;
 mod joining;
@@ -30,15 +30,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// After how long ranks hear again that this process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
 
-/// The same where calls may take hardly any time.
+/// The interval if calls may take hardly any time.
 const ALIVE_SOON_NS: u64 = 50_000_000;
 
-/// Behind so long a silence of ours, which is half of what ranks that others started wait at least, one whose
-/// connection ends may have given us up.
+/// After a silence of this process of so long, which is half the least that ranks started by others wait, a
+/// rank whose connection ends may have given this process up.
 const SILENCE_NS: u64 = 2_500_000_000;
 
-/// So many times as long a rank may take to end that goes on: on a machine that has much to do, writing down
-/// what it holds takes its time.
+/// A rank that is still making progress may take so many times the usual grace to end: a busy machine takes
+/// long to write down the rank's records.
 const GRACES: u64 = 10;
 
 impl Coordinator {
@@ -77,7 +77,7 @@ impl Coordinator {
         }
     }
 
-    /// The whole run. `joined` is told once, when all ranks have joined or will not.
+    /// The whole run. `joined` gets one message, when all ranks have joined or will not.
     pub(super) fn run(mut self, joined: &Sender<Result<Joined, RunError>>) -> TraceEnd {
         let started = self.start_ranks().and_then(|()| self.wait_for_all());
         self.memory = None;
@@ -189,7 +189,7 @@ impl Coordinator {
         let _ = poll(&mut watched, left.map(clock::timespec).as_ref());
     }
 
-    /// Does what somebody has told the run.
+    /// Carries out the commands that were sent to the run.
     fn take_commands(&mut self) {
         // Emptied first: what is told from now on makes it readable again.
         let _ = rustix::io::read(&*self.told, &mut [0; 8]);
@@ -205,9 +205,9 @@ impl Coordinator {
         }
     }
 
-    /// Lets the ranks hear of us: silence is how those that others started know that we are lost,
-    /// and the others that we stand still (a terminal's Ctrl-Z) and take nothing from them, so that they
-    /// wait for us and not for each other.
+    /// Sends the ranks a sign of life. After a long silence ranks that others started take this process for
+    /// lost. The others learn that it was stopped (a terminal's Ctrl-Z) and took nothing from them, so that
+    /// they wait for it and not for each other.
     fn say_alive(&mut self) {
         let now = clock::now_ns();
         let Some(late) = now.checked_sub(self.alive_ns) else { return };
@@ -242,7 +242,7 @@ impl Coordinator {
         self.ranks.iter_mut().for_each(|rank| rank.send(order.clone()));
     }
 
-    /// Takes what one rank has said, and whether it has ended.
+    /// Takes one rank's messages, and notes if it has ended.
     fn look_at(&mut self, index: usize) {
         let rank = &mut self.ranks[index];
         let reports = rank.hear();
@@ -277,7 +277,7 @@ impl Coordinator {
             }
         }
         let (number, done) = (rank.rank, rank.done);
-        // Who is done stays until all are, if it has a line of its own.
+        // A rank that is done stays until all are, if it has a connection of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let own_death = rank.was_meant_to_die(&self.checked.plan) || rank.was_killed_by_others();
         // It may have been stopped since it last looked at the time.

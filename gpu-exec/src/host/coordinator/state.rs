@@ -30,7 +30,7 @@ pub(in crate::host) struct Joined {
 pub(in crate::host) struct Coordinator {
     pub(super) checked: Checked,
     pub(super) launcher: RankLauncher,
-    /// Readable once somebody has told the run something.
+    /// Readable once a command was sent to the run.
     pub(super) told: Arc<OwnedFd>,
     pub(super) commands: Receiver<Command>,
     pub(super) events: Sender<RunEvent>,
@@ -39,15 +39,16 @@ pub(in crate::host) struct Coordinator {
     pub(super) store: Option<StoreServer>,
     /// The meeting that ranks which others start come to; open as long as the run.
     pub(super) meeting: Option<Meeting>,
-    /// When they are next told that we are there, on the clock.
+    /// The time on the clock at which they next get a sign of life from this process.
     pub(super) alive_ns: u64,
-    /// For how long ranks that others started have not heard of us at the longest: this process was stopped, or had no processor.
+    /// The longest time in nanoseconds for which ranks that others started have not heard from this process:
+    /// it was stopped, or had no processor.
     pub(super) silent_ns: u64,
     /// The clocks of such ranks minus ours, in nanoseconds.
     pub(super) offsets_ns: BTreeMap<GlobalRank, i64>,
     /// Until all ranks have it.
     pub(super) memory: Option<SharedMemory>,
-    /// Whether messages go over TCP, and whether ranks know where to.
+    /// True if messages go over TCP; `introduced` is true once ranks know each other's addresses.
     pub(super) over_tcp: bool,
     pub(super) introduced: bool,
     pub(super) phase: Phase,
@@ -68,7 +69,8 @@ pub(super) enum Phase {
     Joining { deadline_ns: u64 },
     /// Until all are done, something goes wrong, or the deadline.
     Running { deadline_ns: u64 },
-    /// Told to end: who stands stopped at the deadline is killed, and whoever is still there at the last.
+    /// Asked to end: a rank that is stopped at the deadline is killed, and every rank that is left at the
+    /// last one.
     Ending { deadline_ns: u64, last_ns: u64 },
     /// Everything was killed; it takes as long as the kernel takes.
     Killed,

@@ -1,5 +1,5 @@
-//! Runs in which nothing will happen again: whoever is not done stands stopped, and nobody waits for it, so
-//! that no timeout passes.
+//! Runs in which nothing will happen again: every rank that is not done is stopped, and nothing waits for it,
+//! so that no timeout passes.
 
 use super::state::{Alarm, Coordinator, Phase};
 use crate::{RunEvent, clock};
@@ -38,14 +38,14 @@ impl Coordinator {
         }
     }
 
-    /// As long as a call may take: in a run that somebody waits in, it would end by then.
+    /// As long as a call may take: a run in which a rank waits would end by then.
     fn patience(&self) -> Duration {
         let planned = self.checked.plan.groups.iter().map(|group| group.timeout_ms()).max();
         let planned = Duration::from_millis(planned.unwrap_or_default());
         self.checked.options.timeout.unwrap_or(planned)
     }
 
-    /// Ends the ranks that stand stopped, and at `last` those that are out of reach: they hear nothing. Another
+    /// Ends the ranks that are stopped, and at `last` those that are out of reach: they hear nothing. Another
     /// machine's may only be slow until then.
     pub(super) fn kill_unresponsive(&mut self, last: bool) {
         for index in 0..self.ranks.len() {

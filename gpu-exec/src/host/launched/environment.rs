@@ -5,7 +5,7 @@
 use lockstep_core::rank::GlobalRank;
 use std::path::PathBuf;
 
-/// PyTorch's port, when nobody names another.
+/// PyTorch's default port.
 const DEFAULT_PORT: u16 = 29500;
 
 /// The variables that each launcher names differently: rank, world size, rank on the node.
@@ -25,13 +25,13 @@ pub struct Launch {
     pub rank: GlobalRank,
     /// The number of ranks.
     pub world_size: u32,
-    /// Which of those on its node, if the launcher says.
+    /// The rank among those on its node, if the launcher says.
     pub local_rank: Option<u32>,
     /// The host that the store is on, or will be on: a name or an address.
     pub master_addr: String,
     /// Its port.
     pub master_port: u16,
-    /// Whether somebody else serves the store: a torchrun agent.
+    /// True if another process serves the store: a torchrun agent.
     pub store_is_served: bool,
     /// The file in which ranks find each other, if they do not at an address.
     pub file: Option<PathBuf>,
@@ -78,15 +78,15 @@ impl Launch {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// When no launcher has said who it is.
+    /// When no launcher has set the process's rank.
     pub fn from_environment() -> Result<Launch, LaunchError> {
         Launch::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same from any variables.
+    /// Reads a launch from any variables.
     ///
     /// # Errors
-    /// When no launcher has said who the process is.
+    /// When no launcher has set the process's rank.
     pub(crate) fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Launch, LaunchError> {

@@ -1,8 +1,8 @@
 //! The end of a run that launchers started, between rank 0's process and the others.
 //!
-//! Launchers end a whole job as soon as one of its processes fails (mpirun at once, torchrun after a
-//! look), and rank 0's is the last that has something to say: what the others handed in. So the
-//! others stay until its process has ended, which their connections tell.
+//! Launchers end a whole job as soon as one of its processes fails (mpirun at once, torchrun after a look),
+//! and rank 0's process has to write the others' dumps last. So the others stay until its process has ended,
+//! which their connections show.
 
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;

@@ -1,5 +1,5 @@
-//! The greeting between a rank and rank 0: it settles who the rank is, whether both mean the same
-//! plan, and how far their clocks are apart.
+//! The greeting between a rank and rank 0: it establishes the rank's number, that both have the same plan,
+//! and the difference of their clocks.
 
 use crate::clock;
 use crate::error::RunError;
@@ -23,7 +23,7 @@ pub(super) struct Hello {
     pub(super) pid: u32,
     /// XXH3 of the plan's binary form.
     pub(super) plan: u64,
-    /// Whether it can map rank 0's memory.
+    /// True if the rank can map rank 0's memory.
     pub(super) same_machine: bool,
 }
 
@@ -67,13 +67,13 @@ pub(super) enum Came {
     Refused(GlobalRank, String),
 }
 
-/// A TCP connection as what orders and reports travel on: for reading and writing, one stream
-/// socket is like another.
+/// A TCP connection in the type that orders and reports travel on: for reading and writing, one stream socket
+/// is like another.
 pub(super) fn line_of(stream: TcpStream) -> UnixStream {
     UnixStream::from(OwnedFd::from(stream))
 }
 
-/// Whether the other side of a line is there: until it is told to go, it says nothing.
+/// True if the other side of a connection is still there. It sends nothing until it gets the order to go.
 pub(super) fn is_open(line: &UnixStream) -> bool {
     use rustix::net::{RecvFlags, recv};
     let mut word = [0; 1];
@@ -152,7 +152,7 @@ const PINGS: u32 = 8;
 /// Time that a rank's machine may leave data unacknowledged, in milliseconds.
 const LOST_AFTER_MS: u32 = 30_000;
 
-/// Says who this is and compares the clocks.
+/// Introduces this rank and compares the clocks.
 ///
 /// # Errors
 /// When rank 0 is out of reach, or refuses.
@@ -187,5 +187,5 @@ fn clock_offset_ns(host: &mut Stranger) -> io::Result<i64> {
     Ok(best.1)
 }
 
-/// The secret of a run, and what a memory file is recognised by.
+/// The secret of a run, which also marks its memory file.
 pub(crate) type Token = [u8; 32];

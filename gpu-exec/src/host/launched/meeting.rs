@@ -42,8 +42,8 @@ struct Invitation {
     version: u32,
     port: u16,
     token: Token,
-    /// A memory file of rank 0's process that begins with the token: who can read it there is on
-    /// the same machine.
+    /// A memory file of rank 0's process that begins with the token: a process that can read it is on the
+    /// same machine.
     probe: String,
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct Meeting {
     listener: TcpListener,
     /// Kept open while others look at it.
     _probe: OwnedFd,
-    /// Kept for those who come late; gone with the run.
+    /// Kept for ranks that come late; gone with the run.
     _store: Option<PrefixStore<StoreClient>>,
     _server: Option<StoreServer>,
-    /// The same where the store is a file, which goes with it.
+    /// The file of the meeting if the store is a file, which is removed with it.
     _file: Option<MeetingFile>,
     farewell: Farewell,
 }
@@ -143,8 +143,7 @@ impl Meeting {
         Ok(Meeting { _store: Some(store), _server: server, ..meeting })
     }
 
-    /// Listens on this address for the ranks from `first` on. Returns also what they have to be
-    /// told.
+    /// Listens on this address for the ranks from `first` on. Returns also the invitation for them.
     ///
     /// # Errors
     /// When the system refuses.
@@ -185,12 +184,12 @@ impl Meeting {
         Ok((meeting, bytes))
     }
 
-    /// The same, with a store in a file that stays as long.
+    /// The meeting, with a store in a file that stays as long.
     pub(super) fn with_file(self, file: MeetingFile) -> Meeting {
         Meeting { _file: Some(file), ..self }
     }
 
-    /// The same, with ranks that stay until this is gone.
+    /// The meeting, with ranks that stay until this is gone.
     pub(super) fn with_farewell(self, farewell: Farewell) -> Meeting {
         Meeting { farewell, ..self }
     }
@@ -263,7 +262,7 @@ fn listening_address(store: SocketAddr) -> SocketAddr {
     SocketAddr::new(any, store.port())
 }
 
-/// Finds rank 0 and connects to it; what follows on the line are its orders.
+/// Finds rank 0 and connects to it; its orders follow on the connection.
 ///
 /// # Errors
 /// When the store or rank 0 is out of reach, or rank 0 refuses.
@@ -288,7 +287,7 @@ pub(super) fn attend(
     }
 }
 
-/// Connects to rank 0 as the invitation says; what follows on the line are its orders.
+/// Connects to rank 0 by the invitation; its orders follow on the connection.
 ///
 /// # Errors
 /// When rank 0 is out of reach, or refuses.
@@ -323,7 +322,7 @@ pub(crate) fn accept(
     said.and_then(|()| settle(host)).map(line_of).map_err(lost)
 }
 
-/// Whether rank 0's memory is seen on this machine.
+/// True if rank 0's memory is visible on this machine.
 pub(super) fn is_here(invitation: &[u8]) -> bool {
     let invitation = postcard::from_bytes::<Invitation>(invitation);
     invitation.is_ok_and(|invitation| begins_with(&invitation.probe, &invitation.token))
@@ -344,7 +343,7 @@ pub(super) fn leader(invitation: &[u8]) -> Option<u32> {
     begins_with(&probe, &token).then_some(pid)
 }
 
-/// Whether a memory file can be read here and is the one that is meant.
+/// True if a memory file can be read here and begins with the token of the expected one.
 fn begins_with(path: &str, token: &Token) -> bool {
     let Ok(mut file) = std::fs::File::open(path) else { return false };
     let mut found = Token::default();

@@ -14,10 +14,9 @@ pub(super) fn part(launch: &Launch) -> String {
     format!("{OURS}{}", launch.attempt)
 }
 
-/// A run's entry in the file that its ranks meet in. Dropping it takes the file away, unless
-/// somebody else has written into it since: all have met, and whoever starts another run is not to
-/// meet this one. (c10d counts who has the file open, and keeps it for ever where one of them was
-/// killed.)
+/// A run's entry in the file that its ranks meet in. Dropping it removes the file, unless another process has
+/// written into it since: all ranks have met, and the next run must not meet this one. (c10d counts the
+/// processes that have the file open, and keeps it for ever if one of them was killed.)
 #[derive(Debug)]
 pub(crate) struct MeetingFile {
     pub(super) store: PrefixStore<FileStore>,

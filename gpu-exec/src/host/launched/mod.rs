@@ -1,11 +1,11 @@
 //! Ranks that others start: torchrun, mpirun, srun, Kubernetes. No scheduler of our own.
 //!
-//! Every process learns from its environment who it is ([`Launch`]) and finds the others through
-//! c10d's TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves,
-//! or one that rank 0 serves when nobody does; or through a file that all of them see. Rank 0's process is the run's coordinator, with its
-//! rank in a child process; it gathers the events and says how the run ended. The other processes
-//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself, and keeps what its own
-//! recorder holds.
+//! Every process learns its rank from its environment ([`Launch`]) and finds the others through c10d's
+//! TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves, or one that rank 0
+//! serves when nobody does; or through a file that all of them see. Rank 0's process is the run's
+//! coordinator, with its rank in a child process; it gathers the events and reports how the run ended. The
+//! other processes are ranks, connected to it over TCP; one that loses rank 0 ends by itself, and keeps its
+//! own recorder's dump.
 
 mod environment;
 mod farewell;
@@ -60,13 +60,12 @@ pub fn lead(
     start_with(launcher, injected, options, Carrier::Host, Some(meeting))
 }
 
-/// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has
-/// ended; a rank that is told to end early ends the process, and so does one that loses rank 0, after
-/// `keep`, if given, was handed what its flight recorder holds: rank 0 has it in all other cases.
+/// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has ended. A
+/// rank that gets the order to end early ends the process, and so does one that loses rank 0, after `keep`,
+/// if given, got the flight recorder's dump: rank 0 has it in all other cases.
 ///
 /// # Errors
-/// When the run cannot be joined. What goes wrong later is rank 0's to tell, and ends in a failing
-/// exit code here.
+/// When the run cannot be joined. Rank 0 reports later failures, which end in a failing exit code here.
 pub fn join(
     launch: &Launch,
     plan: &Plan,
@@ -76,8 +75,8 @@ pub fn join(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
-    // What rank 0 will refuse is refused here: who waits for it would wait long. With its faults the plan
-    // is another one: ranks that were not all given them do not meet.
+    // Plans that rank 0 will refuse are refused here, which saves a long wait. With its faults the plan is
+    // another one: ranks that were not all given them do not meet.
     let plan = &injected(plan, options, &Carrier::Host, true)?.plan;
     let timeout = options.join_timeout;
     let (line, take_away) = match &launch.file {

@@ -29,7 +29,7 @@ pub enum Rendezvous {
     /// `MASTER_ADDR` and `MASTER_PORT` say where the store is.
     #[default]
     Environment,
-    /// The store is there; rank 0 serves it, or somebody else does.
+    /// A TCP store, which rank 0 or another process serves.
     Tcp {
         /// A name or an address.
         host: String,
@@ -79,10 +79,10 @@ impl FromStr for Rendezvous {
 }
 
 impl Launch {
-    /// Reads from the environment of this process who it is, and meets the others there.
+    /// Reads this process's rank from its environment, and meets the others there.
     ///
     /// # Errors
-    /// When no launcher has said who it is.
+    /// When no launcher has set the process's rank.
     pub fn at(rendezvous: &Rendezvous) -> Result<Launch, LaunchError> {
         Launch::from_variables_at(rendezvous, |name| std::env::var(name).ok())
     }
@@ -119,7 +119,7 @@ fn part_of(
     Ok(PrefixStore::new(part(launch), store))
 }
 
-/// Whether the file was removed since it was opened: by the rank 0 that met in it before.
+/// True if the file was removed since it was opened, by a rank 0 that met in it before.
 fn was_removed(error: &StoreError) -> bool {
     matches!(error, StoreError::File { cause, .. } if cause.kind() == ErrorKind::StaleNetworkFileHandle)
 }
@@ -135,7 +135,7 @@ pub(super) fn open(
     timeout: Duration,
 ) -> Result<Meeting, RunError> {
     let started = Instant::now();
-    // Where the others are, nobody knows yet; who comes has to know the run's secret.
+    // The others' addresses are unknown yet; a rank that comes has to know the run's secret.
     let any = Ipv4Addr::UNSPECIFIED.into();
     let (meeting, invitation) = Meeting::listen(any, 1, launch.world_size, plan)?;
     let named = std::env::var("MASTER_ADDR").ok().filter(|name| !name.is_empty());
@@ -166,8 +166,8 @@ pub(super) fn open(
     }
 }
 
-/// Writes the invitation down. Where that of another run stands whose rank 0 is there, on this machine, the
-/// number of its process; of one that is gone, what it left is written over.
+/// Writes the invitation into the file. If another run's invitation is there whose rank 0 is alive on this
+/// machine, returns its process id; that of a dead one is overwritten.
 fn invite(
     path: &Path,
     launch: &Launch,
@@ -189,10 +189,10 @@ fn invite(
 /// The function that takes the file away where rank 0 cannot, because it is gone.
 pub(super) type TakeAway = Box<dyn Fn() + Send + Sync>;
 
-/// Any other rank's side: reads where rank 0 is and connects to it.
+/// Any other rank's side: reads rank 0's address and connects to it.
 ///
 /// # Errors
-/// When the file cannot be used, or nobody who can be met has left an invitation there in time.
+/// When the file cannot be used, or no living rank 0 has left an invitation there in time.
 pub(super) fn attend(
     path: &Path,
     launch: &Launch,
@@ -200,7 +200,7 @@ pub(super) fn attend(
     timeout: Duration,
 ) -> Result<(UnixStream, TakeAway), RunError> {
     let started = Instant::now();
-    // What was found there last.
+    // The last contents that were found there.
     let mut found = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());

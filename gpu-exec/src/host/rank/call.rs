@@ -22,9 +22,9 @@ pub(super) struct CollectiveCall {
     pub(super) premultiply: Option<Premultiply>,
     /// The division that a mean of integers has left to do.
     pub(super) divide: Option<Divide>,
-    /// The same in fewer passes through memory, if the schedule allows it.
+    /// The call in fewer passes through memory, if the schedule allows it.
     pub(super) in_place: Option<InPlace>,
-    /// Whether its first step takes less than a look at the clock does.
+    /// True if the first step takes less time than reading the clock.
     pub(super) begins_soon: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Premultiply {
     pub(super) dtype: Dtype,
     pub(super) factor: f64,
     pub(super) from: Memory,
-    /// The same place, for an in-place call.
+    /// The result's memory: the operand's for an in-place call.
     pub(super) into: Memory,
 }
 
@@ -193,7 +193,7 @@ impl Places<'_> {
     }
 }
 
-/// XXH3 of the binary form of what the ranks of a call must agree on.
+/// XXH3 of the binary form of the parameters that the ranks of a call must agree on.
 pub(super) fn fingerprint(agreed: &impl serde::Serialize) -> u64 {
     // postcard fails only on types of unknown length.
     xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(agreed).unwrap_or_default())

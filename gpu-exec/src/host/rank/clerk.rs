@@ -1,8 +1,8 @@
-//! The clerk: writes down what happens on the rank, hands it to the coordinator while the program
-//! runs, and watches the timeouts of its calls.
+//! The clerk: records events of the rank, sends them to the coordinator while the program runs, and watches
+//! the timeouts of its calls.
 //!
-//! What is written down is small and copied under one lock; a thread of its own turns it into
-//! trace events and sends them some fifty times a second, and sleeps when nothing happens.
+//! The records are small and copied under one lock; a thread of its own turns them into trace events and
+//! sends them some fifty times a second, and sleeps when nothing happens.
 
 use super::desk::{Desk, MANY, touched};
 use super::failure::{RankFailure, cannot};
@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) plan: Arc<Plan>,
     pub(crate) rank: GlobalRank,
     pub(crate) start_ns: u64,
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     pub(crate) messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     pub(crate) shortest_timeout_ns: u64,
@@ -60,9 +60,9 @@ pub(crate) struct Clerk {
     start_ns: u64,
     /// The wall clock at `start_ns`, in nanoseconds since 1970.
     epoch_ns: u64,
-    /// Whether an abort asks for a dump too.
+    /// True if an abort asks for a dump too.
     dump_at_end: bool,
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     shortest_timeout_ns: u64,
@@ -126,8 +126,8 @@ impl Clerk {
         }
     }
 
-    /// Writes one thing down that happened at `time_ns` on the shared clock: what a device did. A
-    /// rank's events stay in time order, so it is never earlier than what is written down already.
+    /// Records an event of a device that happened at `time_ns` on the shared clock. A rank's events stay in
+    /// time order, so it is never earlier than the recorded ones.
     pub(crate) fn note_at(&self, time_ns: u64, note: Note) {
         let mut desk = self.wait_for_room(self.desk());
         if desk.write_at(time_ns, note) {
@@ -164,7 +164,7 @@ impl Clerk {
         self.desk().pending.remove(work);
     }
 
-    /// Whether single messages are written down.
+    /// True if single messages are recorded.
     pub(super) fn writes_messages(&self) -> bool {
         self.messages
     }
@@ -183,10 +183,10 @@ impl Clerk {
         }
     }
 
-    /// Writes a call down that was made at `made_ns` on the shared clock or when its operation began,
-    /// and watches it from then on; if it `starts` at once, that too, and first what ended before
-    /// it. One lock for all of it and at most one look at the clock: small calls take no longer than
-    /// a few of those.
+    /// Records a call that was made at `made_ns` on the shared clock or when its operation began, and watches
+    /// it from then on; if it `starts` at once, its start too, and first the end of the operation before it.
+    /// One lock for all of it and at most one look at the clock: small calls take no longer than a few of
+    /// those.
     pub(super) fn scheduled(&self, made: &Made, made_ns: Option<u64>, starts: bool) {
         let &Made { work, op, part, seq, .. } = made;
         let mut desk = self.wait_for_room(self.desk());
@@ -246,7 +246,7 @@ impl Clerk {
         desk
     }
 
-    /// The thread: sends what was gathered, and says which calls are late.
+    /// The thread: sends the gathered notes, and reports late calls.
     fn work(&self) {
         let mut desk = self.desk();
         loop {
@@ -278,7 +278,7 @@ impl Clerk {
         }
     }
 
-    /// Clears the desk and sends what was on it.
+    /// Clears the desk and sends its notes.
     pub(crate) fn send_notes(&self) {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut desk = self.desk();
@@ -311,14 +311,14 @@ impl Clerk {
         write(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner), frame);
     }
 
-    /// Sends the rest and says that the program is finished. What it has called, or that it has
-    /// called nothing, is asked for when another rank goes on to wait for it.
+    /// Sends the rest and reports that the program is finished. Its dump is asked for when another rank goes
+    /// on to wait for it.
     pub(crate) fn finish(&self) {
         self.finish_part();
         self.send(&frame(&Report::Done));
     }
 
-    /// The same of one of several logical ranks, whose process has not finished.
+    /// As above for one of several logical ranks, whose process has not finished.
     pub(crate) fn finish_part(&self) {
         self.send_notes();
         if self.dump_at_end {
@@ -333,7 +333,7 @@ impl Clerk {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sends what was written down so far and lets nothing more be written: the rank is to end.
+    /// Sends the notes so far and accepts no more: the rank is to end.
     pub(crate) fn abort(&self) {
         self.desk().closed = true;
         self.send_notes();
@@ -342,12 +342,12 @@ impl Clerk {
         }
     }
 
-    /// Sends what the flight recorder holds.
+    /// Sends the flight recorder's entries.
     pub(super) fn dump(&self) {
         self.send_dump(Asked::Now);
     }
 
-    /// Whether a call has timed out, also if the thread that says so is held up in sending.
+    /// True if a call has timed out, even if the thread that reports it is blocked in sending.
     pub(super) fn is_late(&self) -> bool {
         let desk = self.desk();
         let now = clock::now_ns();
@@ -355,8 +355,8 @@ impl Clerk {
         desk.late || due.is_some_and(|due| due <= now)
     }
 
-    /// The flight recorder's contents, for somebody else than the coordinator: nothing more is
-    /// written down, and nothing that waits for the coordinator is waited for.
+    /// The flight recorder's contents, for another reader than the coordinator: nothing more is recorded, and
+    /// nothing that waits for the coordinator is waited for.
     pub(super) fn last_dump(&self) -> Option<RankDump> {
         let mut desk = self.desk();
         desk.closed = true;
@@ -378,7 +378,7 @@ impl Clerk {
         }
     }
 
-    /// Lets no timeout pass from now on, or lets them pass again: what was paused does not count.
+    /// Lets no timeout pass from now on, or lets them pass again: paused time does not count.
     pub(super) fn pause(&self, paused: bool) {
         let mut desk = self.desk();
         let now = clock::now_ns();
@@ -395,15 +395,15 @@ impl Clerk {
         self.called.notify_one();
     }
 
-    /// For how long the coordinator has stood still, if it does: it has missed a word.
+    /// The time in nanoseconds for which the coordinator has been silent, if it has missed sending a word.
     fn silence(&self, desk: &Desk, now: u64) -> Option<u64> {
         let every = self.word_every_ns?;
         let silent = now.saturating_sub(desk.heard_ns);
         (silent > every.saturating_mul(2)).then_some(silent)
     }
 
-    /// The coordinator is there. If it was not, ranks have waited for it to take what they had written
-    /// down, and then for each other: no timeout passed meanwhile.
+    /// The coordinator is there. If it was not, ranks have waited for it to take their notes, and then for
+    /// each other: no timeout passed meanwhile.
     pub(super) fn hear_word(&self) {
         let mut desk = self.desk();
         let now = clock::now_ns();
@@ -416,13 +416,13 @@ impl Clerk {
         }
     }
 
-    /// Sends what was written down so far, and that the rank has come to a signal of its own.
+    /// Sends the notes so far, and reports that the rank has come to a signal of its own.
     pub(super) fn at_signal(&self, signal: SignalKind) {
         self.send_notes();
         self.send(&frame(&Report::AtSignal(signal)));
     }
 
-    /// Ends the process, after what was written down so far: the rank cannot go on.
+    /// Ends the process, after the notes so far: the rank cannot go on.
     pub(crate) fn fail(&self, why: String) -> ! {
         self.send_notes();
         let status = exit_status(&why);

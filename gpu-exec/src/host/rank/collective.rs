@@ -35,7 +35,7 @@ pub(super) struct GroupLink {
     targets: Vec<usize>,
 }
 
-/// Another member, or the rank itself, who has no channels.
+/// Another member, or the rank itself, which has no channels.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: GlobalRank,
@@ -81,7 +81,7 @@ impl Flight {
 #[derive(Debug)]
 enum Way {
     Out(How),
-    /// The rank's own operand, if what comes is added to one.
+    /// The rank's own operand, if the received chunk is added to one.
     In(Option<Memory>),
     /// Looked for, and left where it is.
     Found(Option<Payload>),
@@ -95,7 +95,7 @@ struct Lent {
     memory: Memory,
 }
 
-/// A call under way: what its messages are called.
+/// A call under way: the identity of its messages.
 #[derive(Clone, Copy)]
 struct Current<'a> {
     call: &'a CollectiveCall,
@@ -118,10 +118,10 @@ impl Current<'_> {
         Message { work: self.work, step, peer, slice: Some(named), bytes }
     }
 
-    /// Takes note of another look; `ended` as it came out. One that has waited for long drops what peers sent in
-    /// another call of this one's number, or before: this rank will never expect it, and who only sends goes on
-    /// as in the simulator, and as over TCP. The message may be too long to be copied, and nobody else will
-    /// ever take it.
+    /// Takes note of another look; `ended` is the look's result. A call that has waited for long drops
+    /// messages that peers sent in another call of this number, or before: this rank will never expect them,
+    /// and a rank that only sends goes on as in the simulator, and as over TCP. The message may be too long
+    /// to be copied, and no other rank will ever take it.
     fn waits(&self, ended: bool, looks: &mut u32, peers: &mut [Peer]) -> bool {
         *looks = looks.saturating_add(1);
         if !ended && *looks > SOON {
@@ -141,7 +141,7 @@ impl Current<'_> {
     }
 }
 
-/// So many looks take longer than messages that come are on their way.
+/// The number of looks that takes longer than messages that are already on their way.
 const SOON: u32 = 256;
 
 /// The number of those that a rank which lets others run in between leaves out: each takes long then.
@@ -171,9 +171,8 @@ impl GroupLink {
         }
     }
 
-    /// Carries out a call; returns when this rank's part is done and nobody reads its memory any
-    /// more, which a watchdog limits. Does what is to be done `aside` when the first messages are on
-    /// their way, before it looks for any.
+    /// Carries out a call; returns when this rank's part is done and no peer reads its memory any more, which
+    /// a watchdog limits. Calls `aside` when the first messages are on their way, before it looks for any.
     pub(super) fn run(
         &mut self,
         call: &CollectiveCall,
@@ -226,7 +225,7 @@ impl GroupLink {
         Ok(())
     }
 
-    /// Does what concerns the rank alone, and prepares messages.
+    /// Carries out the local actions, and prepares messages.
     fn begin(&mut self, current: Current<'_>, step: u32, act: &Act) -> Result<(), RankFailure> {
         let reduction = current.call.reduction;
         match *act {
@@ -298,9 +297,9 @@ impl GroupLink {
         }
     }
 
-    /// Sends what can leave, and does what is to be done aside, unless that was done, while the lines
-    /// of the messages that come are on their way from the peers' cores. A rank that only receives
-    /// looks first: its peers may be far ahead.
+    /// Sends the messages that can leave, and then calls `aside` once, while the lines of incoming messages
+    /// are on their way from the peers' cores. A rank that only receives looks first: its peers may be far
+    /// ahead.
     fn depart(&mut self, current: Current<'_>, aside: &mut Aside<'_>) {
         let GroupLink { flights, peers, lent, .. } = self;
         if !flights.iter().any(|flight| matches!(flight.way, Way::Out(_))) {
@@ -386,8 +385,8 @@ impl GroupLink {
         Ok(())
     }
 
-    /// Returns when nobody reads what is `wanted` any more. Meanwhile messages up to call `seq`
-    /// are dropped: this rank will never expect them, and their senders may wait.
+    /// Returns when no peer reads the `wanted` memory any more. Meanwhile messages up to call `seq` are
+    /// dropped: this rank will never expect them, and their senders may wait.
     fn settle(&mut self, wanted: impl Fn(&Lent) -> bool, seq: u64) {
         let GroupLink { peers, lent, bell, patience, .. } = self;
         let mut settled = || {

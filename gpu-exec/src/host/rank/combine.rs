@@ -1,8 +1,8 @@
 //! Reductions between memories that several processes see.
 //!
-//! A block at a time is combined into memory that nobody else looks at, and copied from there to
-//! everywhere the result belongs. Of every operand that is one pass through memory, however many
-//! there are: the block stays in the first level cache.
+//! A block at a time is combined into private memory, and copied from there to everywhere the result belongs.
+//! Every operand is passed through memory once, however many there are: the block stays in the first level
+//! cache.
 
 use super::super::arena::Memory;
 use crate::shm::{INLINE, Payload, Segment};
@@ -113,7 +113,7 @@ impl Blocks {
         }
     }
 
-    /// Premultiplies what is in `from` and puts it at `into`, which may be the same place.
+    /// Premultiplies the values in `from` and puts them at `into`, which may be the same place.
     pub(super) fn premultiply(
         &mut self,
         segment: &Segment,

@@ -41,7 +41,7 @@ impl Desk {
         self.write_at(clock::now_ns(), note)
     }
 
-    /// Writes one thing down that happened then, but not before what is written down already.
+    /// Records an event at a time, but not before the recorded ones.
     pub(super) fn write_at(&mut self, time_ns: u64, note: Note) -> bool {
         if self.closed {
             return false;

@@ -37,7 +37,7 @@ pub(crate) enum RankFailure {
         "{missing} connections of other ranks did not come within {} s", within.as_secs_f64()
     )]
     NotConnected {
-        /// So many.
+        /// The number of connections that did not come.
         missing: usize,
         /// The limit.
         within: Duration,
@@ -45,7 +45,7 @@ pub(crate) enum RankFailure {
     /// A peer that this rank was to connect to.
     #[error("cannot reach rank {peer} at {address}: {cause}")]
     Unreachable {
-        /// Which.
+        /// The rank that cannot be reached.
         peer: GlobalRank,
         /// Its address.
         address: SocketAddr,
@@ -55,7 +55,7 @@ pub(crate) enum RankFailure {
     /// Rank 0 went before the run began.
     #[error("rank 0 ended before the run began; if it could, it has said why")]
     RankZeroGone,
-    /// The process was started by somebody else than a coordinator.
+    /// The process was not started by a coordinator.
     #[error("standard input is not the socket of a coordinator")]
     NoCoordinator,
     /// The plan that was handed over.

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 pub(super) struct Held {
     pub(super) gate: Arc<Gate>,
     pub(super) clerks: OnceLock<Vec<Arc<Clerk>>>,
-    /// Others started this rank: what ends it early is a failure of its process.
+    /// Others started this rank: an early end is a failure of its process.
     pub(super) launched: bool,
-    /// Called instead of ending the process, where that is somebody else's to do.
+    /// Called instead of ending the process, if another part has to end it.
     pub(super) exit: Option<Box<dyn Fn() + Send + Sync>>,
     /// The rank's end after losing rank 0, if it ends by itself then.
     pub(super) alone: Option<Arc<Alone>>,
@@ -72,7 +72,7 @@ impl Held {
         }
     }
 
-    /// Hands in what the flight recorders hold, as soon as there are some.
+    /// Hands in the flight recorders' entries, as soon as there are some.
     pub(super) fn dump(&self) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let clerks = self.clerks.get();
@@ -98,7 +98,7 @@ impl Held {
         });
     }
 
-    /// Waits for what `ready` looks for; `None` when it does not come in time.
+    /// Waits for the value that `ready` returns; `None` if it does not come in time.
     pub(super) fn wait<T>(
         &self,
         timeout: Duration,

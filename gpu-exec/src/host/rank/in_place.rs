@@ -23,7 +23,7 @@ pub(super) struct InPlace {
     pub(super) lends: Vec<Lend>,
     /// The additions, in this order.
     pub(super) adds: Vec<Exchange>,
-    /// Whom it sends the result to.
+    /// The messages that return the result.
     pub(super) returns: Vec<Exchange>,
     /// The receives after the last addition.
     pub(super) receives: Vec<Exchange>,
@@ -33,7 +33,7 @@ pub(super) struct InPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lend {
     pub(super) message: Exchange,
-    /// Whether the peer's result comes back into the same place, so that it may put it there.
+    /// True if the peer sends its result back into the same place, so that it may write it there directly.
     pub(super) comes_back: bool,
 }
 
@@ -113,7 +113,8 @@ impl InPlace {
         if lends.iter().any(written) {
             return None;
         }
-        // What comes in at the end must not be what somebody still reads, unless it is from them.
+        // Messages received at the end must not overwrite memory that another rank still reads, unless they
+        // are from it.
         for receive in &receives {
             let place = receive.place.memory;
             for lend in lends.iter_mut().filter(|lend| lend.message.place.memory.overlaps(place)) {

@@ -7,7 +7,7 @@ pub(crate) struct Made {
     pub(crate) work: u32,
     /// The operation that makes it.
     pub(crate) op: u32,
-    /// When that operation began, or what struck before it was over.
+    /// The time at which the operation began, or at which a fault struck before it was over.
     pub(super) began: Began,
     /// The how manieth call of that operation it is.
     pub(super) part: u32,
@@ -27,9 +27,9 @@ pub(super) enum Began {
     With(Ended),
 }
 
-/// A call that has completed, and with it its operation: just now, or as long ago as the next call's
-/// first messages take that are small. A look at the clock can take a fifth of a small call, and is
-/// left until nobody waits for this rank.
+/// A call that has completed, and with it its operation: just now, or as long ago as the next call's small
+/// first messages take. A look at the clock can take a fifth of a small call, and is put off until no peer
+/// waits for this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(super) work: u32,
@@ -39,10 +39,10 @@ pub(crate) struct Ended {
 /// The progress of a call that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
-    /// It is on its way, or has completed.
+    /// The call is on its way, or has completed.
     Made,
-    /// It was [`Made::alone`], and with it its operation has ended. That is still to be written down,
-    /// and its work to be marked: with what comes next, whose peers wait for its first messages and
-    /// not for notes.
+    /// It was [`Made::alone`], and with it its operation has ended. The end is still to be recorded, and its
+    /// work to be marked: together with the next call, whose peers wait for its first messages and not for
+    /// notes.
     Ended(Ended),
 }

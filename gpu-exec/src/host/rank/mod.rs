@@ -46,9 +46,8 @@ use std::time::Duration;
 pub(crate) use alone::Alone;
 pub use alone::KeepDump;
 
-/// The whole life of a rank's process, from joining to exiting. Its orders come through standard
-/// input, a socket that the coordinator made; a program calls this from `main` and returns what it
-/// returns.
+/// The whole life of a rank's process, from joining to exiting. Its orders come through standard input, a
+/// socket that the coordinator made; a program calls this from `main` and returns its result.
 pub fn rank_main() -> ExitCode {
     let socket = match control_socket() {
         Ok(socket) => socket,
@@ -64,8 +63,8 @@ pub fn rank_main() -> ExitCode {
     reported(&socket, &run(&socket))
 }
 
-/// A rank that others started and that has come to rank 0's process: what it does from its orders
-/// to its end. One that is told to end early, or loses rank 0, ends the process.
+/// A rank that others started and that has come to rank 0's process: its life from its orders to its end. If
+/// it gets the order to end early, or loses rank 0, it ends the process.
 pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     end_on_panic();
     let alone = Arc::new(alone);
@@ -89,9 +88,9 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     code
 }
 
-/// The same of a rank whose calls something else carries out, in a process that is not to end by
-/// itself: `exit` is called where it would, and may return. What `run` gives back is how its
-/// program ended; it is reported.
+/// As [`serve_joined`] for a rank whose calls another part carries out, in a process that is not to end by
+/// itself: `exit` is called instead of ending it, and may return. `run` returns how its program ended, which
+/// is reported.
 #[cfg(feature = "mpi")]
 pub(crate) fn serve_carried(
     line: UnixStream,
@@ -110,7 +109,7 @@ pub(crate) fn serve_carried(
         run(Arc::new(plan), &start)
     });
     if done.is_err() {
-        // What it did until then is what its end is understood by.
+        // The notes so far explain the end.
         held.clerks.get().into_iter().flatten().for_each(|clerk| clerk.send_notes());
     }
     let _ = reported(&line, &done);
@@ -235,7 +234,7 @@ fn run_program(
     let longest_ns = program.timeouts_ns.iter().copied().max().unwrap_or_default();
     held.watch_rank_zero(Duration::from_nanos(longest_ns))?;
     if let Err(why) = program.run(&started, &held.gate) {
-        // What it did until then is what its end is understood by.
+        // The notes so far explain the end.
         started.fail(why.to_string());
     }
     started.finish();
@@ -244,8 +243,8 @@ fn run_program(
     if setup.launched || setup.tcp.is_some() { held.leave() } else { Ok(()) }
 }
 
-/// Does what the coordinator orders, and ends the process when it says so or is gone, whatever
-/// its threads do.
+/// Carries out the coordinator's orders, and ends the process on its order or when it is gone, whatever the
+/// threads are doing.
 fn listen(
     socket: &UnixStream,
     setup: &Setup,

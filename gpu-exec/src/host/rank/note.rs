@@ -5,7 +5,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule;
 use lockstep_core::trace::TensorValue;
 
-/// An event in its smallest form: [`What`](lockstep_core::trace::What) without what the plan knows
+/// An event in its smallest form: [`What`](lockstep_core::trace::What) without the parts that the plan has
 /// already.
 #[derive(Debug)]
 pub(crate) enum Note {

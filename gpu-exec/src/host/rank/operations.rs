@@ -1,4 +1,5 @@
-//! A program's operations, one after the other: what is the same however its calls are carried out.
+//! A program's operations, one after the other: the part that is the same for every way of carrying out
+//! calls.
 
 use super::clerk::Clerk;
 use super::failure::RankFailure;
@@ -35,11 +36,11 @@ pub(crate) trait CarryOut {
     /// By those that send none.
     fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), RankFailure>;
 
-    /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on
-    /// another thread.
+    /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on another
+    /// thread.
     ///
     /// # Errors
-    /// What keeps the rank from making it, which ends the rank.
+    /// An error that prevents the call, and ends the rank.
     fn call(
         &mut self,
         context: Context<'_>,
@@ -50,17 +51,17 @@ pub(crate) trait CarryOut {
     /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
     ///
     /// # Errors
-    /// What keeps the rank from it.
+    /// An error that prevents the copy.
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), RankFailure>;
 
     /// The values of the rank's tensors, in id order.
     fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)>;
 }
 
-/// Runs all operations of a rank's program, and reports what its tensors hold at the end.
+/// Runs all operations of a rank's program, and reports its tensors' values at the end.
 ///
 /// # Errors
-/// What ended the rank before that.
+/// The error that ended the rank early.
 pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), RankFailure> {
     let Context { plan, works, clerk, .. } = context;
     let ops = plan.program(context.rank).map_or(&[][..], |program| &program.ops);

@@ -63,7 +63,7 @@ pub(super) struct P2pChannel {
     pub(super) current: Option<Current>,
 }
 
-/// Which end.
+/// The end of a channel that a rank holds.
 #[derive(Debug)]
 pub(super) enum End {
     Sends(Sender),
@@ -75,7 +75,7 @@ pub(super) enum End {
 pub(super) struct Current {
     way: Way,
     message: Message,
-    /// Of a send that has left: its number in the channel.
+    /// The number in the channel of a send that has left.
     left: Option<u64>,
 }
 

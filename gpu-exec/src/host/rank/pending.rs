@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// See the module. In the order of their numbers, which is the order in which they are made: what
-/// completes next is nearly always the first, and nothing is allocated for it.
+/// See the module. In the order of their numbers, which is the order in which they are made: the next to
+/// complete is nearly always the first, and nothing is allocated for it.
 #[derive(Debug, Default)]
 pub(super) struct Pending(VecDeque<(u32, u64)>);
 

@@ -58,7 +58,7 @@ impl Program {
         let recent = Recent::of(program);
         let arena = Arena::of(&plan, rank).moved_to(setup.wiring.arena);
         for (id, memory) in &arena.tensors {
-            // What the kernel gives are zeros, page by page as they are touched.
+            // The kernel's memory is zero, page by page as it is touched.
             if let Some(tensor) = plan.tensor(*id).filter(|tensor| tensor.fill != Fill::Zeros) {
                 segment.store(memory.offset, &initial_bytes(tensor, rank));
             }
@@ -92,7 +92,7 @@ impl Program {
         Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
     }
 
-    /// Runs all operations, and reports what the tensors hold at the end.
+    /// Runs all operations, and reports the tensors' values at the end.
     pub(super) fn run(self, clerk: &Arc<Clerk>, gate: &Gate) -> Result<(), RankFailure> {
         let (plan, timeouts_ns) = (self.plan.clone(), self.timeouts_ns.clone());
         let (rank, works) = (self.rank, Arc::new(Works::default()));

@@ -36,11 +36,11 @@ impl Recent {
         Recent { names, known: VecDeque::new() }
     }
 
-    /// The rank's stream call for a call of the program. One that is not known is worked out, which
-    /// may take a while: then also when it was ready, on the shared clock.
+    /// The rank's stream call for a call of the program. An unknown one is worked out, which may take a
+    /// while; the time when it was ready, in nanoseconds on the shared clock, is then returned too.
     ///
     /// # Errors
-    /// What working it out comes to.
+    /// The error of `work_out`.
     pub(super) fn get(
         &mut self,
         work: u32,
@@ -75,8 +75,8 @@ mod tests {
     use lockstep_core::rank::GlobalRank;
     use lockstep_core::reduce::ReduceOp;
 
-    /// Of 17 different calls in turn none is known; of two, in whatever order, each is worked out
-    /// once; and what comes back is what the call is.
+    /// If 17 different calls take turns, each is worked out anew; if two do, in whatever order, each is
+    /// worked out once. The call that is returned is the right one.
     #[test]
     fn a_call_is_worked_out_once_while_it_is_among_the_latest() {
         let mut plan = PlanBuilder::new("recent", 2, BackendName::Host).unwrap();

@@ -1,9 +1,9 @@
-//! The rank's flight recorder: its last calls and how far each has come, in a ring of a fixed
-//! number of entries as PyTorch's (`FlightRecorder.hpp`; `TORCH_FR_BUFFER_SIZE`), which can be
-//! dumped at any moment in PyTorch's own form.
+//! The rank's flight recorder: its last calls and how far each has come, in a ring of a fixed number of
+//! entries as PyTorch's (`FlightRecorder.hpp`; `TORCH_FR_BUFFER_SIZE`), which can be dumped at any moment in
+//! PyTorch's own form.
 //!
-//! An entry is a few numbers, written under the lock that the clerk holds anyway; what the call
-//! was is looked up in the plan when somebody asks for a dump.
+//! An entry is a few numbers, written under the lock that the clerk holds anyway; the call itself is looked
+//! up in the plan when a dump is asked for.
 
 use super::note::Note;
 use crate::clock;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Recording {
     /// Calls that the ring holds; 0 for none.
     pub(crate) calls: u32,
-    /// Whether the rank hands in a dump when it is ended early.
+    /// True if the rank hands in a dump when it is ended early.
     pub(crate) at_end: bool,
 }
 
@@ -43,7 +43,7 @@ struct Entry {
     op: u32,
     part: u32,
     seq: u64,
-    /// For collectives, which are what a group's status counts.
+    /// For collectives, which a group's status counts.
     group: Option<GroupId>,
     scheduled_ns: u64,
     started_ns: Option<u64>,
@@ -57,7 +57,7 @@ impl Recorder {
         Recorder { plan, rank, capacity: capacity as usize, entries, groups }
     }
 
-    /// Takes what the clerk writes down, if it is of a call.
+    /// Takes a note of the clerk's, if it is of a call.
     pub(super) fn take(&mut self, now_ns: u64, note: &Note) {
         match *note {
             Note::Scheduled { work, op, part, seq } => {
@@ -175,7 +175,7 @@ impl Recorder {
         let Some(mut dump) = dumps_of(&log, epoch_ns).into_iter().next() else {
             return Vec::new();
         };
-        // Whether a call began is known here, as it is to PyTorch with TORCH_NCCL_ENABLE_TIMING.
+        // The start of a call is known here, as it is to PyTorch with TORCH_NCCL_ENABLE_TIMING.
         for (entry, started_ps) in dump.entries.iter_mut().zip(started) {
             entry.started = started_ps.is_some();
             entry.started_ns = started_ps.map(|ps| epoch_ns.saturating_add(ps / 1000));

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The last act of a rank when it is told to end.
+/// The last act of a rank when it gets the order to end.
 pub(crate) type Closing = OnceLock<Box<dyn Fn() + Send + Sync>>;
 
 /// A rank before it has joined.

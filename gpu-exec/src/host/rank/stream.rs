@@ -23,7 +23,7 @@ struct Queued {
 pub(super) enum Stream {
     /// All calls so far were the program's own to carry out.
     Here(GroupLink),
-    /// A thread carries out what the program does not wait for.
+    /// A thread carries out the calls that the program does not wait for.
     Thread(Arc<Shared>),
     /// A thread could not be started: the rank ends.
     Lost,
@@ -45,12 +45,12 @@ struct Queue {
 }
 
 impl Stream {
-    /// Takes a call that was made at `made_ns` on the shared clock, or when its operation began. One that the program waits for is
-    /// carried out here and now if the stream is empty, which saves two thread switches; others are
-    /// queued.
+    /// Takes a call that was made at `made_ns` on the shared clock, or when its operation began. A call that
+    /// the program waits for is carried out here and now if the stream is empty, which saves two thread
+    /// switches; others are queued.
     ///
     /// # Errors
-    /// What ends the rank.
+    /// The error that ends the rank.
     pub(super) fn take(
         &mut self,
         call: &Arc<CollectiveCall>,
@@ -147,8 +147,8 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
     }
 }
 
-/// Carries out a call that the program waits for and that its operation ends with. It is written
-/// down while its first messages travel: the peers wait for those.
+/// Carries out a call that the program waits for and that its operation ends with. The call is recorded while
+/// its first messages travel, because the peers wait for those.
 fn carry_out(
     link: &mut GroupLink,
     call: &CollectiveCall,

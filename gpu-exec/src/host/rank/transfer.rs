@@ -19,7 +19,7 @@ pub(super) enum How {
     ByLength,
     /// In place, whatever their number: the sender waits in any case.
     InPlace,
-    /// The same, and the receiver may write there what it will send back.
+    /// As above, and the receiver may write its returned message there.
     Lent,
     /// They have been put where they belong.
     Delivered,
@@ -49,7 +49,7 @@ pub(super) struct Outgoing {
 pub(super) struct Left {
     /// Its number in the channel.
     pub(super) number: u64,
-    /// Whether its bytes must be left alone until it is taken.
+    /// True if the bytes must be left alone until the message is taken.
     pub(super) in_place: bool,
 }
 
@@ -76,7 +76,7 @@ impl Outgoing {
 pub(super) struct Incoming {
     pub(super) expected: Header,
     pub(super) into: Memory,
-    /// The rank's own operand and how the two combine; `None` to store what comes.
+    /// The rank's own operand and how the two combine; `None` to store the received chunk.
     pub(super) combine: Option<(Memory, Reduction)>,
 }
 

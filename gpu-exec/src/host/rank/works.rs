@@ -1,4 +1,4 @@
-//! Which of a rank's calls have completed, for those who wait for them.
+//! The completed calls of a rank, for threads that wait for them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ pub(crate) struct Works {
 #[derive(Debug, Default)]
 struct Known {
     completed: Vec<bool>,
-    /// Threads that wait: to notify nobody is a system call for nothing.
+    /// The number of threads that wait: without any, notifying would be a needless system call.
     waiting: usize,
 }
 
@@ -48,7 +48,7 @@ impl Works {
         }
     }
 
-    /// Whether the call has completed.
+    /// True if the call has completed.
     pub(crate) fn is_completed(&self, work: u32) -> bool {
         self.known().is_completed(work)
     }

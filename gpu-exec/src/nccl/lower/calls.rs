@@ -1,4 +1,4 @@
-//! Calls of torch.distributed as steps: on which stream, after what, and by NCCL's own collectives.
+//! Calls of torch.distributed as steps: their streams, their order, and NCCL's own collectives.
 
 use super::elements::{Element, Operation, Reduction};
 use super::{CommunicatorId, Lane, Lowering, Mark, Memory, Message, Span, Step, Unsupported};
@@ -177,7 +177,7 @@ impl Lowering<'_> {
                 (Operation::AllGather, input, self.operand(*output, bytes(all))?)
             }
         };
-        // What only moves travels as bytes, so that every type does.
+        // Calls that only move data send bytes, so that every type works.
         let (element, count) = match collective.reduce_op() {
             Some(_) => {
                 let element = Element::reduced(dtype);
@@ -276,7 +276,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether an operation is one call by itself and not a batch.
+/// True if an operation is one call by itself and not a batch.
 fn batch_of_one(action: &Action) -> bool {
     matches!(action, Action::Call { .. })
 }

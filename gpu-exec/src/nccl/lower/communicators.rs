@@ -1,4 +1,4 @@
-//! Which communicators a plan needs, in an order that is the same on every rank.
+//! The communicators that a plan needs, in an order that is the same on every rank.
 
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Plan};
@@ -12,7 +12,7 @@ pub(in crate::nccl) struct CommunicatorId(pub(in crate::nccl) u32);
 /// The purpose of a communicator. The order is that in which they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
-    /// A group's collectives, and what is sent in batches.
+    /// A group's collectives, and its batches of sends and receives.
     Group(GroupId),
     /// Single sends and receives between two of its ranks, the lower first.
     Pair(GroupId, GroupRank, GroupRank),

@@ -1,4 +1,4 @@
-//! NCCL's element types and operations, and the plan's that they stand for.
+//! NCCL's element types and operations, and the plan's that they correspond to.
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -7,7 +7,7 @@ use lockstep_core::plan::{Fill, Tensor};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{self, Factor, ReduceOp, Refused};
 
-/// NCCL's element types that PyTorch's stand for (`ncclDataType_t`).
+/// NCCL's element types that correspond to PyTorch's (`ncclDataType_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::nccl) enum Element {
     Int8,

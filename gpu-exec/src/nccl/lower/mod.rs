@@ -1,11 +1,10 @@
-//! From a plan to what a device is told: every operation of a rank's program as a list of actions
-//! on streams. A pure function; no device has to be there.
+//! From a plan to the commands of a device: every operation of a rank's program as a list of actions on
+//! streams. A pure function; no device has to be there.
 //!
-//! A rank has a compute stream, and a stream for each communicator that it is a member of. Calls
-//! of a group run on its communicator; a single send or receive runs on one that only its two
-//! ranks share, as c10d's do (`ProcessGroupNCCL::pointToPoint`, `getKeySendRecv`), so that pairs
-//! do not wait for each other. On a group of NCCL's a call holds the compute stream, on others the
-//! program (`lockstep_core::plan`).
+//! A rank has a compute stream, and a stream for each communicator that it is a member of. Calls of a group
+//! run on its communicator; a single send or receive runs on one that only its two ranks share, as c10d's do
+//! (`ProcessGroupNCCL::pointToPoint`, `getKeySendRecv`), so that pairs do not wait for each other. On a group
+//! of NCCL's a call blocks the compute stream, on others the program (`lockstep_core::plan`).
 
 mod calls;
 mod communicators;
@@ -47,7 +46,7 @@ pub(super) enum Memory {
     Incoming(CommunicatorId),
     /// An input, premultiplied.
     Scaled(CommunicatorId),
-    /// Bytes that mean nothing: what a barrier sends.
+    /// Bytes without meaning, which a barrier sends.
     Token(CommunicatorId),
 }
 
@@ -118,7 +117,7 @@ pub(super) enum Step {
     HoldForAll,
     /// The program is idle.
     Sleep { duration_ns: u64 },
-    /// The program asks works how they stand.
+    /// The program asks for the state of works.
     Answer { works: Range<u32>, what: WorkQuery, on_stream: bool },
     /// The rank's process ends.
     Die { how: String },
@@ -165,9 +164,9 @@ pub(crate) enum Unsupported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) collectives: Collectives,
-    /// Whether messages of schedules are marked.
+    /// True if the messages of schedules are recorded.
     pub(super) messages: bool,
-    /// Whether ranks have processes of their own.
+    /// True if ranks have processes of their own.
     pub(super) processes: bool,
 }
 

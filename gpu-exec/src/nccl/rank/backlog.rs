@@ -30,7 +30,7 @@ struct Commands {
 }
 
 impl Backlog {
-    /// So many commands were put on a stream.
+    /// Counts commands that were put on a stream.
     pub(super) fn put(&mut self, lane: usize, commands: u64) {
         self.0.entry(lane).or_default().put += commands;
     }

@@ -1,11 +1,11 @@
 //! A rank's process on a device: opens it, meets the others, puts its program on streams, reports.
 //!
-//! What starts the process, lets it join, watches its calls and ends it is the host executor's.
-//! All memory is made before the first operation: making or freeing it later would wait for the
-//! whole device, and so for ever behind a collective whose peer does not come.
+//! The host executor starts the process, lets it join, watches its calls and ends it. All memory is made
+//! before the first operation: making or freeing it later would wait for the whole device, and so for ever
+//! behind a collective whose peer does not come.
 //!
-//! A run that is paused holds the programs before their next operations, as on the host; what they
-//! have put on their streams goes on.
+//! A paused run holds the programs before their next operations, as on the host; operations that are already
+//! on streams go on.
 
 mod backlog;
 mod mailbox;
@@ -54,7 +54,7 @@ pub(crate) fn run_rank(
         true => run_logical(setup, plan, start),
         false => run_process(setup, plan, start),
     };
-    // What was before a failure is handed in first.
+    // Events before a failure are handed in first.
     if let (Err(_), Some(close)) = (&done, start.closing.get()) {
         close();
     }
@@ -227,7 +227,7 @@ fn employ(
     Clerk::employ(job, recording, socket)
 }
 
-/// Tells the coordinator what the rank computes on.
+/// Reports the device that the rank computes on.
 fn say(start: &Start<'_>, device: String) {
     let mut socket = start.socket;
     // A coordinator that is gone ends this process through another thread.

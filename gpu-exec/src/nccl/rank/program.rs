@@ -224,8 +224,8 @@ impl Ready {
         self.timeline.clone()
     }
 
-    /// Runs all operations, and reports what the tensors hold at the end. A gate that is shut
-    /// holds the program before its next operation; what is on the streams already goes on.
+    /// Runs all operations, and reports the tensors' values at the end. A gate that is shut holds the program
+    /// before its next operation; operations that are on the streams already go on.
     pub(super) fn run(mut self, gate: &Gate) -> Result<(), RankFailure> {
         for (op, steps) in (0..).zip(std::mem::take(&mut self.program.lowered.ops)) {
             gate.pass(|| ());

@@ -1,14 +1,14 @@
-//! When things happened on a rank and its device, in one order.
+//! The times of events on a rank and its device, in one order.
 //!
-//! The program writes down what it does when it does it; what streams do is marked by events on
-//! the device and learnt of later, from a thread that looks whether they have passed. So nothing
-//! goes to the clerk before everything earlier is known: an event that has not passed when the
-//! thread looks will pass later than that.
+//! The program's events are recorded when they happen; those of streams are marked by events on the device
+//! and learnt of later, from a thread that looks whether they have passed. So nothing goes to the clerk
+//! before everything earlier is known: an event that has not passed when the thread looks will pass later
+//! than that.
 //!
-//! The device's clock is tied to the shared one by an anchor, an event of known time. Differences
-//! of events are float32 milliseconds, which are as fine as 60 ns up to a second: so an anchor that
-//! is older is set anew as soon as no stream has more than one event ahead. While streams are
-//! busier than that the old one stays, and times get coarser with its age: 1 µs after 16 s.
+//! The device's clock is tied to the shared one by an anchor, an event of known time. Differences of events
+//! are float32 milliseconds, which are as fine as 60 ns up to a second: so an anchor that is older is set
+//! anew as soon as no stream has more than one event ahead. While streams are busier than that the old one
+//! stays, and times get coarser with its age: 1 µs after 16 s.
 
 use crate::clock;
 use crate::host::rank::clerk::Clerk;
@@ -48,10 +48,9 @@ pub(super) struct Timeline {
     works: Arc<Works>,
     communicators: Vec<Arc<Communicator>>,
     desk: Mutex<Desk>,
-    /// Held while notes are on their way from the desk to the clerk: who closes the timeline waits
-    /// for them.
+    /// Held while notes are on their way from the desk to the clerk: closing the timeline waits for them.
     telling: Mutex<()>,
-    /// The process is about to end: what the device says from now on is not its failure.
+    /// The process is about to end: the device's errors from now on are not its failure.
     closing: AtomicBool,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -67,7 +66,7 @@ struct Desk {
     /// The notes of past events that may not be sent yet, by time and order of arrival.
     known: BTreeMap<(u64, u64), Note>,
     arrivals: u64,
-    /// Nothing more is to come: the thread ends when all is told.
+    /// No more events come: the thread ends when all are reported.
     stopped: bool,
 }
 
@@ -117,7 +116,7 @@ impl Timeline {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what the program does now.
+    /// Records an event of the program now.
     pub(super) fn note(&self, note: Note) {
         let mut desk = self.desk();
         desk.insert(clock::now_ns(), note);
@@ -131,7 +130,7 @@ impl Timeline {
         self.changed.notify_one();
     }
 
-    /// Returns when nothing is ahead of any stream and all is told.
+    /// Returns when nothing is ahead of any stream and all is reported.
     pub(super) fn drain(&self) {
         let mut desk = self.desk();
         while !(desk.ahead.values().all(VecDeque::is_empty) && desk.known.is_empty()) {
@@ -139,7 +138,7 @@ impl Timeline {
         }
     }
 
-    /// Returns when all is told and the thread has ended: the device may go then.
+    /// Returns when all is reported and the thread has ended: the device may go then.
     pub(super) fn stop(&self) {
         self.desk().stopped = true;
         self.changed.notify_all();
@@ -204,12 +203,12 @@ impl Timeline {
         }
     }
 
-    /// Whether no stream has anything ahead that this anchor could be older than.
+    /// True if no stream has an event ahead that could be older than this anchor.
     fn is_idle(&self) -> bool {
         self.desk().ahead.values().all(|ahead| ahead.len() < 2)
     }
 
-    /// Takes what streams have passed since the last look. True if nothing is left ahead.
+    /// Takes the events that streams have passed since the last look. True if nothing is left ahead.
     fn look(
         &self,
         (anchor, anchor_ns): &(Event, u64),
@@ -264,7 +263,7 @@ impl Timeline {
         desk.insert(time_ns, note);
     }
 
-    /// Tells the clerk what happened before `now`: nothing earlier can come any more.
+    /// Gives the clerk the events before `now`: nothing earlier can come any more.
     fn tell(&self, now: u64) {
         self.tell_before((now, 0));
         self.changed.notify_all();

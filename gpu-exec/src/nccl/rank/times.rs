@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::host::rank::start::Start;
 
-/// A group's timeout, or what the run replaces it by.
+/// A group's timeout, or the run's replacement for it.
 pub(super) fn timeout_ns(start: &Start<'_>, timeout_ms: u64) -> u64 {
     start.setup.timeout_ns.unwrap_or(timeout_ms.saturating_mul(1_000_000))
 }

@@ -36,7 +36,7 @@ impl StoreClient {
     /// Connects, trying again until `timeout`, which is the store's from then on.
     ///
     /// # Errors
-    /// When nobody answers there in time.
+    /// No server answers there in time.
     pub fn connect(address: SocketAddr, timeout: Duration) -> Result<StoreClient, StoreError> {
         let started = Instant::now();
         let stream = loop {
@@ -90,7 +90,7 @@ impl StoreClient {
         }
     }
 
-    /// Fills it with what comes within that time.
+    /// Fills the buffer with bytes that come within that time.
     fn wait_for_whole(&mut self, into: &mut [u8], within: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(within))?;
         self.stream.read_exact(into)
@@ -142,13 +142,13 @@ impl StoreClient {
         Ok(value)
     }
 
-    /// `add` on a key as it is: what the store itself counts has no slash before it.
+    /// `add` on a key as it is: the store's own counters have no slash before them.
     pub(super) fn add_raw(&mut self, key: &str, by: i64) -> Result<i64, StoreError> {
         self.send(Writer::new(Query::Add).bytes(key.as_bytes()).number(by))?;
         self.receive_number()
     }
 
-    /// Waits for keys as the server knows them; `named` is what the caller called them.
+    /// Waits for keys as the server knows them; `named` are the caller's names.
     fn wait_for(
         &mut self,
         keys: &[String],

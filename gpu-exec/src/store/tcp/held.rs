@@ -1,8 +1,8 @@
-//! The state of a TCP store's server: the table of keys, the queues beside it (`queue_push` of
-//! PyTorch 2.8), how much both take, and which clients wait for what.
+//! The state of a TCP store's server: the table of keys, the queues beside it (`queue_push` of PyTorch 2.8),
+//! the memory that both take, and the clients that wait.
 //!
-//! A client is woken by the change that it waits for and not by how things stand a moment later,
-//! so that a key which is set and deleted at once has been there, as in `TCPStoreLibUvBackend.cpp`.
+//! A client is woken by the change that it waits for and not by the state a moment later, so that a key which
+//! is set and deleted at once has been there, as in `TCPStoreLibUvBackend.cpp`.
 
 use super::wire::{MAX_HELD_BYTES, Request};
 use lockstep_torch::c10d::store::{Answer, Store as Table, StoreKind};
@@ -18,11 +18,11 @@ pub(super) struct Held {
     queues: BTreeMap<String, VecDeque<Vec<u8>>>,
     /// Bytes of the table's keys, each with its value; not less than there are.
     sizes: BTreeMap<String, usize>,
-    /// Of the table and the queues together.
+    /// Bytes of the table and the queues together.
     bytes: usize,
     /// In the order in which they began to wait.
     waiting: Vec<Waiting>,
-    /// Those whose wait has ended, until they are told.
+    /// The clients whose wait has ended, until they get their answer.
     woken: Vec<ClientId>,
 }
 
@@ -36,7 +36,7 @@ struct Waiting {
 enum Until {
     /// All of these keys, or something in the queues of their names.
     Keys(Vec<String>),
-    /// So many have come to a barrier.
+    /// The barrier's key has counted so many workers.
     Reached { key: String, workers: i64 },
 }
 
@@ -64,7 +64,7 @@ impl Held {
         }
     }
 
-    /// Makes room for what a request brings; `None` if there is none.
+    /// Makes room for a request's bytes; `None` if there is none.
     pub(super) fn make_room_for(&mut self, request: &Request) -> Option<()> {
         match request {
             Request::Set { key, value } => self.make_room(key, Put::Instead(value.len())),
@@ -160,12 +160,12 @@ impl Held {
         self.table.check(&[key]).unwrap_or(false)
     }
 
-    /// Whether all of them are there, as keys or as queues that hold something.
+    /// True if all keys exist, as keys or as queues that are not empty.
     pub(super) fn has_all(&self, keys: &[String]) -> bool {
         keys.iter().all(|key| self.has(key) || self.queue_len(key) > 0)
     }
 
-    /// Puts a value at a queue's end, and wakes the one who has waited for it longest.
+    /// Puts a value at a queue's end, and wakes the client that has waited for it longest.
     pub(super) fn queue_push(&mut self, key: String, value: Vec<u8>) {
         self.queues.entry(key.clone()).or_default().push_back(value);
         let longest = (self.waiting.iter()).position(|waiting| match &waiting.until {
@@ -218,13 +218,13 @@ impl Held {
         self.woken.retain(|woken| *woken != client);
     }
 
-    /// Whether a client's wait has ended, once.
+    /// True, once, if a client's wait has ended.
     pub(super) fn has_woken(&mut self, client: ClientId) -> bool {
         let at = self.woken.iter().position(|woken| *woken == client);
         at.map(|at| self.woken.swap_remove(at)).is_some()
     }
 
-    /// Wakes those who have waited for what a key holds now.
+    /// Wakes the clients that have waited for a key's value.
     fn changed(&mut self, key: &str) {
         let waiting = std::mem::take(&mut self.waiting);
         let (woken, waiting) = waiting.into_iter().partition(|one: &Waiting| match &one.until {

@@ -24,11 +24,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The options of a [`TcpStore`]: the arguments of `torch.distributed.TCPStore`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpStoreOptions {
-    /// Whether this process serves the store (`is_master`).
+    /// True if this process serves the store (`is_master`).
     pub is_server: bool,
-    /// The number of users (`world_size`), who are then counted as they come.
+    /// The number of users (`world_size`), which are then counted as they come.
     pub num_workers: Option<u32>,
-    /// Whether the server returns only once all have come.
+    /// True if the server returns only once all clients have come.
     pub wait_for_workers: bool,
     /// The time to wait: for the server, for the workers, and for keys.
     pub timeout: Duration,

@@ -1,12 +1,12 @@
-//! The server of a TCP store: one thread over `poll`, as c10d's daemons are. It is gone, thread
-//! and sockets, when it is dropped.
+//! The server of a TCP store: one thread over `poll`, as c10d's daemons are. Dropping it ends the thread and
+//! closes the sockets.
 //!
-//! What makes a TCP store special (slashes before keys, waits that are cancelled, a connection that
-//! is dropped over a bad `add`) is said by the protocol; what it holds is [`Held`].
+//! The protocol defines the special behaviour of a TCP store (slashes before keys, waits that are cancelled,
+//! a connection that is dropped over a bad `add`); [`Held`] is its contents.
 //!
-//! The protocol has no word for a refusal: whoever asks for more than the limits is cut off, as by
-//! c10d's server, and hears so from its own client ([`super::client`]). What others put into the
-//! store stays.
+//! The protocol has no message for a refusal: a client that asks for more than the limits is cut off, as by
+//! c10d's server, and gets the reason from its own code ([`super::client`]). Values that others put into the
+//! store stay.
 
 use super::held::{ClientId, Held};
 use super::wire::{
@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections that have not yet said what every client says first: when there are more, the
-/// oldest goes.
+/// Connections that have not yet sent the first message of a client: when there are more, the oldest is
+/// closed.
 const MAX_STRANGERS: usize = 256;
 
 /// Bytes read from one client before the others have their turn.
@@ -101,7 +101,7 @@ impl StoreServer {
         self.shared.wake();
     }
 
-    /// Whether a key exists, from inside the server's process.
+    /// True if a key exists, asked inside the server's process.
     pub fn has(&self, key: &str) -> bool {
         self.peek(key).is_some()
     }
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Cuts off who has the most under way while that is too much of all clients together.
+    /// Cuts off the client with the most bytes under way while all clients together have too many.
     fn bound(&mut self) {
         let under_way = |client: &Client| client.inbox.len() + client.outbox.len();
         loop {
@@ -241,7 +241,7 @@ impl Server {
 }
 
 impl Client {
-    /// Takes what has arrived and answers what is whole.
+    /// Takes the bytes that have arrived and answers whole requests.
     fn serve(&mut self, held: &mut Held) {
         let mut piece = [0; 16 << 10];
         let mut taken = 0;

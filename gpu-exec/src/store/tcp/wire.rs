@@ -38,7 +38,7 @@ pub(super) enum Query {
     QueuePush,
     QueuePop,
     QueueLen,
-    /// Of later ones.
+    /// Since versions after 2.8.
     ListKeys,
     Barrier,
 }
@@ -110,7 +110,7 @@ impl Writer {
     }
 }
 
-/// Reads what has arrived of a request.
+/// Reads the bytes of a request that have arrived.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -120,7 +120,7 @@ struct Reader<'a> {
 enum Stopped {
     /// More bytes have to come.
     Short,
-    /// It is none.
+    /// The bytes are not a request.
     Broken(String),
 }
 
@@ -209,11 +209,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The first request of what has arrived and how many bytes it takes; `None` while it is not
-/// whole.
+/// The first request in the bytes that have arrived, and its length; `None` while it is not whole.
 ///
 /// # Errors
-/// When it will never be one.
+/// When the bytes can never become a request.
 pub(super) fn parse(arrived: &[u8]) -> io::Result<Option<(Request, usize)>> {
     let mut reader = Reader { bytes: arrived, at: 0 };
     match reader.request() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// So many ranks are asked at once.
+/// The most ranks that are asked at once.
 const AT_ONCE: usize = 16;
 
 /// The backends whose recorders are asked for: those that PyTorch has in every build.

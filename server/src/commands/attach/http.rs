@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 /// Answers past this many bytes are refused: a dump of 20,000 calls with their stacks is smaller.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Somebody who can be asked.
+/// An address that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A TCP port, of the host as it was named.
@@ -35,7 +35,7 @@ impl fmt::Display for Place {
 /// The reason that there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("{0} refuses connections")]
     Refused(Place),
     /// It took the connection and did not answer in time.
@@ -81,7 +81,7 @@ impl Place {
     /// The body of the answer to a request for `path`.
     ///
     /// # Errors
-    /// When there is none with status 200 within that time.
+    /// There is no answer with status 200 within that time.
     pub(super) async fn ask(
         &self,
         method: Method,

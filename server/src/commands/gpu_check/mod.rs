@@ -1,5 +1,5 @@
-//! `lockstep gpu-check`: what the nccl backend does on this machine's GPUs, held against the host
-//! backend and torch.distributed, as a report. One binary and one command: nothing is built there.
+//! `lockstep gpu-check`: compares the nccl backend on this machine's GPUs with the host backend and
+//! torch.distributed, as a report. One binary and one command: nothing is built there.
 
 mod plans;
 mod report;
@@ -47,7 +47,7 @@ struct Way {
     ranks: u32,
     collectives: Collectives,
     sharing: Sharing,
-    /// Whether a machine may be without it: what is tried and not promised.
+    /// True for a check that may fail on some machines: the report says if it works, and promises nothing.
     may_fail: bool,
 }
 
@@ -166,7 +166,7 @@ impl Bench {
         self.report.checks.push(Check { way, ranks, what, state, says });
     }
 
-    /// Whether a way that may fail works here; the report says how it does not.
+    /// True if a way that may fail works here; otherwise the report says why not.
     fn works(&mut self, way: &Way) -> Result<bool> {
         let options = RunOptions { timeout: Some(Duration::from_secs(20)), ..options() };
         let (state, says) = match self.backend(way)?.run(plans::smoke(way.ranks)?, options) {
@@ -195,8 +195,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether NCCL reduces 8-bit floats among these ranks (`enqueue.cc`: from compute capability 9.0 on),
-    /// if a kernel of its does it at all.
+    /// True if NCCL reduces 8-bit floats among these ranks (`enqueue.cc`: from compute capability 9.0 on), or
+    /// if none of its kernels is needed.
     fn reduces_float8(&self, way: &Way) -> bool {
         let capability = self.report.device.split_once("(sm_").map(|(_, rest)| rest);
         let digits = capability.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
@@ -225,7 +225,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A DDP run: what was asked of the compute stream, what it took, and what overlapped.
+    /// A DDP run: the load of the compute stream, the time it took, and the overlap.
     fn training(&mut self, way: &Way) -> Result<()> {
         let plan = plans::training(way.ranks, self.arguments.quick)?;
         let (state, says) = match self.backend(way)?.run(plan.clone(), options()) {
@@ -336,7 +336,7 @@ fn options() -> RunOptions {
     }
 }
 
-/// Whether a run left what the other did.
+/// Compares a run's trace with the reference's: the state of the check, and its text.
 fn against(way: &Way, plan: &Plan, mut reference: Trace, mut trace: Trace) -> (State, String) {
     let outcome = trace.end.as_ref().map(|end| &end.outcome);
     if outcome != Some(&Outcome::Completed) {

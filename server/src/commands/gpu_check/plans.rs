@@ -27,11 +27,11 @@ pub(super) fn smoke(ranks: u32) -> Result<Plan, PlanError> {
     })
 }
 
-/// Every collective in two types, and every type and operation as an all_reduce, a plan for each
-/// type, at all sizes (in elements), with its name and type.
+/// Every collective in two types, and every type and operation as an all_reduce, a plan for each type, at all
+/// sizes (in elements), with its name and type.
 ///
-/// NCCL's own collectives add in an order of their own. What they are asked to reduce are whole
-/// numbers that every type adds exactly in any order; schedules get numbers that round.
+/// NCCL's own collectives add in an order of their own. They are asked to reduce whole numbers that every
+/// type adds exactly in any order; schedules get numbers that round.
 pub(super) fn values(
     ranks: u32,
     sizes: &[u64],
@@ -72,13 +72,13 @@ pub(super) fn values(
     Ok(plans)
 }
 
-/// Whom calls with a root have as theirs.
+/// The root of calls that have one: neither the first rank nor the last.
 fn root_of(ranks: u32) -> GroupRank {
     GroupRank((ranks - 1) / 2)
 }
 
-/// Takes out of a trace what `reduce` leaves on ranks that it promises nothing: partial sums by
-/// our schedules, the input by NCCL.
+/// Removes from a trace the results of `reduce` on ranks that it promises nothing: partial sums by our
+/// schedules, the input by NCCL.
 pub(super) fn leave_out_partial(plan: &Plan, trace: &mut Trace) {
     let root = root_of(plan.world_size);
     trace.events.retain(|event| match &event.what {

@@ -9,13 +9,13 @@ pub(super) struct Report {
     schema: &'static str,
     /// The version of lockstep.
     version: &'static str,
-    /// What it ran on, as traces say it.
+    /// The device that the check ran on, as traces name it.
     pub(super) device: String,
     /// GPUs that ranks had for themselves: 8, 4, 2 or 1.
     pub(super) gpus: u32,
     pub(super) checks: Vec<Check>,
     pub(super) times: Vec<Time>,
-    /// What was not done, and why.
+    /// The checks that were left out, and why.
     pub(super) notes: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Time {
 }
 
 impl Report {
-    /// Whether a check failed.
+    /// True if a check failed.
     pub(super) fn has_failures(&self) -> bool {
         self.checks.iter().any(|check| check.state == State::Failed)
     }

@@ -1,9 +1,11 @@
-//! The ranks of a recorded script talk to the hub. It keeps their notes and carries their messages to each other.
+//! The ranks of a recorded script talk to the hub. It keeps their notes and carries their messages to each
+//! other.
 //!
-//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little endian),
-//! the length of its payload (8 bytes), the JSON and the payload. A rank that asks for what another has not yet
-//! posted waits. When every rank that still runs waits, nobody will post any more: all are told that they are alone,
-//! and go on with their own values. So a script that would hang is recorded past the hang.
+//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little
+//! endian), the length of its payload (8 bytes), the JSON and the payload. A rank that asks for a message
+//! that another has not yet posted waits. When every rank that still runs waits, no more messages will come:
+//! all ranks are notified, and go on with their own values. So a script that would hang is recorded past the
+//! hang.
 
 use anyhow::{Context, Result, bail};
 use lockstep_replay::script::ScriptEvent;
@@ -101,7 +103,7 @@ enum Arrival {
     Broken(String),
 }
 
-/// A message that waits for what others have not posted.
+/// A request that waits for messages that others have not posted.
 #[derive(Debug)]
 enum Waiting {
     Parts { key: String, from: Vec<u32> },
@@ -172,11 +174,12 @@ impl Hub {
         Ok(Hub { arrivals })
     }
 
-    /// Serves the ranks until all have ended. `runs` says whether the script's processes still run; `patience` is how
-    /// long ranks may go without a message before the recording is cut; `cancelled` cuts it at once.
+    /// Serves the ranks until all have ended. `runs` says whether the script's processes still run;
+    /// `patience` is how long ranks may go without a message before the recording is cut; `cancelled` cuts it
+    /// at once.
     ///
     /// # Errors
-    /// When a rank sends what no recorder sends.
+    /// When a rank sends something that no recorder sends.
     pub(super) fn serve(
         self,
         ranks: &[u32],
@@ -354,7 +357,7 @@ impl Board {
         }
     }
 
-    /// Answers what a rank waits for, if it is there.
+    /// Answers a waiting rank's request, if its messages are there.
     fn serve(&mut self, rank: u32, waiting: &Waiting) -> bool {
         match waiting {
             Waiting::Parts { key, from } => {
@@ -399,7 +402,7 @@ impl Board {
         posted.data
     }
 
-    /// Serves those that now find what they wait for.
+    /// Serves the ranks whose messages are now there.
     fn wake(&mut self) {
         let ranks: Vec<u32> = self.waiting.keys().copied().collect();
         for rank in ranks {
@@ -410,7 +413,7 @@ impl Board {
         }
     }
 
-    /// Nobody posts any more once all wait.
+    /// Notifies the ranks if all of them wait, since no more messages can come then.
     fn release_if_all_wait(&mut self) {
         if self.waiting.len() < self.unended.len() {
             return;

@@ -218,8 +218,8 @@ impl Launch {
     }
 }
 
-/// Goes through a launcher's options; what stands behind them. `valued` are short options whose value is the next
-/// word; a long option has its value behind `=`.
+/// Goes through a launcher's options; returns the rest of the words. `valued` are short options whose value
+/// is the next word; a long option has its value behind `=`.
 fn options_of<'a>(
     words: &'a [String],
     valued: &[&str],

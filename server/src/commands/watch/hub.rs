@@ -1,7 +1,8 @@
-//! The ranks of a watched job tell the hub what they do. It keeps the newest dump and stacks of each as files.
+//! The ranks of a watched job report to the hub. It keeps the newest dump and stacks of each as files.
 //!
-//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little endian), the
-//! length of its payload (8 bytes), the JSON and the payload. The hub never answers, so that no rank waits for it.
+//! Every rank has one connection over a Unix socket. A message is the length of its JSON (4 bytes, little
+//! endian), the length of its payload (8 bytes), the JSON and the payload. The hub never answers, so that no
+//! rank waits for it.
 
 use anyhow::{Context, Result};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
@@ -53,11 +54,11 @@ pub(super) struct WatchedRank {
     changes: u64,
     /// When it was seen to make a call last.
     moved: Instant,
-    /// Whether its process stands stopped by a signal.
+    /// True if the process is stopped by a signal.
     pub(super) stopped: bool,
-    /// Whether its script came to its end.
+    /// True if the script came to its end.
     pub(super) ended: bool,
-    /// Whether its connection is closed.
+    /// True if the connection is closed.
     gone: bool,
 }
 
@@ -66,14 +67,14 @@ pub(super) struct WatchedRank {
 pub(super) struct Watched {
     /// The ranks that have spoken.
     pub(super) ranks: BTreeMap<GlobalRank, WatchedRank>,
-    /// The number of ranks of the job, if any rank has told it.
+    /// The number of ranks of the job, if any rank has reported it.
     pub(super) world_size: Option<u32>,
     /// Dumps and stacks that could not be written, the first one's reason.
     pub(super) unwritten: Option<String>,
 }
 
 impl Watched {
-    /// Whether no rank has made a call for so long, and at least one is still there.
+    /// True if no rank has made a call for `patience`, and at least one rank is still connected.
     pub(super) fn stands_still(&self, patience: Duration) -> bool {
         let mut there = self.ranks.values().filter(|rank| !rank.ended && !rank.gone).peekable();
         there.peek().is_some() && there.all(|rank| rank.moved.elapsed() >= patience)
@@ -90,7 +91,7 @@ impl Watched {
     }
 }
 
-/// Whether a process stands stopped by a signal or a debugger; false where there is none.
+/// True if a process is stopped by a signal or a debugger; false if there is no such process.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may hold anything.
@@ -105,7 +106,7 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    /// Listens at `socket`, and keeps what comes in `folder`.
+    /// Listens at `socket`, and keeps the ranks' files in `folder`.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -198,7 +199,7 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-/// The next message; `None` at the end, and of what is no message.
+/// The next message; `None` at the end, or if the bytes are not a message.
 fn read_message(stream: &mut UnixStream) -> Option<(Message, Vec<u8>)> {
     let mut head = [0; 12];
     stream.read_exact(&mut head).ok()?;

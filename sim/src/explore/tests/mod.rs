@@ -162,7 +162,7 @@ fn a_receive_from_any_source_can_take_what_another_one_needs() {
     assert_eq!(order.choices, [took]);
 }
 
-/// Which of two messages comes first is open, and the first receive has room for one of them only.
+/// Either of two messages may come first, and the first receive has room for one of them only.
 #[test]
 fn a_receive_from_any_source_can_take_what_it_has_no_room_for() {
     let mut plan = PlanBuilder::new("sizes", 3, BackendName::Gloo).unwrap();
@@ -184,8 +184,8 @@ fn a_receive_from_any_source_can_take_what_it_has_no_room_for() {
     assert_eq!(order.choices, [took]);
 }
 
-/// A named receive that was called has the next send of its source on gloo, and by MPI's order only
-/// what an earlier receive from any source leaves it: seen on PyTorch 2.7.1, `irecv(x)` and
+/// On gloo a posted receive that names its source gets the next send of this source. By MPI's order it would
+/// get only a send that an earlier receive from any source leaves: seen on PyTorch 2.7.1, `irecv(x)` and
 /// `irecv(y, src=2)` before rank 2 sends, which sends first.
 #[test]
 fn on_gloo_a_named_receive_has_its_send_before_one_from_any_source() {
@@ -200,7 +200,7 @@ fn on_gloo_a_named_receive_has_its_send_before_one_from_any_source() {
     let plan = plan_on(BackendName::Mpi, &after);
     let explored = explore(&plan, &SimConfig::default(), Bounds::default()).unwrap();
     assert!(matches!(explored.verdict, Verdict::Fails { .. }), "{explored:?}");
-    // Where nothing keeps rank 2 from sending before it is asked by name, its send may be taken.
+    // If nothing keeps rank 2 from sending before it is asked by name, its send may be taken.
     let send = vec![Sends(0), Waits];
     let before = [vec![ReceivesFromAny, ReceivesFrom(2), Waits], send.clone(), send];
     let plan = plan_on(BackendName::Gloo, &before);
@@ -228,9 +228,9 @@ fn a_named_receive_is_looked_at_again_once_another_has_its_message() {
     assert_eq!(took(2), Outcome::TimedOut);
 }
 
-/// A rank whose only start could be made at once, and whose other calls still move: what it makes
-/// when they have completed may come before. A search that takes the one start there is, without
-/// asking whether something else of that rank is under way, never sees it.
+/// A rank whose only start could be made at once, while its other calls still move: calls that it makes when
+/// they have completed may come before. A search that takes the one start there is, without asking if
+/// something else of that rank is under way, never sees it.
 #[test]
 fn a_start_that_can_be_made_may_have_to_wait_for_what_is_still_to_come() {
     use Does::{AwaitsFrom, ReceivesFromAny, Reduces, Sends, Waits};
@@ -327,7 +327,7 @@ proptest! {
         let fails = |verdict: &Verdict| matches!(verdict, Verdict::Fails { .. });
         prop_assert_eq!(fails(&reduced.verdict), fails(&all.verdict), "{:?} {:?}", reduced, all);
         prop_assert!(reduced.states <= all.states || fails(&all.verdict));
-        // What is found is what happens.
+        // A simulation with the order that was found has the same outcome.
         if let Verdict::Fails { order, outcome, .. } = &reduced.verdict {
             let config = SimConfig { order: Some(order.clone()), ..SimConfig::default() };
             let trace = simulate(&plan, &config).unwrap();

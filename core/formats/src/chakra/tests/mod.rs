@@ -127,7 +127,7 @@ fn what_protoc_encodes_is_read() {
     assert!(calls.notes.iter().any(|note| note.contains("hold no times")), "{:?}", calls.notes);
 }
 
-/// PyTorch's own execution traces of two of four ranks: what the job did is what its profiles say.
+/// PyTorch's own execution traces of two of four ranks show the same calls as the job's profiles.
 #[test]
 fn pytorchs_execution_traces_hold_the_calls_in_order() {
     let file = |rank: u32| {
@@ -238,7 +238,7 @@ fn callers_are_no_dependencies() {
         let bytes = file_of(&nodes);
         assert!(ChakraReader.read(File { name: "job.0.et", bytes: &bytes }).is_ok());
     }
-    // Where nothing else orders them, they do.
+    // If nothing else orders them, they do.
     let circle = file_of(&[called(2, call(1, vec![])), called(1, call(2, vec![]))]);
     assert!(refused("job.0.et", &circle).contains("in a circle"));
 }
@@ -257,7 +257,7 @@ proptest! {
         let _ = ChakraReader.read(File { name: "job.0.et", bytes: &good });
     }
 
-    /// Whatever depends on what came before it has a place in time, behind all of that.
+    /// Every node has a place in time, after all the nodes that it depends on.
     #[test]
     fn nodes_begin_when_what_they_need_has_ended(
         needs in proptest::collection::vec(proptest::collection::vec(any::<prop::sample::Index>(), 0..3), 1..30),

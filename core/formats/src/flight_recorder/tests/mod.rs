@@ -228,7 +228,7 @@ proptest::proptest! {
         bytes[more % length] = other;
         let read = read_files(files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
         let merged = read.unwrap().merged;
-        // Of a recording a trace tells the calls that are kept, and nothing else.
+        // A recording's trace has only the calls that are kept.
         let mut log = CallLog::of(&merged.trace());
         for (own, merged) in log.ranks.iter_mut().zip(&merged.log.ranks) {
             if let (Some(own), Some(merged)) = (own, merged) {

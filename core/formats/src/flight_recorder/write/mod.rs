@@ -146,7 +146,7 @@ fn ranks(ranks: &[GlobalRank]) -> String {
     format!("[{}]", ranks.join(", "))
 }
 
-/// Only `retired` tells that a call ended whose start was not seen, as gloo's never are.
+/// Only `retired` shows that a call ended whose start was not seen, as gloo's never are.
 fn state(entry: &Entry) -> &'static str {
     match (entry.started, entry.completed) {
         (true, true) => "completed",

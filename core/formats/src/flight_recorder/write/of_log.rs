@@ -13,9 +13,9 @@ use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Frame, RankLo
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The dumps of every rank that the log knows of, named `nccl_trace_rank_N`. `epoch_ns` is the wall
-/// clock at time 0, in nanoseconds since 1970; 0 for virtual time. What a recorder does not write
-/// down (reductions, roots, splits, tags) is lost.
+/// The dumps of every rank in the log, named `nccl_trace_rank_N`. `epoch_ns` is the wall clock at time 0, in
+/// nanoseconds since 1970; 0 for virtual time. Facts that a recorder does not record (reductions, roots,
+/// splits, tags) are lost.
 pub fn dumps_of(log: &CallLog, epoch_ns: u64) -> Vec<Dump> {
     log.logs().map(|(rank, own)| dump(log, rank, own, epoch_ns)).collect()
 }
@@ -60,7 +60,7 @@ fn dump(log: &CallLog, rank: GlobalRank, own: &RankLog, epoch_ns: u64) -> Dump {
         let ns = |ps: u64| epoch_ns.saturating_add(ps / 1000).max(1);
         entries.push(Entry {
             site: *sites.entry(site).or_insert(next),
-            // Whether a call began is only seen with TORCH_NCCL_ENABLE_TIMING.
+            // The start of a call is only known with TORCH_NCCL_ENABLE_TIMING.
             started: completed,
             completed,
             record_id: Some(record.record_id.unwrap_or(u64::from(record.work))),
@@ -99,7 +99,7 @@ fn site(
     group: &ProcessGroup,
 ) -> Site {
     let call = &record.call;
-    // Of a send or receive NCCL's recorder writes the tensor on both sides.
+    // For a send or receive NCCL's recorder writes the tensor on both sides.
     let in_place = call.p2p || matches!(call.op.as_str(), "all_reduce" | "broadcast" | "reduce");
     // In-place calls of a plan have one of the two only; a recorder writes both.
     let (inputs, outputs) = match (call.inputs.is_empty(), call.outputs.is_empty()) {

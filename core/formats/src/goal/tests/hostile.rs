@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// A file can claim sizes that nobody has: it is refused, or planned, without taking them.
+/// A file can claim impossible sizes: it is refused, or planned, without allocating them.
 #[test]
 fn claims_of_size_are_not_believed() {
     survives("num_ranks 18446744073709551615\n");

@@ -1,5 +1,5 @@
-//! GOAL texts as plans: what they say, what is refused, and what a program has to hold back. That a
-//! written plan comes back with its messages is simulated in `sim/tests/suite/goal.rs`.
+//! GOAL texts as plans: their meaning, refusals, and the operations that a program has to hold back. A test
+//! that a written plan comes back with its messages is in `sim/tests/suite/goal.rs`.
 
 mod hostile;
 

@@ -107,8 +107,8 @@ fn stood(group: &str, enqueued: u64, completed: Option<u64>) -> Said {
     Said::Stood { group: group.into(), enqueued, completed }
 }
 
-/// The messages of `ProcessGroupNCCL.cpp` of torch 2.3 to 2.13, in the words of real logs: the
-/// group stands in the line behind the one that names the collective, if anywhere.
+/// The messages of `ProcessGroupNCCL.cpp` of torch 2.3 to 2.13, in the words of real logs: the group is in
+/// the line after the one that names the collective, if anywhere.
 #[test]
 fn watchdogs_of_every_release_are_understood() {
     let caught = |time: &str, file: u32| {
@@ -269,14 +269,14 @@ fn tracebacks_are_told_with_the_line_of_the_job() {
         .map(|line| format!("{line}\n{}\n", line.replace("[rank3]", "[rank1]")))
         .collect();
     assert_eq!(said(&mixed), [(1, bad_batch()), (3, bad_batch())]);
-    // Whose it is the name of the file says.
+    // The name of the file gives the rank.
     let alone = read(TRACEBACK.as_bytes());
     assert_eq!((alone.statements.len(), alone.unnamed.as_slice()), (0, &[(bad_batch(), 7)][..]));
     assert_eq!(alone.last_words, "ValueError: bad batch");
-    // What a process goes on from did not end it.
+    // An exception that a process went on from did not end it.
     let handled = TRACEBACK.to_owned() + &"step\n".repeat(60);
     assert!(read(handled.as_bytes()).is_empty());
-    // What is raised while another one is handled hides nothing, if it comes from others.
+    // An exception raised while another one is handled hides nothing, if other ranks caused it.
     let then = TRACEBACK.to_owned()
         + "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent \
            call last):\n  File \"train.py\", line 99, in <module>\n    dist.barrier()\n\
@@ -374,7 +374,7 @@ fn what_stands_behind_an_end_is_no_going_on() {
     for behind in [atexit, &pytorch, &long, "", &steps(9, 11)] {
         assert_eq!(of_rank_1(&(before.clone() + TRACEBACK + behind)), 1, "{behind}");
     }
-    // What PyTorch's hook prints is the end, whatever other ranks write.
+    // The output of PyTorch's hook is the end, whatever other ranks write.
     let merged = before.clone() + &prefixed("[rank3]: ", TRACEBACK) + &steps(9, 30);
     assert_eq!(said(&merged), [(3, bad_batch())]);
     // A long text of an exception, and the same again, which ends it.
@@ -395,7 +395,7 @@ fn several_processes_go_on_where_none_is_missing() {
     assert_eq!(unnamed(&(all(0, 2, 1) + TRACEBACK + &all(2, 9, 1))), 1);
 }
 
-/// As `torchrun --log-dir` leaves them: what is printed is one file, what is logged another one.
+/// As `torchrun --log-dir` leaves them: printed lines are in one file, logged lines in another one.
 #[test]
 fn ranks_that_are_all_done_handled_what_they_logged() {
     let logged = "ERROR:root:retrying batch 2\n".to_owned() + TRACEBACK;
@@ -459,7 +459,7 @@ fn torchrun_sums_up() {
     let log = read(summary("1", &recorded).as_bytes());
     let heard = Heard::of([("a", &log, None)]).statements;
     assert_eq!(heard.into_iter().map(|it| it.said).collect::<Vec<_>>(), [bad_batch()]);
-    // What it raised is another one's fault.
+    // Another rank caused its exception.
     let victim = prefixed("[rank3]: ", &TRACEBACK.replace("ValueError: bad", "RuntimeError: NCCL"));
     let heard = Heard::of([("a", &read((victim + &summary("1", see)).as_bytes()), None)]);
     let said: Vec<&Said> = heard.statements.iter().map(|it| &it.said).collect();

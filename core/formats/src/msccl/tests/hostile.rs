@@ -1,5 +1,5 @@
-//! Texts of strangers: whatever they hold, reading ends in a table or in an error, and what is
-//! proved after that does what it claims. Nothing panics, and nothing is sized by what a text says.
+//! Foreign texts: reading always ends in a table or in an error, and a table that is then proved carries out
+//! its collective. Nothing panics, and no size is taken from a text unchecked.
 
 use super::super::{MAX_XML_BYTES, MscclError, read, write};
 use super::prove_table;
@@ -29,7 +29,7 @@ fn corpus() -> Vec<String> {
     ]
 }
 
-/// Reads a text; proves what comes of it.
+/// Reads a text; proves the result.
 fn survives(text: &str) -> Result<(), MscclError> {
     let table = read(text)?;
     assert!(u64::from(table.steps()) <= text.len() as u64);
@@ -154,8 +154,8 @@ proptest! {
         let _ = survives(&words.concat());
     }
 
-    /// A valid file that somebody changed: still read, or refused with a place; what is proved is
-    /// right all the same.
+    /// A valid file that somebody changed: still read, or refused with a place; if it is proved, it is right
+    /// all the same.
     #[test]
     fn changed_programs_are_read_or_refused(
         which in any::<Index>(),
@@ -170,9 +170,9 @@ proptest! {
     }
 }
 
-/// Every single number of a valid program, made one larger: what still passes for a program either
-/// does what it claims or is refused by the proof, and no change that moves data goes unnoticed by
-/// both without the result being right.
+/// Every single number of a valid program, made one larger: a program that still passes either carries out
+/// its collective or is refused by the proof, and no change that moves data goes unnoticed by both without
+/// the result being right.
 #[test]
 fn every_number_matters_or_does_no_harm() {
     for text in corpus().iter().take(3) {

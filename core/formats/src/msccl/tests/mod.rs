@@ -1,5 +1,5 @@
-//! MSCCL programs: what Microsoft ships is what it claims, ours come back as they went, and what
-//! is wrong is refused where it is wrong.
+//! MSCCL programs: those that Microsoft ships are correct, ours come back as they were written, and wrong
+//! ones are refused at the wrong place.
 
 mod hostile;
 mod programs;
@@ -11,7 +11,7 @@ use super::{MscclError, read};
 use lockstep_core::schedule::{ProvedTable, Schedule, ScheduleError, Table};
 use std::fmt::Write;
 
-/// The schedule of a table, if it does what it claims.
+/// The schedule of a table, if it is proved.
 pub(super) fn prove_table(table: Table) -> Result<Schedule, ScheduleError> {
     let (collective, size) = (table.collective(), table.size());
     Schedule::from_table(&ProvedTable::new(table)?, collective, size)

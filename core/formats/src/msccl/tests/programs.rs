@@ -1,4 +1,4 @@
-//! Programs that run: what each kind of step does, and what Microsoft ships.
+//! Programs that run: the effect of each kind of step, and the programs that Microsoft ships.
 
 use super::super::read;
 use super::{Xml, prove_table};

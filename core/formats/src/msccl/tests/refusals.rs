@@ -1,4 +1,4 @@
-//! Programs that do not run, or do not do what they claim.
+//! Programs that do not run, or do not carry out their collective.
 
 use super::super::{MscclError, read, write};
 use super::{Xml, prove_table};

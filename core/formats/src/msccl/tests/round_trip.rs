@@ -12,7 +12,7 @@ fn collectives(root: u32) -> Vec<Collective> {
     every.into_iter().filter(|collective| !collective.is_barrier()).collect()
 }
 
-/// Writes a schedule, reads it, proves what was read.
+/// Writes a schedule, reads it, proves the result.
 fn there_and_back(schedule: &Schedule) -> (Schedule, Proof) {
     let text = write(schedule).unwrap();
     let table = read(&text).unwrap_or_else(|error| panic!("{schedule}: {error}\n{text}"));
@@ -49,7 +49,7 @@ fn every_family_comes_back_with_its_messages() {
     }
 }
 
-/// The rounds without the idle steps at the end, which nobody could state.
+/// The rounds without the idle steps at the end, which a file cannot state.
 fn rounds_of(schedule: &Schedule) -> Rounds {
     let mut actions = Vec::new();
     let acts = |step: &u32| {
@@ -62,8 +62,8 @@ fn rounds_of(schedule: &Schedule) -> Rounds {
     Rounds::of(schedule).until(steps)
 }
 
-/// Every rank does in every step what it did, in the same order; only who adds to whom may be
-/// turned, which makes no difference to a sum of two.
+/// Every rank has the same actions in every step, in the same order; only the two operands of a sum may be
+/// swapped, which makes no difference.
 fn assert_same_actions(read: &Schedule, schedule: &Schedule) {
     let turned = |action: Action| match action {
         Action::Reduce { local, from, into } if into == from => {
@@ -112,7 +112,7 @@ fn lanes_come_back_step_by_step() {
     }
 }
 
-/// Other tools pass over what we state; a program whose steps do not say theirs is numbered anew.
+/// Other tools ignore the stated steps; a program without them is numbered anew.
 #[test]
 fn a_program_without_stated_steps_is_numbered() {
     let sum = Collective::AllReduce { op: ReduceOp::Sum };

@@ -26,7 +26,7 @@ fn a_ring_begins_with_its_own_and_ends_with_the_sums() {
     }
 }
 
-/// One addition turned into a store: what the page marks is what the proof names.
+/// One addition turned into a store: the page marks the place that the proof names.
 #[test]
 fn a_wrong_schedule_stands_where_the_proof_says() {
     let text = ring_of_four().replacen("type=\"rrc\"", "type=\"r\"", 1);

@@ -76,8 +76,8 @@ fn example() -> Trace {
     }
 }
 
-/// `example.pftrace.txt` is what `protoc` decodes of these bytes by Perfetto's own schema (see the README beside it):
-/// the bytes must stay those that were decoded.
+/// `example.pftrace.txt` is the output of `protoc` for these bytes by Perfetto's own schema (see the README
+/// beside it): the bytes must stay those that were decoded.
 #[test]
 fn the_example_is_what_protoc_has_decoded() {
     let bytes = written(&example());

@@ -44,7 +44,7 @@ fn py_spy_in_text_and_json_is_the_same() {
     assert_eq!(frames(json.main_thread().unwrap()), own);
     assert_eq!(json.main_thread().unwrap().frames[0].file, "/job/hang.py");
     assert_eq!((json.pid, json.line, json.threads.len()), (text.pid, 1, text.threads.len()));
-    // Where a rank waits for the others.
+    // The place in which a rank waits for the others.
     let [waits] = stacks("pyspy_rank_0.txt").try_into().unwrap();
     assert_eq!(place(&waits), "train_step (hang.py:16)");
     assert_eq!(waits.main_thread().unwrap().distributed_call(), Some("all_reduce"));

@@ -1,5 +1,5 @@
-//! Programs with stores: what PyTorch 2.7.1 answered (`tests/data/pytorch/stores.json`), what is
-//! refused, and what the plan makes the ranks wait for.
+//! Programs with stores: the answers of PyTorch 2.7.1 (`tests/data/pytorch/stores.json`), the refusals, and
+//! the waits of the ranks in the plan.
 
 use crate::compile;
 use lockstep_core::plan::remark::LostWait;
@@ -14,7 +14,7 @@ struct Recorded {
     cases: Vec<Case>,
 }
 
-/// A program, and what each rank printed and raised.
+/// A program, and the prints and exceptions of each rank.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -169,7 +169,7 @@ fn what_depends_on_who_is_first_is_refused() {
     insta::assert_snapshot!(said.join("\n"));
 }
 
-/// Every order can happen; the one that is taken follows the times of the program, and is told.
+/// Every order can happen; the one that is taken follows the times of the program, and is reported.
 #[test]
 fn who_is_first_is_taken_by_the_times_and_told() {
     let said = |body: &str| -> Vec<(u32, String)> {
@@ -195,7 +195,7 @@ print(store.add('n', 1))";
     assert_eq!(said(behind), drawn([1, 2, 0]));
     let won = "time.sleep(0 if rank == 1 else 1)\nprint(store.compare_set('k', '', str(rank)))";
     assert_eq!(said(won), [0, 1, 2].map(|rank| (rank, "b'1'".to_owned())));
-    // Whose answer nobody looks at does not matter.
+    // An operation whose answer is not used does not matter.
     assert_eq!(compiled(3, "drawn = store.add('n', 1)").assumed, []);
     // The order that is told is the one that was taken, also where a later operation asks again.
     let again = "time.sleep(0 if rank == 1 else 1)
@@ -207,7 +207,7 @@ print(store.compare_set('k', 'x', 'y'))";
         orders[0].contains("\"k\") comes first") && orders[0].ends_with("1, 0, 2"),
         "{orders:?}"
     );
-    // Who does not look at its answer waits for nobody, and nobody tells it.
+    // A rank that does not use its answer waits for nobody, and nobody sends it a message.
     let unread = "dist.init_process_group('gloo')
 store.set(str(rank), '1')
 dist.barrier()
@@ -228,14 +228,14 @@ dist.barrier()";
     assert_eq!(told, [(2, words.to_owned())]);
 }
 
-/// Above what can be held against each other in a moment, no order is taken.
+/// If there are more operations than can be compared in a moment, no order is taken.
 #[test]
 fn how_much_is_drawn_is_bounded() {
     assert_eq!(compiled(100, "print(store.add('n', 1))").printed.len(), 100);
     assert!(refused(200, "print(store.add('n', 1))").contains("depends on which rank is first"));
 }
 
-/// The sleeps of a program decide what its ranks find, if they have met before.
+/// The sleeps of a program decide the answers that its ranks get, if they have met before.
 #[test]
 fn times_that_lie_apart_decide() {
     let asks = |ms: u32, meets: &str| {

@@ -11,8 +11,8 @@ pub(super) fn steps(nodes: Nodes) -> u32 {
     2 * tree::depth(nodes.per_node) + dissemination::rounds(nodes.count())
 }
 
-/// Scratch chunks: who has come in the node, and one a round among the nodes, the last of which is
-/// the release.
+/// Scratch chunks: the arrivals in the node, and one a round among the nodes, the last of which is the
+/// release.
 pub(super) fn scratch(nodes: Nodes) -> u32 {
     1 + dissemination::rounds(nodes.count())
 }

@@ -12,7 +12,7 @@ use crate::rank::GroupRank;
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
 
-/// Line up what goes to each neighbour; exchange; line up what goes to each receiver; exchange.
+/// Pack the parts for each neighbour; exchange; pack the parts for each receiver; exchange.
 pub(super) const STEPS: u32 = 4;
 
 /// The receivers that rank `local` of a node of `k` speaks to, in order.
@@ -30,7 +30,7 @@ fn count(nodes: Nodes, k: u32, local: u32) -> u32 {
     last * of(nodes.per_node) + of(nodes.len(last))
 }
 
-/// Scratch chunks: what is sent in either exchange, and what comes in the first.
+/// Scratch chunks: those sent in either exchange, and those received in the first.
 pub(super) fn scratch(nodes: Nodes, rank: GroupRank) -> u32 {
     let came = came(Member::of(nodes, rank.0));
     lined_up(nodes, came) + came
@@ -52,7 +52,7 @@ pub(super) fn actions(me: Member, step: u32, actions: &mut Vec<Action>) {
     let input = |part| Slice::one(Buffer::Input, part);
     let scratch = |place| Slice::one(Buffer::Scratch, place);
     let run = |start, length| Slice::run(Buffer::Scratch, start..start + length);
-    // Where the parts that neighbour l gets begin.
+    // The start of the parts that neighbour l gets.
     let begin_of = |local: u32| (0..local).map(|before| count(nodes, k, before)).sum::<u32>();
     // Everybody begins with the next one, so that not all send to the same.
     let neighbours = || (1..k).map(|ahead| (me.local + ahead) % k);

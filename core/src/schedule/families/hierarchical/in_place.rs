@@ -103,8 +103,8 @@ pub(super) fn broadcast(me: Member, root: u32, step: u32, actions: &mut Vec<Acti
     }
 }
 
-/// The same backwards: a ring reduce-scatter in each node, each shard up a tree of the nodes, and
-/// the shards of the root's node to the root.
+/// The steps backwards: a ring reduce-scatter in each node, each shard up a tree of the nodes, and the shards
+/// of the root's node to the root.
 pub(super) fn reduce(me: Member, root: u32, step: u32, actions: &mut Vec<Action>) {
     let nodes = me.nodes;
     let (k, m) = (nodes.per_node, nodes.count());

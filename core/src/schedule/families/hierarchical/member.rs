@@ -1,5 +1,5 @@
-//! A rank's place in its node, and actions among the ranks of a node or among nodes moved to whom
-//! they are for.
+//! A rank's place in its node, and the translation of actions from a node's ranks, or from nodes, to the
+//! participants.
 
 use crate::rank::GroupRank;
 use crate::schedule::nodes::Nodes;

@@ -32,7 +32,7 @@ fn steps(collective: Collective, algorithm: Algorithm, n: u64) -> u64 {
     u64::from(schedule(collective, algorithm, n).steps())
 }
 
-/// The largest power of two that is at most `n`, its logarithm, and what is left of `n`.
+/// The largest power of two that is at most `n`, its logarithm, and the rest of `n`.
 fn folded(n: u64) -> (u64, u64, u64) {
     let places = 1 << n.ilog2();
     (places, u64::from(n.ilog2()), n - places)
@@ -67,8 +67,8 @@ fn trees_direct_and_dissemination() {
     }
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, section 4: log2 p rounds, in which all_reduce sends
-/// the whole tensor and all_gather what it has. An extra rank costs two messages.
+/// Thakur, Rabenseifner, Gropp 2005, section 4: log2 p rounds, in which all_reduce sends the whole tensor and
+/// all_gather all parts that it has. An extra rank costs two messages.
 #[test]
 fn recursive_doubling() {
     for n in 2..=64 {
@@ -119,9 +119,8 @@ fn two_shots() {
     }
 }
 
-/// Bruck et al. 1997, sections 3 and 4: ceil(log2 n) rounds. all_gather moves what it must;
-/// all_to_all moves a part that goes i ranks as often as i has bits (n / 2 log2 n parts a rank for
-/// powers of two).
+/// Bruck et al. 1997, sections 3 and 4: ceil(log2 n) rounds. all_gather moves the minimum; all_to_all moves a
+/// part that goes i ranks as often as i has bits (n / 2 log2 n parts a rank for powers of two).
 #[test]
 fn bruck() {
     for n in 2..=64 {
@@ -240,7 +239,7 @@ fn other_rings() {
     }
 }
 
-/// gloo's `allreduce.cc` moves what any ring does; `reduce.cc` ends with a message to the root from
+/// gloo's `allreduce.cc` moves as much as any ring does; `reduce.cc` ends with a message to the root from
 /// every other rank.
 #[test]
 fn gloo_rings() {

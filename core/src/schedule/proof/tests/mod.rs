@@ -54,7 +54,7 @@ fn every_schedule_is_right_for_every_world_size_and_root_up_to_64() {
     }
 }
 
-/// Whether a family looks at the nodes.
+/// True if a family's schedule depends on the nodes.
 fn looks_at_nodes(schedule: &Schedule) -> bool {
     matches!(
         schedule.algorithm(),
@@ -62,7 +62,7 @@ fn looks_at_nodes(schedule: &Schedule) -> bool {
     )
 }
 
-/// The same in nodes; `None` where a family stays inside one.
+/// The schedule in nodes; `None` if the family stays inside one.
 fn in_nodes(schedule: &Schedule, ranks_per_node: u32) -> Option<Schedule> {
     schedule.clone().with_ranks_per_node(ranks_per_node).ok()
 }
@@ -278,7 +278,7 @@ fn prove_changed(
     })
 }
 
-/// The same, and in nodes: equal and ragged ones.
+/// Every schedule, and in nodes: equal and ragged ones.
 fn every_schedule_and_nodes(size: u32) -> Vec<Schedule> {
     let mut all = every_schedule(size);
     let that_look: Vec<_> =

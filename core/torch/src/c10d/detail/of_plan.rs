@@ -1,4 +1,4 @@
-//! The same for a plan, however it was made: what its ranks would raise instead of hanging.
+//! The comparison for a finished plan: the errors that its ranks would raise instead of hanging.
 
 use super::{look, op_type};
 use crate::c10d::backend::Device;
@@ -152,8 +152,8 @@ mod tests {
         job
     }
 
-    /// A plan of calls that were recorded without the wrapper says what the wrapper, which is held
-    /// to real PyTorch's words, says of the calls themselves.
+    /// A plan that was recorded without the wrapper raises the same errors as its calls recorded with the
+    /// wrapper, which is tested against PyTorch's words.
     #[test]
     fn a_plan_raises_what_its_calls_do() {
         let scripts: [Script; 4] = [
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Of the hangs that ship, only the one of sends is beyond it; repaired, none raises.
+    /// Only the hang of sends among the examples is not caught; a repaired example raises nothing.
     #[test]
     fn hangs_become_errors() {
         use lockstep_scenarios::{ScenarioOptions, find};

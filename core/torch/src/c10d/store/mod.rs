@@ -1,9 +1,9 @@
-//! c10d's key-value stores as a pure state machine: what `set get add append check compare_set
-//! wait delete_key num_keys multi_get multi_set` answer, for hash, file and TCP stores, and how
-//! prefixes join. There is no clock: an operation that would wait says for which keys.
+//! c10d's key-value stores as a pure state machine: the answers of `set get add append check compare_set wait
+//! delete_key num_keys multi_get multi_set`, for hash, file and TCP stores, and the joining of prefixes.
+//! There is no clock: an operation that would wait returns the keys that it waits for.
 //!
-//! The rules are those of `HashStore.cpp`, `FileStore.cpp` and `TCPStore.cpp` (PyTorch 2.7), which
-//! differ from each other in places. The real stores are made on this table by `gpu-exec`.
+//! The rules are those of `HashStore.cpp`, `FileStore.cpp` and `TCPStore.cpp` (PyTorch 2.7), which differ
+//! from each other in places. The real stores are made on this table by `gpu-exec`.
 
 mod prefix;
 
@@ -14,7 +14,7 @@ use super::error::{
 };
 use std::collections::BTreeMap;
 
-/// Which of c10d's stores a table answers as.
+/// The c10d store that a table behaves like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// `HashStore`: inside one process.
@@ -23,7 +23,7 @@ pub enum StoreKind {
     File,
     /// `TCPStore`: served by one process.
     Tcp {
-        /// Whether it was made with a world size, so that its clients are counted as they come.
+        /// True if the store was made with a world size, so that its clients are counted as they connect.
         counts_workers: bool,
     },
 }
@@ -49,7 +49,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// The same, with what was answered as something else.
+    /// The answer with its value converted.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Answer::Ready(value) => Answer::Ready(f(value)),
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Which store it is.
+    /// The kind of the store.
     pub fn kind(&self) -> StoreKind {
         self.kind
     }
@@ -94,7 +94,7 @@ impl Store {
         self.timeout_ms = timeout_ms;
     }
 
-    /// `store.set`: replaces what was there.
+    /// `store.set`: replaces the key's value.
     ///
     /// # Errors
     /// `DistNetworkError` on a dropped connection, as for every operation.
@@ -166,9 +166,9 @@ impl Store {
         Ok(keys.iter().all(|key| self.entries.contains_key(*key)))
     }
 
-    /// `store.compare_set`: sets the key if it holds `expected`, and returns what it holds then.
-    /// A key that is not there is set if `expected` is empty; else it stays away and the answer is
-    /// `expected`, as if it had been there.
+    /// `store.compare_set`: sets the key if its value is `expected`, and returns the value afterwards. A
+    /// missing key is set if `expected` is empty; otherwise it stays missing and the answer is `expected`, as
+    /// if it had been its value.
     ///
     /// # Errors
     /// Those of [`Store::set`].

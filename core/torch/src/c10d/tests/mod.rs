@@ -1,4 +1,4 @@
-//! Groups and meshes as each rank sees them, for any world, and what a job settles at its end.
+//! Groups and meshes as each rank sees them, for any world, and the facts that a job settles at its end.
 
 use super::*;
 use lockstep_core::dtype::Dtype;
@@ -89,7 +89,7 @@ fn waits_point_at_their_calls() {
     ));
 }
 
-/// `timedelta(0)` is the default of `wait`, which waits; a group of whom nobody has any time is none.
+/// `timedelta(0)` is the default of `wait`, which waits; a group with a timeout of zero is refused.
 #[test]
 fn no_time_at_all() {
     let mut job = Job::new("no time", 2).unwrap();
@@ -275,8 +275,8 @@ fn what_mpi_lacks_and_where_gloo_sends_from() {
     );
 }
 
-/// Without a device, a coalescing manager holds back only what it can make one call of; the rest
-/// is made at once.
+/// Without a device, a coalescing manager holds back only calls that it can join into one; the rest is made
+/// at once.
 #[test]
 fn a_coalescing_manager_without_a_device_makes_other_calls_at_once() {
     let mut job = Job::new("nccl", 2).unwrap();

@@ -109,10 +109,10 @@ fn ready_order(order: &Value) -> Result<Vec<u32>, ModelError> {
 }
 
 impl Model {
-    /// Reads a model from JSON or CSV; `name` is what it is called if it does not say itself.
+    /// Reads a model from JSON or CSV; `name` is used if the file does not name the model.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The error says what is wrong with the file, and where.
     pub fn read(name: &str, text: &str) -> Result<Model, ModelError> {
         let model = match text.trim_start().as_bytes().first() {
             Some(b'{') => Model::from_json(name, text),
@@ -298,18 +298,18 @@ impl Model {
         })
     }
 
-    /// The model with a ready order of a user's own, as indices among the parameters that require
-    /// grad; what it leaves out never becomes ready, and what it has twice comes twice.
+    /// The model with a ready order of the user's, as indices among the parameters that require grad; a
+    /// parameter that it leaves out never becomes ready, and one that it has twice comes twice.
     ///
     /// # Errors
-    /// When an index is none.
+    /// An index is out of range.
     pub fn in_order(&self, order: &[u32]) -> Result<Model, ModelError> {
         let model = Model { recorded_ready_order: Some(order.to_vec()), ..self.clone() };
         model.check_ready_order()?;
         Ok(model)
     }
 
-    /// The parameters that lists under a key stand for, from the names of parameters and modules.
+    /// The parameters of the lists under a key, from the names of parameters and modules.
     fn listed(&self, key: &str, lists: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
         let by_name: BTreeMap<&str, u32> =
             self.trained().map(|param| param.name.as_str()).zip(0..).collect();
@@ -387,7 +387,7 @@ fn cells(row: &str) -> Option<Vec<String>> {
                 was_quoted = false;
                 cells.push(String::new());
             }
-            // What stands between a closing quote and the comma is space.
+            // Only space may come between a closing quote and the comma.
             _ if was_quoted && !quoted => {}
             char => cell.push(char),
         }
@@ -429,8 +429,8 @@ fn check(name: &str, shape: &[u64], of: Option<u64>, dtype: &str) -> Result<Dtyp
     }
 }
 
-/// The layers of the model that ships with the same parameters, if there is one: it knows what runs
-/// when, and what that costs.
+/// The layers of the shipped model with the same parameters, if there is one: it knows the order of its
+/// layers, and their costs.
 fn shipped_layers(params: &[Parameter]) -> Option<Vec<Layer>> {
     let first = &params.first()?.name;
     let same = |model: &Model| {
@@ -443,9 +443,8 @@ fn shipped_layers(params: &[Parameter]) -> Option<Vec<Layer>> {
     Some(ships.filter(begins).find(same)?.layers)
 }
 
-/// The layers of a model that is known by its parameters alone: a module a layer, in registration
-/// order, at one position a sample. What a convolution costs is then far too little, and the
-/// estimate of time with it.
+/// The layers of a model that is known by its parameters alone: a module a layer, in registration order, at
+/// one position a sample. The cost of a convolution is then far too low, and so is the estimate of time.
 fn layers_of(params: &[Parameter]) -> Vec<Layer> {
     if let Some(layers) = shipped_layers(params) {
         return layers;

@@ -1,8 +1,8 @@
-//! Models as DDP sees them: parameters in registration order, the order in which their gradients
-//! become ready, and what their layers cost.
+//! Models as DDP sees them: parameters in registration order, the order in which their gradients become
+//! ready, and the cost of their layers.
 //!
-//! The models that ship are written as their architectures (`zoo`), a user's own comes from a file
-//! (`file`). What a layer costs is an estimate from its shapes (`cost`).
+//! The models that ship are written as their architectures (`zoo`), a user's own comes from a file (`file`).
+//! A layer's cost is an estimate from its shapes (`cost`).
 
 mod architecture;
 mod cost;
@@ -54,14 +54,14 @@ pub struct Parameter {
     pub shape: Vec<u64>,
     /// Its element type.
     pub dtype: Dtype,
-    /// Whether it is trained.
+    /// True if the parameter is trained.
     pub requires_grad: bool,
-    /// Whether DDP expects a sparse gradient of it.
+    /// True if DDP expects a sparse gradient of the parameter.
     pub sparse: bool,
-    /// Whether its gradient is of the other kind than that.
+    /// True if the gradient's kind (sparse or dense) is not the one that DDP expects.
     pub unexpected: bool,
-    /// Whether it is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`): it
-    /// has no shape yet, and DDP refuses it.
+    /// True if the parameter is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`):
+    /// it has no shape yet, and DDP refuses it.
     pub uninitialized: bool,
 }
 
@@ -158,8 +158,7 @@ impl Model {
         self.layers.iter().map(skipped).collect()
     }
 
-    /// The same model where every pass leaves the same parameters alone, as one that never had
-    /// them; none where passes differ.
+    /// The model without the parameters that every pass leaves alone; `None` if passes differ.
     pub fn with_equal_passes(&self) -> Option<Cow<'_, Model>> {
         let Some(unused) = self.unused.first() else { return Some(Cow::Borrowed(self)) };
         if self.unused.iter().any(|of| of != unused) {

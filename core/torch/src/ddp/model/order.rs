@@ -1,8 +1,8 @@
-//! In which order the backward pass makes gradients ready.
+//! The order in which the backward pass makes gradients ready.
 //!
-//! Autograd runs the graph backwards, and a gradient accumulator as soon as it can. Inside a layer
-//! the order is that of the function's inputs: `addmm` has the bias before the weight, convolution
-//! and the norms the weight before the bias (all in the recorded runs of `buckets.json`).
+//! Autograd runs the graph backwards, and a gradient accumulator as soon as it can. Inside a layer the order
+//! is that of the function's inputs: `addmm` has the bias before the weight, convolution and the norms the
+//! weight before the bias (all in the recorded runs of `buckets.json`).
 
 use super::{Model, Parameter};
 use std::collections::BTreeSet;

@@ -70,7 +70,7 @@ pub enum MlpSizesError {
 /// The sizes of an MLP: `64,128,10`.
 ///
 /// # Errors
-/// When a size is none, or there are too few or too many.
+/// When a size is not a number, or there are too few or too many.
 pub fn mlp_sizes(text: &str) -> Result<Vec<u64>, MlpSizesError> {
     let sizes = text.split(',').map(|size| {
         let size = size.trim();
@@ -86,8 +86,8 @@ pub fn mlp_sizes(text: &str) -> Result<Vec<u64>, MlpSizesError> {
     }
 }
 
-/// The same with a `BatchNorm1d` behind every layer but the last, `norms.0`, `norms.1`, …: a small
-/// model with buffers.
+/// An MLP with a `BatchNorm1d` behind every layer but the last, `norms.0`, `norms.1`, …: a small model with
+/// buffers.
 pub fn mlp_with_norms(name: &str, sizes: &[u64], dtype: Dtype) -> Model {
     let mut model = Architecture::new(name, dtype);
     for (index, pair) in sizes.windows(2).enumerate() {

@@ -22,7 +22,7 @@ impl Names {
         (format!("{what} {}", self.numbered), Fill::Seeded { seed })
     }
 
-    /// The name and contents of a call's tensor; `phase` tells the buckets before the rebuild (1)
+    /// The name and contents of a call's tensor; `phase` distinguishes the buckets before the rebuild (1)
     /// from those after.
     pub(super) fn of(&mut self, call: &DdpCall, phase: u32) -> (String, Fill) {
         let bucketed = |bucket: u32, what: &str| {

@@ -1,5 +1,5 @@
-//! The optimizer's step of a training plan, and what a sharded optimizer or an averager communicates
-//! after it.
+//! The optimizer's step of a training plan, and the communication of a sharded optimizer or an averager after
+//! it.
 
 use super::writer::Writer;
 use crate::ddp::model::Cost;

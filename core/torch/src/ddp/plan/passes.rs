@@ -1,4 +1,4 @@
-//! A backward pass as operations: its layers, what their gradients launch, and the waits.
+//! A backward pass as operations: its layers, the calls that their gradients launch, and the waits.
 
 use super::script::BACKWARD;
 use super::writer::Writer;
@@ -11,9 +11,9 @@ pub(super) fn rebuilt(ddp: &Ddp) -> bool {
     ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt())
 }
 
-/// The layers in reverse, what their gradients launch, and the waits for it and for what was
-/// `launched` before. Where a bucket is left over, the end of the pass waits for none: DDP then
-/// raises in the forward pass that follows.
+/// The layers in reverse, the calls that their gradients launch, and the waits for these and for calls that
+/// were `launched` before. If a bucket is left over, the end of the pass waits for none: DDP then raises in
+/// the forward pass that follows.
 pub(super) fn backward_pass(
     writer: &mut Writer<'_>,
     ddp: &mut Ddp,

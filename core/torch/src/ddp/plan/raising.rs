@@ -1,4 +1,4 @@
-//! The end of a job that DDP itself ends: what runs its plan comes to the exception, and says so.
+//! The end of a job that DDP itself ends: a run of its plan comes to the exception, and shows it.
 
 use super::script::{BACKWARD, FORWARD};
 use crate::ddp::error::DdpError;

@@ -1,6 +1,6 @@
-//! One process on several devices, as the 1.x source has it (`ddp/replicas.rs` says what that is).
-//! A rank of the plan is a device: the first devices of the processes do what processes say to each
-//! other, and all devices of all processes are the ring that reduces a bucket.
+//! One process on several devices, as the 1.x source has it (explained in `ddp/replicas.rs`). A rank of the
+//! plan is a device: the first devices of the processes carry the processes' calls to each other, and all
+//! devices of all processes are the ring that reduces a bucket.
 
 use super::passes::{backward_pass, rebuilt, unused};
 use super::script::{CONSTRUCTOR, FORWARD, OPTIMIZER};

@@ -106,11 +106,11 @@ impl Training {
         }
     }
 
-    /// The model as it is trained: without what gets no gradient, and in the order that was asked
+    /// The model as it is trained: without parameters that get no gradient, and in the order that was asked
     /// for.
     ///
     /// # Errors
-    /// When a name is no parameter's or module's, or the order is none.
+    /// A name is not that of a parameter or module, or the order is wrong.
     pub fn trained<'a>(&self, model: &'a Model) -> Result<Cow<'a, Model>, TrainingError> {
         let model = match &self.grad_ready_order {
             None => Cow::Borrowed(model),
@@ -125,7 +125,7 @@ impl Training {
     /// The check of the model's parameters by a sharded optimizer, if there is one.
     ///
     /// # Errors
-    /// What PyTorch raises.
+    /// The error that PyTorch raises.
     pub fn check_zero(&self, model: &Model) -> Result<(), DdpError> {
         match self.zero.is_some() || self.options.zero_overlap.is_some() {
             true => verify_zero_types(model, self.backend),
@@ -148,19 +148,19 @@ pub enum TrainingError {
     /// The plan cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A parameter that is none.
+    /// An unknown parameter.
     #[error(transparent)]
     Unknown(#[from] UnknownParameter),
-    /// A parameter or buffer in DDP's arguments that is none.
+    /// An unknown parameter or buffer in DDP's arguments.
     #[error(transparent)]
     Unnamed(#[from] UnknownName),
-    /// A ready order that is none of the model's.
+    /// A ready order that does not fit the model.
     #[error(transparent)]
     Order(#[from] ModelError),
     /// Options that PyTorch refuses together, or that do not go together here.
     #[error("{0}")]
     Together(&'static str),
-    /// Programs past what a plan should hold: one for every group of neighbours.
+    /// More operations than a plan should have: a program for every group of neighbours.
     #[error(
         "{programs} groups of ranks with programs of {ops} operations each are more than {MAX_OPS} \
          operations; take fewer ranks or larger groups"
@@ -171,7 +171,7 @@ pub enum TrainingError {
         /// Operations of each.
         ops: usize,
     },
-    /// Steps past what a plan should hold.
+    /// More steps than a plan should have.
     #[error("{steps} steps of {layers} layers are more than {MAX_OPS} operations; take fewer")]
     TooLong {
         /// The steps.

@@ -1,5 +1,5 @@
-//! Uneven inputs: a program for every number of inputs. Ranks that have run out shadow the
-//! collectives of the others (`join.rs` says what they are).
+//! Uneven inputs: a program for every number of inputs. Ranks that have run out shadow the collectives of the
+//! others (explained in `join.rs`).
 
 use super::passes::{backward_pass, rebuilt, unused};
 use super::script::{BACKWARD, CONSTRUCTOR, FORWARD, OPTIMIZER};
@@ -86,10 +86,10 @@ fn check(training: &Training, uneven: &Uneven) -> Result<(), TrainingError> {
 }
 
 impl Training {
-    /// Whether what stands around DDP goes with `join()`.
+    /// Checks that the other settings of the training work with `join()`.
     ///
     /// # Errors
-    /// When it does not, or is not followed in there.
+    /// A setting does not work with `join()`, or is not followed in combination with it.
     pub fn check_join(&self) -> Result<(), TrainingError> {
         let wrong = if self.accumulate > 1 && self.zero.is_some() {
             "ZeroRedundancyOptimizer's join hook steps in every pass that it shadows, and the ranks with \
@@ -148,7 +148,8 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// The program of ranks with so many inputs, of which `rank` is the first; what it raises.
+    /// The program of ranks with so many inputs, of which `rank` is the first; returns the error that it
+    /// raises.
     fn write(
         &self,
         writer: &mut Writer<'_>,

@@ -34,7 +34,7 @@ pub(super) struct Writer<'a> {
     steps: Vec<StepNotes>,
     /// Per layer, whether the pass does not run it; none are where it is empty.
     pub(super) skipped: Vec<bool>,
-    /// The gradient that launches what is written now, and the pass that made it.
+    /// The gradient that launches the calls that are written now, and the pass that made it.
     pub(super) launching: Option<u32>,
     computed: Option<u32>,
 }
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
         self.computed = None;
     }
 
-    /// A gradient is ready; what is called next is called because of it.
+    /// A gradient is ready; the next calls are made because of it.
     pub(super) fn gradient(&mut self, param: u32) {
         let after = self.computed;
         if let Some(step) = self.steps.last_mut() {
@@ -146,7 +146,7 @@ impl<'a> Writer<'a> {
         self.via = via;
     }
 
-    /// A call of DDP; `phase` tells the buckets before the rebuild from those after.
+    /// A call of DDP; `phase` distinguishes the buckets before the rebuild from those after.
     pub(super) fn call(&mut self, call: &DdpCall, phase: u32, async_op: bool) -> u32 {
         if let Some(size) = call.subgroup {
             self.subgroups.made_in(self.ops.len(), size, self.training.world_size);
@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
         self.call_in(GroupId::WORLD, call, phase, async_op)
     }
 
-    /// The same in a group of the plan.
+    /// A call in a group of the plan.
     pub(super) fn call_in(
         &mut self,
         group: GroupId,

@@ -1,7 +1,7 @@
-//! `ddp_errors.json`, as far as the room expresses it.
+//! `ddp_errors.json`, as far as this crate expresses it.
 //!
 //! Not replayed: `uneven_iterations_without_join`, `one_rank_raises`, `one_rank_exits`,
-//! `no_sync_on_one_rank`, where what is raised is gloo's word for a peer that is gone.
+//! `no_sync_on_one_rank`, whose errors are gloo's for a peer that is gone.
 
 use super::models::{mlp_small, one_layer};
 use super::{list, recorded};

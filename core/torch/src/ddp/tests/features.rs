@@ -1,4 +1,4 @@
-//! `ddp_features.json`: what `ddp_features.py` saw of hooks, averagers, sharded optimizers and `Join`.
+//! `ddp_features.json`: the record of `ddp_features.py` on hooks, averagers, sharded optimizers and `Join`.
 
 use super::{list, numbers, recorded};
 use crate::ddp::join::{JoinOptions, Joinable, run_join_of};
@@ -252,7 +252,7 @@ fn the_sharded_optimizer_overlaps_as_recorded() {
                 ddp.backward(&order, &mut calls).unwrap();
                 assert_eq!(&events(&calls), truth, "{name}, step {number}, {world_size} ranks");
             }
-            // Who updates what.
+            // The shards that each rank updates.
             let params: Vec<u64> = model.params.iter().map(|param| param.numel()).collect();
             let buckets = ddp.reducer().unwrap().buckets();
             let of = |bucket: &Bucket| bucket.indices.iter().map(|i| params[*i as usize]).collect();

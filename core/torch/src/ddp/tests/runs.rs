@@ -1,4 +1,4 @@
-//! `ddp_runs`: what `docs/ddp_record.py` wrote, each run replayed with its own arguments.
+//! `ddp_runs`: the records of `docs/ddp_record.py`, each run replayed with its own arguments.
 
 use super::{list, recorded};
 use crate::ddp::model::Model;
@@ -104,13 +104,13 @@ fn what_a_run_raised_is_raised_here_after_the_same_calls() {
     // Elsewhere nothing is known of it.
     let (differences, _) = replayed("raises_sparse_fp16", &options, BackendName::Host).unwrap();
     assert!(differences[0].starts_with("raised: here nothing, there"), "{differences:?}");
-    // What a lazy BatchNorm has cannot be copied: the recorder asks DDP all the same.
+    // The buffers of a lazy BatchNorm cannot be copied: the recorder asks DDP all the same.
     let refused = replayed("raises_lazy_batch_norm", &DdpOptions::default(), gloo).unwrap_err();
     let there = recorded("ddp_runs/raises_lazy_batch_norm.json")["error"].clone();
     assert_eq!(there, format!("{}: {refused}", refused.class()));
 }
 
-/// Hooks on gloo: what they raise, and what they do with a sparse gradient.
+/// Hooks on gloo: their errors, and their treatment of a sparse gradient.
 #[test]
 fn hooks_raise_over_gloo_what_was_recorded() {
     let file = recorded("hook_errors.json");
@@ -151,7 +151,7 @@ fn hooks_raise_over_gloo_what_was_recorded() {
         let run = |backend| DdpReport::accumulating(model, &options, 2, backend, 4, 1).unwrap();
         let report = run(BackendName::Gloo);
         assert_eq!(report.error.as_deref(), truth["error"].as_str(), "{case}");
-        // What sparse tensors do not have they have on no device.
+        // Operations that sparse tensors lack are missing on every device.
         let on_cpu = report.error.as_ref().filter(|error| error.contains("SparseCPU"));
         let on_gpu = on_cpu.map(|error| error.replace("SparseCPU", "SparseCUDA"));
         assert_eq!(run(BackendName::Nccl).error, on_gpu, "{case}");

@@ -13,7 +13,7 @@ use lockstep_core::plan::{
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::schedule::Algorithm;
 
-/// A plan whose tensors hold what each rank communicates.
+/// A plan whose tensors hold the data that each rank communicates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// The plan. Every rank has tensors and a program of its own.
@@ -36,7 +36,7 @@ pub(super) enum Contents {
     Bucket { indices: Vec<u32>, dtype: Dtype },
     /// Parameters of the model.
     States { params: Vec<u32> },
-    /// Which parameters any rank used.
+    /// The flags of the parameters that any rank used.
     UsedMap,
 }
 
@@ -149,7 +149,7 @@ impl Writer {
             let name = format!("gathered by rank {}", rank.0);
             (input, output) = (Some(tensor), Some(self.tensor(name, call.dtype, all, Vec::new())));
         }
-        // What gloo adds in which order; NCCL's default here is a ring.
+        // gloo's order of additions; NCCL's default here is a ring.
         let gloo = self.plan.groups.first().is_some_and(|g| g.backend() == BackendName::Gloo);
         let algorithm = (gloo && Algorithm::of(collective).contains(&Algorithm::GlooRing))
             .then_some(Algorithm::GlooRing);

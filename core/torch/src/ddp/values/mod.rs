@@ -1,14 +1,14 @@
 //! DDP with real values: ranks whose gradients are numbers, reduced bucket by bucket.
 //!
-//! A plan knows no arithmetic but that of its collectives, so a training run is a plan an iteration:
-//! the caller computes each rank's gradients ([`Mlp`] is a module that can), [`Trainer::iteration`]
-//! puts them through the ranks' reducers and answers with the plan that communicates them
-//! ([`Exchange`]), any executor runs it, and [`Trainer::receive`] takes what the ranks' tensors hold
-//! then. The mean is formed as the reducer forms it (`averaging`), so that the parameters end with
-//! PyTorch's bits where the executor adds in the backend's order (`ddp_features.json`, `values`).
+//! A plan knows no arithmetic but that of its collectives, so a training run is a plan an iteration: the
+//! caller computes each rank's gradients ([`Mlp`] is a module that can), [`Trainer::iteration`] puts them
+//! through the ranks' reducers and answers with the plan that communicates them ([`Exchange`]), any executor
+//! runs it, and [`Trainer::receive`] takes the values of the ranks' tensors afterwards. The mean is formed as
+//! the reducer forms it (`averaging`), so that the parameters end with PyTorch's bits if the executor adds in
+//! the backend's order (`ddp_features.json`, `values`).
 //!
-//! Only dense float32 parameters and hooks that are plain sums: what PowerSGD makes of gradients
-//! hangs on PyTorch's random numbers.
+//! Only dense float32 parameters and hooks that are plain sums: PowerSGD's result depends on PyTorch's random
+//! numbers.
 
 mod exchange;
 mod mlp;
@@ -50,14 +50,14 @@ pub enum TrainerError {
     WrongLength {
         /// The rank.
         rank: u32,
-        /// Which parameter or gradient.
+        /// The name of the parameter or gradient.
         what: String,
         /// The number that was found.
         found: usize,
         /// The number that the model needs.
         expected: usize,
     },
-    /// The executor does not say what a tensor holds.
+    /// The executor does not return the values of a tensor.
     #[error("nothing is known of what tensor {} holds on rank {rank} after the run", tensor.0)]
     Missing {
         /// The rank.
@@ -69,11 +69,11 @@ pub enum TrainerError {
 
 impl Trainer {
     /// Ranks that construct DDP over their own parameters, and the constructor's exchange: after
-    /// [`Trainer::receive`] all have rank 0's. `params` has, per rank, the values of every parameter
-    /// of the model.
+    /// [`Trainer::receive`] all have rank 0's. `params` has, per rank, the values of every parameter of the
+    /// model.
     ///
     /// # Errors
-    /// What DDP's constructor raises; values that do not fit; settings that are not followed.
+    /// An error that DDP's constructor raises, values that do not fit, or settings that are not followed.
     pub fn new(
         model: &Model,
         options: &DdpOptions,
@@ -128,11 +128,11 @@ impl Trainer {
         Some(&gradient.values)
     }
 
-    /// A forward and a backward pass of all ranks; none for a rank that has joined. The plan that
-    /// comes back has still to be run.
+    /// A forward and a backward pass of all ranks; `None` for a rank that has joined. The caller must still
+    /// run the exchange that is returned.
     ///
     /// # Errors
-    /// What DDP raises; gradients that do not fit; ranks without inputs outside `join()`.
+    /// An error that DDP raises, gradients that do not fit, or ranks without inputs outside `join()`.
     pub fn iteration(&mut self, passes: &[Option<Pass>]) -> Result<Exchange, TrainerError> {
         let active = (0u32..).zip(passes).filter(|(_, pass)| pass.is_some());
         self.active = active.map(|(rank, _)| rank).collect();
@@ -214,11 +214,10 @@ impl Trainer {
         self.exchange("end of join", &calls, &[])
     }
 
-    /// Takes what the tensors of a plan hold after it has run; `held` says it, as little-endian
-    /// elements.
+    /// Takes the values of a plan's tensors after it has run; `held` returns them as little-endian elements.
     ///
     /// # Errors
-    /// When `held` does not know a tensor.
+    /// `held` does not know a tensor.
     pub fn receive(
         &mut self,
         exchange: &Exchange,

@@ -30,7 +30,7 @@ fn lowered(
     lower(&plan, GlobalRank(1), 0, call)
 }
 
-/// On groups of the backend mpi: what PyTorch's tables have, to the last pair.
+/// Compares groups of the backend mpi with PyTorch's tables, to the last pair.
 #[test]
 fn pytorchs_tables_are_kept() {
     let half = ReduceOp::PremulSum(Factor::new(0.5).unwrap());

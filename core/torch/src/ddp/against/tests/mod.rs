@@ -105,8 +105,8 @@ fn passes_that_a_run_should_have_and_does_not_are_a_difference() {
     assert_eq!(ended, Vec::<String>::new());
 }
 
-/// A run that ends before DDP's log tells of rebuilt buckets says nothing of them, one that goes on
-/// says that there are none.
+/// A run that ends before DDP's log shows rebuilt buckets leaves them open; one that goes on says that there
+/// are none.
 #[test]
 fn passes_that_are_too_few_for_a_rebuild_are_named() {
     let model = named("mlp:8,4").unwrap();
@@ -139,7 +139,7 @@ fn passes_that_are_too_few_for_a_rebuild_are_named() {
         (missing(1, ""), missing(2, ""), missing(3, "")),
         (open.clone(), open.clone(), shown)
     );
-    // What ended by an exception, or has a bucket left over, does not show it ever.
+    // A run that ended by an exception, or has a bucket left over, never shows it.
     assert_eq!(missing(3, r#", "error": "RuntimeError: no""#), open);
     assert_eq!(missing(3, r#", "rebuilt_bytes": [144]"#), open);
     for (rest, last_open) in
@@ -154,7 +154,7 @@ fn passes_that_are_too_few_for_a_rebuild_are_named() {
     assert_eq!(holding("[[0]]", 1, ""), told);
 }
 
-/// A module's own exception is none of DDP's: what came before it is compared, and no more.
+/// A module's own exception is not DDP's: only the part before it is compared.
 #[test]
 fn an_exception_of_the_modules_own_cuts_the_run_short() {
     let model = named("mlp:8,4").unwrap();

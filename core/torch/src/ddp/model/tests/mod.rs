@@ -1,4 +1,4 @@
-//! Models against what PyTorch recorded and what their authors published.
+//! Models compared with PyTorch's records and their authors' publications.
 
 use super::*;
 use crate::ddp::parse_indices;
@@ -197,7 +197,7 @@ fn a_shared_parameter_is_ready_after_its_last_use() {
     assert_eq!(backward.last().unwrap().1, [0]);
 }
 
-/// `"unused"` of passes that are all alike is what the script's `--unused` is.
+/// `"unused"` of passes that are all alike is the script's `--unused`.
 #[test]
 fn passes_that_leave_out_the_same_are_alike() {
     let of = |unused: &str| {
