@@ -1,13 +1,14 @@
 //! Meshes: laid out by `init_device_mesh`, with a collective along each dimension.
 
+use super::machine::config;
 use super::slices::Slices;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::What;
+use lockstep_core::trace::{Trace, What};
 use lockstep_scenarios::GroupsLab;
-use lockstep_sim::{Cost, SimConfig, simulate};
+use lockstep_sim::{SimConfig, simulate};
 use lockstep_torch::c10d::Job;
-use lockstep_web_protocol::{DimAccount, MeshAccount, MeshQuestion, Moved, Response};
+use lockstep_web_protocol::{DimAccount, Machine, MeshAccount, MeshQuestion, Moved, Response};
 use std::collections::BTreeMap;
 
 /// More ranks than this are not asked for by the page.
@@ -77,7 +78,7 @@ pub fn mesh_account(question: &MeshQuestion) -> Result<MeshAccount, String> {
 
 /// Simulates the collective in all groups of a dimension at once.
 fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Result<(), String> {
-    let ranks_per_node = question.topology.ranks_per_node();
+    let ranks_per_node = question.machine.ranks_per_node();
     let groups = dim.groups.iter();
     let lab = GroupsLab {
         world_size,
@@ -90,10 +91,18 @@ fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Re
         timeout_ms: TIMEOUT_MS,
     };
     let plan = lab.plan().map_err(|error| error.to_string())?;
-    dim.cost = Cost::of(&plan, question.topology).map_err(|error| error.to_string())?;
-    let topology = question.topology;
-    let config = SimConfig { topology, max_value_bytes: 0, ..SimConfig::default() };
-    let trace = simulate(&plan, &config).map_err(|error| error.to_string())?;
+    let topology = question.machine.links();
+    let by_messages = SimConfig { topology, max_value_bytes: 0, ..SimConfig::default() };
+    let trace = simulate(&plan, &by_messages).map_err(|error| error.to_string())?;
+    let end = |trace: &Trace| trace.end.as_ref().map_or(0, |end| end.time_ps);
+    dim.time_ps = match question.machine {
+        Machine::Links(_) => end(&trace),
+        Machine::Cluster { .. } => {
+            let on = config(&plan, question.machine)?;
+            let timed = SimConfig { max_value_bytes: 0, record_messages: false, ..on };
+            end(&simulate(&plan, &timed).map_err(|error| error.to_string())?)
+        }
+    };
     let mut pairs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for event in &trace.events {
         let What::Sent { peer, bytes, .. } = event.what else { continue };
@@ -137,7 +146,7 @@ mod tests {
             collective: Collective::AllReduce { op: ReduceOp::Sum },
             algorithm: lockstep_core::schedule::Algorithm::Ring,
             count: 1000,
-            topology: Topology::Nodes { ranks_per_node: 4, inside: link, across: link },
+            machine: Topology::Nodes { ranks_per_node: 4, inside: link, across: link }.into(),
         };
         for dim in &mut mesh.dims {
             account(&question, 8, dim).unwrap();
@@ -146,7 +155,8 @@ mod tests {
         // Two groups of four: 2 (n - 1) steps of a quarter of 4000 bytes from each of 8 ranks.
         assert_eq!((tp.across.messages, tp.inside.bytes), (0, 8 * 6 * 1000));
         assert_eq!((dp.inside.messages, dp.across.bytes), (0, 8 * 2 * 2000));
-        assert_eq!(tp.cost.path.across.messages, 0);
+        // A step: 1000 bytes at 1 TB/s, and the latency.
+        assert_eq!(tp.time_ps, 6 * 2000);
         assert_eq!(dp.pairs.len(), 8);
     }
 

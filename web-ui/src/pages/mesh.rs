@@ -71,7 +71,7 @@ fn meshed(props: &MeshedProps) -> Html {
                 None => html! { <p class="sentence">{ "Making the groups…" }</p> },
                 Some(Err(why)) => html! { <p class="sentence bad" data-test="mesh-wrong">{ why }</p> },
                 Some(Ok((account, _))) => {
-                    let node = choice.topology.ranks_per_node();
+                    let node = choice.machine.ranks_per_node();
                     let dim = choice.dim.min(account.dims.len().saturating_sub(1));
                     html! {
                         <>
@@ -176,7 +176,7 @@ fn sentence(account: &MeshAccount, dim: usize, node: u32, choice: &MeshChoice) -
         );
     }
     let groups = counted(along.groups.len(), "group");
-    let time = explain::time(along.cost.time_ps);
+    let time = explain::time(along.time_ps);
     let call = choice.collective.name();
     match (size, within) {
         (1, _) => format!("{name} has one rank a group: nothing is said along it."),
