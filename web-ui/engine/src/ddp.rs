@@ -282,3 +282,57 @@ async fn sweep(
     }
     Ok(Response::DdpSwept(swept))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_torch::ddp::DdpOptions;
+    use lockstep_torch::ddp::model::Device;
+    use lockstep_torch::ddp::{Links, RingLink};
+    use lockstep_web_protocol::ClusterName;
+
+    fn placed(world: u32, cluster: Option<&str>) -> PlacedSetting {
+        let device = Device::named("H100").unwrap();
+        let options = DdpOptions::default();
+        let training = Training { options, batch: 32, ..Training::new(world, device) };
+        let link = RingLink { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+        let setting = Setting { training, links: Links::Uniform(link) };
+        let machine = cluster.map_or_else(Machine::default, |name| Machine::Cluster {
+            name: ClusterName::from(name).unwrap(),
+            ranks_per_node: 8,
+        });
+        PlacedSetting { setting, machine }
+    }
+
+    /// The lab's closed form on a cluster is what the simulator says of the same run there.
+    #[test]
+    fn the_closed_form_on_a_cluster_is_the_simulators() {
+        for (model, world, cluster) in
+            [("resnet18", 16, "h100x8"), ("gpt2-small", 8, "dgx-a100"), ("resnet18", 64, "p4d")]
+        {
+            let model = known(model).unwrap();
+            let Response::DdpSimulated(said) =
+                simulated(&model, &placed(world, Some(cluster))).unwrap()
+            else {
+                panic!("a step was asked for")
+            };
+            assert_eq!(said.step_ps, said.closed_ps, "{world} ranks on {cluster}");
+        }
+    }
+
+    /// A cluster is an option of its own, in place of the links.
+    #[test]
+    fn another_cluster_is_a_change() {
+        let (a, b) = (placed(16, None), placed(16, Some("h100x8")));
+        let change = machine_change(&a, &b).unwrap();
+        assert_eq!((change.option, change.to.as_str()), ("cluster", "h100x8, 8 ranks on each node"));
+        assert_eq!(machine_change(&b, &b), None);
+        assert_eq!(machine_change(&a, &a), None);
+        let model = known("resnet18").unwrap();
+        let on = |placed: &PlacedSetting| summary(&model, &placed.setting, placed.machine).unwrap();
+        let (links, cluster) = (on(&a), on(&b));
+        assert!(cluster.communication_ps < links.communication_ps);
+        // A reduction of no bytes still takes a call's latency.
+        assert!(cluster.latency_ps > 0 && cluster.latency_ps < cluster.communication_ps);
+    }
+}

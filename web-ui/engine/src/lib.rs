@@ -11,6 +11,7 @@ mod class;
 mod cluster;
 mod ddp;
 mod export;
+mod fabric;
 mod file;
 mod find;
 mod lanes;

@@ -13,6 +13,7 @@ mod calls;
 mod client;
 mod cluster;
 mod ddp;
+mod fabric;
 mod machine;
 mod measure;
 mod mesh;
@@ -32,6 +33,7 @@ pub use cluster::{
     AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed,
 };
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
+pub use fabric::{FabricAccount, FabricPart, LoadStretch};
 pub use machine::{ClusterName, KnownCluster, Machine};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};

@@ -1,5 +1,6 @@
 //! A mesh of ranks, and what a collective along each of its dimensions moves.
 
+use super::fabric::FabricAccount;
 use super::machine::Machine;
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Algorithm;
@@ -27,6 +28,8 @@ pub struct MeshAccount {
     pub coordinates: Vec<Vec<u32>>,
     /// The dimensions, outermost first.
     pub dims: Vec<DimAccount>,
+    /// The fabric under it, on a named cluster.
+    pub fabric: Option<FabricAccount>,
 }
 
 /// One dimension: its groups, and the collective in all of them at once.

@@ -2,6 +2,7 @@
 //! switches.
 
 mod choice;
+mod measured;
 
 use super::nccl_choice::{KnownChoice, bands, curves, switches, use_nccl_choice};
 use crate::app::use_shared;
@@ -11,6 +12,7 @@ use crate::pages::asked::cannot;
 use crate::route::Route;
 use crate::ui::{Chart, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
+use measured::{dots, of_account, told, use_measured};
 use lockstep_core::words::counted;
 use lockstep_web_protocol::ClusterAccount;
 use std::fmt::Write;
@@ -51,6 +53,15 @@ fn timed(props: &TimedProps) -> Html {
             (Rc::new(times), Rc::new(rates), Rc::new(bands(account)))
         })
     });
+    let tables = use_measured(account.as_ref().map(|account| account.name.as_str()));
+    let measured = use_memo((tables, account.clone(), choice.collective), |(tables, account, of)| {
+        account.as_deref().map(|account| {
+            let tables = of_account(tables, of, account);
+            let (times, rates) = dots(&tables, account);
+            (Rc::new(times), Rc::new(rates), told(&tables, account))
+        })
+    });
+    let (time_dots, rate_dots, told) = (*measured).clone().unwrap_or_default();
     let gpus = account.as_ref().map_or(8, |account| account.gpus_per_node);
     let save = {
         let (account, choice) = (account.clone(), choice.clone());
@@ -79,12 +90,13 @@ fn timed(props: &TimedProps) -> Html {
                         if account.extrapolated {
                             <p class="notice" data-test="extrapolated">{ "Extrapolated: no measured table of such a machine backs these times." }</p>
                         }
-                        <Chart curves={times.clone()} bands={bands.clone()} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
+                        <Chart curves={times.clone()} bands={bands.clone()} dots={time_dots} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
                         <p data-test="switches">{ switches(&account.bands) }</p>
+                        { told }
                     </section>
                     <section class="panel sweep">
                         <header><h2>{ "Bus bandwidth by size" }</h2><span class="muted hint">{ "as nccl-tests defines it" }</span></header>
-                        <Chart curves={rates.clone()} bands={bands.clone()} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
+                        <Chart curves={rates.clone()} bands={bands.clone()} dots={rate_dots} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
                     </section>
                     <section class="panel">
                         <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2></header>
