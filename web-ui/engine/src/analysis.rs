@@ -5,8 +5,8 @@ use super::open::index;
 use super::session::Held;
 use super::slices::Slices;
 use lockstep_analysis::{Activity, Analysis, knows_ends};
-use lockstep_diagnosis::{Report, diagnose};
 use lockstep_core::plan::Plan;
+use lockstep_diagnosis::{Report, diagnose};
 use lockstep_replay::{
     Compared, Elsewhere, RecordingEnd, fit_links, recover, what_if, with_measured_computations,
 };

@@ -325,7 +325,10 @@ mod tests {
     fn another_cluster_is_a_change() {
         let (a, b) = (placed(16, None), placed(16, Some("h100x8")));
         let change = machine_change(&a, &b).unwrap();
-        assert_eq!((change.option, change.to.as_str()), ("cluster", "h100x8, 8 ranks on each node"));
+        assert_eq!(
+            (change.option, change.to.as_str()),
+            ("cluster", "h100x8, 8 ranks on each node")
+        );
         assert_eq!(machine_change(&b, &b), None);
         assert_eq!(machine_change(&a, &a), None);
         let model = known("resnet18").unwrap();

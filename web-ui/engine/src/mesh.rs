@@ -9,7 +9,9 @@ use lockstep_core::trace::{Trace, What};
 use lockstep_scenarios::GroupsLab;
 use lockstep_sim::{SimConfig, simulate};
 use lockstep_torch::c10d::Job;
-use lockstep_web_protocol::{DimAccount, FabricAccount, Machine, MeshAccount, MeshQuestion, Moved, Response};
+use lockstep_web_protocol::{
+    DimAccount, FabricAccount, Machine, MeshAccount, MeshQuestion, Moved, Response,
+};
 use std::collections::BTreeMap;
 
 /// More ranks than this are not asked for by the page.

@@ -29,9 +29,7 @@ pub use account::{Account, Stroke, Weave};
 pub use analysis::{Changed, JobChange};
 pub use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub use client::{Answered, Asked, Client, Progress};
-pub use cluster::{
-    AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed,
-};
+pub use cluster::{AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
 pub use fabric::{FabricAccount, FabricPart, LoadStretch};
 pub use machine::{ClusterName, KnownCluster, Machine};

@@ -2,9 +2,9 @@
 
 use super::asked::{Asked, Unmet, Way};
 use super::collective_choice::COLLECTIVES;
+use super::machine_choice::{self, Links, MachineFields};
 use super::reading;
 use super::reduce_choice::ReduceOpFields;
-use super::machine_choice::{self, Links, MachineFields};
 use super::world_sizes::{WORLD, WORLD_WHY};
 use crate::app::use_shared;
 use crate::route::{Route, View};

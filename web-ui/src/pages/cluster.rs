@@ -12,9 +12,9 @@ use crate::pages::asked::cannot;
 use crate::route::Route;
 use crate::ui::{Chart, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
-use measured::{dots, of_account, told, use_measured};
 use lockstep_core::words::counted;
 use lockstep_web_protocol::ClusterAccount;
+use measured::{dots, of_account, told, use_measured};
 use std::fmt::Write;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -54,13 +54,14 @@ fn timed(props: &TimedProps) -> Html {
         })
     });
     let tables = use_measured(account.as_ref().map(|account| account.name.as_str()));
-    let measured = use_memo((tables, account.clone(), choice.collective), |(tables, account, of)| {
-        account.as_deref().map(|account| {
-            let tables = of_account(tables, of, account);
-            let (times, rates) = dots(&tables, account);
-            (Rc::new(times), Rc::new(rates), told(&tables, account))
-        })
-    });
+    let measured =
+        use_memo((tables, account.clone(), choice.collective), |(tables, account, of)| {
+            account.as_deref().map(|account| {
+                let tables = of_account(tables, of, account);
+                let (times, rates) = dots(&tables, account);
+                (Rc::new(times), Rc::new(rates), told(&tables, account))
+            })
+        });
     let (time_dots, rate_dots, told) = (*measured).clone().unwrap_or_default();
     let gpus = account.as_ref().map_or(8, |account| account.gpus_per_node);
     let save = {

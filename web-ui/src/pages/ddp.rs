@@ -263,7 +263,9 @@ fn on_cluster(account: &DdpAccount) -> Option<String> {
     let name = account.machine.cluster()?;
     let backed = match account.extrapolated.as_slice() {
         [] => ".".to_owned(),
-        calls => format!("; extrapolated, since no measured table backs them: {}.", calls.join(", ")),
+        calls => {
+            format!("; extrapolated, since no measured table backs them: {}.", calls.join(", "))
+        }
     };
     Some(format!("On {name} each collective takes what NCCL takes there, alone{backed}"))
 }

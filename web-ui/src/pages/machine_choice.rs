@@ -197,8 +197,7 @@ pub(super) fn machine_fields(props: &MachineFieldsProps) -> Html {
 }
 
 /// What an address says of links.
-const LINKS: [&str; 6] =
-    ["cluster", "node", "latency", "bandwidth", "latency_in", "bandwidth_in"];
+const LINKS: [&str; 6] = ["cluster", "node", "latency", "bandwidth", "latency_in", "bandwidth_in"];
 
 /// Properties of [`ClusterFields`].
 #[derive(Properties, PartialEq)]
@@ -349,7 +348,9 @@ mod tests {
     fn nonsense_in_an_address_becomes_a_network() {
         let route =
             Route::to(View::Gallery).with("node", 0).with("bandwidth", 0).with("latency", "x");
-        let Machine::Links(Topology::Uniform(link)) = read(&route) else { panic!("no nodes were asked for") };
+        let Machine::Links(Topology::Uniform(link)) = read(&route) else {
+            panic!("no nodes were asked for")
+        };
         assert_eq!(link.bytes_per_second, BYTES_PER_GB);
     }
 }

@@ -6,7 +6,9 @@ use crate::route::Route;
 use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, View};
-use lockstep_web_protocol::{CANCELLED, Machine, Opened, Progress, Reached, Request, Response, SessionId};
+use lockstep_web_protocol::{
+    CANCELLED, Machine, Opened, Progress, Reached, Request, Response, SessionId,
+};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;

@@ -2,8 +2,8 @@
 
 use super::asked::{Asked, Unmet};
 use super::collective_choice::{COLLECTIVES, collective};
-use super::reduce_choice::ReduceOpFields;
 use super::machine_choice::{self, Links, MachineFields};
+use super::reduce_choice::ReduceOpFields;
 use super::world_sizes::{WORLD, WORLD_WHY};
 use super::{call_choice, reading};
 use crate::explain;

@@ -312,7 +312,8 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
             .y_label_formatter(&|at| measure.words(10f64.powf(*at).round() as u64))
             .draw()?;
         let within = |bytes: u64| log2(bytes).clamp(from, to);
-        let (top, foot) = (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
+        let (top, foot) =
+            (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
         let x = |bytes: u64| chart.backend_coord(&(within(bytes), low)).0;
         draw_bands(&left, bands, (x, top, foot), (line, muted))?;
         let at = log2(at).clamp(from, to);

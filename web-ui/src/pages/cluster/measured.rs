@@ -35,7 +35,8 @@ impl MeasuredTable {
                 if let Some(table) = tables.last_mut() {
                     table.head.push((key.to_owned(), value.to_owned()));
                 }
-            } else if let (Some(table), Some((bytes, us))) = (tables.last_mut(), line.split_once(','))
+            } else if let (Some(table), Some((bytes, us))) =
+                (tables.last_mut(), line.split_once(','))
                 && let (Ok(bytes), Ok(us)) = (bytes.parse(), us.parse::<f64>())
             {
                 table.points.push((bytes, (us * PS_PER_US).round() as u64));
@@ -110,9 +111,10 @@ pub(super) fn dots(tables: &[&MeasuredTable], account: &ClusterAccount) -> Dots 
     let sizes = account.points.first().zip(account.points.last());
     let (least, most) = sizes.map_or((0, 0), |(first, last)| (first.bytes, last.bytes));
     // Bus bandwidth is that of a call's bytes and time, times what the collective and its ranks say.
-    let factor = account.points.last().map_or(1.0, |point| {
-        point.bus_rate as f64 / (point.algorithm_rate.max(1)) as f64
-    });
+    let factor = account
+        .points
+        .last()
+        .map_or(1.0, |point| point.bus_rate as f64 / (point.algorithm_rate.max(1)) as f64);
     let points = || {
         let all = tables.iter().flat_map(|table| &table.points).copied();
         all.filter(|(bytes, ps)| (least..=most).contains(bytes) && *ps > 0)
@@ -136,13 +138,21 @@ fn mean_error(tables: &[&MeasuredTable], account: &ClusterAccount) -> Option<(f6
 pub(super) fn told(tables: &[&MeasuredTable], account: &ClusterAccount) -> Html {
     if tables.is_empty() {
         let words = match account.extrapolated {
-            true => "No table of such a machine with so many ranks was measured: all of this is an extrapolation.",
-            false => "No table of this cluster with these ranks ships; tables of like machines back the prediction.",
+            true => {
+                "No table of such a machine with so many ranks was measured: all of this is an extrapolation."
+            }
+            false => {
+                "No table of this cluster with these ranks ships; tables of like machines back the prediction."
+            }
         };
         return html! { <p class="muted small-print" data-test="measured" data-tables="0">{ words }</p> };
     }
     let off = mean_error(tables, account).map_or_else(String::new, |(error, sizes)| {
-        format!(": the prediction is {:.0}% off in the mean over {}", error * 100.0, counted(sizes, "size"))
+        format!(
+            ": the prediction is {:.0}% off in the mean over {}",
+            error * 100.0,
+            counted(sizes, "size")
+        )
     });
     html! {
         <details class="small-print" data-test="measured" data-tables={tables.len().to_string()}>
@@ -172,7 +182,8 @@ mod tests {
             assert_eq!(tables.len(), same.clone().count());
             for (ours, table) in tables.iter().zip(same) {
                 assert!(ours.is_of(table.collective.name(), table.gpus, table.nodes));
-                let points = table.points.iter().map(|(bytes, us)| (*bytes, (us * 1e6).round() as u64));
+                let points =
+                    table.points.iter().map(|(bytes, us)| (*bytes, (us * 1e6).round() as u64));
                 assert_eq!(ours.points, points.collect::<Vec<_>>());
                 assert!(!ours.says("source").is_empty());
                 seen += 1;

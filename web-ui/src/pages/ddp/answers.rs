@@ -102,8 +102,8 @@ pub(super) fn use_pass(
     pass: Option<u32>,
     rank: u32,
 ) -> Known<DdpAccount> {
-    let asking = placed
-        .map(|placed| Ok((model.clone(), DdpQuestion::Pass { placed: placed?, pass, rank })));
+    let asking =
+        placed.map(|placed| Ok((model.clone(), DdpQuestion::Pass { placed: placed?, pass, rank })));
     use_answer(asking, |response| match response {
         Response::Ddp(account) => Some(*account),
         _ => None,

@@ -6,7 +6,6 @@ use crate::pages::asked::{Asked, Unmet};
 use crate::pages::machine_choice;
 use crate::route::{Route, View};
 use lockstep_core::dtype::Dtype;
-use lockstep_web_protocol::{Machine, PlacedSetting};
 use lockstep_torch::ddp::join::JoinOptions;
 use lockstep_torch::ddp::lab::Setting;
 use lockstep_torch::ddp::model::Device;
@@ -16,6 +15,7 @@ use lockstep_torch::ddp::{
     BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, MixedPrecision, ModelAverager,
     PostLocalSgd, PowerSgd, parse_indices,
 };
+use lockstep_web_protocol::{Machine, PlacedSetting};
 
 /// The largest world: the plan lists its ranks.
 pub(super) const MAX_WORLD: u32 = 1 << 17;

@@ -102,13 +102,10 @@ pub(super) struct ChoiceBySizeProps {
 #[component(ChoiceBySize)]
 pub(super) fn choice_by_size(props: &ChoiceBySizeProps) -> Html {
     let account = &props.account;
-    let drawn = use_memo(account.clone(), |account| {
-        (Rc::new(curves(account).0), Rc::new(bands(account)))
-    });
-    let what = format!(
-        "{} of {} ranks on {}",
-        props.choice.collective, account.ranks, account.title
-    );
+    let drawn =
+        use_memo(account.clone(), |account| (Rc::new(curves(account).0), Rc::new(bands(account))));
+    let what =
+        format!("{} of {} ranks on {}", props.choice.collective, account.ranks, account.title);
     html! {
         <section class="panel sweep" data-test="nccl-choice">
             <header><h2>{ "NCCL's choice by size" }</h2><span class="muted hint">{ format!("{what}; the dashed line is the size that is chosen, in bytes as nccl-tests counts them") }</span></header>
@@ -176,7 +173,11 @@ mod tests {
             points: Vec::new(),
             bands: Vec::new(),
             at: point("NVLS"),
-            weighed: vec![way("NVLS", "Simple", 5, 7), way("Ring", "LL", 6, 9), way("Ring", "Simple", 8, 8)],
+            weighed: vec![
+                way("NVLS", "Simple", 5, 7),
+                way("Ring", "LL", 6, 9),
+                way("Ring", "Simple", 8, 8),
+            ],
         };
         let sum = choice("#/algorithms").collective;
         let of = |algorithm| on_cluster(&account, algorithm, sum);

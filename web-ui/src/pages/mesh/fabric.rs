@@ -29,7 +29,8 @@ pub(super) fn fabric_view(props: &FabricViewProps) -> Html {
     let name = |dim: u32| props.account.dims.get(dim as usize).map_or("", |dim| dim.name.as_str());
     // Where nothing is chosen, the stretch in which links are busiest.
     let busiest = || {
-        let busy = |stretch: &LoadStretch| stretch.loads.iter().map(|load| u64::from(*load)).sum::<u64>();
+        let busy =
+            |stretch: &LoadStretch| stretch.loads.iter().map(|load| u64::from(*load)).sum::<u64>();
         let stretches = fabric.stretches.iter().enumerate();
         stretches.max_by_key(|(at, stretch)| (busy(stretch), std::cmp::Reverse(*at))).map(|it| it.0)
     };
@@ -93,15 +94,17 @@ fn drawing(fabric: &FabricAccount, stretch: &LoadStretch) -> Html {
             _ => None,
         })
     };
-    let node = |node: u32| html! {
-        <div class="machine" key={node}>
-            <small class="muted">{ format!("node {node}") }</small>
-            if fabric.network.is_some() {
-                <div class="row-of-links">{ for nics(node).map(|rail| link(FabricPart::Nic { node, rail }, format!("NIC {rail} of node {node}"), "nic", String::new())) }</div>
-            }
-            <div class="row-of-links">{ for gpus(node).map(|rank| link(FabricPart::Gpu { rank }, format!("links of rank {rank}'s GPU"), "gpu", rank.to_string())) }</div>
-            <small class="switch">{ &fabric.inside }</small>
-        </div>
+    let node = |node: u32| {
+        html! {
+            <div class="machine" key={node}>
+                <small class="muted">{ format!("node {node}") }</small>
+                if fabric.network.is_some() {
+                    <div class="row-of-links">{ for nics(node).map(|rail| link(FabricPart::Nic { node, rail }, format!("NIC {rail} of node {node}"), "nic", String::new())) }</div>
+                }
+                <div class="row-of-links">{ for gpus(node).map(|rank| link(FabricPart::Gpu { rank }, format!("links of rank {rank}'s GPU"), "gpu", rank.to_string())) }</div>
+                <small class="switch">{ &fabric.inside }</small>
+            </div>
+        }
     };
     let each = fabric.nodes_per_leaf.unwrap_or(fabric.nodes).max(1);
     let leaves = fabric.nodes.div_ceil(each);

@@ -1,8 +1,8 @@
 //! The job of a trace with a change, beside the job as it is.
 
 use crate::app::use_shared;
-use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::explain;
+use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::turns::use_turns;
 use crate::ui::prose;
 use crate::ui::{Choice, NumberField, SelectField, Timeline};
@@ -11,7 +11,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{Side, Variation};
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{Changed, ClusterName, JobChange, Machine, Request, Response, SessionId};
+use lockstep_web_protocol::{
+    Changed, ClusterName, JobChange, Machine, Request, Response, SessionId,
+};
 use std::rc::Rc;
 use yew::prelude::*;
 
