@@ -55,41 +55,52 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
     })
 }
 
+/// A choice: algorithm and protocol.
+type Picked = (&'static str, &'static str);
+
 /// NCCL's choices by size, with the byte at which each begins.
 fn bands(site: &Site) -> Result<Vec<ChoiceBand>, String> {
-    let picked = |bytes: u64| {
+    let picked = |bytes: u64| -> Result<Picked, String> {
         choose(&site.placement, &site.settings, site.collective, bytes)
             .map(|(algorithm, protocol, _)| (algorithm.name(), protocol.name()))
             .map_err(|error| error.to_string())
     };
-    let mut bands: Vec<ChoiceBand> = Vec::new();
-    let mut before = 0;
-    for bytes in SIZES.map(|shift| 1u64 << shift) {
-        let here = picked(bytes)?;
-        match bands.last_mut() {
-            Some(last) if (last.algorithm.as_str(), last.protocol.as_str()) == here => {
-                last.to = bytes;
-            }
-            last => {
-                // The first size between two powers of two that is carried out like the second.
-                let (mut other, mut from) = (before, bytes);
-                while last.is_some() && from - other > 1 {
-                    let middle = other + (from - other) / 2;
-                    match picked(middle)? == here {
-                        true => from = middle,
-                        false => other = middle,
-                    }
-                }
-                if let Some(last) = last {
-                    last.to = from - 1;
-                }
-                let (algorithm, protocol) = (here.0.to_owned(), here.1.to_owned());
-                bands.push(ChoiceBand { from, to: bytes, algorithm, protocol });
-            }
-        }
-        before = bytes;
+    let sizes: Vec<u64> = SIZES.map(|shift| 1u64 << shift).collect();
+    let (Some(&least), Some(&most)) = (sizes.first(), sizes.last()) else { return Ok(Vec::new()) };
+    // Where a choice begins, and which.
+    let mut begins = vec![(least, picked(least)?)];
+    for pair in sizes.windows(2) {
+        changes((pair[0], picked(pair[0])?), (pair[1], picked(pair[1])?), &picked, &mut begins)?;
     }
-    Ok(bands)
+    let ends = begins.iter().skip(1).map(|(from, _)| from - 1).chain([most]);
+    let bands = begins.iter().zip(ends).map(|((from, (algorithm, protocol)), to)| ChoiceBand {
+        from: *from,
+        to,
+        algorithm: (*algorithm).to_owned(),
+        protocol: (*protocol).to_owned(),
+    });
+    Ok(bands.collect())
+}
+
+/// The sizes above `low`, up to `high`, from which another choice is taken, by halving. A choice that
+/// is taken in between only, and not at the middle, is not found.
+fn changes(
+    low: (u64, Picked),
+    high: (u64, Picked),
+    picked: &impl Fn(u64) -> Result<Picked, String>,
+    begins: &mut Vec<(u64, Picked)>,
+) -> Result<(), String> {
+    if low.1 == high.1 {
+        return Ok(());
+    }
+    if high.0 - low.0 == 1 {
+        begins.push(high);
+        return Ok(());
+    }
+    let at = low.0 + (high.0 - low.0) / 2;
+    let middle = (at, picked(at)?);
+    changes(low, middle, picked, begins)?;
+    changes(middle, high, picked, begins)
 }
 
 fn point(site: &Site, bytes: u64) -> Result<ClusterPoint, String> {

@@ -148,11 +148,11 @@ mod tests {
     fn clusters_are_listed_once_with_their_other_names() {
         let known = known_clusters().unwrap();
         assert!(known.windows(2).all(|pair| pair[0].name < pair[1].name));
-        let h100 = known.iter().find(|cluster| cluster.is_called("H100X8")).unwrap();
+        let h100 = KnownCluster::called(&known, "H100X8").unwrap();
         assert_eq!((h100.name.as_str(), h100.gpus_per_node, h100.measured), ("h100x8", 8, true));
         for cluster in &catalog().unwrap().clusters {
             for alias in &cluster.aliases {
-                let found = known.iter().find(|it| it.is_called(alias)).unwrap();
+                let found = KnownCluster::called(&known, alias).unwrap();
                 assert_eq!(found.name, catalog().unwrap().cluster(alias).unwrap().name, "{alias}");
             }
         }

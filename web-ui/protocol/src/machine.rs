@@ -88,12 +88,15 @@ pub struct KnownCluster {
 }
 
 impl KnownCluster {
-    /// Whether it is called so; case and punctuation do not count.
-    pub fn is_called(&self, name: &str) -> bool {
+    /// The one of this name, else of this alias; case and punctuation do not count.
+    pub fn called<'k>(known: &'k [KnownCluster], name: &str) -> Option<&'k KnownCluster> {
         let plain = |name: &str| -> String {
             name.to_lowercase().chars().filter(|letter| letter.is_alphanumeric()).collect()
         };
         let wanted = plain(name);
-        std::iter::once(&self.name).chain(&self.aliases).any(|known| plain(known) == wanted)
+        let named = known.iter().find(|cluster| plain(&cluster.name) == wanted);
+        let aliased =
+            |cluster: &&KnownCluster| cluster.aliases.iter().any(|it| plain(it) == wanted);
+        named.or_else(|| known.iter().find(aliased))
     }
 }

@@ -6,7 +6,7 @@ use super::known_clusters::{cluster_choices, use_known_clusters};
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_sim::{Link, Topology};
-use lockstep_web_protocol::{ClusterName, Machine};
+use lockstep_web_protocol::{ClusterName, KnownCluster, Machine};
 use yew::prelude::*;
 
 const PS_PER_NS: u64 = 1000;
@@ -212,7 +212,7 @@ struct ClusterFieldsProps {
 #[component(ClusterFields)]
 fn cluster_fields(props: &ClusterFieldsProps) -> Html {
     let known = use_known_clusters(true);
-    let found = known.iter().find(|cluster| cluster.is_called(&props.name));
+    let found = KnownCluster::called(&known, &props.name);
     let own = found.map(|cluster| (cluster.name.clone(), cluster.gpus_per_node));
     {
         // An address that names a cluster alone gets what the views draw: its name and its nodes.
