@@ -71,8 +71,9 @@ async fn the_browser_and_the_command_line_agree_on_clusters() -> Result<()> {
         std::fs::write(&file, plan.to_json())?;
         let made = trace_of(&page, &plan, Some(&format!("cluster={cluster}"))).await?;
         let (file, trace) = (file.to_string_lossy(), trace.to_string_lossy());
-        let run = lockstep(["sim", &file, "--cluster", cluster, "-o", &trace, "--force"]);
-        ensure!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let arguments = ["sim", &*file, "--cluster", cluster, "-o", &*trace, "--force"];
+        let run = lockstep(arguments);
+        ensure!(run.code == 0, "{}", run.err);
         let native = hexadecimal(&std::fs::read(&*trace)?);
         ensure!(made == native, "{call} on {cluster}: {} and {}", made.len(), native.len());
     }
