@@ -99,6 +99,13 @@ pub struct DdpAccount {
     pub log: DdpLog,
 }
 
+impl DdpAccount {
+    /// The setting on its machine.
+    pub fn placed(&self) -> PlacedSetting {
+        PlacedSetting { setting: self.setting.clone(), machine: self.machine }
+    }
+}
+
 /// An option by itself, and what it does to a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangeRow {

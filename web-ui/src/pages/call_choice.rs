@@ -2,7 +2,8 @@
 
 use super::asked::{Asked, Unmet, Way};
 use super::collective_choice::COLLECTIVES;
-use super::machine_choice::{self, Links, MachineFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use super::reading;
 use super::reduce_choice::ReduceOpFields;
 use super::world_sizes::{WORLD, WORLD_WHY};

@@ -37,7 +37,7 @@ use choice::{FILE, LabChoice, Tab};
 use form::LabForm;
 use lockstep_torch::ddp::StepKind;
 use lockstep_torch::ddp::lab::notes;
-use lockstep_web_protocol::{DdpAccount, ModelRef, PlacedSetting};
+use lockstep_web_protocol::{DdpAccount, ModelRef};
 use shown::Shown;
 use simulate::Simulate;
 use std::rc::Rc;
@@ -238,7 +238,7 @@ fn lab() -> Html {
                         <Changes model={of.clone()} a={account.clone()} b={other.clone()} choice={choice.clone()} on_choose={go.clone()} />
                     },
                     Tab::Sweep => html! {
-                        <Sweep model={of.clone()} placed={placed_of(account)} choice={choice.clone()} on_choose={go.clone()} />
+                        <Sweep model={of.clone()} placed={account.placed()} choice={choice.clone()} on_choose={go.clone()} />
                     },
                     Tab::Log => log(&choice, account, other.as_ref(), &go),
                 } }
@@ -268,11 +268,6 @@ fn on_cluster(account: &DdpAccount) -> Option<String> {
         }
     };
     Some(format!("On {name} each collective takes what NCCL takes there, alone{backed}"))
-}
-
-/// The setting of an account on its machine.
-fn placed_of(account: &DdpAccount) -> PlacedSetting {
-    PlacedSetting { setting: account.setting.clone(), machine: account.machine }
 }
 
 /// The names of the streams where there are two settings.

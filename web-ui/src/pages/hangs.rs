@@ -2,7 +2,8 @@
 
 use super::asked::{Asked, Unmet, UnmetList};
 use super::debugger::{Debugger, code};
-use super::machine_choice::{self, Links, MachineFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
 use crate::dom;
 use crate::route::{Route, View};

@@ -14,6 +14,7 @@ mod home;
 mod known_clusters;
 mod learn;
 mod machine_choice;
+mod machine_fields;
 mod machine_note;
 mod mesh;
 mod nccl_choice;

@@ -2,7 +2,8 @@
 
 use super::asked::Asked;
 use super::debugger::{Debugger, code, text_of};
-use super::machine_choice::{self, Links, MachineFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
 use crate::route::{Route, View};
 use crate::ui::NumberField;

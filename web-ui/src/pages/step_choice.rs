@@ -2,7 +2,8 @@
 
 use super::asked::{Asked, Unmet};
 use super::collective_choice::{COLLECTIVES, collective};
-use super::machine_choice::{self, Links, MachineFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use super::reduce_choice::ReduceOpFields;
 use super::world_sizes::{WORLD, WORLD_WHY};
 use super::{call_choice, reading};

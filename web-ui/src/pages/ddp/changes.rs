@@ -3,7 +3,6 @@
 use super::answers::use_changes;
 use super::choice::{LabChoice, Side, Tab};
 use super::knobs::Knobs;
-use super::placed_of;
 use crate::explain;
 use lockstep_torch::ddp::lab::Summary;
 use lockstep_web_protocol::{ChangeRow, DdpAccount, ModelRef};
@@ -34,7 +33,7 @@ const STARTS: [Start; 6] = [
 /// The table of what changed.
 #[component(Changes)]
 pub(super) fn changes(props: &ChangesProps) -> Html {
-    let pair = props.b.as_ref().map(|b| (placed_of(&props.a), placed_of(b)));
+    let pair = props.b.as_ref().map(|b| (props.a.placed(), b.placed()));
     let known = use_changes(&props.model, pair);
     let Some(b) = &props.b else {
         let starts = STARTS.iter().map(|(words, of)| {

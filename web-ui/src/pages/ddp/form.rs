@@ -7,7 +7,7 @@ use super::knobs::{
     MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, ZERO,
 };
 use crate::dom::when;
-use crate::pages::machine_choice::MachineFields;
+use crate::pages::machine_fields::MachineFields;
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField, TextField};
 use lockstep_torch::ddp::DdpVersion;

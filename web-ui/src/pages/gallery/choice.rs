@@ -3,7 +3,8 @@
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
-use crate::pages::machine_choice::{self, MachineFields};
+use crate::pages::machine_choice;
+use crate::pages::machine_fields::MachineFields;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
 use lockstep_core::collective::Collective;
