@@ -53,6 +53,41 @@ async fn a_cluster_says_what_nccl_picks() -> Result<()> {
     page.go("#/cluster?cluster=4090x8-pcie&nodes=2").await?;
     let wrong = page.text("cluster-wrong").await?;
     ensure!(wrong.contains("without a network"), "{wrong}");
+    // What was measured there is fetched, and drawn over the prediction.
+    page.go("#/cluster?cluster=dgx-a100").await?;
+    page.until("measured", "data-tables", "1").await?;
+    page.go("#/cluster?cluster=ndv5&nodes=4").await?;
+    page.until("measured", "data-tables", "0").await?;
+    page.close().await
+}
+
+/// Algorithms, Step, DDP and Meshes take a cluster by name: the times are those of NCCL there.
+#[tokio::test]
+async fn views_take_a_cluster_by_name() -> Result<()> {
+    // An address that names a cluster alone gets the GPUs of its nodes.
+    let page = Page::open("#/algorithms?cluster=h200x8&world=8&count=1048576").await?;
+    page.until("algorithms", "data-ready", "true").await?;
+    let hash = page.browser.run("return location.hash").await?;
+    ensure!(hash.as_str().is_some_and(|hash| hash.contains("node=8")), "{hash}");
+    let switches = page.text("switches").await?;
+    ensure!(switches.contains("then NVLS with Simple from"), "{switches}");
+    ensure!(page.text("algorithm-nvls").await?.contains("NCCL picks it"), "it is not marked");
+    ensure!(page.text("algorithm-swing").await?.contains("not in NCCL"), "NCCL has no swing");
+    page.go("#/step?world=8&count=1048576&cluster=h200x8&node=8").await?;
+    let note = page.text("on-cluster").await?;
+    ensure!(note.contains("1 node of 8; calls take what NCCL takes there"), "{note}");
+    page.go("#/mesh?dims=dp%3D2%2C+tp%3D8&cluster=h100x8&node=8").await?;
+    page.until("fabric", "data-links", "32").await?;
+    page.until("fabric", "data-stretches", "2").await?;
+    page.click("stretch-1").await?;
+    let told = page.text("fabric-told").await?;
+    ensure!(told.starts_with("Along dp: GPU links idle, NICs"), "{told}");
+    page.go("#/ddp?model=resnet18&world=16&cluster=h100x8&node=8").await?;
+    page.until("ddp", "data-ready", "true").await?;
+    page.click("check-run").await?;
+    let agrees = "return document.querySelector('[data-test=check]')?.innerText
+                      .includes('0.0 % off')";
+    page.browser.until("the simulator's word", agrees).await?;
     page.close().await
 }
 

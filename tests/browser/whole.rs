@@ -9,7 +9,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_program::scenario_plan;
 use lockstep_scenarios::ScenarioOptions;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
-use lockstep_tests::Page;
+use lockstep_tests::{Page, lockstep};
 use serde_json::json;
 
 /// The page has no server to ask: everything but real runs still works.
@@ -45,21 +45,56 @@ async fn the_browser_and_we_make_the_same_trace() -> Result<()> {
     cases.push((nodes(first.clone()), None, Topology::nodes(2)));
     cases.push((first, Some("latency=9000"), Topology::Uniform(fast)));
     for (plan, network, topology) in cases {
-        let script = "const [plan, network, done] = arguments;
-            window.lockstep_trace_of(plan, network ?? undefined).then(bytes => {
-                let text = '';
-                for (const byte of bytes) text += byte.toString(16).padStart(2, '0');
-                done(text);
-            }, error => done('error: ' + error));";
-        let given = vec![plan.to_json().into(), json!(network)];
-        let made = page.browser.client.execute_async(script, given).await?;
+        let made = trace_of(&page, &plan, network).await?;
         let config = SimConfig { topology, ..SimConfig::default() };
-        let native = simulate(&plan, &config)?.to_bytes();
-        let native: String = native.iter().map(|byte| format!("{byte:02x}")).collect();
-        let made = made.as_str().unwrap_or_default();
+        let native = hexadecimal(&simulate(&plan, &config)?.to_bytes());
         ensure!(made == native, "{}: {} and {} digits", plan.name, made.len(), native.len());
     }
     page.close().await
+}
+
+/// On a named cluster the page's trace is the one that the command line writes.
+#[tokio::test]
+async fn the_browser_and_the_command_line_agree_on_clusters() -> Result<()> {
+    let page = Page::open("#/step").await?;
+    let ready = "return typeof window.lockstep_trace_of === 'function'";
+    page.browser.until("the page's door for tests", ready).await?;
+    let folder = tempfile::tempdir()?;
+    let (file, trace) = (folder.path().join("plan.json"), folder.path().join("trace.lockstep"));
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    for (call, world_size, cluster) in [
+        (sum, 16, "h100x8"),
+        (Collective::AllToAll, 8, "dgx-a100"),
+        (Collective::Broadcast { root: GroupRank(3) }, 8, "gh200x4"),
+    ] {
+        let plan = CollectiveLab::new(call, world_size, 1 << 12).plan()?;
+        std::fs::write(&file, plan.to_json())?;
+        let made = trace_of(&page, &plan, Some(&format!("cluster={cluster}"))).await?;
+        let (file, trace) = (file.to_string_lossy(), trace.to_string_lossy());
+        let arguments = ["sim", &*file, "--cluster", cluster, "-o", &*trace, "--force"];
+        let run = lockstep(arguments);
+        ensure!(run.code == 0, "{}", run.err);
+        let native = hexadecimal(&std::fs::read(&*trace)?);
+        ensure!(made == native, "{call} on {cluster}: {} and {}", made.len(), native.len());
+    }
+    page.close().await
+}
+
+/// The trace that the page makes of a plan on a machine, in hexadecimal digits.
+async fn trace_of(page: &Page, plan: &Plan, machine: Option<&str>) -> Result<String> {
+    let script = "const [plan, machine, done] = arguments;
+        window.lockstep_trace_of(plan, machine ?? undefined).then(bytes => {
+            let text = '';
+            for (const byte of bytes) text += byte.toString(16).padStart(2, '0');
+            done(text);
+        }, error => done('error: ' + error));";
+    let given = vec![plan.to_json().into(), json!(machine)];
+    let made = page.browser.client.execute_async(script, given).await?;
+    Ok(made.as_str().unwrap_or_default().to_owned())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Every collective, and every scenario with its repair.

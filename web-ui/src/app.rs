@@ -263,21 +263,22 @@ fn use_dark() -> bool {
     *dark
 }
 
-/// `window.lockstep_trace_of(planJson, network)`: a promise of the binary trace of a simulated plan,
-/// for tests and for the console. The network is written as an address has it,
-/// `"node=8&latency=2000&bandwidth=50"`; without one it is the one that `lockstep sim` takes.
+/// `window.lockstep_trace_of(planJson, machine)`: a promise of the binary trace of a simulated plan,
+/// for tests and for the console. The machine is written as an address has it,
+/// `"node=8&latency=2000&bandwidth=50"` or `"cluster=h100x8"`; without one it is the network that
+/// `lockstep sim` takes.
 type TraceOf = dyn FnMut(String, Option<String>) -> js_sys::Promise;
 
 #[hook]
 fn use_trace_of(client: &Client) {
     use_effect_with(client.clone(), |client| {
         let client = client.clone();
-        let trace_of = Closure::<TraceOf>::new(move |plan_json, network: Option<String>| {
+        let trace_of = Closure::<TraceOf>::new(move |plan_json, machine: Option<String>| {
             let client = client.clone();
             wasm_bindgen_futures::future_to_promise(async move {
-                let topology = network.as_deref().map(crate::pages::network).transpose();
-                let topology = topology.map_err(|why| JsValue::from_str(&why))?;
-                let answered = client.ask(Request::TraceOf { plan_json, topology }).await;
+                let machine = machine.as_deref().map(crate::pages::machine).transpose();
+                let machine = machine.map_err(|why| JsValue::from_str(&why))?;
+                let answered = client.ask(Request::TraceOf { plan_json, machine }).await;
                 let bytes = answered.map_err(|why| JsValue::from_str(&why))?.bytes();
                 Ok(js_sys::Uint8Array::from(bytes.as_slice()).into())
             })

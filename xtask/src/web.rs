@@ -167,6 +167,8 @@ fn pack(root: &Path, built: &Compiled, dist: &Path) -> Result<()> {
     for (_, folder) in sample_folders(root)? {
         files_below(&folder, &mut packed)?;
     }
+    let measured = root.join(MEASURED);
+    files_below(&measured, &mut packed)?;
     for source in sources.iter().chain(&lesson_sources).chain(&packed) {
         let modified = fs::metadata(source)
             .and_then(|metadata| metadata.modified())
@@ -204,12 +206,16 @@ fn pack(root: &Path, built: &Compiled, dist: &Path) -> Result<()> {
     }
     name_by_content(dist)?;
     pack_samples(root, dist)?;
+    copy_files(&measured, &dist.join("measured"))?;
     write_lessons(&lessons, &dist.join("lessons"))?;
     if built.compressed {
         compress(dist)?;
     }
     fs::write(&stamp_file, stamp).context("could not write target/web/dist.stamp")
 }
+
+/// The measured tables of clusters, which the page fetches beside its predictions.
+const MEASURED: &str = "sim/clusters/data/measured";
 
 /// The recordings that ship with the page: a line each, with its id, its folder and its title.
 const SAMPLES: &str = "web-ui/samples.txt";
@@ -261,10 +267,15 @@ fn write_lessons(from: &Path, to: &Path) -> Result<()> {
     for (name, json) in shelf.files()? {
         fs::write(to.join(&name), json).with_context(|| format!("could not write {name}"))?;
     }
-    let (folder, mut files) = (from.join("files"), Vec::new());
-    files_below(&folder, &mut files)?;
+    copy_files(&from.join("files"), &to.join("files"))
+}
+
+/// Copies all files below a folder.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    files_below(from, &mut files)?;
     for file in files {
-        let copy = to.join("files").join(file.strip_prefix(&folder)?);
+        let copy = to.join(file.strip_prefix(from)?);
         if let Some(folder) = copy.parent() {
             fs::create_dir_all(folder)?;
         }

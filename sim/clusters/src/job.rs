@@ -13,7 +13,7 @@ use crate::fault::{FabricFault, FabricFaultError};
 use crate::given::Calibration;
 use crate::model;
 use crate::placement::{MOST_NODES, Placement, PlacementError};
-use crate::predict::predict;
+use crate::predict::{Prediction, predict};
 use crate::settings::Settings;
 use lockstep_core::collective::Collective as Call;
 use lockstep_core::group::{BackendName, GroupId};
@@ -190,6 +190,14 @@ impl<'a> Job<'a> {
     /// # Errors
     /// If a group that calls something cannot be placed.
     pub fn timing(&self, plan: &Plan) -> Result<Timing, JobError> {
+        self.timing_of(plan, plan.timed_calls())
+    }
+
+    /// The times of these collectives of a plan's groups, and of the plan's transfers.
+    ///
+    /// # Errors
+    /// If a group that calls something cannot be placed.
+    pub fn timing_of(&self, plan: &Plan, calls: Vec<TimedCall>) -> Result<Timing, JobError> {
         let mut call_times = CallTimes::new(String::new());
         let mut extrapolated = BTreeSet::new();
         let mut placements: BTreeMap<GroupId, Option<Placement>> = BTreeMap::new();
@@ -210,18 +218,14 @@ impl<'a> Job<'a> {
         let calibration = Calibration::of_points(&settings, &points)?;
         let fabric = self.fabric();
         let mut loads: Vec<(TimedCall, Vec<LinkLoad>)> = Vec::new();
-        for call in plan.timed_calls() {
+        for call in calls {
             let Some(placement) = place(call.group)? else { continue };
             let collective = nccl_call(call.collective);
             let took = predict(&placement, &settings, collective, call.bytes, &calibration)?;
             call_times.set_collective(call, picoseconds(took.time_us));
             let members = plan.group(call.group).map(|group| group.ranks()).unwrap_or_default();
-            let (algorithm, protocol) = (took.algorithm, took.protocol);
-            let busy =
-                model::busy_us(&placement, collective, algorithm, protocol, float(call.bytes));
-            let shares = busy.map(|busy| busy / took.time_us);
-            let busy = Busy { collective, shares };
             if plan.groups.len() > 1 {
+                let busy = busy_of(&placement, collective, &took);
                 loads
                     .push((call, fabric.loads(members, self.ranks_per_domain(), &placement, busy)));
             }
@@ -255,6 +259,32 @@ impl<'a> Job<'a> {
         let extrapolated: Vec<String> = extrapolated.into_iter().collect();
         call_times.machine = self.words(plan, &extrapolated);
         Ok(Timing { call_times, extrapolated })
+    }
+
+    /// The links that each collective of a plan loads while it is carried out alone, those of its
+    /// group only among them.
+    ///
+    /// # Errors
+    /// If a group that calls something cannot be placed.
+    pub fn loads(&self, plan: &Plan) -> Result<BTreeMap<TimedCall, Vec<LinkLoad>>, JobError> {
+        let settings = Settings::default();
+        let points = self.catalog.given_points(&self.cluster)?;
+        let calibration = Calibration::of_points(&settings, &points)?;
+        let fabric = self.fabric();
+        let mut loads = BTreeMap::new();
+        for call in plan.timed_calls() {
+            let members = plan.group(call.group).map(|group| group.ranks()).unwrap_or_default();
+            if members.len() < 2 {
+                continue;
+            }
+            let placement = self.placement(members)?;
+            let collective = nccl_call(call.collective);
+            let took = predict(&placement, &settings, collective, call.bytes, &calibration)?;
+            let busy = busy_of(&placement, collective, &took);
+            let of_call = fabric.loads(members, self.ranks_per_domain(), &placement, busy);
+            loads.insert(call, of_call);
+        }
+        Ok(loads)
     }
 
     /// The machine in words, for a trace's origin.
@@ -302,6 +332,13 @@ fn set_shared_loads(times: &mut CallTimes, loads: Vec<(TimedCall, Vec<LinkLoad>)
             times.set_loads(call, shared);
         }
     }
+}
+
+/// The parts of a call's time that it keeps its links busy.
+fn busy_of(placement: &Placement, collective: Collective, took: &Prediction) -> Busy {
+    let (algorithm, protocol) = (took.algorithm, took.protocol);
+    let busy = model::busy_us(placement, collective, algorithm, protocol, float(took.bytes));
+    Busy { collective, shares: busy.map(|busy| busy / took.time_us) }
 }
 
 fn over(what: &str, domains: u32) -> String {

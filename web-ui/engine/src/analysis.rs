@@ -1,15 +1,18 @@
 //! Analyses a trace, and simulates its job with a change.
 
+use super::machine::config;
 use super::open::index;
 use super::session::Held;
 use super::slices::Slices;
 use lockstep_analysis::{Activity, Analysis, knows_ends};
+use lockstep_core::plan::Plan;
 use lockstep_diagnosis::{Report, diagnose};
 use lockstep_replay::{
-    Compared, RecordingEnd, Variation, fit_links, recover, what_if, with_measured_computations,
+    Compared, Elsewhere, RecordingEnd, fit_links, recover, what_if, with_measured_computations,
 };
-use lockstep_sim::Topology;
-use lockstep_web_protocol::{Changed, Response, SessionId};
+use lockstep_sim::{SimConfig, Topology};
+use lockstep_web_protocol::{Changed, JobChange, Response, SessionId};
+use std::cell::RefCell;
 
 /// Recordings with more calls are analysed on the command line.
 const MOST_CALLS: usize = 3_000_000;
@@ -61,7 +64,7 @@ pub(super) struct Asked {
 }
 
 /// The job of a trace, simulated on links that were fitted from it, as it is and with a change.
-pub(super) fn asked(held: &Held, variation: &Variation) -> Result<Asked, String> {
+pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
     let calls = calls(held);
     if calls > MOST_CHANGED {
         return Err(format!(
@@ -86,13 +89,32 @@ pub(super) fn asked(held: &Held, variation: &Variation) -> Result<Asked, String>
         Some(plan) => with_measured_computations(plan, &activity),
         None => recovered.plan.clone(),
     };
-    let variations = std::slice::from_ref(variation);
+    // The machine in words, as its times say what they rest on.
+    let words = RefCell::new(String::new());
+    let (variations, machine) = match change {
+        JobChange::Variation(variation) => (std::slice::from_ref(variation), None),
+        JobChange::Machine(machine) => (&[][..], Some(*machine)),
+    };
+    let elsewhere = machine.map(|machine| {
+        let words = &words;
+        move |plan: &Plan| -> Result<SimConfig, String> {
+            let config = config(plan, machine)?;
+            let on = config.call_times.as_ref().map(|times| times.machine.clone());
+            words.replace(format!("it ran on {}", on.unwrap_or_else(|| machine.to_string())));
+            Ok(config)
+        }
+    });
+    let elsewhere = elsewhere.as_ref().map(|on| on as &Elsewhere<'_>);
     let (before, after, more) =
-        what_if(&plan, topology, variations, None).map_err(|why| why.to_string())?;
+        what_if(&plan, topology, variations, elsewhere).map_err(|why| why.to_string())?;
+    words.replace_with(|words| match change {
+        JobChange::Variation(variation) => variation.words(),
+        JobChange::Machine(_) => std::mem::take(words),
+    });
     let recorded = Analysis::of(&activity);
     let assumed = recovered.assumed.iter().map(ToString::to_string).chain(more);
     Ok(Asked {
-        words: variation.words(),
+        words: words.take(),
         recorded_ps: (!log.simulated).then(|| recorded.step_ps.unwrap_or(recorded.time_ps)),
         links: topology.to_string(),
         fit_error: fitted.map(|fitted| fitted.error),

@@ -1,10 +1,14 @@
 //! Clusters: what NCCL picks on one, and how long it takes.
 
-use lockstep_clusters::choice::alternatives;
+use super::machine::{catalog, job};
+use lockstep_clusters::choice::{alternatives, choose};
 use lockstep_clusters::compare::Site;
 use lockstep_clusters::job::picoseconds;
-use lockstep_clusters::{Calibration, Catalog, Collective, Settings};
-use lockstep_web_protocol::{ClusterAccount, ClusterPoint, ClusterQuestion, Response, Weighed};
+use lockstep_clusters::{Calibration, Collective, Settings};
+use lockstep_core::rank::GlobalRank;
+use lockstep_web_protocol::{
+    AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Response, Weighed,
+};
 use std::collections::BTreeMap;
 
 /// Sizes of the charts, as powers of two: 8 bytes to 16 GiB.
@@ -19,31 +23,84 @@ pub(super) fn cluster(question: &ClusterQuestion) -> Result<Response, String> {
 }
 
 fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
-    let catalog = Catalog::shipped().map_err(|error| error.to_string())?;
+    let catalog = catalog()?;
     let cluster = catalog.cluster(&question.cluster).map_err(|error| error.to_string())?.clone();
     let collective: Collective = question.collective.parse().map_err(|error| format!("{error}"))?;
     let per_node = question.per_node.unwrap_or(cluster.gpus_per_node);
-    let placement = catalog.place(&cluster, question.nodes.into(), per_node);
-    let placement = placement.map_err(|error| error.to_string())?;
+    let (placement, nodes) = match question.ranks {
+        AskedRanks::Nodes(nodes) => {
+            let placed = catalog.place(&cluster, nodes.into(), per_node);
+            (placed.map_err(|error| error.to_string())?, nodes)
+        }
+        AskedRanks::InAll(world_size) => {
+            let job = job(&cluster.name, world_size, per_node)?;
+            let members: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
+            (job.placement(&members).map_err(|error| error.to_string())?, job.nodes)
+        }
+    };
     let site = Site { cluster, placement, settings: Settings::default(), collective };
     let points = SIZES.map(|shift| point(&site, 1 << shift));
-    let mut known: Vec<(String, String, bool)> = catalog
-        .clusters
-        .iter()
-        .map(|it| (it.name.clone(), it.title.clone(), !it.measured.is_empty()))
-        .collect();
-    known.sort();
     Ok(ClusterAccount {
-        known,
         name: site.cluster.name.clone(),
         title: site.cluster.title.clone(),
         gpus_per_node: site.cluster.gpus_per_node,
         per_node,
+        nodes,
         ranks: site.placement.ranks,
         extrapolated: site.extrapolated(),
         points: points.collect::<Result<_, _>>()?,
+        bands: bands(&site)?,
+        at: point(&site, question.bytes)?,
         weighed: weighed(&site, question.bytes),
     })
+}
+
+/// A choice: algorithm and protocol.
+type Picked = (&'static str, &'static str);
+
+/// NCCL's choices by size, with the byte at which each begins.
+fn bands(site: &Site) -> Result<Vec<ChoiceBand>, String> {
+    let picked = |bytes: u64| -> Result<Picked, String> {
+        choose(&site.placement, &site.settings, site.collective, bytes)
+            .map(|(algorithm, protocol, _)| (algorithm.name(), protocol.name()))
+            .map_err(|error| error.to_string())
+    };
+    let sizes: Vec<u64> = SIZES.map(|shift| 1u64 << shift).collect();
+    let (Some(&least), Some(&most)) = (sizes.first(), sizes.last()) else { return Ok(Vec::new()) };
+    // Where a choice begins, and which.
+    let mut begins = vec![(least, picked(least)?)];
+    for pair in sizes.windows(2) {
+        changes((pair[0], picked(pair[0])?), (pair[1], picked(pair[1])?), &picked, &mut begins)?;
+    }
+    let ends = begins.iter().skip(1).map(|(from, _)| from - 1).chain([most]);
+    let bands = begins.iter().zip(ends).map(|((from, (algorithm, protocol)), to)| ChoiceBand {
+        from: *from,
+        to,
+        algorithm: (*algorithm).to_owned(),
+        protocol: (*protocol).to_owned(),
+    });
+    Ok(bands.collect())
+}
+
+/// The sizes above `low`, up to `high`, from which another choice is taken, by halving. A choice that
+/// is taken in between only, and not at the middle, is not found.
+fn changes(
+    low: (u64, Picked),
+    high: (u64, Picked),
+    picked: &impl Fn(u64) -> Result<Picked, String>,
+    begins: &mut Vec<(u64, Picked)>,
+) -> Result<(), String> {
+    if low.1 == high.1 {
+        return Ok(());
+    }
+    if high.0 - low.0 == 1 {
+        begins.push(high);
+        return Ok(());
+    }
+    let at = low.0 + (high.0 - low.0) / 2;
+    let middle = (at, picked(at)?);
+    changes(low, middle, picked, begins)?;
+    changes(middle, high, picked, begins)
 }
 
 fn point(site: &Site, bytes: u64) -> Result<ClusterPoint, String> {
@@ -90,7 +147,8 @@ mod tests {
 
     fn question(cluster: &str, nodes: u32) -> ClusterQuestion {
         let (cluster, collective) = (cluster.to_owned(), "all_reduce".to_owned());
-        ClusterQuestion { cluster, collective, nodes, per_node: None, bytes: 1 << 21 }
+        let ranks = AskedRanks::Nodes(nodes);
+        ClusterQuestion { cluster, collective, ranks, per_node: None, bytes: 1 << 21 }
     }
 
     /// NCCL's log on 8 H200 said: Ring with LL up to 1 MiB, NVLS with Simple from 2 MiB up.
@@ -109,13 +167,47 @@ mod tests {
 
     #[test]
     fn every_cluster_answers_and_what_cannot_be_is_said() {
-        let known = account(&question("h100", 2)).unwrap().known;
+        let known = crate::machine::known_clusters().unwrap();
         assert!(known.len() > 40);
-        for (name, ..) in &known {
+        for cluster in &known {
+            let name = cluster.name.as_str();
             let alone = account(&question(name, 1));
             assert!(alone.is_ok() || alone.unwrap_err().contains("one rank alone"), "{name}");
         }
         assert!(account(&question("h100x9", 1)).unwrap_err().contains("h100x8"));
         assert!(account(&question("4090x8-pcie", 2)).unwrap_err().contains("without a network"));
+    }
+
+    /// Ranks that fill nodes are placed as a simulation places them.
+    #[test]
+    fn ranks_in_all_fill_nodes() {
+        let full = account(&question("h100x8", 2)).unwrap();
+        let in_all = |world: u32| {
+            let question =
+                ClusterQuestion { ranks: AskedRanks::InAll(world), ..question("h100x8", 2) };
+            account(&question).unwrap()
+        };
+        assert_eq!(in_all(16), full);
+        assert_eq!((in_all(12).ranks, in_all(12).nodes, in_all(12).per_node), (12, 2, 8));
+    }
+
+    /// Each band begins at the very byte at which NCCL's choice changes, and they leave no gap.
+    #[test]
+    fn bands_begin_where_the_choice_changes() {
+        for (cluster, nodes) in [("h200x8", 1), ("dgx-a100", 1), ("h100x8", 4), ("mi300x", 1)] {
+            let question = question(cluster, nodes);
+            let bands = account(&question).unwrap().bands;
+            assert!(bands.len() > 1, "{cluster}: {bands:?}");
+            let picked = |bytes: u64| {
+                let at = account(&ClusterQuestion { bytes, ..question.clone() }).unwrap().at;
+                (at.algorithm, at.protocol)
+            };
+            for pair in bands.windows(2) {
+                let of = |band: &ChoiceBand| (band.algorithm.clone(), band.protocol.clone());
+                assert_eq!(pair[0].to + 1, pair[1].from);
+                assert_eq!(picked(pair[0].to), of(&pair[0]), "{cluster}: {pair:?}");
+                assert_eq!(picked(pair[1].from), of(&pair[1]), "{cluster}: {pair:?}");
+            }
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! DDP: models, passes, what options change, sweeps.
 
 use super::file;
+use super::machine::{call_times, config};
 use super::slices::Slices;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::{messages, simulate_rank};
-use lockstep_sim::{SimConfig, Topology};
-use lockstep_torch::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
+use lockstep_torch::ddp::lab::{Axis, Change, LabModel, LabRun, Setting, Summary, changes};
 use lockstep_torch::ddp::model::{Model, mlp_sizes, named};
 use lockstep_torch::ddp::plan::{Training, TrainingError, training_run_as_far};
-use lockstep_web_protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
+use lockstep_web_protocol::{
+    ChangeRow, DdpAccount, DdpQuestion, Machine, PlacedSetting, Response, Simulated,
+};
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
@@ -61,13 +63,13 @@ pub(super) async fn answer(
     slices: Slices,
 ) -> Result<Response, String> {
     match question {
-        DdpQuestion::Pass { setting, pass, rank } => account(model, setting, pass, rank),
+        DdpQuestion::Pass { placed, pass, rank } => account(model, placed, pass, rank),
         DdpQuestion::Changes { a, b } => changed(model, &a, &b, slices).await,
-        DdpQuestion::Sweep { setting, across, lines } => {
-            sweep(model, &setting, &across, &lines, slices).await
+        DdpQuestion::Sweep { placed, across, lines } => {
+            sweep(model, &placed, &across, &lines, slices).await
         }
         DdpQuestion::Plan { setting } => Ok(Response::DdpPlan(Box::new(plan(model, &setting)?))),
-        DdpQuestion::Simulate { setting, topology } => simulated(model, &setting, topology),
+        DdpQuestion::Simulate { placed } => simulated(model, &placed),
     }
 }
 
@@ -85,10 +87,11 @@ fn plan(model: &Model, setting: &Setting) -> Result<Plan, String> {
 }
 
 /// Simulates all ranks. The simulator goes through in one piece: the bound keeps that to seconds.
-fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Response, String> {
+fn simulated(model: &Model, placed: &PlacedSetting) -> Result<Response, String> {
+    let PlacedSetting { setting, machine } = placed;
     let of = training_run_as_far(model, &training(setting)).map_err(|error| raised(&error))?;
     let messages = messages(&of.plan);
-    if messages > MAX_MESSAGES {
+    if messages > MAX_MESSAGES && machine.cluster().is_none() {
         return Err(format!(
             "The collectives of {} ranks are some {} million messages; the page simulates {} million \
              at most. `lockstep ddp --plan` and `lockstep sim` go on.",
@@ -97,8 +100,8 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
             MAX_MESSAGES / 1_000_000
         ));
     }
-    let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let (run, _) = run_on(model, setting, *machine)?;
+    let config = config(&of.plan, *machine)?;
     let (passes, outcome) =
         simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
     match outcome {
@@ -130,6 +133,19 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
     Ok(Response::DdpSimulated(Simulated { step_ps, closed_ps, messages }))
 }
 
+/// The run of a setting on its machine, and what of its times no measurement backs.
+fn run_on<'a>(
+    model: &'a Model,
+    setting: &'a Setting,
+    machine: Machine,
+) -> Result<(LabRun<'a>, Vec<String>), String> {
+    let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
+    Ok(match call_times(run.plan(), machine)? {
+        Some((times, extrapolated)) => (run.with_call_times(times), extrapolated),
+        None => (run, Vec::new()),
+    })
+}
+
 fn raised(error: &TrainingError) -> String {
     match error {
         TrainingError::Ddp(_) => format!("DDP raises: {error}"),
@@ -139,11 +155,12 @@ fn raised(error: &TrainingError) -> String {
 
 fn account(
     model: &Model,
-    setting: Setting,
+    placed: PlacedSetting,
     pass: Option<u32>,
     rank: u32,
 ) -> Result<Response, String> {
-    let run = LabRun::of(model, &setting).map_err(|error| raised(&error))?;
+    let PlacedSetting { setting, machine } = placed;
+    let (run, extrapolated) = run_on(model, &setting, machine)?;
     let rank = rank.min(setting.training.ranks().saturating_sub(1));
     let last = run.passes_of(rank).saturating_sub(1);
     let steady = run.steady();
@@ -172,6 +189,8 @@ fn account(
         summary: run.summary(),
         log: run.log(rank, number + 1),
         setting: setting.clone(),
+        machine,
+        extrapolated,
     };
     Ok(Response::Ddp(Box::new(account)))
 }
@@ -179,34 +198,50 @@ fn account(
 /// A pass of a model that ships, as the page shows it.
 pub fn ddp_account(
     model: &str,
-    setting: Setting,
+    placed: PlacedSetting,
     pass: Option<u32>,
     rank: u32,
 ) -> Result<DdpAccount, String> {
-    match account(&*known(model)?, setting, pass, rank)? {
+    match account(&*known(model)?, placed, pass, rank)? {
         Response::Ddp(account) => Ok(*account),
         _ => Err("a pass was asked for".to_owned()),
     }
 }
 
-fn summary(model: &Model, setting: &Setting) -> Result<Summary, String> {
-    let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
-    Ok(run.summary())
+fn summary(model: &Model, setting: &Setting, machine: Machine) -> Result<Summary, String> {
+    Ok(run_on(model, setting, machine)?.0.summary())
+}
+
+/// The machine as an option by itself, where one of the two is a cluster.
+fn machine_change(a: &PlacedSetting, b: &PlacedSetting) -> Option<Change> {
+    let named = a.machine.cluster().is_some() || b.machine.cluster().is_some();
+    (named && a.machine != b.machine).then(|| Change {
+        option: "cluster",
+        from: a.machine.to_string(),
+        to: b.machine.to_string(),
+        setting: Setting { links: b.setting.links, ..a.setting.clone() },
+    })
 }
 
 async fn changed(
     model: &Model,
-    a: &Setting,
-    b: &Setting,
+    a: &PlacedSetting,
+    b: &PlacedSetting,
     slices: Slices,
 ) -> Result<Response, String> {
-    let before = summary(model, a)?;
+    let before = summary(model, &a.setting, a.machine)?;
     let gradient_bytes = LabModel::of(model).gradient_bytes();
     let mut rows = Vec::new();
-    let changes = changes(a, b);
+    let mut changes = changes(&a.setting, &b.setting);
+    if let Some(change) = machine_change(a, b) {
+        // The links are those of the machine.
+        changes.retain(|change| change.option != "links");
+        changes.insert(0, change);
+    }
     let total = changes.len() as u64;
     for change in changes {
-        let after = summary(model, &change.setting);
+        let machine = if change.option == "cluster" { b.machine } else { a.machine };
+        let after = summary(model, &change.setting, machine);
         let why = after
             .as_ref()
             .map_or_else(Clone::clone, |after| change.why(&before, after, gradient_bytes));
@@ -224,7 +259,7 @@ async fn changed(
 
 async fn sweep(
     model: &Model,
-    setting: &Setting,
+    placed: &PlacedSetting,
     across: &Axis,
     lines: &Axis,
     slices: Slices,
@@ -236,14 +271,71 @@ async fn sweep(
     }
     let mut swept = Vec::new();
     for row in 0..rows {
-        let of = lines.apply(setting, row);
+        let of = lines.apply(&placed.setting, row);
         let mut line = Vec::new();
         for column in 0..columns {
-            line.push(summary(model, &across.apply(&of, column))?);
+            line.push(summary(model, &across.apply(&of, column), placed.machine)?);
             let done = row * columns + column + 1;
             slices.give_way(done as u64, points as u64, "points").await?;
         }
         swept.push(line);
     }
     Ok(Response::DdpSwept(swept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_torch::ddp::DdpOptions;
+    use lockstep_torch::ddp::model::Device;
+    use lockstep_torch::ddp::{Links, RingLink};
+    use lockstep_web_protocol::ClusterName;
+
+    fn placed(world: u32, cluster: Option<&str>) -> PlacedSetting {
+        let device = Device::named("H100").unwrap();
+        let options = DdpOptions::default();
+        let training = Training { options, batch: 32, ..Training::new(world, device) };
+        let link = RingLink { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+        let setting = Setting { training, links: Links::Uniform(link) };
+        let machine = cluster.map_or_else(Machine::default, |name| Machine::Cluster {
+            name: ClusterName::from(name).unwrap(),
+            ranks_per_node: 8,
+        });
+        PlacedSetting { setting, machine }
+    }
+
+    /// The lab's closed form on a cluster is what the simulator says of the same run there.
+    #[test]
+    fn the_closed_form_on_a_cluster_is_the_simulators() {
+        for (model, world, cluster) in
+            [("resnet18", 16, "h100x8"), ("gpt2-small", 8, "dgx-a100"), ("resnet18", 64, "p4d")]
+        {
+            let model = known(model).unwrap();
+            let Response::DdpSimulated(said) =
+                simulated(&model, &placed(world, Some(cluster))).unwrap()
+            else {
+                panic!("a step was asked for")
+            };
+            assert_eq!(said.step_ps, said.closed_ps, "{world} ranks on {cluster}");
+        }
+    }
+
+    /// A cluster is an option of its own, in place of the links.
+    #[test]
+    fn another_cluster_is_a_change() {
+        let (a, b) = (placed(16, None), placed(16, Some("h100x8")));
+        let change = machine_change(&a, &b).unwrap();
+        assert_eq!(
+            (change.option, change.to.as_str()),
+            ("cluster", "h100x8, 8 ranks on each node")
+        );
+        assert_eq!(machine_change(&b, &b), None);
+        assert_eq!(machine_change(&a, &a), None);
+        let model = known("resnet18").unwrap();
+        let on = |placed: &PlacedSetting| summary(&model, &placed.setting, placed.machine).unwrap();
+        let (links, cluster) = (on(&a), on(&b));
+        assert!(cluster.communication_ps < links.communication_ps);
+        // A reduction of no bytes still takes a call's latency.
+        assert!(cluster.latency_ps > 0 && cluster.latency_ps < cluster.communication_ps);
+    }
 }

@@ -11,10 +11,12 @@ mod class;
 mod cluster;
 mod ddp;
 mod export;
+mod fabric;
 mod file;
 mod find;
 mod lanes;
 mod links;
+mod machine;
 mod measure;
 mod mesh;
 mod open;
@@ -31,6 +33,7 @@ mod stops;
 mod texts;
 
 pub use ddp::ddp_account;
+pub use machine::config as machine_config;
 pub use mesh::{laid_out, mesh_account};
 
 use js_sys::Uint8Array;
@@ -99,13 +102,13 @@ async fn answer(
     let plain = |response: Response| Ok((response, None));
     match request {
         Request::Cancel { .. } => plain(Response::Done),
-        Request::Simulate { session, plan, topology, order } => {
-            let (held, opened) = open::simulate(session, &plan, topology, order, slices).await?;
+        Request::Simulate { session, plan, machine, order } => {
+            let (held, opened) = open::simulate(session, &plan, machine, order, slices).await?;
             keep(state, session, held);
             plain(opened)
         }
-        Request::Explore { plan, topology, bounds } => {
-            let explored = open::explore(&plan, topology, bounds, slices).await?;
+        Request::Explore { plan, machine, bounds } => {
+            let explored = open::explore(&plan, machine, bounds, slices).await?;
             plain(Response::Explored(Box::new(explored)))
         }
         Request::Account { lab, topology } => plain(account::account(lab, topology, slices).await?),
@@ -117,6 +120,7 @@ async fn answer(
         }
         Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
         Request::Cluster(question) => plain(cluster::cluster(&question)?),
+        Request::KnownClusters => plain(Response::KnownClusters(machine::known_clusters()?)),
         Request::OpenModel { session } => {
             let model = ddp::read(attachments).await?;
             let shown = LabModel::of(&model);
@@ -217,8 +221,8 @@ async fn answer(
             let bytes = with(state, session, |held| held.export(form))??;
             Ok((Response::Exported, Some(bytes)))
         }
-        Request::TraceOf { plan_json, topology } => {
-            let trace = open::trace_of(&plan_json, topology, slices).await?;
+        Request::TraceOf { plan_json, machine } => {
+            let trace = open::trace_of(&plan_json, machine, slices).await?;
             Ok((Response::Exported, Some(export::written(&trace, Form::Binary)?)))
         }
         Request::Repair { session, repaired } => {
@@ -235,8 +239,8 @@ async fn answer(
             let analysis = with(state, session, |held| analysis::analysed(held))??;
             plain(Response::Analysed(Box::new(analysis)))
         }
-        Request::WhatIf { session, changed, variation } => {
-            let asked = with(state, session, |held| analysis::asked(held, &variation))??;
+        Request::WhatIf { session, changed, change } => {
+            let asked = with(state, session, |held| analysis::asked(held, &change))??;
             let (held, shown) = analysis::shown(changed, asked, slices).await?;
             keep(state, changed, held);
             plain(shown)

@@ -2,6 +2,7 @@
 
 use super::file::{Kind, read};
 use super::lanes::Lanes;
+use super::machine::config;
 use super::readers::{Files, Readers};
 use super::session::{Held, bounded};
 use super::slices::Slices;
@@ -15,7 +16,7 @@ use lockstep_formats::job_calls::Merged;
 use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use lockstep_sim::explore::Explorer;
 use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
-use lockstep_web_protocol::{Response, SessionId};
+use lockstep_web_protocol::{Machine, Response, SessionId};
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
 
@@ -35,11 +36,11 @@ const EVENTS_A_SLICE: usize = 2048;
 pub(super) async fn simulate(
     session: SessionId,
     plan: &Plan,
-    topology: Topology,
+    machine: Machine,
     order: Option<Order>,
     slices: Slices,
 ) -> Result<(Held, Response), String> {
-    let simulation = run(plan, topology, order, &slices).await?;
+    let simulation = run(plan, machine, order, &slices).await?;
     let trace = simulation.trace();
     let (lanes, log) = index(&trace, &slices).await?;
     // The simulation holds the events; the header is what is asked for.
@@ -55,11 +56,11 @@ const STATES_A_SLICE: usize = 16;
 /// Looks for an order of what a plan leaves open in which it does not complete.
 pub(super) async fn explore(
     plan: &Plan,
-    topology: Topology,
+    machine: Machine,
     bounds: Bounds,
     slices: Slices,
 ) -> Result<Explored, String> {
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let config = config(plan, machine)?;
     let mut explorer = Explorer::new(plan, &config, bounds).map_err(|error| error.to_string())?;
     loop {
         if let Some(explored) = explorer.run(STATES_A_SLICE) {
@@ -72,18 +73,18 @@ pub(super) async fn explore(
 /// The trace of a plan's JSON text.
 pub(super) async fn trace_of(
     plan_json: &str,
-    topology: Option<Topology>,
+    machine: Option<Machine>,
     slices: Slices,
 ) -> Result<Trace, String> {
     let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
     // As the command line has it: the plan says which ranks share a node.
-    let topology = topology.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
-    Ok(run(&plan, topology, None, &slices).await?.trace())
+    let usual = || Topology::of_ranks_per_node(plan.ranks_per_node).into();
+    Ok(run(&plan, machine.unwrap_or_else(usual), None, &slices).await?.trace())
 }
 
 async fn run(
     plan: &Plan,
-    topology: Topology,
+    machine: Machine,
     order: Option<Order>,
     slices: &Slices,
 ) -> Result<Session, String> {
@@ -95,7 +96,7 @@ async fn run(
         ),
         error => error.to_string(),
     };
-    let config = SimConfig { topology, order, ..SimConfig::default() };
+    let config = SimConfig { order, ..config(plan, machine)? };
     let mut simulation = Session::new(plan, config).map_err(words)?;
     while !simulation.run(EVENTS_A_SLICE).map_err(words)? {
         slices.give_way(simulation.moments().len() as u64, 0, "moments simulated").await?;
@@ -136,7 +137,7 @@ async fn plan(
     };
     // As the command line has it: the plan says which ranks share a node.
     let topology = Topology::of_ranks_per_node(plan.ranks_per_node);
-    let (mut held, _) = simulate(session, &plan, topology, None, slices).await?;
+    let (mut held, _) = simulate(session, &plan, topology.into(), None, slices).await?;
     if held_back > 0 {
         held.problems.push(format!(
             "{name}: {held_back} operations start later than GOAL lets them, because a rank's program \

@@ -39,7 +39,7 @@ pub(super) async fn shown(
 ) -> Result<(Held, Response, Vec<u8>), String> {
     let Tried { change, verified, why, assumed, plan } = tried;
     let topology = Topology::of_ranks_per_node(plan.ranks_per_node);
-    let (held, opened) = simulate(session, &plan, topology, None, slices).await?;
+    let (held, opened) = simulate(session, &plan, topology.into(), None, slices).await?;
     let Response::Opened(opened) = opened else {
         return Err("the repaired plan was not simulated".to_owned());
     };

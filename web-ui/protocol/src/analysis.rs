@@ -1,8 +1,19 @@
 //! A job with something otherwise.
 
+use super::machine::Machine;
 use super::opened::Opened;
 use lockstep_analysis::Analysis;
+use lockstep_replay::Variation;
 use serde::{Deserialize, Serialize};
+
+/// A change to a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum JobChange {
+    /// Of the job or its links.
+    Variation(Variation),
+    /// Another machine.
+    Machine(Machine),
+}
 
 /// A job as it is simulated and with a change.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The DDP lab: a model and a setting, and one pass described gradient by gradient.
 
+use super::machine::Machine;
 use super::session_id::SessionId;
-use lockstep_sim::Topology;
 use lockstep_torch::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,23 @@ pub enum ModelRef {
     Read(SessionId),
 }
 
+/// A setting on its machine. The links of the setting are for messages; on a cluster its calls take
+/// what NCCL takes there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedSetting {
+    /// The setting.
+    pub setting: Setting,
+    /// The machine.
+    pub machine: Machine,
+}
+
 /// A question about DDP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DdpQuestion {
     /// A pass from 0, the last if absent, and a rank's log.
     Pass {
         /// The setting.
-        setting: Setting,
+        placed: PlacedSetting,
         /// The pass.
         pass: Option<u32>,
         /// The rank whose log is shown.
@@ -29,14 +39,14 @@ pub enum DdpQuestion {
     /// The effect of each option that differs between two settings, by itself.
     Changes {
         /// The first setting.
-        a: Box<Setting>,
+        a: Box<PlacedSetting>,
         /// The second setting.
-        b: Box<Setting>,
+        b: Box<PlacedSetting>,
     },
     /// A step over one axis, for every value of another.
     Sweep {
         /// The setting.
-        setting: Setting,
+        placed: PlacedSetting,
         /// The axis that the step is drawn over.
         across: Axis,
         /// The axis with a line for each value.
@@ -50,9 +60,7 @@ pub enum DdpQuestion {
     /// The time of a step in the simulator.
     Simulate {
         /// The setting.
-        setting: Setting,
-        /// The network.
-        topology: Topology,
+        placed: PlacedSetting,
     },
 }
 
@@ -63,6 +71,10 @@ pub struct DdpAccount {
     pub model: LabModel,
     /// The setting.
     pub setting: Setting,
+    /// The machine.
+    pub machine: Machine,
+    /// Calls whose times no measurement of such a machine backs, in words.
+    pub extrapolated: Vec<String>,
     /// Bytes of the constructor's buckets, and of those after the rebuild.
     pub initial: Vec<u64>,
     /// Bytes of the buckets after the rebuild, if there is one.
@@ -85,6 +97,13 @@ pub struct DdpAccount {
     pub summary: Summary,
     /// The log after as many passes.
     pub log: DdpLog,
+}
+
+impl DdpAccount {
+    /// The setting on its machine.
+    pub fn placed(&self) -> PlacedSetting {
+        PlacedSetting { setting: self.setting.clone(), machine: self.machine }
+    }
 }
 
 /// An option by itself, and its effect on a step.

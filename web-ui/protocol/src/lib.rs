@@ -13,6 +13,8 @@ mod calls;
 mod client;
 mod cluster;
 mod ddp;
+mod fabric;
+mod machine;
 mod measure;
 mod mesh;
 mod opened;
@@ -24,11 +26,13 @@ mod session_id;
 mod wire;
 
 pub use account::{Account, Stroke, Weave};
-pub use analysis::Changed;
+pub use analysis::{Changed, JobChange};
 pub use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub use client::{Answered, Asked, Client, Progress};
-pub use cluster::{ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
-pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
+pub use cluster::{AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
+pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
+pub use fabric::{FabricAccount, FabricPart, LoadStretch};
+pub use machine::{ClusterName, KnownCluster, Machine};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub use opened::{Opened, WorkAnswer};
@@ -44,7 +48,6 @@ use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_diagnosis::{Wait, WaitGroup};
-use lockstep_replay::Variation;
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
 use lockstep_torch::ddp::lab::{LabModel, Summary};
@@ -73,17 +76,17 @@ pub enum Request {
         session: SessionId,
         /// The plan.
         plan: Box<Plan>,
-        /// The network.
-        topology: Topology,
-        /// The order of everything that the plan leaves open; absent for the simulator's own.
+        /// The machine.
+        machine: Machine,
+        /// The order of what the plan leaves open; absent for the simulator's own.
         order: Option<Order>,
     },
     /// Look for an order of everything that a plan leaves open in which it does not complete.
     Explore {
         /// The plan.
         plan: Box<Plan>,
-        /// The network.
-        topology: Topology,
+        /// The machine.
+        machine: Machine,
         /// The bounds of the search.
         bounds: Bounds,
     },
@@ -116,6 +119,8 @@ pub enum Request {
     Mesh(Box<MeshQuestion>),
     /// NCCL's choice on a cluster, and its time.
     Cluster(Box<ClusterQuestion>),
+    /// The named clusters.
+    KnownClusters,
     /// Read the model in the attached file and hold it.
     OpenModel {
         /// The session.
@@ -284,12 +289,12 @@ pub enum Request {
         form: Form,
     },
     /// The trace of a plan without holding it, in the attachment; on the network that the plan's
-    /// nodes ask for, if none is given.
+    /// nodes ask for, if no machine is given.
     TraceOf {
         /// The plan as JSON.
         plan_json: String,
-        /// The network.
-        topology: Option<Topology>,
+        /// The machine.
+        machine: Option<Machine>,
     },
     /// Try the repair of a recording's first finding, and hold the simulation of the repaired job; its plan comes as
     /// JSON in the attachment.
@@ -316,7 +321,7 @@ pub enum Request {
         /// The session of the changed job.
         changed: SessionId,
         /// The change.
-        variation: Box<Variation>,
+        change: Box<JobChange>,
     },
     /// A comparison of the ends of two sessions of one plan, value by value.
     Compare {
@@ -437,6 +442,8 @@ pub enum Response {
     Meshed(Box<MeshAccount>),
     /// A collective on a named cluster.
     Clustered(Box<ClusterAccount>),
+    /// The named clusters, by name.
+    KnownClusters(Vec<KnownCluster>),
     /// Times of element counts, in picoseconds.
     Swept(Vec<u64>),
     /// The starts of a call's steps, in picoseconds.

@@ -1,8 +1,9 @@
 //! A mesh of ranks, and the data that a collective along each of its dimensions moves.
 
+use super::fabric::FabricAccount;
+use super::machine::Machine;
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Algorithm;
-use lockstep_sim::{Cost, Topology};
 use serde::{Deserialize, Serialize};
 
 /// A question about a mesh.
@@ -16,8 +17,8 @@ pub struct MeshQuestion {
     pub algorithm: Algorithm,
     /// Elements a rank, float32.
     pub count: u64,
-    /// The network.
-    pub topology: Topology,
+    /// The machine.
+    pub machine: Machine,
 }
 
 /// A mesh as `init_device_mesh` lays it out.
@@ -27,6 +28,8 @@ pub struct MeshAccount {
     pub coordinates: Vec<Vec<u32>>,
     /// The dimensions, outermost first.
     pub dims: Vec<DimAccount>,
+    /// The fabric under it, on a named cluster.
+    pub fabric: Option<FabricAccount>,
 }
 
 /// One dimension: its groups, and the collective in all of them at once.
@@ -40,8 +43,8 @@ pub struct DimAccount {
     pub inside: Moved,
     /// Messages from one node to another.
     pub across: Moved,
-    /// The collective in all groups at once.
-    pub cost: Cost,
+    /// The time of the collective in all groups at once, in picoseconds.
+    pub time_ps: u64,
     /// Sender, receiver and bytes of every pair that talks.
     pub pairs: Vec<(u32, u32, u64)>,
 }
@@ -54,7 +57,7 @@ impl DimAccount {
             groups: Vec::new(),
             inside: Moved::default(),
             across: Moved::default(),
-            cost: Cost::default(),
+            time_ps: 0,
             pairs: Vec::new(),
         }
     }

@@ -2,9 +2,10 @@
 
 use super::asked::{Asked, Unmet, Way};
 use super::collective_choice::COLLECTIVES;
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use super::reading;
 use super::reduce_choice::ReduceOpFields;
-use super::topology_choice::{self, Links, TopologyFields};
 use super::world_sizes::{WORLD, WORLD_WHY};
 use crate::app::use_shared;
 use crate::route::{Route, View};
@@ -16,8 +17,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::words::counted;
 use lockstep_core::words::nearest;
 use lockstep_scenarios::{TorchCall, TorchCallOptions, torch_call, torch_calls};
-use lockstep_sim::Topology;
-use lockstep_web_protocol::{CANCELLED, PlannedCall, Request, Response};
+use lockstep_web_protocol::{CANCELLED, Machine, PlannedCall, Request, Response};
 use std::iter::repeat;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -38,14 +38,14 @@ const MOST_WAYS: usize = 4;
 pub(super) struct CallChoice {
     pub(super) call: &'static TorchCall,
     pub(super) options: TorchCallOptions,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
 }
 
 impl PartialEq for CallChoice {
     fn eq(&self, other: &CallChoice) -> bool {
         self.call.name == other.call.name
             && self.options == other.options
-            && self.topology == other.topology
+            && self.machine == other.machine
     }
 }
 
@@ -85,7 +85,7 @@ impl CallChoice {
             };
         };
         let known = call.options();
-        let topology = topology_choice::asked(&mut asked);
+        let machine = machine_choice::asked(&mut asked);
         let default = u64::from(known.world_size);
         let world_size = asked.number("world", WORLD, default, WORLD_WHY) as u32;
         let count = asked.number(
@@ -115,7 +115,7 @@ impl CallChoice {
         };
         let options = TorchCallOptions {
             world_size,
-            ranks_per_node: topology.ranks_per_node(),
+            ranks_per_node: machine.ranks_per_node(),
             count,
             dtype: reading::dtype(&mut asked).unwrap_or(known.dtype),
             backend: backend.map_or(known.backend.clone(), str::to_owned),
@@ -124,13 +124,13 @@ impl CallChoice {
             fill: Fill::Iota,
             timeout_ms: patience_ms(world_size, count),
         };
-        CallRead::Call(Box::new(CallChoice { call, options, topology }), asked.unmet)
+        CallRead::Call(Box::new(CallChoice { call, options, machine }), asked.unmet)
     }
 
     /// The address of the choice.
     pub(super) fn route(&self) -> Route {
         let options = &self.options;
-        topology_choice::write(Route::to(View::Step), self.topology)
+        machine_choice::write(Route::to(View::Step), self.machine)
             .with("call", self.call.name)
             .with("backend", &options.backend)
             .with("world", options.world_size)
@@ -251,8 +251,8 @@ pub(super) fn choices() -> Vec<Choice> {
 }
 
 /// The address of one of [`choices`].
-pub(super) fn route_of(value: &str, world_size: u32, topology: Topology) -> Route {
-    let route = topology_choice::write(Route::to(View::Step), topology).with("world", world_size);
+pub(super) fn route_of(value: &str, world_size: u32, machine: Machine) -> Route {
+    let route = machine_choice::write(Route::to(View::Step), machine).with("world", world_size);
     match value.strip_prefix("call ") {
         Some(call) => {
             let least = torch_call(call).map_or(1, |call| call.min_world_size);
@@ -272,7 +272,7 @@ pub(super) struct CallFormProps {
 /// The form that changes the choice.
 #[component(CallForm)]
 pub(super) fn call_form(props: &CallFormProps) -> Html {
-    let CallChoice { call, options, topology } = &props.choice;
+    let CallChoice { call, options, machine } = &props.choice;
     let route = props.choice.route();
     let set = |name: &'static str| {
         let route = route.clone();
@@ -283,8 +283,8 @@ pub(super) fn call_form(props: &CallFormProps) -> Html {
         props.on_route.reform(move |value: u64| route.clone().with(name, value))
     };
     let choose = {
-        let (world_size, topology) = (options.world_size, *topology);
-        props.on_route.reform(move |value: String| route_of(&value, world_size, topology))
+        let (world_size, machine) = (options.world_size, *machine);
+        props.on_route.reform(move |value: String| route_of(&value, world_size, machine))
     };
     // One that the call does not work on is offered, too: its refusal is worth seeing.
     let mut backends: Vec<Choice> = BACKENDS
@@ -319,7 +319,7 @@ pub(super) fn call_form(props: &CallFormProps) -> Html {
                 // Past the last rank, too: the refusal is worth seeing.
                 <NumberField name="root" label="Root" value={u64::from(options.root)} min={0} max={WORLD.1} on_choose={number("root")} />
             }
-            <TopologyFields topology={*topology} route={route.clone()} world_size={options.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
+            <MachineFields machine={*machine} route={route.clone()} world_size={options.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
         </form>
     }
 }
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn every_choice_leads_to_what_it_says() {
         for choice in choices() {
-            let route = route_of(&choice.value, 1, Topology::nodes(2));
+            let route = route_of(&choice.value, 1, lockstep_sim::Topology::nodes(2).into());
             assert_eq!(route.number("node"), Some(2));
             match choice.value.starts_with("call ") {
                 true => assert_eq!(read(&route).call.name, choice.label),

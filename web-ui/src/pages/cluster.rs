@@ -2,18 +2,19 @@
 //! switches.
 
 mod choice;
+mod measured;
 
+use super::nccl_choice::{KnownChoice, bands, curves, switches, use_nccl_choice};
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
 use crate::pages::asked::cannot;
 use crate::route::Route;
-use crate::ui::{Chart, Curve, Fold, Measure};
+use crate::ui::{Chart, Fold, Measure};
 use choice::{ClusterChoice, ClusterForm};
 use lockstep_core::words::counted;
-use lockstep_web_protocol::{
-    CANCELLED, ClusterAccount, ClusterPoint, ClusterQuestion, Request, Response,
-};
+use lockstep_web_protocol::ClusterAccount;
+use measured::{dots, of_account, told, use_measured};
 use std::fmt::Write;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -30,7 +31,7 @@ pub(crate) fn cluster() -> Html {
     }
     let words = choice.words();
     let go = Callback::from(move |route: Route| nav.replace(route));
-    let form = html! { <ClusterForm {choice} known={Vec::new()} gpus={1024} on_route={go} /> };
+    let form = html! { <ClusterForm {choice} gpus={1024} on_route={go} /> };
     cannot(TITLE, unmet, words, form)
 }
 
@@ -44,12 +45,25 @@ struct TimedProps {
 fn timed(props: &TimedProps) -> Html {
     let nav = use_shared().nav;
     let choice = &props.choice;
-    let (account, wrong, ready) = use_cluster(choice.question());
+    let KnownChoice { account, wrong, ready } = use_nccl_choice(Some(choice.question()));
     let go = Callback::from(move |route: Route| nav.replace(route));
-    let curves = use_memo(account.clone(), |account| account.as_deref().map(curves));
-    let (known, gpus) = account
-        .as_ref()
-        .map_or((Vec::new(), 8), |account| (account.known.clone(), account.gpus_per_node));
+    let drawn = use_memo(account.clone(), |account| {
+        account.as_deref().map(|account| {
+            let (times, rates) = curves(account);
+            (Rc::new(times), Rc::new(rates), Rc::new(bands(account)))
+        })
+    });
+    let tables = use_measured(account.as_ref().map(|account| account.name.as_str()));
+    let measured =
+        use_memo((tables, account.clone(), choice.collective), |(tables, account, of)| {
+            account.as_deref().map(|account| {
+                let tables = of_account(tables, of, account);
+                let (times, rates) = dots(&tables, account);
+                (Rc::new(times), Rc::new(rates), told(&tables, account))
+            })
+        });
+    let (time_dots, rate_dots, told) = (*measured).clone().unwrap_or_default();
+    let gpus = account.as_ref().map_or(8, |account| account.gpus_per_node);
     let save = {
         let (account, choice) = (account.clone(), choice.clone());
         Callback::from(move |_: MouseEvent| {
@@ -64,25 +78,26 @@ fn timed(props: &TimedProps) -> Html {
             <aside class="panel side">
                 <h1>{ TITLE }</h1>
                 <p class="muted hint">{ "What NCCL picks for every size, and the time that it takes: a model fitted on public tables of nccl-tests." }</p>
-                <Fold words={choice.words()}><ClusterForm choice={choice.clone()} {known} {gpus} on_route={go} /></Fold>
+                <Fold words={choice.words()}><ClusterForm choice={choice.clone()} {gpus} on_route={go} /></Fold>
                 <button class="quiet" onclick={save} disabled={account.is_none()} title="Every size with its time, bandwidths, algorithm, protocol and channels" data-test="cluster-csv">{ "Save as CSV" }</button>
                 <p class="muted small-print">{ "On the command line: lockstep time. A plan on a cluster: lockstep sim --cluster. docs/clusters.md says what is modelled and how far off it is." }</p>
             </aside>
             <div class="main">
                 if let Some(wrong) = wrong {
                     <p class="sentence bad" role="alert" data-test="cluster-wrong">{ wrong }</p>
-                } else if let (Some(account), Some((times, rates))) = (&account, &*curves) {
+                } else if let (Some(account), Some((times, rates, bands))) = (&account, &*drawn) {
                     <section class="panel sweep">
                         <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{} among {} ranks on {}", choice.collective, account.ranks, account.title) }</span></header>
                         if account.extrapolated {
                             <p class="notice" data-test="extrapolated">{ "Extrapolated: no measured table of such a machine backs these times." }</p>
                         }
-                        <Chart curves={times.clone()} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
-                        <p data-test="switches">{ switches(&account.points) }</p>
+                        <Chart curves={times.clone()} bands={bands.clone()} dots={time_dots} at={choice.bytes} words="time by size, NCCL's choice and each algorithm" />
+                        <p data-test="switches">{ switches(&account.bands) }</p>
+                        { told }
                     </section>
                     <section class="panel sweep">
                         <header><h2>{ "Bus bandwidth by size" }</h2><span class="muted hint">{ "as nccl-tests defines it" }</span></header>
-                        <Chart curves={rates.clone()} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
+                        <Chart curves={rates.clone()} bands={bands.clone()} dots={rate_dots} at={choice.bytes} measure={Measure::Rate} words="bus bandwidth by size" />
                     </section>
                     <section class="panel">
                         <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2></header>
@@ -94,93 +109,6 @@ fn timed(props: &TimedProps) -> Html {
             </div>
         </div>
     }
-}
-
-/// The last answer, what is wrong with the question, and whether the answer is of what is asked now.
-#[hook]
-fn use_cluster(question: ClusterQuestion) -> (Option<Rc<ClusterAccount>>, Option<String>, bool) {
-    let client = use_shared().client;
-    type Found = Result<Rc<ClusterAccount>, String>;
-    let known = use_state(|| None::<(ClusterQuestion, Found)>);
-    {
-        let known = known.setter();
-        use_effect_with(question.clone(), move |question| {
-            let request = Request::Cluster(Box::new(question.clone()));
-            let (asked, answer) = client.ask_with(request, &[], None);
-            let question = question.clone();
-            wasm_bindgen_futures::spawn_local(async move {
-                let found = match answer.await.map(|answered| answered.response) {
-                    Ok(Response::Clustered(found)) => Ok(Rc::new(*found)),
-                    Ok(_) => return,
-                    Err(why) if why == CANCELLED => return,
-                    Err(why) => Err(why),
-                };
-                known.set(Some((question, found)));
-            });
-            move || drop(asked)
-        });
-    }
-    match &*known {
-        None => (None, None, false),
-        Some((of, Ok(account))) => (Some(account.clone()), None, *of == question),
-        Some((of, Err(why))) => (None, Some(why.clone()), *of == question),
-    }
-}
-
-type Curves = (Rc<Vec<Curve>>, Rc<Vec<Curve>>);
-
-/// The curves of both charts: NCCL's choice, and beside its time that of each algorithm.
-fn curves(account: &ClusterAccount) -> Curves {
-    let curve = |name: &str, index: u32, points: Vec<(u64, u64)>| Curve {
-        name: name.to_owned(),
-        points,
-        dashed: index > 0,
-        chosen: index == 0,
-    };
-    let chosen = |of: fn(&ClusterPoint) -> u64| {
-        let points = account.points.iter().map(|point| (point.bytes, of(point)));
-        curve("NCCL's choice", 0, points.collect())
-    };
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in account.points.iter().flat_map(|point| &point.others) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let of_algorithm = |(index, name): (u32, &&str)| {
-        let times = account.points.iter().filter_map(|point| {
-            let (_, ps) = point.others.iter().find(|(other, _)| other == name)?;
-            Some((point.bytes, *ps))
-        });
-        curve(name, index, times.collect())
-    };
-    let mut times: Vec<Curve> = (1..).zip(&names).map(of_algorithm).collect();
-    // The last is drawn above the others.
-    times.push(chosen(|point| point.ps));
-    (Rc::new(times), Rc::new(vec![chosen(|point| point.bus_rate)]))
-}
-
-/// NCCL's choices by size, in a sentence.
-fn switches(points: &[ClusterPoint]) -> String {
-    let mut spans: Vec<(u64, u64, String)> = Vec::new();
-    for point in points {
-        if point.algorithm == "P2P" {
-            return "It is made of sends and receives: NCCL has no choice.".to_owned();
-        }
-        let picked = format!("{} with {}", point.algorithm, point.protocol);
-        match spans.last_mut() {
-            Some((_, to, whose)) if *whose == picked => *to = point.bytes,
-            _ => spans.push((point.bytes, point.bytes, picked)),
-        }
-    }
-    let last = spans.len().saturating_sub(1);
-    let words = spans.iter().enumerate().map(|(at, (from, to, picked))| match at {
-        0 if last == 0 => format!("{picked} at every size"),
-        0 => format!("{picked} up to {}", explain::bytes(*to)),
-        at if at == last => format!("{picked} from {}", explain::bytes(*from)),
-        _ => format!("{picked} to {}", explain::bytes(*to)),
-    });
-    format!("NCCL picks {}.", words.collect::<Vec<_>>().join(", then "))
 }
 
 /// The choices that NCCL's tuner weighs at the size.
@@ -238,6 +166,7 @@ fn csv(account: &ClusterAccount, choice: &ClusterChoice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_web_protocol::ClusterPoint;
 
     fn point(bytes: u64, algorithm: &str, protocol: &str) -> ClusterPoint {
         ClusterPoint {
@@ -252,34 +181,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn switching_points_are_told() {
-        let points = [
-            point(8, "Ring", "LL"),
-            point(1 << 20, "Ring", "LL"),
-            point(2 << 20, "NVLS", "Simple"),
-            point(4 << 20, "NVLS", "Simple"),
-        ];
-        let told = switches(&points);
-        assert_eq!(
-            told,
-            "NCCL picks Ring with LL up to 1.0 MiB, then NVLS with Simple from 2.0 MiB."
-        );
-        assert_eq!(switches(&points[2..]), "NCCL picks NVLS with Simple at every size.");
-    }
-
     /// The table that is saved is one that `lockstep time --table` reads.
     #[test]
     fn a_saved_table_is_read_again() {
         let account = ClusterAccount {
-            known: Vec::new(),
             name: "h100x8".into(),
             title: String::new(),
             gpus_per_node: 8,
             per_node: 8,
+            nodes: 2,
             ranks: 16,
             extrapolated: true,
             points: vec![point(8, "Ring", "LL"), point(1 << 20, "Ring", "LL")],
+            bands: Vec::new(),
+            at: point(8, "Ring", "LL"),
             weighed: Vec::new(),
         };
         let choice = ClusterChoice::read(&Route::default()).0;

@@ -115,9 +115,9 @@ fn lab() -> Html {
     });
     let model = model_ref(&choice, file.as_ref());
     let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
-    let refused = |setting| model.clone().and(setting);
+    let refused = |placed| model.clone().and(placed);
     let (setting_a, setting_b) =
-        (refused(choice.a.setting()), choice.b.as_ref().map(|b| refused(b.setting())));
+        (refused(choice.a.placed()), choice.b.as_ref().map(|b| refused(b.placed())));
     let a = use_pass(&of, Some(setting_a.clone()), choice.pass, choice.rank);
     let b = use_pass(&of, setting_b.clone(), choice.pass, choice.rank);
     let account = a.answer().cloned();
@@ -187,6 +187,9 @@ fn lab() -> Html {
                     { for account.iter().flat_map(|account| notes(&account.setting, account.pass.buckets.len())).map(|note| html! {
                         <p class="muted small-print" data-test="hook-note">{ note }</p>
                     }) }
+                    if let Some(words) = account.as_ref().and_then(|account| on_cluster(account)) {
+                        <p class="muted small-print" data-test="on-cluster">{ words }</p>
+                    }
                     if let Some(raised) = account.as_ref().and_then(|account| account.raised.as_ref()) {
                         <details class="raised" data-test="raised">
                             <summary class="bad">{ format!("In the end DDP raises: {}", start(raised)) }</summary>
@@ -227,7 +230,7 @@ fn lab() -> Html {
                 { match choice.tab {
                     Tab::Buckets => html! {
                         <>
-                        <Check model={of.clone()} account={account.clone()} topology={choice.a.topology} />
+                        <Check model={of.clone()} account={account.clone()} />
                         <BucketTable a={account.clone()} b={other.clone()} />
                         </>
                     },
@@ -235,7 +238,7 @@ fn lab() -> Html {
                         <Changes model={of.clone()} a={account.clone()} b={other.clone()} choice={choice.clone()} on_choose={go.clone()} />
                     },
                     Tab::Sweep => html! {
-                        <Sweep model={of.clone()} setting={account.setting.clone()} choice={choice.clone()} on_choose={go.clone()} />
+                        <Sweep model={of.clone()} placed={account.placed()} choice={choice.clone()} on_choose={go.clone()} />
                     },
                     Tab::Log => log(&choice, account, other.as_ref(), &go),
                 } }
@@ -252,7 +255,19 @@ pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, Stri
     if let Some(unmet) = unmet.first() {
         return Err(format!("{}: {}", unmet.asked, unmet.why));
     }
-    lockstep_web_engine::ddp_account(&choice.model, choice.a.setting()?, choice.pass, choice.rank)
+    lockstep_web_engine::ddp_account(&choice.model, choice.a.placed()?, choice.pass, choice.rank)
+}
+
+/// What the times of an account rest on, where they are a cluster's.
+fn on_cluster(account: &DdpAccount) -> Option<String> {
+    let name = account.machine.cluster()?;
+    let backed = match account.extrapolated.as_slice() {
+        [] => ".".to_owned(),
+        calls => {
+            format!("; extrapolated, since no measured table backs them: {}.", calls.join(", "))
+        }
+    };
+    Some(format!("On {name} each collective takes what NCCL takes there, alone{backed}"))
 }
 
 /// The names of the streams where there are two settings.

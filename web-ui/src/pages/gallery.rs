@@ -5,11 +5,13 @@ mod answers;
 mod card;
 mod choice;
 mod difference;
+mod on_cluster;
 mod side;
 
 use crate::app::use_shared;
 use crate::explain;
 use crate::pages::asked::{Unmet, Way, cannot};
+use crate::pages::nccl_choice::{KnownChoice, use_nccl_choice};
 use crate::pages::schedule_file::SchedulePage;
 use crate::route::{Route, View};
 use crate::ui::{Chart, Curve, Fold};
@@ -18,6 +20,7 @@ use card::AlgorithmCard;
 use choice::{GalleryChoice, GalleryForm};
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::words::nearest;
+use on_cluster::{ChoiceBySize, OnCluster, on_cluster, question};
 use side::SideBySide;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -81,18 +84,27 @@ fn cards(props: &ChosenProps) -> Html {
     let choice = props.choice;
     let accounts = use_accounts(choice, choice.algorithms().to_vec());
     let sweeps = use_sweeps(choice);
+    let KnownChoice { account: nccl, wrong, ready: known } = use_nccl_choice(question(&choice));
+    let asks_nccl = question(&choice).is_some();
     let algorithms = choice.algorithms();
     let go = {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
     };
+    // On a cluster, the times are those of NCCL's own algorithms.
+    let of_cluster = |algorithm: Algorithm| {
+        let account = nccl.as_ref().filter(|_| asks_nccl)?;
+        Some(on_cluster(account, algorithm, choice.collective))
+    };
     let times: Vec<Option<u64>> = (0..algorithms.len())
-        .map(|index| match accounts.of(index) {
-            Some(Ok(account)) => Some(account.cost.time_ps),
+        .map(|index| match (asks_nccl, of_cluster(algorithms[index]), accounts.of(index)) {
+            (_, Some(OnCluster::Takes { ps, .. }), _) => Some(ps),
+            (false, _, Some(Ok(account))) => Some(account.cost.time_ps),
             _ => None,
         })
         .collect();
-    let fastest = times.iter().flatten().min().copied().filter(|_| accounts.ready());
+    let ready = accounts.ready() && (known || !asks_nccl);
+    let fastest = times.iter().flatten().min().copied().filter(|_| ready);
     let pick = {
         let go = go.clone();
         Callback::from(move |algorithm: Algorithm| {
@@ -105,7 +117,7 @@ fn cards(props: &ChosenProps) -> Html {
     let winners = winners(&choice, &sweeps);
     let what = format!("{} of {} ranks", choice.collective, choice.world_size);
     html! {
-        <div class="algorithms-grid" data-ready={(accounts.ready() && sweeps.ready()).to_string()} data-test="algorithms">
+        <div class="algorithms-grid" data-ready={(ready && sweeps.ready()).to_string()} data-test="algorithms">
             <aside class="panel side">
                 <h1>{ TITLE }</h1>
                 <p class="muted hint">{ "Each card is one way to carry out the collective: drawn, counted and timed from its own schedule." }</p>
@@ -123,7 +135,14 @@ fn cards(props: &ChosenProps) -> Html {
                 <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · k segments of a pipeline · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>
             </aside>
             <div class="main">
-                if !choice.collective.is_barrier() {
+                if let Some(wrong) = &wrong {
+                    <p class="sentence bad" role="alert" data-test="cluster-wrong">{ wrong }</p>
+                }
+                if let (true, Some(account)) = (asks_nccl, &nccl) {
+                    <ChoiceBySize {choice} account={account.clone()} />
+                } else if choice.machine.cluster().is_some() && !asks_nccl {
+                    <p class="sentence" data-test="no-nccl">{ format!("NCCL has no {} of its own: these are the schedules by messages over usual links. A simulation on the cluster counts it as what NCCL does instead (Step).", choice.collective) }</p>
+                } else if choice.machine.cluster().is_none() && !choice.collective.is_barrier() {
                     <section class="panel sweep">
                         <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{what}; the dashed line is the size that is chosen") }</span></header>
                         <Chart curves={curves} at={choice.bytes()} words={format!("time of each algorithm by size, {what}")} />
@@ -133,8 +152,8 @@ fn cards(props: &ChosenProps) -> Html {
                 <ul class="cards">
                     { for algorithms.iter().enumerate().map(|(index, &algorithm)| html! {
                         <li key={algorithm.name()}>
-                            <AlgorithmCard {choice} {algorithm} account={accounts.of(index).cloned()}
-                                           fresh={accounts.ready()} fastest={fastest.is_some() && times[index] == fastest}
+                            <AlgorithmCard {choice} {algorithm} account={accounts.of(index).cloned()} on_cluster={of_cluster(algorithm)}
+                                           fresh={ready} fastest={fastest.is_some() && times[index] == fastest}
                                            on_pick={pick.clone()} />
                         </li>
                     }) }

@@ -2,7 +2,8 @@
 
 use super::asked::{Asked, Unmet, UnmetList};
 use super::debugger::{Debugger, code};
-use super::topology_choice::{self, Links, TopologyFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
 use crate::dom;
 use crate::route::{Route, View};
@@ -10,7 +11,7 @@ use crate::ui::{Choice, NumberField, SelectField, prose};
 use lockstep_core::words::nearest;
 use lockstep_scenarios::program::Options;
 use lockstep_scenarios::{Scenario, ScenarioOptions};
-use lockstep_sim::Topology;
+use lockstep_web_protocol::Machine;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -74,13 +75,13 @@ struct HangChoice {
     scenario: &'static Scenario,
     world_size: u32,
     repaired: bool,
-    topology: Topology,
+    machine: Machine,
 }
 
 impl PartialEq for HangChoice {
     fn eq(&self, other: &HangChoice) -> bool {
-        (self.scenario.id, self.world_size, self.repaired, self.topology)
-            == (other.scenario.id, other.world_size, other.repaired, other.topology)
+        (self.scenario.id, self.world_size, self.repaired, self.machine)
+            == (other.scenario.id, other.world_size, other.repaired, other.machine)
     }
 }
 
@@ -91,16 +92,16 @@ impl HangChoice {
         let least = smallest(scenario);
         let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
         let world_size = asked.number("world", (least, MAX_WORLD), least.max(4), &why) as u32;
-        let topology = topology_choice::asked(&mut asked);
+        let machine = machine_choice::asked(&mut asked);
         let yes_or_no = |yes: bool| yes.to_string();
         let what = "choice: it is true or false";
         let repaired = asked.one_of("repaired", &[true, false], yes_or_no, what).unwrap_or(false);
-        (HangChoice { scenario, world_size, repaired, topology }, asked.unmet)
+        (HangChoice { scenario, world_size, repaired, machine }, asked.unmet)
     }
 
     /// The address of the choice.
     fn route(&self) -> Route {
-        topology_choice::write(Route::below(View::Hangs, self.scenario.id), self.topology)
+        machine_choice::write(Route::below(View::Hangs, self.scenario.id), self.machine)
             .with("world", self.world_size)
             .with("repaired", self.repaired)
     }
@@ -108,17 +109,17 @@ impl HangChoice {
 
 /// The plan of the scenario at an address, or what of the address cannot be.
 #[cfg(test)]
-pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Topology), String> {
+pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Machine), String> {
     let name = route.name().ok_or("the gallery has no plan")?;
     let scenario = lockstep_scenarios::find(name).ok_or_else(|| unknown(name))?;
     let (choice, unmet) = HangChoice::read(route, scenario);
     if let Some(unmet) = unmet.first() {
         return Err(format!("{}: {}", unmet.asked, unmet.why));
     }
-    let HangChoice { world_size, repaired, topology, .. } = choice;
+    let HangChoice { world_size, repaired, machine, .. } = choice;
     let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
     let plan = lockstep_program::scenario_plan(scenario, &options);
-    Ok((plan.map_err(|error| error.to_string())?, topology))
+    Ok((plan.map_err(|error| error.to_string())?, machine))
 }
 
 /// The smallest world in which somebody can wait for somebody.
@@ -135,7 +136,7 @@ struct OneHangProps {
 #[component(OneHang)]
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
-    let HangChoice { scenario, world_size, repaired, topology } = props.choice;
+    let HangChoice { scenario, world_size, repaired, machine } = props.choice;
     let base = props.choice.route();
     let text = use_memo((scenario.id, repaired), |(_, repaired)| {
         Rc::<str>::from(scenario.text(*repaired))
@@ -166,7 +167,7 @@ fn one_hang(props: &OneHangProps) -> Html {
     });
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
     html! {
-        <Debugger text={(*text).clone()} {options} {topology} base={base.clone()} name={scenario.id} chapters={if repaired { &[][..] } else { scenario.chapters }} from_end={!repaired} on_text={own}>
+        <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={scenario.id} chapters={if repaired { &[][..] } else { scenario.chapters }} from_end={!repaired} on_text={own}>
             <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
             <h1>{ scenario.title }</h1>
             <p>{ prose(if repaired { scenario.repair } else { scenario.story }) }</p>
@@ -177,7 +178,7 @@ fn one_hang(props: &OneHangProps) -> Html {
             <div class="row">
                 <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(scenario)} max={MAX_WORLD} on_choose={choose_world} />
                 <SelectField name="text" label="Program" value={if repaired { "repaired" } else { "faulty" }} choices={texts} on_choose={choose_text} />
-                <TopologyFields {topology} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
+                <MachineFields {machine} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
             </div>
         </Debugger>
     }

@@ -107,7 +107,7 @@ pub(crate) fn home() -> Html {
 fn moving_ring() -> Html {
     let choice = use_memo((), |()| StepChoice::read(&Route::parse(MOVING)).0);
     let plan = use_memo((), |()| choice.plan().map(Rc::new));
-    let simulated = use_simulation(&plan, choice.topology);
+    let simulated = use_simulation(&plan, choice.machine);
     let playback = use_playback();
     let opened = simulated.ready().cloned();
     {

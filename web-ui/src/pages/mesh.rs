@@ -2,6 +2,7 @@
 
 mod cells;
 mod choice;
+mod fabric;
 mod table;
 mod wide;
 
@@ -12,6 +13,7 @@ use crate::route::Route;
 use crate::ui::{Fold, PairsMatrix};
 use cells::Cells;
 use choice::{MeshChoice, MeshForm};
+use fabric::FabricView;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
 use std::rc::Rc;
@@ -60,7 +62,7 @@ fn meshed(props: &MeshedProps) -> Html {
     let world = choice.world_size();
     let ready = matches!(&account, Some(Ok((_, true)))) || !choice.is_drawn();
     html! {
-        <div class="mesh-grid" data-test="mesh" data-ready={ready.to_string()} data-world={world.to_string()}>
+        <div class={classes!("mesh-grid", choice.machine.cluster().is_some().then_some("with-fabric"))} data-test="mesh" data-ready={ready.to_string()} data-world={world.to_string()}>
             <aside class="panel side">
                 <h1>{ "Groups and meshes" }</h1>
                 <p class="muted hint">{ "init_device_mesh lays the ranks out row by row and makes a process group of every line along every dimension." }</p>
@@ -71,7 +73,7 @@ fn meshed(props: &MeshedProps) -> Html {
                 None => html! { <p class="sentence">{ "Making the groups…" }</p> },
                 Some(Err(why)) => html! { <p class="sentence bad" data-test="mesh-wrong">{ why }</p> },
                 Some(Ok((account, _))) => {
-                    let node = choice.topology.ranks_per_node();
+                    let node = choice.machine.ranks_per_node();
                     let dim = choice.dim.min(account.dims.len().saturating_sub(1));
                     html! {
                         <>
@@ -87,6 +89,7 @@ fn meshed(props: &MeshedProps) -> Html {
                         <section class="panel dims" aria-label="Each dimension">
                             <DimTable account={account.clone()} {dim} ranks_per_node={node} on_choose={choose_dim} />
                         </section>
+                        <FabricView account={account.clone()} collective={choice.collective.name()} />
                         </>
                     }
                 }
@@ -176,7 +179,7 @@ fn sentence(account: &MeshAccount, dim: usize, node: u32, choice: &MeshChoice) -
         );
     }
     let groups = counted(along.groups.len(), "group");
-    let time = explain::time(along.cost.time_ps);
+    let time = explain::time(along.time_ps);
     let call = choice.collective.name();
     match (size, within) {
         (1, _) => format!("{name} has one rank a group: nothing is said along it."),

@@ -2,7 +2,8 @@
 
 use super::asked::Asked;
 use super::debugger::{Debugger, code, text_of};
-use super::topology_choice::{self, Links, TopologyFields};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
 use crate::route::{Route, View};
 use crate::ui::NumberField;
@@ -62,8 +63,8 @@ pub(crate) fn program() -> Html {
     let mut asked = Asked::new(&nav.route);
     let why = format!("The page steps through 1 to {MAX_WORLD} ranks.");
     let world = asked.number("world", (0, MAX_WORLD), 0, &why) as u32;
-    let topology = topology_choice::asked(&mut asked);
-    let mut base = topology_choice::write(Route::to(View::Program), topology);
+    let machine = machine_choice::asked(&mut asked);
+    let mut base = machine_choice::write(Route::to(View::Program), machine);
     if world > 0 {
         base = base.with("world", world);
     }
@@ -89,13 +90,13 @@ pub(crate) fn program() -> Html {
         return html! { <super::asked::UnmetList unmet={asked.unmet} /> };
     }
     html! {
-        <Debugger text={text.clone()} {options} {topology} base={base.clone()} name="program" writing=true on_text={set_text}>
+        <Debugger text={text.clone()} {options} {machine} base={base.clone()} name="program" writing=true on_text={set_text}>
             <h1>{ "What each rank does, in Python's words" }</h1>
             <p>{ "Write or paste a program with torch.distributed's calls: every rank runs main(), each with its own cursor. The address holds the program and the moment, so that it can be sent to somebody. " }
                 <a href={Route::to(View::Hangs).to_hash()}>{ "Jobs that hang" }</a>{ " have been written already." }</p>
             <div class="row">
                 <NumberField name="world" label="Ranks (0: as it says)" value={u64::from(world)} min={0} max={MAX_WORLD} on_choose={choose_world} />
-                <TopologyFields {topology} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
+                <MachineFields {machine} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
             </div>
             { for [unread.clone(), (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
         </Debugger>

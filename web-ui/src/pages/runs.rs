@@ -16,10 +16,10 @@ use compare::TwoRuns;
 use list::List;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
-use lockstep_sim::{Comparison, Topology};
+use lockstep_sim::Comparison;
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{Opened, Request, Response, SessionId};
+use lockstep_web_protocol::{Machine, Opened, Request, Response, SessionId};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use words::{compared_there, is_paused};
@@ -100,8 +100,8 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
 /// Simulates a plan and holds a run of it against that.
 async fn compare(client: &Client, plan: Plan, run: SessionId) -> Result<Comparison, String> {
     let simulated = client.new_session();
-    let (session, plan, topology) = (simulated.id(), Box::new(plan), Topology::default());
-    client.ask(Request::Simulate { session, plan, topology, order: None }).await?;
+    let (session, plan, machine) = (simulated.id(), Box::new(plan), Machine::default());
+    client.ask(Request::Simulate { session, plan, machine, order: None }).await?;
     match client.ask(Request::Compare { simulated: session, run }).await?.response {
         Response::Compared(found) => Ok(found),
         _ => Err("the worker answered something else".to_owned()),

@@ -10,7 +10,7 @@ use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Buffer, Holding, Loss, Standing};
 use lockstep_core::words::counted;
-use lockstep_sim::Topology;
+use lockstep_web_protocol::Machine;
 use lockstep_web_protocol::{Refused, Request, Response, ScheduleFile};
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement, InputEvent};
@@ -290,7 +290,7 @@ struct RunOnceProps {
 #[component(RunOnce)]
 fn run_once(props: &RunOnceProps) -> Html {
     let plan = use_memo(props.plan.clone(), |plan| Ok::<_, String>(plan.clone()));
-    let simulated = use_simulation(&plan, Topology::default());
+    let simulated = use_simulation(&plan, Machine::default());
     let playback = use_playback();
     let opened = simulated.ready().cloned();
     let view = use_view(opened.as_ref().map(|opened| opened.session), playback.moment);

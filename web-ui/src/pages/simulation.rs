@@ -5,8 +5,10 @@ use crate::playback::{Act, Playback};
 use crate::route::Route;
 use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
-use lockstep_sim::{Order, Topology, View};
-use lockstep_web_protocol::{CANCELLED, Opened, Progress, Reached, Request, Response, SessionId};
+use lockstep_sim::{Order, View};
+use lockstep_web_protocol::{
+    CANCELLED, Machine, Opened, Progress, Reached, Request, Response, SessionId,
+};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -31,22 +33,22 @@ impl Simulated {
 
 /// Simulates `plan` whenever it changes. The one before stays until the new one is there.
 #[hook]
-pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>, topology: Topology) -> Simulated {
-    use_ordered_simulation(plan, topology, None)
+pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>, machine: Machine) -> Simulated {
+    use_ordered_simulation(plan, machine, None)
 }
 
 /// The same in an order of what the plan leaves open; `None` for the simulator's own.
 #[hook]
 pub(super) fn use_ordered_simulation(
     plan: &Result<Rc<Plan>, String>,
-    topology: Topology,
+    machine: Machine,
     order: Option<Order>,
 ) -> Simulated {
     let client = use_shared().client;
     let state = use_state(|| Simulated::Loading { progress: String::new() });
     let set = state.setter();
     let turns = use_turns();
-    use_effect_with((plan.clone(), topology, order), move |(plan, topology, order)| {
+    use_effect_with((plan.clone(), machine, order), move |(plan, machine, order)| {
         // What the plan before is answered with may be on its way.
         let turn = turns.next();
         let mut held = None;
@@ -56,8 +58,8 @@ pub(super) fn use_ordered_simulation(
                 let kept = client.new_session();
                 let session = kept.id();
                 let plan = Box::new((**plan).clone());
-                let (topology, order) = (*topology, order.clone());
-                let request = Request::Simulate { session, plan, topology, order };
+                let (machine, order) = (*machine, order.clone());
+                let request = Request::Simulate { session, plan, machine, order };
                 let progress: Progress = {
                     let (set, turn) = (set.clone(), turn.clone());
                     Rc::new(move |Reached { done, what, .. }| {

@@ -3,6 +3,7 @@
 use super::asked::cannot;
 use super::call_choice::{CallChoice, CallForm, CallRead};
 use super::exports::Exports;
+use super::machine_note::MachineNote;
 use super::simulation::Simulated;
 use super::step_call::StepCall;
 use super::step_choice::{StepChoice, StepForm};
@@ -81,10 +82,10 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
     let choice = props.choice;
     let plan = use_memo(choice, |choice| choice.plan().map(Rc::new));
     // It begins where the first messages are.
-    let stepping = use_stepping(&plan, choice.topology, choice.route(), |last| last.min(1));
+    let stepping = use_stepping(&plan, choice.machine, choice.route(), |last| last.min(1));
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
     let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
-    let ranks_per_node = choice.topology.ranks_per_node();
+    let ranks_per_node = choice.machine.ranks_per_node();
     let schedule = choice.schedule();
     let rounds = use_memo(choice, |choice| choice.schedule().as_ref().map(Rounds::of));
     let tree =
@@ -111,6 +112,7 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
                 <h1>{ "Step through a collective" }</h1>
                 <Fold words={choice.words()}>
                 <StepForm {choice} on_route={go} />
+                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />
                     <Exports {session} {name} plan={plan.clone()} />

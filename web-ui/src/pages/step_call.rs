@@ -5,6 +5,7 @@ use super::asked::Ways;
 use super::backend_table::BackendTable;
 use super::call_choice::{CallChoice, CallForm, use_planned};
 use super::exports::Exports;
+use super::machine_note::MachineNote;
 use super::simulation::Simulated;
 use super::standing::standing;
 use super::stepping::use_stepping;
@@ -41,11 +42,11 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
         None => Err(String::new()),
     });
     let fresh = planned.as_ref().is_some_and(|planned| planned.choice == *choice);
-    let stepping = use_stepping(&plan, choice.topology, choice.route(), |last| last.min(1));
+    let stepping = use_stepping(&plan, choice.machine, choice.route(), |last| last.min(1));
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
     let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
     let view = stepping.view.clone();
-    let ranks_per_node = choice.topology.ranks_per_node();
+    let ranks_per_node = choice.machine.ranks_per_node();
     let go = Callback::from(move |route: Route| nav.replace(route));
     let refused = match &stepping.simulated {
         Simulated::Failed { why } if fresh && !why.is_empty() => Some(why.clone()),
@@ -75,6 +76,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 <h1>{ "Step through a call" }</h1>
                 <Fold words={choice.words()}>
                 <CallForm choice={choice.clone()} on_route={go} />
+                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
                 <BackendTable call={choice.call.name} />
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />

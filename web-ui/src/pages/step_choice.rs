@@ -2,8 +2,9 @@
 
 use super::asked::{Asked, Unmet};
 use super::collective_choice::{COLLECTIVES, collective};
+use super::machine_choice;
+use super::machine_fields::{Links, MachineFields};
 use super::reduce_choice::ReduceOpFields;
-use super::topology_choice::{self, Links, TopologyFields};
 use super::world_sizes::{WORLD, WORLD_WHY};
 use super::{call_choice, reading};
 use crate::explain;
@@ -16,7 +17,7 @@ use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::words::counted;
-use lockstep_sim::Topology;
+use lockstep_web_protocol::Machine;
 use yew::prelude::*;
 
 /// More elements than this have no use on a page.
@@ -35,7 +36,7 @@ const FILLS: [(&str, Fill); 3] =
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StepChoice {
     pub(super) lab: CollectiveLab,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
 }
 
 impl StepChoice {
@@ -85,7 +86,7 @@ impl StepChoice {
             given.then(|| asked.number(name, LANES, LANES.0, &why) as u32)
         };
         let (channels, segments) = (lanes("channels"), lanes("segments"));
-        let topology = topology_choice::asked(&mut asked);
+        let machine = machine_choice::asked(&mut asked);
         let fill = asked.one_of("fill", &FILLS, |(word, _)| word.to_owned(), "fill");
         let lab = CollectiveLab {
             algorithm: algorithm.unwrap_or(algorithms[0]),
@@ -95,13 +96,13 @@ impl StepChoice {
             fill: fill.map_or(Fill::Iota, |(_, fill)| fill),
             ..CollectiveLab::new(collective, world_size, count)
         };
-        (StepChoice { lab, topology }, asked.unmet)
+        (StepChoice { lab, machine }, asked.unmet)
     }
 
     /// The address of the choice.
     pub(super) fn route(&self) -> Route {
         let lab = &self.lab;
-        let mut route = topology_choice::write(Route::to(View::Step), self.topology)
+        let mut route = machine_choice::write(Route::to(View::Step), self.machine)
             .with("collective", lab.collective.name())
             .with("world", lab.world_size)
             .with("count", lab.count)
@@ -137,12 +138,12 @@ impl StepChoice {
     /// The plan, or why there is none.
     pub(super) fn plan(&self) -> Result<Plan, String> {
         let plan = self.lab.plan().map_err(|error| error.to_string())?;
-        Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
+        Ok(Plan { ranks_per_node: self.machine.ranks_per_node(), ..plan })
     }
 
     /// The schedule, laid out on the nodes.
     pub(super) fn schedule(&self) -> Option<Schedule> {
-        self.lab.schedule(self.topology.ranks_per_node()).ok()
+        self.lab.schedule(self.machine.ranks_per_node()).ok()
     }
 }
 
@@ -172,9 +173,9 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
     };
     let choose = {
         let (route, world_size) = (route.clone(), lab.world_size);
-        let topology = props.choice.topology;
+        let machine = props.choice.machine;
         props.on_route.reform(move |value: String| match value.starts_with("call ") {
-            true => call_choice::route_of(&value, world_size, topology),
+            true => call_choice::route_of(&value, world_size, machine),
             // The algorithm is another collective's.
             false => {
                 let route = route.clone().without("algorithm").without("channels");
@@ -212,7 +213,7 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
             if let Some(root) = lab.collective.root() {
                 <NumberField name="root" label="Root" value={u64::from(root.0)} min={0} max={u64::from(lab.world_size) - 1} on_choose={number("root")} />
             }
-            <TopologyFields topology={props.choice.topology} route={route} world_size={lab.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
+            <MachineFields machine={props.choice.machine} route={route} world_size={lab.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
         </form>
     }
 }
@@ -239,7 +240,7 @@ mod tests {
                 let (choice, unmet) = StepChoice::read(&route);
                 assert_eq!(unmet, [], "{name}");
                 assert_eq!(choice.lab.collective.name(), name);
-                assert_eq!(choice.topology.ranks_per_node(), node);
+                assert_eq!(choice.machine.ranks_per_node(), node);
                 let laid = choice.schedule().map(|it| (it.channels(), it.segments()));
                 assert!(!lanes || laid == Some((2, 3)), "{name} {laid:?}");
                 assert_eq!(StepChoice::read(&choice.route()), (choice, Vec::new()));

@@ -6,8 +6,8 @@ use super::simulation::{
 use crate::playback::{Act, Playback, use_playback};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
-use lockstep_sim::{Order, Topology, View};
-use lockstep_web_protocol::{Opened, SessionId};
+use lockstep_sim::{Order, View};
+use lockstep_web_protocol::{Machine, Opened, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -42,23 +42,23 @@ impl Stepping {
 #[hook]
 pub(super) fn use_stepping(
     plan: &Result<Rc<Plan>, String>,
-    topology: Topology,
+    machine: Machine,
     base: Route,
     begin: fn(usize) -> usize,
 ) -> Stepping {
-    use_ordered_stepping(plan, topology, None, base, begin)
+    use_ordered_stepping(plan, machine, None, base, begin)
 }
 
 /// The same in an order of what the plan leaves open; `None` for the simulator's own.
 #[hook]
 pub(super) fn use_ordered_stepping(
     plan: &Result<Rc<Plan>, String>,
-    topology: Topology,
+    machine: Machine,
     order: Option<Order>,
     base: Route,
     begin: fn(usize) -> usize,
 ) -> Stepping {
-    let simulated = use_ordered_simulation(plan, topology, order);
+    let simulated = use_ordered_simulation(plan, machine, order);
     let playback = use_playback();
     let opened = simulated.ready();
     use_addressed_moment(&playback, Addressed::of(opened), base, begin);

@@ -25,6 +25,16 @@ pub(crate) struct Curve {
     pub(crate) chosen: bool,
 }
 
+/// Sizes for which one thing holds, marked behind the curves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Band {
+    /// The smallest size, in bytes.
+    pub(crate) from: u64,
+    /// The largest size, in bytes.
+    pub(crate) to: u64,
+    pub(crate) name: String,
+}
+
 /// The measure that a chart shows of each size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Measure {
@@ -52,6 +62,12 @@ impl Measure {
 #[derive(Properties, PartialEq)]
 pub(crate) struct ChartProps {
     pub(crate) curves: Rc<Vec<Curve>>,
+    /// Behind the curves, in increasing order.
+    #[prop_or_default]
+    pub(crate) bands: Rc<Vec<Band>>,
+    /// Measured values, on top of the curves.
+    #[prop_or_default]
+    pub(crate) dots: Rc<Vec<(u64, u64)>>,
     /// The size that is chosen, in bytes.
     pub(crate) at: u64,
     /// The measure of its curves.
@@ -65,6 +81,8 @@ const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 const NAMES: u32 = 142;
 /// Pixels from one name to the next.
 const LINE: i32 = 14;
+/// Pixels of a letter of a name.
+const LETTER: f64 = 6.7;
 
 /// Time over message size.
 #[component(Chart)]
@@ -74,14 +92,15 @@ pub(crate) fn chart(props: &ChartProps) -> Html {
     let dark = use_shared().dark;
     let size = (width as u32, height as u32);
     let pointed = use_state(|| None::<usize>);
-    let of = (props.curves.clone(), props.at, props.measure, size, dark, *pointed);
-    let drawn = use_memo(of, |(curves, at, measure, size, dark, pointed)| {
+    let shown = (props.curves.clone(), props.bands.clone(), props.dots.clone());
+    let of = (shown, props.at, props.measure, size, dark, *pointed);
+    let drawn = use_memo(of, |((curves, bands, dots), at, measure, size, dark, pointed)| {
         if size.0 < 200 || size.1 < 80 || curves.is_empty() {
             return Drawn::default();
         }
+        let shown = Shown { curves, bands, dots, at: *at, measure: *measure };
         // Drawing into a String fails only when a coordinate is no number, which these all are.
-        draw(curves, *at, *measure, Look { size: *size, dark: *dark, pointed: *pointed })
-            .unwrap_or_default()
+        draw(&shown, Look { size: *size, dark: *dark, pointed: *pointed }).unwrap_or_default()
     });
     let point = {
         let (pointed, drawn, frame) = (pointed.clone(), drawn.clone(), frame.clone());
@@ -201,12 +220,42 @@ struct Look {
     pointed: Option<usize>,
 }
 
-fn draw(
-    curves: &[Curve],
+/// The things that a drawing shows.
+struct Shown<'a> {
+    curves: &'a [Curve],
+    bands: &'a [Band],
+    dots: &'a [(u64, u64)],
     at: u64,
     measure: Measure,
-    look: Look,
-) -> Result<Drawn, Box<dyn std::error::Error>> {
+}
+
+/// The bands behind the curves: every second one is shaded, and named where its name has room. `x`
+/// says where a size lies, `top` and `foot` where the curves do, in pixels.
+fn draw_bands(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    bands: &[Band],
+    (x, top, foot): (impl Fn(u64) -> i32, i32, i32),
+    (shade, ink): (RGBColor, RGBColor),
+) -> Result<(), Box<dyn std::error::Error>> {
+    let style = TextStyle::from((FONT, 11).into_font()).color(&ink);
+    let style = style.pos(Pos::new(HPos::Center, VPos::Top));
+    for (at, band) in bands.iter().enumerate() {
+        let (from, to) = (x(band.from), x(band.to.saturating_add(1)));
+        if at % 2 == 1 {
+            area.draw(&Rectangle::new([(from, top), (to, foot)], shade.mix(0.35).filled()))?;
+        }
+        if at > 0 {
+            area.draw(&PathElement::new(vec![(from, top), (from, foot)], ink.mix(0.5)))?;
+        }
+        if f64::from(to - from) > band.name.len() as f64 * LETTER + 6.0 {
+            area.draw(&Text::new(band.name.clone(), ((from + to) / 2, top + 3), style.clone()))?;
+        }
+    }
+    Ok(())
+}
+
+fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Error>> {
+    let &Shown { curves, bands, dots, at, measure } = shown;
     let Look { size, dark, pointed } = look;
     let mut drawn = Drawn::default();
     let mut svg = String::new();
@@ -221,7 +270,7 @@ fn draw(
         false if curve.chosen => (chosen, 3, if pointed.is_some() { muted } else { text }),
         false => (faint, 1, muted),
     };
-    let points = || curves.iter().flat_map(|curve| curve.points.iter().copied());
+    let points = || curves.iter().flat_map(|curve| curve.points.iter()).chain(dots).copied();
     let least = points().map(|(_, ps)| log10(ps)).fold(f64::MAX, f64::min);
     let most = points().map(|(_, ps)| log10(ps)).fold(f64::MIN, f64::max);
     let from = points().map(|(bytes, _)| log2(bytes)).fold(f64::MAX, f64::min);
@@ -262,6 +311,11 @@ fn draw(
             .x_label_formatter(&|at| explain::bytes(at.exp2().round() as u64))
             .y_label_formatter(&|at| measure.words(10f64.powf(*at).round() as u64))
             .draw()?;
+        let within = |bytes: u64| log2(bytes).clamp(from, to);
+        let (top, foot) =
+            (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
+        let x = |bytes: u64| chart.backend_coord(&(within(bytes), low)).0;
+        draw_bands(&left, bands, (x, top, foot), (line, muted))?;
         let at = log2(at).clamp(from, to);
         chart.draw_series(DashedLineSeries::new(
             [(at, low), (at, high)],
@@ -288,6 +342,10 @@ fn draw(
                 ends.push((*y, index));
             }
         }
+        let dot = |&(bytes, value): &(u64, u64)| {
+            Circle::new((log2(bytes), log10(value)), 3, text.stroke_width(1))
+        };
+        chart.draw_series(dots.iter().map(dot))?;
         let (edge, names) = (chart.backend_coord(&(to, low)).0, names as i32);
         drawn.edge = edge;
         for (y, wanted, index) in apart(ends, size.1 as i32) {

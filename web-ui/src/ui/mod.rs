@@ -31,7 +31,7 @@ mod weave;
 
 pub(crate) use buffer_map::BufferMap;
 pub(crate) use buffers::Buffers;
-pub(crate) use chart::{Chart, Curve, Measure};
+pub(crate) use chart::{Band, Chart, Curve, Measure};
 pub(crate) use comparison::ComparisonCard;
 pub(crate) use elements::Elements;
 pub(crate) use facts::Facts;

@@ -10,7 +10,7 @@ use super::links::Links;
 use super::notes::{Role, TrainingRun};
 use super::pipeline::Pipeline;
 use lockstep_core::collective::Collective;
-use lockstep_core::plan::{Action, Call, Op, Plan};
+use lockstep_core::plan::{Action, Call, CallTimes, Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use serde::Serialize;
 
@@ -79,18 +79,24 @@ pub fn timeline(plan: &Plan, links: impl Into<Links>) -> Vec<StepTimeline> {
         .chain(later)
         .map(|at| at as u32)
         .collect();
-    let mut cast = Cast::new(plan, links.into(), vec![ops]);
+    let mut cast = Cast::new(plan, links.into(), None, vec![ops]);
     cast.play();
     cast.steps(0, &begins)
 }
 
 /// The steps of every role of a training run, including the waits of ranks of different roles for each other.
-pub fn timelines(run: &TrainingRun, links: impl Into<Links>) -> Vec<Vec<StepTimeline>> {
+/// Collectives that `call_times` knows take its time, each alone.
+pub fn timelines(
+    run: &TrainingRun,
+    links: impl Into<Links>,
+    call_times: Option<&CallTimes>,
+) -> Vec<Vec<StepTimeline>> {
     let ops = |role: &Role| {
         let program = run.plan.program(GlobalRank(role.rank));
         program.map(|program| program.ops.as_slice()).unwrap_or_default()
     };
-    let mut cast = Cast::new(&run.plan, links.into(), run.roles.iter().map(ops).collect());
+    let programs = run.roles.iter().map(ops).collect();
+    let mut cast = Cast::new(&run.plan, links.into(), call_times, programs);
     cast.play();
     let steps = run.roles.iter().enumerate().map(|(actor, role)| {
         let begins: Vec<u32> = role.steps.iter().map(|step| step.first_op).collect();
@@ -103,6 +109,7 @@ pub fn timelines(run: &TrainingRun, links: impl Into<Links>) -> Vec<Vec<StepTime
 struct Cast<'a> {
     plan: &'a Plan,
     links: Links,
+    call_times: Option<&'a CallTimes>,
     actors: Vec<Actor<'a>>,
     queues: Vec<Queue>,
 }
@@ -147,7 +154,12 @@ struct Queued {
 }
 
 impl<'a> Cast<'a> {
-    fn new(plan: &'a Plan, links: Links, programs: Vec<&'a [Op]>) -> Cast<'a> {
+    fn new(
+        plan: &'a Plan,
+        links: Links,
+        call_times: Option<&'a CallTimes>,
+        programs: Vec<&'a [Op]>,
+    ) -> Cast<'a> {
         let mut queues: Vec<Queue> = plan.groups.iter().map(|_| Queue::default()).collect();
         for (actor, ops) in programs.iter().enumerate() {
             for call in ops.iter().flat_map(|op| op.action.calls()) {
@@ -168,7 +180,7 @@ impl<'a> Cast<'a> {
             waited_ps: Vec::new(),
             computed: Vec::new(),
         });
-        Cast { plan, links, actors: actors.collect(), queues }
+        Cast { plan, links, call_times, actors: actors.collect(), queues }
     }
 
     /// Every rank goes on until none can.
@@ -249,9 +261,16 @@ impl<'a> Cast<'a> {
             let size = self.plan.group(*group).map_or(1, |group| group.size());
             let tensor = output.and_then(|id| self.plan.tensor(id));
             let bytes = tensor.map_or(1, |tensor| tensor.dtype.size_bytes());
-            let duration_ps = self.links.duration_ps(*collective, size, *count, bytes);
+            let timed = self.call_times.and_then(|times| {
+                let of_call = self.plan.timed_call(call)?;
+                times.collective(&of_call)
+            });
+            let by_links = || self.links.duration_ps(*collective, size, *count, bytes);
+            let duration_ps = timed.unwrap_or_else(by_links);
             let broadcast = match collective {
-                Collective::Broadcast { root } => Some((size, root.0, count.saturating_mul(bytes))),
+                Collective::Broadcast { root } if timed.is_none() => {
+                    Some((size, root.0, count.saturating_mul(bytes)))
+                }
                 _ => None,
             };
             let ready_ps = vec![None; queue.members.len()];

@@ -3,9 +3,10 @@
 
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
+use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
-use lockstep_web_protocol::ClusterQuestion;
+use lockstep_web_protocol::{AskedRanks, ClusterQuestion};
 use yew::prelude::*;
 
 /// The collectives of nccl-tests.
@@ -67,7 +68,7 @@ impl ClusterChoice {
         ClusterQuestion {
             cluster: self.cluster.clone(),
             collective: self.collective.to_owned(),
-            nodes: self.nodes,
+            ranks: AskedRanks::Nodes(self.nodes),
             per_node: self.per_node,
             bytes: self.bytes,
         }
@@ -84,8 +85,6 @@ impl ClusterChoice {
 #[derive(Properties, PartialEq)]
 pub(super) struct ClusterFormProps {
     pub(super) choice: ClusterChoice,
-    /// The named clusters: name, title, whether measured; empty until they are known.
-    pub(super) known: Vec<(String, String, bool)>,
     /// GPUs of a node of the cluster.
     pub(super) gpus: u32,
     pub(super) on_route: Callback<Route>,
@@ -110,18 +109,8 @@ pub(super) fn cluster_form(props: &ClusterFormProps) -> Html {
         let to = move |value: String| route.clone().without("per_node").with("cluster", value);
         props.on_route.reform(to)
     };
-    let mut clusters: Vec<Choice> = props
-        .known
-        .iter()
-        .map(|(name, title, measured)| {
-            let group = if *measured { "Measured" } else { "Extrapolated" };
-            Choice::new(name, &format!("{name}: {title}")).under(group)
-        })
-        .collect();
-    clusters.sort_by_key(|choice| std::cmp::Reverse(choice.group));
-    if !props.known.iter().any(|(name, ..)| *name == choice.cluster) {
-        clusters.insert(0, Choice::word(&choice.cluster));
-    }
+    let known = use_known_clusters(true);
+    let clusters = cluster_choices(&known, &choice.cluster);
     let collectives = COLLECTIVES.map(Choice::word).to_vec();
     let per_node = u64::from(choice.per_node.unwrap_or(props.gpus));
     html! {

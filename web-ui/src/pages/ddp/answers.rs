@@ -6,8 +6,8 @@ use lockstep_core::plan::Plan;
 use lockstep_torch::ddp::lab::{Setting, Summary};
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{
-    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Progress, Reached, Request, Response,
-    Simulated,
+    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Progress, Reached,
+    Request, Response, Simulated,
 };
 use std::rc::Rc;
 use web_sys::File;
@@ -98,12 +98,12 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
 #[hook]
 pub(super) fn use_pass(
     model: &ModelRef,
-    setting: Option<Result<Setting, String>>,
+    placed: Option<Result<PlacedSetting, String>>,
     pass: Option<u32>,
     rank: u32,
 ) -> Known<DdpAccount> {
-    let asking = setting
-        .map(|setting| Ok((model.clone(), DdpQuestion::Pass { setting: setting?, pass, rank })));
+    let asking =
+        placed.map(|placed| Ok((model.clone(), DdpQuestion::Pass { placed: placed?, pass, rank })));
     use_answer(asking, |response| match response {
         Response::Ddp(account) => Some(*account),
         _ => None,
@@ -114,7 +114,7 @@ pub(super) fn use_pass(
 #[hook]
 pub(super) fn use_changes(
     model: &ModelRef,
-    pair: Option<(Setting, Setting)>,
+    pair: Option<(PlacedSetting, PlacedSetting)>,
 ) -> Known<Vec<ChangeRow>> {
     let asking = pair
         .map(|(a, b)| Ok((model.clone(), DdpQuestion::Changes { a: Box::new(a), b: Box::new(b) })));

@@ -33,7 +33,7 @@ const STARTS: [Start; 6] = [
 /// The table of what changed.
 #[component(Changes)]
 pub(super) fn changes(props: &ChangesProps) -> Html {
-    let pair = props.b.as_ref().map(|b| (props.a.setting.clone(), b.setting.clone()));
+    let pair = props.b.as_ref().map(|b| (props.a.placed(), b.placed()));
     let known = use_changes(&props.model, pair);
     let Some(b) = &props.b else {
         let starts = STARTS.iter().map(|(words, of)| {

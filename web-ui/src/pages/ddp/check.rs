@@ -3,8 +3,7 @@
 use super::answers::use_simulated;
 use crate::explain;
 use lockstep_core::words::counted;
-use lockstep_sim::Topology;
-use lockstep_web_protocol::{DdpAccount, DdpQuestion, ModelRef};
+use lockstep_web_protocol::{DdpAccount, DdpQuestion, ModelRef, PlacedSetting};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -18,14 +17,13 @@ const WHY_OFF: &str = " In closed form all ranks begin a collective together; in
 pub(super) struct CheckProps {
     pub(super) model: ModelRef,
     pub(super) account: Rc<DdpAccount>,
-    pub(super) topology: Topology,
 }
 
 /// A button that has every rank simulated, and what the simulator says.
 #[component(Check)]
 pub(super) fn check(props: &CheckProps) -> Html {
-    let question =
-        DdpQuestion::Simulate { setting: props.account.setting.clone(), topology: props.topology };
+    let (setting, machine) = (props.account.setting.clone(), props.account.machine);
+    let question = DdpQuestion::Simulate { placed: PlacedSetting { setting, machine } };
     let asked = use_state(|| None::<(DdpQuestion, f64)>);
     let wanted = asked.as_ref().filter(|(of, _)| *of == question);
     let known = use_simulated(&props.model, wanted.map(|(of, _)| of.clone()));

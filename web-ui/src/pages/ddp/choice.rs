@@ -257,7 +257,7 @@ mod tests {
         let b = choice.b.clone().unwrap();
         assert_eq!((choice.a.world, b.world, b.hook), (64, 64, "fp16"));
         assert_eq!((choice.a.cap.as_str(), b.cap.as_str()), ("10", "25"));
-        assert_eq!((choice.a.topology.ranks_per_node(), b.topology.ranks_per_node()), (8, 0));
+        assert_eq!((choice.a.machine.ranks_per_node(), b.machine.ranks_per_node()), (8, 0));
         assert_eq!((choice.pass, choice.param, choice.rank), (Some(1), Some(7), 3));
         assert_eq!(LabChoice::read(&choice.route()), choice);
         assert_eq!(choice.route().get("b.world"), None, "only what differs");

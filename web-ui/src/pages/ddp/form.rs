@@ -7,7 +7,7 @@ use super::knobs::{
     MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, ZERO,
 };
 use crate::dom::when;
-use crate::pages::topology_choice::TopologyFields;
+use crate::pages::machine_fields::MachineFields;
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField, TextField};
 use lockstep_torch::ddp::DdpVersion;
@@ -70,7 +70,7 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
             ..choice.clone()
         })
     };
-    let topology = {
+    let machine = {
         let choice = choice.clone();
         props.on_choose.reform(move |route: Route| choice.with(Knobs::read(&route)))
     };
@@ -130,7 +130,7 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
                 <input class="hidden" type="file" accept=".json,.csv,.txt" onchange={props.on_pick.clone()} data-test="pick-model" /></label>
             { sides(choice, &props.on_choose) }
             <NumberField name="world" label="World size" value={u64::from(knobs.world)} min={1} max={u64::from(MAX_WORLD)} on_choose={number("world")} />
-            <TopologyFields topology={knobs.topology} route={knobs.write()} world_size={knobs.world} on_route={topology} />
+            <MachineFields machine={knobs.machine} route={knobs.write()} world_size={knobs.world} on_route={machine} />
             <SelectField name="device" label="Device (40 % of its peak)" value={knobs.device.clone()} choices={devices} on_choose={set("device")} />
             <NumberField name="batch" label="Samples a rank and pass" value={knobs.batch} min={1} max={MAX_BATCH} on_choose={number("batch")} />
             <h2 class="part">{ "DistributedDataParallel(…)" }</h2>

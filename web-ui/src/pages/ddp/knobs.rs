@@ -3,10 +3,9 @@
 use super::hooks::{self, HOOKS, WRAPPERS};
 use super::links::links_of;
 use crate::pages::asked::{Asked, Unmet};
-use crate::pages::topology_choice;
+use crate::pages::machine_choice;
 use crate::route::{Route, View};
 use lockstep_core::dtype::Dtype;
-use lockstep_sim::Topology;
 use lockstep_torch::ddp::join::JoinOptions;
 use lockstep_torch::ddp::lab::Setting;
 use lockstep_torch::ddp::model::Device;
@@ -16,6 +15,7 @@ use lockstep_torch::ddp::{
     BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, MixedPrecision, ModelAverager,
     PostLocalSgd, PowerSgd, parse_indices,
 };
+use lockstep_web_protocol::{Machine, PlacedSetting};
 
 /// The largest world: the plan lists its ranks.
 pub(super) const MAX_WORLD: u32 = 1 << 17;
@@ -82,7 +82,7 @@ pub(super) struct Knobs {
     pub(super) world: u32,
     pub(super) device: String,
     pub(super) batch: u64,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
     /// As it was typed.
     pub(super) cap: String,
     pub(super) version: DdpVersion,
@@ -209,7 +209,7 @@ impl Knobs {
             world: asked.number("world", (1, MAX_WORLD.into()), 8, world) as u32,
             device,
             batch: asked.number("batch", (1, MAX_BATCH), 32, batch),
-            topology: topology_choice::asked(&mut asked),
+            machine: machine_choice::asked(&mut asked),
             cap: route.get("cap").unwrap_or(DEFAULT_CAP).trim().to_owned(),
             version: version.unwrap_or_default(),
             find_unused,
@@ -245,7 +245,7 @@ impl Knobs {
     /// The address of the setting, without a prefix.
     pub(super) fn write(&self) -> Route {
         let flag = |on: bool| u8::from(on);
-        topology_choice::write(Route::to(View::Ddp), self.topology)
+        machine_choice::write(Route::to(View::Ddp), self.machine)
             .with("world", self.world)
             .with("device", &self.device)
             .with("batch", self.batch)
@@ -287,7 +287,7 @@ impl Knobs {
 
     /// Ranks of post-localSGD's subgroups: those of a node, or 8.
     pub(super) fn local_ranks(&self) -> u32 {
-        match (self.subgroup, self.topology.ranks_per_node()) {
+        match (self.subgroup, self.machine.ranks_per_node()) {
             (0, 0) => self.world.min(8),
             (0, node) => node.min(self.world),
             (subgroup, _) => subgroup,
@@ -419,6 +419,11 @@ impl Knobs {
         ((!named.is_empty()).then_some(named), (!hooked.is_empty()).then(|| hooked.to_owned()))
     }
 
+    /// The setting for DDP, on its machine.
+    pub(super) fn placed(&self) -> Result<PlacedSetting, String> {
+        Ok(PlacedSetting { setting: self.setting()?, machine: self.machine })
+    }
+
     /// The setting for DDP.
     pub(super) fn setting(&self) -> Result<Setting, String> {
         let device = Device::named(&self.device).ok_or("there is no such device")?;
@@ -460,7 +465,7 @@ impl Knobs {
             grad_ready_order: self.order()?,
             ..Training::new(self.world, device)
         };
-        Ok(Setting { training, links: links_of(self.topology) })
+        Ok(Setting { training, links: links_of(self.machine) })
     }
 }
 

@@ -6,6 +6,7 @@ use super::model_ref;
 use crate::app::use_shared;
 use crate::explain;
 use crate::pages::exports::Exports;
+use crate::pages::machine_note::MachineNote;
 use crate::pages::simulation::{
     Addressed, Simulated, use_addressed_moment, use_simulation, use_view,
 };
@@ -50,7 +51,7 @@ pub(super) fn simulate() -> Html {
         Some(Err(why)) if known.fresh => Err(why.clone()),
         _ => Err(String::new()),
     };
-    let simulated = use_simulation(&plan, choice.a.topology);
+    let simulated = use_simulation(&plan, choice.a.machine);
     let playback = use_playback();
     let selected = use_state(|| 0u32);
     let select = {
@@ -99,6 +100,7 @@ pub(super) fn simulate() -> Html {
                 <h1>{ "The training run, message by message" }</h1>
                 <p class="muted">{ format!("{}: {} passes of setting A, from the constructor's broadcasts to the last optimizer step.", choice.words(),
                     choice.a.setting().map_or(0, |setting| setting.optimizer_steps() * setting.passes_a_step())) }</p>
+                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
                 if let Ok(plan) = &plan {
                     if real {
                         <RealRun plan={plan.clone()} simulated={session} />

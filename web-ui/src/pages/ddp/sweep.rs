@@ -9,7 +9,7 @@ use crate::palette::piece_rgb;
 use crate::ui::{Choice, SelectField};
 use lockstep_torch::ddp::BucketCap;
 use lockstep_torch::ddp::lab::{Axis, Setting, Summary, best};
-use lockstep_web_protocol::{DdpQuestion, ModelRef};
+use lockstep_web_protocol::{DdpQuestion, ModelRef, PlacedSetting};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -17,7 +17,7 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(super) struct SweepProps {
     pub(super) model: ModelRef,
-    pub(super) setting: Setting,
+    pub(super) placed: PlacedSetting,
     pub(super) choice: LabChoice,
     pub(super) on_choose: Callback<LabChoice>,
 }
@@ -54,12 +54,19 @@ type Figure = (&'static str, &'static str, fn(&Summary) -> f64, fn(f64) -> Strin
 #[component(Sweep)]
 pub(super) fn sweep(props: &SweepProps) -> Html {
     let choice = &props.choice;
-    let lines_name =
-        if choice.sweep.1 == choice.sweep.0 { "none" } else { choice.sweep.1.as_str() };
-    let (across, lines) =
-        (axis(&choice.sweep.0, &props.setting, false), axis(lines_name, &props.setting, true));
+    let setting = &props.placed.setting;
+    // The links of a cluster are its own.
+    let own_links = props.placed.machine.cluster().is_some();
+    let swept = |word: &str| own_links && word == "links";
+    let across_name =
+        if swept(&choice.sweep.0) { "caps".to_owned() } else { choice.sweep.0.clone() };
+    let lines_name = match choice.sweep.1.as_str() {
+        word if word == across_name || swept(word) => "none",
+        word => word,
+    };
+    let (across, lines) = (axis(&across_name, setting, false), axis(lines_name, setting, true));
     let question = DdpQuestion::Sweep {
-        setting: props.setting.clone(),
+        placed: props.placed.clone(),
         across: across.clone(),
         lines: lines.clone(),
     };
@@ -67,11 +74,11 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
     let known = use_sweep(&props.model, Some(question.clone()));
     let own = {
         // The setting itself, alone: what is best for the reader.
-        let lines = Axis::Worlds(vec![props.setting.training.world_size]);
+        let lines = Axis::Worlds(vec![setting.training.world_size]);
         use_sweep(
             &props.model,
             Some(DdpQuestion::Sweep {
-                setting: props.setting.clone(),
+                placed: props.placed.clone(),
                 across: across.clone(),
                 lines,
             }),
@@ -96,10 +103,10 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
         })
     };
     let axes = [("caps", "bucket caps"), ("worlds", "world sizes"), ("links", "links' bandwidth")];
-    let choices = axes.map(|(word, label)| Choice::new(word, label)).to_vec();
-    let mut others: Vec<Choice> = axes
-        .iter()
-        .filter(|(word, _)| *word != choice.sweep.0)
+    let axes = || axes.iter().filter(|(word, _)| !swept(word));
+    let choices = axes().map(|(word, label)| Choice::new(word, label)).collect::<Vec<_>>();
+    let mut others: Vec<Choice> = axes()
+        .filter(|(word, _)| *word != across_name)
         .map(|(word, label)| Choice::new(word, label))
         .collect();
     others.push(Choice::new("none", "nothing"));
@@ -153,7 +160,7 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
         <div class="ddp-sweep" data-test="sweep" data-ready={(known.fresh && own.fresh).to_string()} data-points={points.to_string()} data-ms={format!("{took:.0}")}
              data-best={found.as_ref().map_or(String::new(), |found| across.words(found.index))}>
             <div class="row">
-                <SelectField name="sweep" label="Over" value={choice.sweep.0.clone()} {choices} on_choose={set(|choice, value| choice.sweep.0 = value)} />
+                <SelectField name="sweep" label="Over" value={across_name.clone()} {choices} on_choose={set(|choice, value| choice.sweep.0 = value)} />
                 <SelectField name="lines" label="Thin lines for some" value={lines_name.to_owned()} choices={others} on_choose={set(|choice, value| choice.sweep.1 = value)} />
                 if let Some((done, total)) = known.progress { <span class="muted">{ format!("{done} of {total} points…") }</span> }
             </div>

@@ -7,8 +7,8 @@ use lockstep_core::plan::Plan;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_diagnosis::not_followed;
 use lockstep_sim::explore::Verdict;
-use lockstep_sim::{Bounds, Choice, Devices, Explored, Order, Topology};
-use lockstep_web_protocol::{Asked, Progress};
+use lockstep_sim::{Bounds, Choice, Devices, Explored, Order};
+use lockstep_web_protocol::{Asked, Machine, Progress};
 use lockstep_web_protocol::{CANCELLED, Reached, Request, Response};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -49,7 +49,7 @@ pub(super) fn write(order: &Order) -> String {
 #[derive(Properties, PartialEq)]
 pub(super) struct ExploreProps {
     pub(super) plan: Rc<Plan>,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
     /// The order that is shown, if it is not the simulator's own.
     pub(super) order: Option<Order>,
     /// Shows another one, or the simulator's own.
@@ -74,13 +74,13 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
     {
         // Another plan has other orders.
         let (stage, asked) = (stage.setter(), asked.clone());
-        use_effect_with((props.plan.clone(), props.topology), move |_| {
+        use_effect_with((props.plan.clone(), props.machine), move |_| {
             stage.set(Stage::Idle);
             move || *asked.borrow_mut() = Asked::default()
         });
     }
     let search = {
-        let (stage, plan, topology) = (stage.setter(), props.plan.clone(), props.topology);
+        let (stage, plan, machine) = (stage.setter(), props.plan.clone(), props.machine);
         Callback::from(move |_: MouseEvent| {
             let (stage, plan, client, asked) =
                 (stage.clone(), plan.clone(), client.clone(), asked.clone());
@@ -90,7 +90,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
                 for devices in Devices::worth_exploring(&plan) {
                     let bounds = Bounds { devices, ..Bounds::default() };
                     let request =
-                        Request::Explore { plan: Box::new((*plan).clone()), topology, bounds };
+                        Request::Explore { plan: Box::new((*plan).clone()), machine, bounds };
                     let progress: Progress = {
                         let stage = stage.clone();
                         Rc::new(move |Reached { done, total, .. }| {

@@ -15,6 +15,7 @@ mod waits;
 pub(super) use editor::text_of;
 
 use super::exports::Exports;
+use super::machine_note::MachineNote;
 use super::simulation::Simulated;
 use super::standing::standing;
 use super::stepping::use_ordered_stepping;
@@ -35,7 +36,7 @@ use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::Chapter;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use lockstep_sim::{Order, Topology};
-use lockstep_web_protocol::Opened;
+use lockstep_web_protocol::{Machine, Opened};
 use output::Output;
 use rank::OneRank;
 use search::use_search;
@@ -56,7 +57,7 @@ pub(super) struct DebuggerProps {
     pub(super) text: Rc<str>,
     /// The options that the address gives instead of the program.
     pub(super) options: Options,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
     /// The address of what is debugged, without moment, rank and stops.
     pub(super) base: Route,
     /// For the files that are saved.
@@ -93,14 +94,14 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     }
     let compiled = (*known).clone();
     // Where the address says nothing of links, the program may.
-    let topology = match &compiled {
-        Some(compiled) if props.topology == Topology::default() => {
-            Topology::of_ranks_per_node(compiled.plan.ranks_per_node)
+    let machine = match &compiled {
+        Some(compiled) if props.machine == Machine::default() => {
+            Topology::of_ranks_per_node(compiled.plan.ranks_per_node).into()
         }
-        _ => props.topology,
+        _ => props.machine,
     };
-    let plan = use_memo((compiled.clone(), topology), |(compiled, topology)| match compiled {
-        Some(compiled) => Ok(Rc::new(placed(&compiled.plan, *topology))),
+    let plan = use_memo((compiled.clone(), machine), |(compiled, machine)| match compiled {
+        Some(compiled) => Ok(Rc::new(placed(&compiled.plan, *machine))),
         None => Err(String::new()),
     });
     let (marks, wrong_stops) = stops::read(nav.route.get("stop").unwrap_or_default());
@@ -113,7 +114,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
         }
     });
     let begin: fn(usize) -> usize = if props.from_end { |last| last } else { |_| 0 };
-    let stepping = use_ordered_stepping(&plan, topology, order.clone(), base, begin);
+    let stepping = use_ordered_stepping(&plan, machine, order.clone(), base, begin);
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
     let (view, time_ps) = (stepping.view.clone(), stepping.time_ps);
     let groups = use_memo(opened.clone(), |opened| {
@@ -213,7 +214,9 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     };
     html! {
         <div class="debug-grid" data-ready={session.is_some().to_string()} data-test="debugger" data-state={state}>
-            <header class="story">{ props.children.clone() }</header>
+            <header class="story">{ props.children.clone() }
+                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
+            </header>
             <section class="panel listing" aria-label="Program">
                 if *editing {
                     <Editor text={props.text.clone()} path={PATH} wrong={wrong.clone()} on_run={run} on_close={close} />
@@ -254,7 +257,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
                     if !asking { <Findings report={opened.report.clone()} /> }
                     <Detail plan={plan.clone()} />
-                    <Explore plan={plan.clone()} {topology} {order} on_order={set_order} />
+                    <Explore plan={plan.clone()} {machine} {order} on_order={set_order} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />
                     <Exports {session} name={props.name.clone()} plan={plan.clone()} />
                 }
@@ -285,8 +288,8 @@ fn wrong_with(error: &ProgramError) -> Html {
 }
 
 /// The plan on nodes, if the address has any.
-fn placed(plan: &Plan, topology: Topology) -> Plan {
-    match topology.ranks_per_node() {
+fn placed(plan: &Plan, machine: Machine) -> Plan {
+    match machine.ranks_per_node() {
         0 => plan.clone(),
         ranks_per_node => Plan { ranks_per_node, ..plan.clone() },
     }

@@ -135,10 +135,10 @@ pub(super) fn use_accounts(
     use_each(
         choice,
         algorithms,
-        (choice.collective, choice.world_size, choice.count, choice.topology),
+        (choice.collective, choice.world_size, choice.count, choice.machine.links()),
         |choice, algorithm| Request::Account {
             lab: choice.lab(algorithm),
-            topology: choice.topology,
+            topology: choice.machine.links(),
         },
         |response| match response {
             Response::Accounted(account) => Some(Rc::new(*account)),
@@ -154,10 +154,10 @@ pub(super) fn use_sweeps(choice: GalleryChoice) -> UseReducerHandle<Answers<Rc<V
         choice,
         choice.algorithms().to_vec(),
         // The chart holds all sizes: the one that is chosen does not matter to it.
-        (choice.collective, choice.world_size, 0, choice.topology),
+        (choice.collective, choice.world_size, 0, choice.machine.links()),
         |choice, algorithm| Request::Sweep {
             lab: choice.lab(algorithm),
-            topology: choice.topology,
+            topology: choice.machine.links(),
             counts: COUNTS.to_vec(),
         },
         |response| match response {

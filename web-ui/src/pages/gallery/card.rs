@@ -1,8 +1,9 @@
 //! One algorithm as a card.
 
 use super::choice::GalleryChoice;
+use super::on_cluster::OnCluster;
 use crate::explain;
-use crate::pages::topology_choice;
+use crate::pages::machine_choice;
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
 use lockstep_core::schedule::{Algorithm, Explained, Formula};
@@ -17,6 +18,8 @@ pub(super) struct CardProps {
     pub(super) choice: GalleryChoice,
     pub(super) algorithm: Algorithm,
     pub(super) account: Option<Result<Rc<Account>, String>>,
+    /// What it takes on the cluster that is chosen.
+    pub(super) on_cluster: Option<OnCluster>,
     /// Whether the account is of what is chosen now.
     pub(super) fresh: bool,
     pub(super) fastest: bool,
@@ -26,28 +29,34 @@ pub(super) struct CardProps {
 /// One algorithm: drawn, counted, timed and explained.
 #[component(AlgorithmCard)]
 pub(super) fn algorithm_card(props: &CardProps) -> Html {
-    let CardProps { choice, algorithm, .. } = *props;
+    let CardProps { choice, algorithm, on_cluster, .. } = *props;
     let Explained { formula, idea, used_by, cost } = algorithm.explained(choice.collective);
     let account = props.account.as_ref().and_then(|account| account.as_ref().ok());
     let chosen = choice.pair.contains(&algorithm);
     let pick = props.on_pick.reform(move |_: MouseEvent| algorithm);
-    let step = topology_choice::write(Route::to(View::Step), choice.topology)
+    let step = machine_choice::write(Route::to(View::Step), choice.machine)
         .with("collective", choice.collective.name())
         .with("world", choice.world_size)
         .with("count", choice.count)
         .with("algorithm", algorithm);
-    let nodes = choice.topology.ranks_per_node();
+    let nodes = choice.machine.ranks_per_node();
     let several = nodes > 0 && nodes < choice.world_size;
     let figure = |read: fn(&Account) -> u64| account.map(|account| read(account).to_string());
+    let time_ps = match on_cluster {
+        None => account.map(|account| account.cost.time_ps),
+        Some(OnCluster::Takes { ps, .. }) => Some(ps),
+        Some(OnCluster::Absent) => None,
+    };
     html! {
         <article class={classes!("card", chosen.then_some("chosen"), (!props.fresh).then_some("stale"))}
                  data-test={format!("algorithm-{algorithm}")} data-fastest={props.fastest.to_string()} data-fresh={props.fresh.to_string()}
                  data-steps={figure(|a| a.steps.into())} data-messages={figure(|a| a.tally.messages)}
                  data-sent={account.map(|a| (a.tally.most_sent * choice.element_bytes()).to_string())}
-                 data-time-ps={figure(|a| a.cost.time_ps)} data-latency-ps={figure(|a| a.cost.latency_ps())}>
+                 data-time-ps={time_ps.map(|ps| ps.to_string())} data-latency-ps={figure(|a| a.cost.latency_ps())}>
             <header>
                 if choice.pair.contains(&algorithm) { <i class={classes!("swatch", (choice.pair[1] == algorithm).then_some("dashed"))} style="background-color:var(--accent)" title="Its curve above" /> }
                 <h2>{ algorithm.name() }</h2>
+                if matches!(on_cluster, Some(OnCluster::Takes { picked: true, .. })) { <span class="badge" data-test="picked">{ "NCCL picks it" }</span> }
                 if props.fastest { <span class="badge">{ "fastest here" }</span> }
             </header>
             { match &props.account {
@@ -55,9 +64,9 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                 Some(Err(why)) => html! { <p class="bad">{ why }</p> },
                 Some(Ok(account)) => html! {
                     <>
-                    <WeaveDrawing account={account.clone()} ranks_per_node={choice.topology.ranks_per_node()}
+                    <WeaveDrawing account={account.clone()} ranks_per_node={choice.machine.ranks_per_node()}
                                   words={format!("who sends to whom in each of {}", counted(account.steps, "step"))} />
-                    { facts(account, choice, formula, several) }
+                    { facts(account, choice, formula, (several, on_cluster)) }
                     </>
                 },
             } }
@@ -108,7 +117,12 @@ fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
 }
 
 /// The counts, and the time in its parts.
-fn facts(account: &Account, choice: GalleryChoice, formula: Formula, several: bool) -> Html {
+fn facts(
+    account: &Account,
+    choice: GalleryChoice,
+    formula: Formula,
+    (several, on_cluster): (bool, Option<OnCluster>),
+) -> Html {
     let bytes = |elements: u64| explain::bytes(elements.saturating_mul(choice.element_bytes()));
     let (cost, tally) = (&account.cost, &account.tally);
     let part = |ps: u64| format!("width:{:.1}%", 100.0 * ps as f64 / cost.time_ps.max(1) as f64);
@@ -124,11 +138,21 @@ fn facts(account: &Account, choice: GalleryChoice, formula: Formula, several: bo
             <div title={steps_title(account, formula, several)}><dt>{ if account.steps == 1 { "step" } else { "steps" } }</dt><dd>{ account.steps }</dd></div>
             <div><dt>{ if tally.messages == 1 { "message" } else { "messages" } }</dt><dd>{ tally.messages }</dd></div>
             <div title="what the rank that sends the most sends; others may send less"><dt>{ "most sent a rank" }</dt><dd>{ bytes(tally.most_sent) }</dd></div>
-            if choice.topology.ranks_per_node() > 0 {
+            if choice.machine.ranks_per_node() > 0 {
                 <div title="what all messages between nodes carry"><dt>{ "across" }</dt><dd>{ bytes(account.across_elements) }</dd></div>
             }
-            <div class="time" title={parts.clone()}><dt>{ "time" }</dt><dd>{ explain::time(cost.time_ps) }
-                <span class="split" role="img" aria-label={parts}><i style={part(path.latency_ps())} /><i class="waiting" style={part(path.waiting_ps)} /></span></dd></div>
+            { match on_cluster {
+                None => html! {
+                    <div class="time" title={parts.clone()}><dt>{ "time" }</dt><dd>{ explain::time(cost.time_ps) }
+                        <span class="split" role="img" aria-label={parts}><i style={part(path.latency_ps())} /><i class="waiting" style={part(path.waiting_ps)} /></span></dd></div>
+                },
+                Some(OnCluster::Takes { ps, .. }) => html! {
+                    <div class="time" title="what NCCL takes with this algorithm on the cluster"><dt>{ "NCCL's time" }</dt><dd>{ explain::time(ps) }</dd></div>
+                },
+                Some(OnCluster::Absent) => html! {
+                    <div class="time" title="NCCL has no such algorithm for this call on this cluster"><dt>{ "NCCL's time" }</dt><dd class="muted">{ "not in NCCL" }</dd></div>
+                },
+            } }
         </dl>
     }
 }

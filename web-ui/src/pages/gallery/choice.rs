@@ -3,7 +3,8 @@
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
-use crate::pages::topology_choice::{self, TopologyFields};
+use crate::pages::machine_choice;
+use crate::pages::machine_fields::MachineFields;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, SizeField};
 use lockstep_core::collective::Collective;
@@ -12,7 +13,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
-use lockstep_sim::Topology;
+use lockstep_web_protocol::Machine;
 use yew::prelude::*;
 
 /// The world sizes that the gallery counts.
@@ -34,7 +35,7 @@ pub(super) struct GalleryChoice {
     pub(super) world_size: u32,
     /// Elements a rank, float32.
     pub(super) count: u64,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
     pub(super) pair: [Algorithm; 2],
 }
 
@@ -55,8 +56,8 @@ impl GalleryChoice {
             named.or(algorithms.get(default).copied()).unwrap_or(algorithms[0])
         });
         asked.one_of("by", &["time", "step"], str::to_owned, "way to hold two side by side");
-        let topology = topology_choice::asked(&mut asked);
-        (GalleryChoice { collective, world_size, count, topology, pair }, asked.unmet)
+        let machine = machine_choice::asked(&mut asked);
+        (GalleryChoice { collective, world_size, count, machine, pair }, asked.unmet)
     }
 
     /// The address of the choice, in the gallery.
@@ -70,7 +71,7 @@ impl GalleryChoice {
     }
 
     fn write(&self, route: Route) -> Route {
-        let route = topology_choice::write(route, self.topology);
+        let route = machine_choice::write(route, self.machine);
         route
             .with("collective", self.collective.name())
             .with("world", self.world_size)
@@ -93,7 +94,7 @@ impl GalleryChoice {
     /// The plan of one of them, or why there is none.
     pub(super) fn plan(&self, algorithm: Algorithm) -> Result<Plan, String> {
         let plan = self.lab(algorithm).plan().map_err(|error| error.to_string())?;
-        Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
+        Ok(Plan { ranks_per_node: self.machine.ranks_per_node(), ..plan })
     }
 
     /// The choice, in a few words.
@@ -153,7 +154,7 @@ pub(super) fn gallery_form(props: &GalleryFormProps) -> Html {
                 <SizeField name="count" label={format!("{} ({})", explain::count_label(choice.collective), explain::bytes(choice.bytes()))} value={choice.count}
                            max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
             }
-            <TopologyFields topology={choice.topology} route={route.clone()} world_size={choice.world_size} on_route={props.on_route.clone()} />
+            <MachineFields machine={choice.machine} route={route.clone()} world_size={choice.world_size} on_route={props.on_route.clone()} />
         </form>
     }
 }

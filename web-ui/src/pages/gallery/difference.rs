@@ -27,7 +27,7 @@ struct Bar {
 pub(super) fn difference(choice: &GalleryChoice, accounts: [&Account; 2]) -> Told {
     let names = choice.pair.map(|algorithm| algorithm.name());
     let costs = accounts.map(|account| &account.cost);
-    let nodes = choice.topology.ranks_per_node() > 0;
+    let nodes = choice.machine.ranks_per_node() > 0;
     let (sentence, faster) = match choice.pair {
         [a, b] if a == b => (alone(choice), None),
         _ => explain::difference(names, costs, nodes),

@@ -82,8 +82,8 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
     let [a, b] = choice.pair;
     let plan_a = use_memo((choice, a), |(choice, by)| choice.plan(*by).map(Rc::new));
     let plan_b = use_memo((choice, b), |(choice, by)| choice.plan(*by).map(Rc::new));
-    let simulated_a = use_simulation(&plan_a, choice.topology);
-    let simulated_b = use_simulation(&plan_b, choice.topology);
+    let simulated_a = use_simulation(&plan_a, choice.machine.links().into());
+    let simulated_b = use_simulation(&plan_b, choice.machine.links().into());
     let opened = [simulated_a.ready().cloned(), simulated_b.ready().cloned()];
     let session = |side: usize| opened[side].as_ref().map(|opened| opened.session);
     let steps_a = use_step_times(session(0));
@@ -176,6 +176,9 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
                 </div>
                 <GalleryForm {choice} route={base.clone()} on_route={go.clone()} />
                 </Fold>
+                if choice.machine.cluster().is_some() {
+                    <p class="muted small-print" data-test="by-messages">{ "Side by side, messages go over usual links: on a cluster a call takes NCCL's time as a whole." }</p>
+                }
             </aside>
             <section class="panel verdict-card" aria-live="polite">
                 if let Some(why) = failed.iter().flatten().next() {
@@ -221,7 +224,7 @@ struct HalfProps {
 fn half(props: &HalfProps) -> Html {
     let HalfProps { side, algorithm, choice, time_ps, longest, selected, .. } = *props;
     let counted = use_memo((choice, algorithm), |(choice, algorithm)| {
-        let schedule = choice.lab(*algorithm).schedule(choice.topology.ranks_per_node()).ok()?;
+        let schedule = choice.lab(*algorithm).schedule(choice.machine.ranks_per_node()).ok()?;
         let rounds = Rounds::of(&schedule);
         Some((schedule, rounds))
     });
@@ -244,7 +247,7 @@ fn half(props: &HalfProps) -> Html {
         _ => "Simulating…".to_owned(),
     };
     let select = props.on_select.clone();
-    let ranks_per_node = choice.topology.ranks_per_node();
+    let ranks_per_node = choice.machine.ranks_per_node();
     html! {
         <section class={classes!("half", name, done.then_some("done"))} data-test={format!("half-{name}")} data-done={done.to_string()}
                  data-algorithm={algorithm.name()} data-end-ps={end.map(|end| end.to_string())} data-time-ps={time_ps.to_string()}

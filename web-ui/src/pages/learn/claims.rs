@@ -18,7 +18,8 @@ use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace, who_waits
 use lockstep_formats::flight_recorder::dumps_of;
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_lessons::{Ask, Inline, Lesson, Shelf, Show};
-use lockstep_sim::{Session, SimConfig, Topology};
+use lockstep_sim::{Session, Topology};
+use lockstep_web_protocol::Machine;
 use lockstep_web_protocol::{DdpAccount, MeshAccount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -129,13 +130,13 @@ struct Recorded {
     report: Report,
 }
 
-fn job(plan: &Plan, topology: Topology) -> Result<Shown, String> {
+fn job(plan: &Plan, machine: Machine) -> Result<Shown, String> {
     let words = |error: lockstep_sim::SimError| error.to_string();
-    let topology = match topology == Topology::default() {
-        true => Topology::of_ranks_per_node(plan.ranks_per_node),
-        false => topology,
+    let machine = match machine == Machine::default() {
+        true => Topology::of_ranks_per_node(plan.ranks_per_node).into(),
+        false => machine,
     };
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let config = lockstep_web_engine::machine_config(plan, machine)?;
     let mut session = Session::new(plan, config).map_err(words)?;
     session.run_to_end().map_err(words)?;
     let trace = session.trace();
@@ -150,18 +151,18 @@ fn opened(show: &Show, changes: &[(&str, &str)]) -> Result<Shown, String> {
     }
     match route.view() {
         View::Step => {
-            let (plan, topology) = step_plan(&route)?;
-            job(&plan, topology)
+            let (plan, machine) = step_plan(&route)?;
+            job(&plan, machine)
         }
         View::Hangs => {
-            let (plan, topology) = hangs::plan_at(&route)?;
-            job(&plan, topology)
+            let (plan, machine) = hangs::plan_at(&route)?;
+            job(&plan, machine)
         }
         View::Program => {
             let text = show.program.as_deref().ok_or("the program is missing")?;
             let options = lockstep_scenarios::program::Options::default();
             let compiled = lockstep_program::compile("train.py", text, &options);
-            job(&compiled.map_err(|error| error.to_string())?.plan, Topology::default())
+            job(&compiled.map_err(|error| error.to_string())?.plan, Machine::default())
         }
         View::Ddp => Ok(Shown::Ddp(Box::new(ddp::account_at(&route)?))),
         View::Mesh => {
@@ -178,14 +179,14 @@ fn opened(show: &Show, changes: &[(&str, &str)]) -> Result<Shown, String> {
                 Some(value) => to.with(name, value),
                 None => to,
             });
-            let (plan, topology) = step_plan(&to)?;
-            job(&plan, topology)
+            let (plan, machine) = step_plan(&to)?;
+            job(&plan, machine)
         }
         _ => Err("claims know nothing of this view".to_owned()),
     }
 }
 
-fn step_plan(route: &Route) -> Result<(Plan, Topology), String> {
+fn step_plan(route: &Route) -> Result<(Plan, Machine), String> {
     let unmet = |unmet: &[super::super::asked::Unmet]| match unmet.first() {
         Some(unmet) => Err(format!("{}: {}", unmet.asked, unmet.why)),
         None => Ok(()),
@@ -193,13 +194,13 @@ fn step_plan(route: &Route) -> Result<(Plan, Topology), String> {
     match CallChoice::read(route) {
         CallRead::Call(choice, wrong) => {
             unmet(&wrong)?;
-            Ok((choice.plan()?, Topology::default()))
+            Ok((choice.plan()?, Machine::default()))
         }
         CallRead::Unknown(wrong) => Err(format!("{}: {}", wrong.asked, wrong.why)),
         CallRead::None => {
             let (choice, wrong) = StepChoice::read(route);
             unmet(&wrong)?;
-            Ok((choice.plan()?, choice.topology))
+            Ok((choice.plan()?, choice.machine))
         }
     }
 }
@@ -479,7 +480,7 @@ fn of_mesh(account: &MeshAccount, dim: usize, claim: &Claim<'_>) -> Result<Measu
         }
         "across" => Measured::Bytes(along.across.bytes),
         "inside" => Measured::Bytes(along.inside.bytes),
-        "end" => Measured::Time(along.cost.time_ps),
+        "end" => Measured::Time(along.time_ps),
         verb => return Err(format!("there is no claim {verb:?} of a mesh")),
     })
 }

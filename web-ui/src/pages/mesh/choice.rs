@@ -3,7 +3,8 @@
 use crate::explain;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
-use crate::pages::topology_choice::{self, TopologyFields};
+use crate::pages::machine_choice;
+use crate::pages::machine_fields::MachineFields;
 use crate::route::{Route, View};
 use crate::ui::{Choice, SelectField, SizeField, TextField};
 use lockstep_core::collective::Collective;
@@ -11,7 +12,7 @@ use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
 use lockstep_sim::{Link, Topology};
-use lockstep_web_protocol::MeshQuestion;
+use lockstep_web_protocol::{Machine, MeshQuestion};
 use yew::prelude::*;
 
 /// Ranks that can be drawn; larger meshes are told in words.
@@ -45,7 +46,7 @@ pub(super) struct MeshChoice {
     pub(super) collective: Collective,
     pub(super) algorithm: Algorithm,
     pub(super) count: u64,
-    pub(super) topology: Topology,
+    pub(super) machine: Machine,
 }
 
 impl MeshChoice {
@@ -83,7 +84,7 @@ impl MeshChoice {
             collective,
             algorithm: algorithm.unwrap_or(algorithms[0]),
             count,
-            topology: nodes(topology_choice::asked(&mut asked)),
+            machine: nodes(machine_choice::asked(&mut asked)),
             typed,
             dims,
         };
@@ -92,7 +93,7 @@ impl MeshChoice {
 
     /// The address of the choice.
     pub(super) fn route(&self) -> Route {
-        let mut route = topology_choice::write(Route::to(View::Mesh), self.topology)
+        let mut route = machine_choice::write(Route::to(View::Mesh), self.machine)
             .with("dims", &self.typed)
             .with("collective", self.collective.name())
             .with("algorithm", self.algorithm)
@@ -116,7 +117,7 @@ impl MeshChoice {
             collective: self.collective,
             algorithm: self.algorithm,
             count: self.count,
-            topology: self.topology,
+            machine: self.machine,
         })
     }
 
@@ -132,13 +133,13 @@ impl MeshChoice {
 }
 
 /// A mesh always has nodes: without them every pair would be alike.
-fn nodes(topology: Topology) -> Topology {
-    match topology {
-        Topology::Uniform(across) => {
-            Topology::Nodes { ranks_per_node: DEFAULT_NODE, inside: Link::NVLINK, across }
+fn nodes(machine: Machine) -> Machine {
+    match machine {
+        Machine::Links(Topology::Uniform(across)) => {
+            Topology::Nodes { ranks_per_node: DEFAULT_NODE, inside: Link::NVLINK, across }.into()
         }
-        Topology::SharedMemory(_) => Topology::nodes(DEFAULT_NODE),
-        topology @ Topology::Nodes { .. } => topology,
+        Machine::Links(Topology::SharedMemory(_)) => Topology::nodes(DEFAULT_NODE).into(),
+        machine @ (Machine::Links(Topology::Nodes { .. }) | Machine::Cluster { .. }) => machine,
     }
 }
 
@@ -219,7 +220,7 @@ pub(super) fn mesh_form(props: &MeshFormProps) -> Html {
             if !choice.collective.is_barrier() {
                 <SizeField name="count" label={format!("{} ({bytes})", explain::count_label(choice.collective))} value={choice.count} max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
             }
-            <TopologyFields topology={choice.topology} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={props.on_route.clone()} />
+            <MachineFields machine={choice.machine} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={props.on_route.clone()} />
         </form>
     }
 }

@@ -31,12 +31,12 @@ pub(super) fn dim_table(props: &DimTableProps) -> Html {
                     html! {
                         <tr class={classes!(chosen.then_some("chosen"))} data-test={format!("dim-{}", dim.name)}
                             data-inside={dim.inside.bytes.to_string()} data-across={dim.across.bytes.to_string()}
-                            data-messages={(dim.inside.messages + dim.across.messages).to_string()} data-time-ps={dim.cost.time_ps.to_string()}>
+                            data-messages={(dim.inside.messages + dim.across.messages).to_string()} data-time-ps={dim.time_ps.to_string()}>
                             <td><button onclick={choose} aria-pressed={chosen.to_string()} data-test={format!("choose-dim-{}", dim.name)}>{ &dim.name }</button></td>
                             <td>{ format!("{} of {size}", dim.groups.len()) }</td>
                             <td>{ explain::bytes(dim.inside.bytes) }</td>
                             <td class={classes!((dim.across.bytes > 0).then_some("across"))}>{ explain::bytes(dim.across.bytes) }</td>
-                            <td><b>{ explain::time(dim.cost.time_ps) }</b></td>
+                            <td><b>{ explain::time(dim.time_ps) }</b></td>
                             <td class="muted what">{ explain::parallelism(&dim.name) }</td>
                         </tr>
                     }

@@ -64,7 +64,7 @@ impl Lines {
 /// The words about a mesh that is not drawn.
 pub(super) fn told(choice: &MeshChoice) -> Html {
     let dims = choice.dims.as_deref().unwrap_or_default();
-    let (world, node) = (choice.world_size(), choice.topology.ranks_per_node());
+    let (world, node) = (choice.world_size(), choice.machine.ranks_per_node());
     let rank = choice.rank.unwrap_or(0);
     let lines = Lines::of(dims);
     let place: Vec<String> =

@@ -2,6 +2,7 @@
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::turns::use_turns;
 use crate::ui::prose;
 use crate::ui::{Choice, NumberField, SelectField, Timeline};
@@ -10,7 +11,9 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{Side, Variation};
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{Changed, Request, Response, SessionId};
+use lockstep_web_protocol::{
+    Changed, ClusterName, JobChange, Machine, Request, Response, SessionId,
+};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -32,16 +35,18 @@ enum Question {
     Buckets,
     Tree,
     Ring,
+    Cluster,
 }
 
 impl Question {
-    const ALL: [Question; 6] = [
+    const ALL: [Question; 7] = [
         Question::WithoutStraggler,
         Question::Faster,
         Question::Rate,
         Question::Buckets,
         Question::Tree,
         Question::Ring,
+        Question::Cluster,
     ];
 
     fn name(self) -> &'static str {
@@ -52,6 +57,7 @@ impl Question {
             Question::Buckets => "with other DDP buckets",
             Question::Tree => "with trees",
             Question::Ring => "with rings",
+            Question::Cluster => "on another cluster",
         }
     }
 
@@ -65,12 +71,16 @@ impl Question {
             Question::Faster => Some(("Percent of the time", 1, 1000, 50)),
             Question::Rate => Some(("Gbit/s", 1, 10_000, 400)),
             Question::Buckets => Some(("MiB", 1, 10_000, 25)),
-            Question::Tree | Question::Ring => None,
+            Question::Tree | Question::Ring | Question::Cluster => None,
         }
     }
 
-    fn variation(self, number: u64) -> Variation {
-        match self {
+    fn change(self, number: u64, cluster: &str) -> JobChange {
+        JobChange::Variation(match self {
+            Question::Cluster => {
+                let name = ClusterName::from(cluster).unwrap_or_default();
+                return JobChange::Machine(Machine::Cluster { name, ranks_per_node: 0 });
+            }
             Question::WithoutStraggler => Variation::WithoutStraggler(GlobalRank(number as u32)),
             Question::Faster => {
                 Variation::Scale { ranks: Vec::new(), computing: number as f64 / 100.0 }
@@ -83,7 +93,7 @@ impl Question {
             Question::Buckets => Variation::BucketBytes(number << 20),
             Question::Tree => Variation::Algorithm(Algorithm::Tree),
             Question::Ring => Variation::Algorithm(Algorithm::Ring),
-        }
+        })
     }
 }
 
@@ -113,6 +123,8 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
     let question = use_state(|| Question::WithoutStraggler);
     let first = question.number(props).map_or(0, |(_, _, _, first)| first);
     let number = use_state(|| first);
+    let cluster = use_state(|| "h100x8".to_owned());
+    let known = use_known_clusters(*question == Question::Cluster);
     let stage = use_state(|| Stage::Idle);
     let turns = use_turns();
     let choose = {
@@ -131,15 +143,19 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
         let number = number.setter();
         Callback::from(move |value| number.set(value))
     };
+    let set_cluster = {
+        let cluster = cluster.setter();
+        Callback::from(move |name| cluster.set(name))
+    };
     let ask = {
         let (stage, session) = (stage.setter(), props.session);
-        let variation = question.variation(*number);
+        let change = question.change(*number, &cluster);
         Callback::from(move |_: MouseEvent| {
             stage.set(Stage::Simulating);
             let (stage, client, turn) = (stage.clone(), client.clone(), turns.next());
-            let (changed, variation) = (client.new_session(), Box::new(variation.clone()));
+            let (changed, change) = (client.new_session(), Box::new(change.clone()));
             wasm_bindgen_futures::spawn_local(async move {
-                let request = Request::WhatIf { session, changed: changed.id(), variation };
+                let request = Request::WhatIf { session, changed: changed.id(), change };
                 let answered = client.ask(request).await;
                 if turn.counts() {
                     stage.set(match answered.map(|answered| answered.response) {
@@ -159,6 +175,9 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
                 <SelectField name="what-if" label="The same job …" value={question.name()} {choices} on_choose={choose} />
                 if let Some((label, min, max, _)) = question.number(props) {
                     <NumberField name="what-if-number" {label} value={*number} {min} {max} on_choose={set} />
+                }
+                if *question == Question::Cluster {
+                    <SelectField name="what-if-cluster" label="Cluster" value={(*cluster).clone()} choices={cluster_choices(&known, &cluster)} on_choose={set_cluster} />
                 }
                 <button onclick={ask} disabled={*stage == Stage::Simulating} data-test="ask-what-if">{ "Simulate" }</button>
             </div>

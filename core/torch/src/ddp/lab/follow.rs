@@ -7,7 +7,7 @@ use super::{
 use crate::ddp::timeline::{OpSpan, SpanKind, StepTimeline};
 use crate::ddp::{CallNote, DdpOp, StepNotes};
 use lockstep_core::collective::Collective;
-use lockstep_core::plan::{Action, Op};
+use lockstep_core::plan::{Action, Op, TimedCall};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::collections::BTreeSet;
 
@@ -165,6 +165,15 @@ impl<'a> Follower<'a> {
     }
 
     fn latency_ps(&self, note: &CallNote) -> u64 {
+        // On a machine whose calls are timed as a whole: what the call takes without its bytes.
+        let timed = self.run.call_times.as_ref().and_then(|times| {
+            let op = self.run.ops(self.rank).get(note.op as usize)?;
+            let call = self.run.plan().timed_call(op.action.calls().first()?)?;
+            times.collective(&TimedCall { bytes: 0, ..call })
+        });
+        if let Some(timed) = timed {
+            return timed;
+        }
         let size = self.ranks(note.op);
         let collective = match note.call.op {
             DdpOp::AllReduce { reduce_op } => Collective::AllReduce { op: reduce_op },

@@ -41,7 +41,7 @@ use super::plan::{Training, TrainingError, training_run_as_far};
 use super::timeline::{StepTimeline, timelines};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::{Action, Plan};
+use lockstep_core::plan::{Action, CallTimes, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Trace, What};
 use serde::{Deserialize, Serialize};
@@ -193,6 +193,8 @@ pub struct LabRun<'a> {
     run: TrainingRun,
     /// By role.
     steps: Vec<Vec<StepTimeline>>,
+    /// The times of calls as a whole, where a machine's are known.
+    call_times: Option<CallTimes>,
 }
 
 /// The times of an optimizer step with a setting, in the state that all later ones are in.
@@ -284,9 +286,22 @@ impl<'a> LabRun<'a> {
     ) -> Result<LabRun<'a>, TrainingError> {
         let training = Training { steps: passes, ..setting.training.clone() };
         let run = training_run_as_far(model, &training)?;
-        let steps = timelines(&run, setting.links);
+        let steps = timelines(&run, setting.links, None);
         let model = setting.training.trained(model)?;
-        Ok(LabRun { model, setting, run, steps })
+        Ok(LabRun { model, setting, run, steps, call_times: None })
+    }
+
+    /// The same run on a machine whose calls take these times as a whole, instead of what messages
+    /// over links take.
+    #[must_use]
+    pub fn with_call_times(self, call_times: CallTimes) -> LabRun<'a> {
+        let steps = timelines(&self.run, self.setting.links, Some(&call_times));
+        LabRun { steps, call_times: Some(call_times), ..self }
+    }
+
+    /// The plan of the run.
+    pub fn plan(&self) -> &Plan {
+        &self.run.plan
     }
 
     /// The model, without what gets no gradient.

@@ -1,0 +1,25 @@
+//! The cluster whose times a simulation has, in words.
+
+use lockstep_core::trace::Origin;
+use lockstep_web_protocol::Opened;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`MachineNote`].
+#[derive(Properties, PartialEq)]
+pub(super) struct MachineNoteProps {
+    pub(super) opened: Rc<Opened>,
+}
+
+/// The cluster that calls were timed on, and what of its times is extrapolated; nothing where
+/// messages over links took their time.
+#[component(MachineNote)]
+pub(super) fn machine_note(props: &MachineNoteProps) -> Html {
+    let Origin::Simulated { topology, .. } = &props.opened.header.origin else { return html! {} };
+    match topology.strip_prefix("cluster ") {
+        Some(words) => html! {
+            <p class="muted small-print" data-test="on-cluster">{ format!("On {words}. A collective takes its time as a whole: its messages carry the values, and are not drawn.") }</p>
+        },
+        None => html! {},
+    }
+}

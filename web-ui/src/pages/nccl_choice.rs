@@ -1,0 +1,150 @@
+//! NCCL's choice on a named cluster by size, as two views show it: the engine's answer, its curves,
+//! its switching points.
+
+use crate::app::use_shared;
+use crate::explain;
+use crate::ui::{Band, Curve};
+use lockstep_web_protocol::{
+    CANCELLED, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Request, Response,
+};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// An answer about a cluster, as far as it is known.
+#[derive(Clone, PartialEq)]
+pub(super) struct KnownChoice {
+    /// The last answer.
+    pub(super) account: Option<Rc<ClusterAccount>>,
+    /// The problem with the question.
+    pub(super) wrong: Option<String>,
+    /// Whether it is to what is asked now.
+    pub(super) ready: bool,
+}
+
+/// Asks about a cluster; nothing while no question is there.
+#[hook]
+pub(super) fn use_nccl_choice(question: Option<ClusterQuestion>) -> KnownChoice {
+    let client = use_shared().client;
+    type Found = Result<Rc<ClusterAccount>, String>;
+    let known = use_state(|| None::<(ClusterQuestion, Found)>);
+    {
+        let known = known.setter();
+        use_effect_with(question.clone(), move |question| {
+            let asked = question.clone().map(|question| {
+                let request = Request::Cluster(Box::new(question.clone()));
+                let (asked, answer) = client.ask_with(request, &[], None);
+                wasm_bindgen_futures::spawn_local(async move {
+                    let found = match answer.await.map(|answered| answered.response) {
+                        Ok(Response::Clustered(found)) => Ok(Rc::new(*found)),
+                        Ok(_) => return,
+                        Err(why) if why == CANCELLED => return,
+                        Err(why) => Err(why),
+                    };
+                    known.set(Some((question, found)));
+                });
+                asked
+            });
+            move || drop(asked)
+        });
+    }
+    let (account, wrong, ready) = match (&*known, &question) {
+        (_, None) | (None, _) => (None, None, false),
+        (Some((of, Ok(account))), Some(asked)) => (Some(account.clone()), None, of == asked),
+        (Some((of, Err(why))), Some(asked)) => (None, Some(why.clone()), of == asked),
+    };
+    KnownChoice { account, wrong, ready }
+}
+
+/// The curves of a cluster: the time of NCCL's choice and of each algorithm, and the bus bandwidth of
+/// NCCL's choice.
+pub(super) fn curves(account: &ClusterAccount) -> (Vec<Curve>, Vec<Curve>) {
+    let curve = |name: &str, index: u32, points: Vec<(u64, u64)>| Curve {
+        name: name.to_owned(),
+        points,
+        dashed: index > 0,
+        chosen: index == 0,
+    };
+    let chosen = |of: fn(&ClusterPoint) -> u64| {
+        let points = account.points.iter().map(|point| (point.bytes, of(point)));
+        curve("NCCL's choice", 0, points.collect())
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in account.points.iter().flat_map(|point| &point.others) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let of_algorithm = |(index, name): (u32, &&str)| {
+        let times = account.points.iter().filter_map(|point| {
+            let (_, ps) = point.others.iter().find(|(other, _)| other == name)?;
+            Some((point.bytes, *ps))
+        });
+        curve(name, index, times.collect())
+    };
+    let mut times: Vec<Curve> = (1..).zip(&names).map(of_algorithm).collect();
+    // The last is drawn above the others.
+    times.push(chosen(|point| point.ps));
+    (times, vec![chosen(|point| point.bus_rate)])
+}
+
+/// NCCL's choices as bands of a chart.
+pub(super) fn bands(account: &ClusterAccount) -> Vec<Band> {
+    let band = |band: &ChoiceBand| Band {
+        from: band.from,
+        to: band.to,
+        name: format!("{} {}", band.algorithm, band.protocol),
+    };
+    account.bands.iter().map(band).collect()
+}
+
+/// NCCL's choices by size, in a sentence.
+pub(super) fn switches(bands: &[ChoiceBand]) -> String {
+    let last = bands.len().saturating_sub(1);
+    if bands.iter().any(|band| band.algorithm == "P2P") {
+        return "It is made of sends and receives: NCCL has no choice.".to_owned();
+    }
+    let words = bands.iter().enumerate().map(|(at, band)| {
+        let picked = format!("{} with {}", band.algorithm, band.protocol);
+        match at {
+            0 if last == 0 => format!("{picked} at every size"),
+            0 => picked,
+            _ => format!("{picked} from {}", exact(band.from)),
+        }
+    });
+    format!("NCCL picks {}.", words.collect::<Vec<_>>().join(", then "))
+}
+
+/// A size as it is told, and its bytes where that rounds.
+fn exact(bytes: u64) -> String {
+    let told = explain::bytes(bytes);
+    match bytes.is_power_of_two() || bytes < 1024 {
+        true => told,
+        false => format!("{told} ({bytes} B)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn band(from: u64, to: u64, algorithm: &str, protocol: &str) -> ChoiceBand {
+        ChoiceBand { from, to, algorithm: algorithm.into(), protocol: protocol.into() }
+    }
+
+    #[test]
+    fn switching_points_are_told() {
+        let bands = [
+            band(8, 1_500_000, "Ring", "LL"),
+            band(1_500_001, (2 << 20) - 1, "Ring", "Simple"),
+            band(2 << 20, 1 << 34, "NVLS", "Simple"),
+        ];
+        assert_eq!(
+            switches(&bands),
+            "NCCL picks Ring with LL, then Ring with Simple from 1.4 MiB (1500001 B), then NVLS with \
+             Simple from 2.0 MiB."
+        );
+        assert_eq!(switches(&bands[2..]), "NCCL picks NVLS with Simple at every size.");
+        let sends = [band(8, 1 << 34, "P2P", "Simple")];
+        assert!(switches(&sends).contains("no choice"));
+    }
+}
