@@ -72,6 +72,7 @@ class Options:
         self.launcher = options.get("launcher", "torchrun")  # whose environment the ranks get: slurm, mpi
         self.local_rank_argument = options.get("local_rank_argument")  # torch.distributed.launch's, or None
         self.master_port = options.get("master_port", 29500)
+        self.random_data = options.get("random_data", False)  # stand-ins for torchvision's data sets and weights
 
 
 class StepsReached(BaseException):
@@ -1007,10 +1008,14 @@ def record_groups(tape, exchange, hub):
 class HubStore(dist.Store):
     """A c10d store that all recorded ranks share through the hub."""
 
+    # c10d's prefixed stores hold the C++ half of a store alone; without its Python half it has no methods.
+    kept = []
+
     def __init__(self, hub, name):
         super().__init__()
         self._hub, self._store_name = hub, name
         self._timeout = None
+        HubStore.kept.append(self)
 
     def _ask(self, op, key="", payload=b"", **arguments):
         message = {"t": "store", "op": op, "key": f"{self._store_name}/{key}", **arguments}
@@ -1312,6 +1317,99 @@ def give_cuda(tape, options):
     CudaOnCpu().__enter__()
 
 
+# ---------------------------------------------------------------------------------------------------------------
+# Data sets and weights that are not here
+
+# The shape of torchvision's data sets as they come without a transform: mode of the images, size, classes.
+DATA_SETS = {
+    "MNIST": ("L", 28, 10), "FashionMNIST": ("L", 28, 10), "KMNIST": ("L", 28, 10), "QMNIST": ("L", 28, 10),
+    "EMNIST": ("L", 28, 47), "USPS": ("L", 16, 10), "CIFAR10": ("RGB", 32, 10), "CIFAR100": ("RGB", 32, 100),
+    "SVHN": ("RGB", 32, 10), "STL10": ("RGB", 96, 10), "Food101": ("RGB", 256, 101), "Flowers102": ("RGB", 256, 102),
+    "OxfordIIITPet": ("RGB", 256, 37), "ImageNet": ("RGB", 256, 1000), "ImageFolder": ("RGB", 256, 1000),
+}
+RANDOM_SAMPLES = 1024
+
+
+def random_images(name, original):
+    """A class that stands for torchvision's data set of this name: random images, the same on every rank."""
+    mode, size, count = DATA_SETS[name]
+
+    class RandomImages(torch.utils.data.Dataset):
+        def __init__(self, root=None, *args, transform=None, target_transform=None, **_):
+            if name == "ImageFolder" and args and callable(args[0]):
+                transform = args[0]
+            self.root, self.transform, self.target_transform = root, transform, target_transform
+            self.classes = [str(label) for label in range(count)]
+            self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
+            channels = () if mode == "L" else (3,)
+            generator = torch.Generator().manual_seed(0)
+            self.data = torch.randint(0, 256, (8, size, size, *channels), dtype=torch.uint8, generator=generator)
+            self.targets = torch.randint(0, count, (RANDOM_SAMPLES,), generator=generator)
+            self.labels = self.targets
+            if "MNIST" not in name:
+                self.data, self.targets = self.data.numpy(), self.targets.tolist()
+            self.samples = self.imgs = [(f"{index}.jpg", int(label)) for index, label in enumerate(self.targets)]
+
+        def __len__(self):
+            return RANDOM_SAMPLES
+
+        def loader(self, path):
+            return self.image(int(path.split(".")[0]))
+
+        def image(self, index):
+            from PIL import Image
+
+            pixels = self.data[index % len(self.data)]
+            return Image.fromarray(pixels.numpy() if isinstance(pixels, torch.Tensor) else pixels)
+
+        def __getitem__(self, index):
+            image, label = self.image(index), int(self.targets[index])
+            if self.transform is not None:
+                image = self.transform(image)
+            if self.target_transform is not None:
+                label = self.target_transform(label)
+            return image, label
+
+    RandomImages.__name__ = RandomImages.__qualname__ = name
+    if name != "ImageFolder":
+        return RandomImages
+
+    def folder(root, *args, **kwargs):
+        return original(root, *args, **kwargs) if os.path.isdir(root) else RandomImages(root, *args, **kwargs)
+
+    return folder
+
+
+def give_random_data():
+    """torchvision's data sets are random images of the same shape; its and timm's pretrained weights the initial
+    ones; a training script that would download them needs no network."""
+    try:
+        datasets = importlib.import_module("torchvision.datasets")
+        weights = importlib.import_module("torchvision.models._api").WeightsEnum
+    except ImportError:
+        return
+    for name in DATA_SETS:
+        if hasattr(datasets, name):
+            setattr(datasets, name, random_images(name, getattr(datasets, name)))
+    load = torch.nn.Module.load_state_dict
+
+    @functools.wraps(load)
+    def load_state_dict(self, state_dict, *args, **kwargs):
+        if isinstance(state_dict, OwnWeights):
+            return torch.nn.modules.module._IncompatibleKeys([], [])
+        return load(self, state_dict, *args, **kwargs)
+
+    torch.nn.Module.load_state_dict = load_state_dict
+    weights.get_state_dict = lambda self, *_, **__: OwnWeights()
+    torch.hub.load_state_dict_from_url = lambda *_, **__: OwnWeights()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("timm.models._builder").load_pretrained = lambda *_, **__: None
+
+
+class OwnWeights(dict):
+    """Weights that would have been downloaded: a model that loads them keeps its own."""
+
+
 class CudaHandle:
     """What FSDP1 uses as its device: CUDA's streams and events, with tensors on the CPU."""
 
@@ -1606,6 +1704,8 @@ def run_rank(options, rank):
     record_groups(tape, Exchange(hub), hub)
     if options.cuda:
         give_cuda(tape, options)
+    if options.random_data:
+        give_random_data()
     torch.multiprocessing.spawn = spawn_of(rank % options.ranks_per_node)
     follow_training(tape, options)
 
