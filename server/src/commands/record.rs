@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// Let `torch.cuda` say what is true here, instead of one GPU a rank
     #[arg(long)]
     no_cuda: bool,
+    /// Let large matrix products and convolutions be zeros, so that a model for GPUs is recorded in seconds
+    #[arg(long)]
+    no_math: bool,
     /// Let torchvision's data sets be random images of the same shape, and pretrained weights the initial ones, so
     /// that nothing is downloaded
     #[arg(long)]
@@ -97,6 +100,7 @@ struct RecorderOptions<'a> {
     launcher: Launcher,
     local_rank_argument: Option<&'static str>,
     random_data: bool,
+    no_math: bool,
     script: &'a str,
     arguments: &'a [String],
 }
@@ -274,6 +278,7 @@ fn record(
         launcher: launch.launcher,
         local_rank_argument: local_rank_argument(launch),
         random_data: arguments.random_data,
+        no_math: arguments.no_math,
         script: &launch.script,
         arguments: &launch.arguments,
     };
