@@ -7,16 +7,23 @@ real, one process a rank, with every process group wrapped so that it notes its 
 lists must be equal: call, group, element type, sizes, reduction, root or peer, tag, split sizes and line.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 
 COMPARED = ("op", "dtype", "in", "out", "reduce", "root", "peer", "tag", "in_splits", "out_splits", "at")
+
+# A job that runs longer has hung.
+LONGEST_S = 240
 
 
 def load_recorder(path):
@@ -40,8 +47,12 @@ def run_real_rank(recorder_path, out_path, script, arguments):
             out.write(json.dumps({"rank": rank, "event": message}) + "\n")
             out.flush()
 
+    class NoHub:
+        def ask(self, *_):
+            return {}, b""
+
     class NoExchange:
-        counts = {}
+        counts, hub = {}, NoHub()
 
         def key(self, *_):
             return ""
@@ -57,6 +68,7 @@ def run_real_rank(recorder_path, out_path, script, arguments):
 
     Options.script = script
     tape = recorder.Tape(File(), Options, rank)
+    tape.kinds[__file__] = "inner"  # no script's line, though the script may lie beside it
 
     class RealGroup(recorder.RecordedGroup):
         """Notes a call as the recorder does, and has gloo make it."""
@@ -104,6 +116,30 @@ def run_real_rank(recorder_path, out_path, script, arguments):
     os._exit(0)
 
 
+def run_real_ranks(recorder_path, outs, script, arguments):
+    """All ranks of the real job, forked from a process that has imported torch. The last line says how they ended."""
+    recorder, own = load_recorder(recorder_path), os.getpid()
+    recorder.end_with(os.getppid())
+    shown, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    children = []
+    for rank, out in enumerate(outs):
+        child = os.fork()
+        if child == 0:
+            recorder.end_with(own)
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            try:
+                run_real_rank(recorder_path, out, script, arguments)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    os.write(shown, f"\n{json.dumps(codes)}".encode())
+    os._exit(0)
+
+
 def calls_of(lines):
     groups, ranks = {}, {}
     for line in lines:
@@ -136,44 +172,69 @@ def compare(recorded, real):
     return differing, sum(map(len, real.values()))
 
 
-def main():
-    lockstep, command = os.path.abspath(sys.argv[1]), sys.argv[sys.argv.index("--") + 1 :]
+def record(lockstep, command, folder, workdir):
+    """The calls of each rank under `lockstep record`, and the world size."""
+    notes, plan = os.path.join(folder, "notes.jsonl"), os.path.join(folder, "plan.json")
+    options = ["--no-cuda", "--json", "--python", sys.executable, "--notes", notes, "-o", plan]
+    done = subprocess.run(
+        [lockstep, "record", *options, "--", *command], capture_output=True, text=True, cwd=workdir, timeout=LONGEST_S
+    )
+    if not os.path.exists(notes):
+        raise SystemExit(done.stderr)
+    printed = json.loads(done.stdout)
+    for rank in printed["ranks"]:
+        if rank["raised"]:
+            print(f"recorded rank {rank['rank']} raised {rank['raised']}")
+    return calls_of(open(notes)), printed["world_size"], printed["assumed"]
+
+
+def run_for_real(recorder, command, world, folder, workdir):
+    """The calls of each rank on gloo, and the ranks' exit codes."""
+    script = next(index for index, word in enumerate(command) if word.endswith(".py"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outs = [os.path.join(folder, f"real_{rank}.jsonl") for rank in range(world)]
+    environment = {
+        **os.environ, "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1",
+    }
+    arguments = [sys.executable, os.path.abspath(__file__), "--ranks", recorder, json.dumps(outs), *command[script:]]
+    job = subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.PIPE, text=True, cwd=workdir, start_new_session=True
+    )
+    try:
+        codes = json.loads(job.communicate(timeout=LONGEST_S)[0].rpartition("\n")[2])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    real = {}
+    for out in outs:
+        real.update(calls_of(open(out)))
+    return real, codes
+
+
+def compare_job(lockstep, command, workdir=None):
+    """Runs a job both ways: how many calls differ, how many there are, its ranks' exit codes, what was assumed."""
     with tempfile.TemporaryDirectory() as folder:
         recorder = os.path.join(folder, "lockstep_recorder.py")
+        printed = subprocess.run([lockstep, "record", "--print-recorder"], capture_output=True, text=True, check=True)
         with open(recorder, "w") as file:
-            file.write(subprocess.run([lockstep, "record", "--print-recorder"], capture_output=True, text=True, check=True).stdout)
-        notes, plan = os.path.join(folder, "notes.jsonl"), os.path.join(folder, "plan.json")
-        done = subprocess.run(
-            [lockstep, "record", "--no-cuda", "--json", "--python", sys.executable, "--notes", notes, "-o", plan, "--", *command],
-            capture_output=True, text=True,
-        )
-        if not os.path.exists(notes):
-            sys.exit(done.stderr)
-        recorded = calls_of(open(notes))
-        world = json.loads(done.stdout)["world_size"]
-        script = next(index for index, word in enumerate(command) if word.endswith(".py"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        processes = []
-        for rank in range(world):
-            environment = {
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
-                "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-            }
-            out = os.path.join(folder, f"real_{rank}.jsonl")
-            arguments = [sys.executable, os.path.abspath(__file__), "--rank", recorder, out, *command[script:]]
-            processes.append(subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL))
-        codes = [process.wait(timeout=600) for process in processes]
-        real = {}
-        for rank in range(world):
-            real.update(calls_of(open(os.path.join(folder, f"real_{rank}.jsonl"))))
+            file.write(printed.stdout)
+        recorded, world, assumed = record(lockstep, command, folder, workdir)
+        real, codes = run_for_real(recorder, command, world, folder, workdir)
     differing, total = compare(recorded, real)
-    print(f"{'equal' if not differing else f'{differing} differ'}: {total} calls on {world} ranks (exit codes {codes})")
+    return differing, total, codes, assumed
+
+
+def main():
+    lockstep, command = os.path.abspath(sys.argv[1]), sys.argv[sys.argv.index("--") + 1 :]
+    differing, total, codes, _ = compare_job(lockstep, command)
+    print(f"{'equal' if not differing else f'{differing} differ'}: {total} calls on {len(codes)} ranks (exit codes {codes})")
     sys.exit(bool(differing) or any(codes))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] == "--rank":
-        run_real_rank(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+    if len(sys.argv) > 1 and sys.argv[1] == "--ranks":
+        run_real_ranks(sys.argv[2], json.loads(sys.argv[3]), sys.argv[4], sys.argv[5:])
     main()

@@ -57,6 +57,13 @@ pub(crate) struct Arguments {
     /// Let `torch.cuda` say what is true here, instead of one GPU a rank
     #[arg(long)]
     no_cuda: bool,
+    /// Let large matrix products and convolutions be zeros, so that a model for GPUs is recorded in seconds
+    #[arg(long)]
+    no_math: bool,
+    /// Let torchvision's data sets be random images of the same shape, and pretrained weights the initial ones, so
+    /// that nothing is downloaded
+    #[arg(long)]
+    random_data: bool,
     /// The Python that has torch; LOCKSTEP_PYTHON, else python3
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
@@ -92,6 +99,8 @@ struct RecorderOptions<'a> {
     code: Option<&'a str>,
     launcher: Launcher,
     local_rank_argument: Option<&'static str>,
+    random_data: bool,
+    no_math: bool,
     script: &'a str,
     arguments: &'a [String],
 }
@@ -269,6 +278,8 @@ fn record(
         code: launch.code.as_deref(),
         launcher: launch.launcher,
         local_rank_argument: local_rank_argument(launch),
+        random_data: arguments.random_data,
+        no_math: arguments.no_math,
         script: &launch.script,
         arguments: &launch.arguments,
     };

@@ -15,13 +15,16 @@ Tensors on `cuda` are kept on the CPU, and `torch.cuda` answers as on a machine 
 Environment: LOCKSTEP_HUB (path of the socket), LOCKSTEP_RECORD (options as JSON, see `Options`).
 """
 
+import collections
 import contextlib
 import ctypes
 import functools
 import importlib
 import inspect
 import json
+import operator
 import os
+import pickle
 import runpy
 import socket
 import struct
@@ -72,6 +75,8 @@ class Options:
         self.launcher = options.get("launcher", "torchrun")  # whose environment the ranks get: slurm, mpi
         self.local_rank_argument = options.get("local_rank_argument")  # torch.distributed.launch's, or None
         self.master_port = options.get("master_port", 29500)
+        self.no_math = options.get("no_math", False)  # large products and convolutions give zeros
+        self.random_data = options.get("random_data", False)  # stand-ins for torchvision's data sets and weights
 
 
 class StepsReached(BaseException):
@@ -1007,10 +1012,14 @@ def record_groups(tape, exchange, hub):
 class HubStore(dist.Store):
     """A c10d store that all recorded ranks share through the hub."""
 
+    # c10d's prefixed stores hold the C++ half of a store alone; without its Python half it has no methods.
+    kept = []
+
     def __init__(self, hub, name):
         super().__init__()
         self._hub, self._store_name = hub, name
         self._timeout = None
+        HubStore.kept.append(self)
 
     def _ask(self, op, key="", payload=b"", **arguments):
         message = {"t": "store", "op": op, "key": f"{self._store_name}/{key}", **arguments}
@@ -1197,7 +1206,7 @@ def give_cuda(tape, options):
         if isinstance(index, int) and index >= 0:
             current[0] = index
 
-    def synchronize(*_):
+    def synchronize(*_, **__):
         tape.note({"t": "synchronize"})
 
     @contextlib.contextmanager
@@ -1217,39 +1226,43 @@ def give_cuda(tape, options):
         "set_device": set_device,
         "current_device": lambda: current[0],
         "synchronize": synchronize,
-        "get_device_name": lambda *_: properties.name,
-        "get_device_capability": lambda *_: (9, 0),
-        "get_device_properties": lambda *_: properties,
+        "get_device_name": lambda *_, **__: properties.name,
+        "get_device_capability": lambda *_, **__: (9, 0),
+        "get_device_properties": lambda *_, **__: properties,
         "is_bf16_supported": lambda *_, **__: True,
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,
-        "memory_allocated": lambda *_: 0,
-        "max_memory_allocated": lambda *_: 0,
-        "memory_reserved": lambda *_: 0,
-        "max_memory_reserved": lambda *_: 0,
-        "memory_cached": lambda *_: 0,
-        "max_memory_cached": lambda *_: 0,
-        "reset_peak_memory_stats": lambda *_: None,
-        "reset_max_memory_allocated": lambda *_: None,
-        "memory_stats": lambda *_: {},
+        "memory_allocated": lambda *_, **__: 0,
+        "max_memory_allocated": lambda *_, **__: 0,
+        "memory_reserved": lambda *_, **__: 0,
+        "max_memory_reserved": lambda *_, **__: 0,
+        "memory_cached": lambda *_, **__: 0,
+        "max_memory_cached": lambda *_, **__: 0,
+        "reset_peak_memory_stats": lambda *_, **__: None,
+        "reset_max_memory_allocated": lambda *_, **__: None,
+        "memory_stats": lambda *_, **__: collections.defaultdict(int),
+        "memory_snapshot": lambda *_, **__: [],
+        "get_arch_list": lambda: ["sm_90"],
+        "temperature": lambda *_, **__: 40,
+        "power_draw": lambda *_, **__: 100_000,
         "memory_summary": lambda *_, **__: "",
-        "mem_get_info": lambda *_: (80 << 30, 80 << 30),
-        "set_per_process_memory_fraction": lambda *_: None,
+        "mem_get_info": lambda *_, **__: (80 << 30, 80 << 30),
+        "set_per_process_memory_fraction": lambda *_, **__: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
         "seed": lambda: None,
         "seed_all": lambda: None,
         "initial_seed": lambda: torch.initial_seed(),
-        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
-        "set_rng_state": lambda *_: None,
-        "set_rng_state_all": lambda *_: None,
+        "set_rng_state": lambda *_, **__: None,
+        "set_rng_state_all": lambda *_, **__: None,
         "stream": stream_context,
-        "current_stream": lambda *_: Stream(),
-        "default_stream": lambda *_: Stream(),
-        "set_stream": lambda *_: None,
-        "can_device_access_peer": lambda *_: True,
-        "utilization": lambda *_: 0,
+        "current_stream": lambda *_, **__: Stream(),
+        "default_stream": lambda *_, **__: Stream(),
+        "set_stream": lambda *_, **__: None,
+        "can_device_access_peer": lambda *_, **__: True,
+        "utilization": lambda *_, **__: 0,
         "Stream": Stream,
         "Event": Event,
     }
@@ -1297,6 +1310,7 @@ def give_cuda(tape, options):
 
     ddp = torch.nn.parallel.DistributedDataParallel
     change_argument(torch.amp.autocast_mode.autocast, "__init__", "device_type", cpu_type)
+    give_scaler(cpu_type)
     change_argument(ddp, "__init__", "device_ids", nothing)
     change_argument(ddp, "__init__", "output_device", nothing)
     change_argument(torch.distributed.device_mesh.DeviceMesh, "__init__", "device_type", cpu_type)
@@ -1310,6 +1324,112 @@ def give_cuda(tape, options):
     ddp._passing_sync_batchnorm_handle = lambda self, module: None
     give_fsdp_a_device()
     CudaOnCpu().__enter__()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Data sets and weights that are not here
+
+# The shape of torchvision's data sets as they come without a transform: mode of the images, size, classes.
+DATA_SETS = {
+    "MNIST": ("L", 28, 10), "FashionMNIST": ("L", 28, 10), "KMNIST": ("L", 28, 10), "QMNIST": ("L", 28, 10),
+    "EMNIST": ("L", 28, 47), "USPS": ("L", 16, 10), "CIFAR10": ("RGB", 32, 10), "CIFAR100": ("RGB", 32, 100),
+    "SVHN": ("RGB", 32, 10), "STL10": ("RGB", 96, 10), "Food101": ("RGB", 256, 101), "Flowers102": ("RGB", 256, 102),
+    "OxfordIIITPet": ("RGB", 256, 37), "ImageNet": ("RGB", 256, 1000), "ImageFolder": ("RGB", 256, 1000),
+}
+RANDOM_SAMPLES = 1024
+
+
+def random_images(name, original):
+    """A class that stands for torchvision's data set of this name: random images, the same on every rank."""
+    mode, size, count = DATA_SETS[name]
+
+    class RandomImages(torch.utils.data.Dataset):
+        def __init__(self, root=None, *args, transform=None, target_transform=None, **_):
+            if name == "ImageFolder" and args and callable(args[0]):
+                transform = args[0]
+            self.root, self.transform, self.target_transform = root, transform, target_transform
+            self.classes = [str(label) for label in range(count)]
+            self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
+            channels = () if mode == "L" else (3,)
+            generator = torch.Generator().manual_seed(0)
+            self.data = torch.randint(0, 256, (8, size, size, *channels), dtype=torch.uint8, generator=generator)
+            self.targets = torch.randint(0, count, (RANDOM_SAMPLES,), generator=generator)
+            self.labels = self.targets
+            if "MNIST" not in name:
+                self.data, self.targets = self.data.numpy(), self.targets.tolist()
+            self.samples = self.imgs = [(f"{index}.jpg", int(label)) for index, label in enumerate(self.targets)]
+
+        def __len__(self):
+            return RANDOM_SAMPLES
+
+        def loader(self, path):
+            return self.image(int(path.split(".")[0]))
+
+        def image(self, index):
+            from PIL import Image
+
+            pixels = self.data[index % len(self.data)]
+            return Image.fromarray(pixels.numpy() if isinstance(pixels, torch.Tensor) else pixels)
+
+        def __getitem__(self, index):
+            image, label = self.image(index), int(self.targets[index])
+            if self.transform is not None:
+                image = self.transform(image)
+            if self.target_transform is not None:
+                label = self.target_transform(label)
+            return image, label
+
+    RandomImages.__name__ = RandomImages.__qualname__ = name
+    if name != "ImageFolder":
+        return RandomImages
+
+    def folder(root, *args, **kwargs):
+        return original(root, *args, **kwargs) if os.path.isdir(root) else RandomImages(root, *args, **kwargs)
+
+    return folder
+
+
+def give_random_data():
+    """torchvision's data sets are random images of the same shape; its and timm's pretrained weights the initial
+    ones; a training script that would download them needs no network."""
+    try:
+        datasets = importlib.import_module("torchvision.datasets")
+        weights = importlib.import_module("torchvision.models._api").WeightsEnum
+    except ImportError:
+        return
+    for name in DATA_SETS:
+        if hasattr(datasets, name):
+            setattr(datasets, name, random_images(name, getattr(datasets, name)))
+    load = torch.nn.Module.load_state_dict
+
+    @functools.wraps(load)
+    def load_state_dict(self, state_dict, *args, **kwargs):
+        if isinstance(state_dict, OwnWeights):
+            return torch.nn.modules.module._IncompatibleKeys([], [])
+        return load(self, state_dict, *args, **kwargs)
+
+    torch.nn.Module.load_state_dict = load_state_dict
+    weights.get_state_dict = lambda self, *_, **__: OwnWeights()
+    torch.hub.load_state_dict_from_url = lambda *_, **__: OwnWeights()
+    torch.hub.list = lambda *_, **__: []
+    with contextlib.suppress(ImportError):
+        importlib.import_module("timm.models._builder").load_pretrained = lambda *_, **__: None
+
+
+class OwnWeights(dict):
+    """Weights that would have been downloaded: a model that loads them keeps its own."""
+
+
+def give_scaler(cpu_type):
+    """`GradScaler` scales on the CPU; for a GPU that is not there it would switch itself off."""
+    scaler = torch.amp.GradScaler
+    original = scaler.__init__
+
+    @functools.wraps(original)
+    def init(self, device="cuda", *args, **kwargs):
+        original(self, cpu_type(device), *args, **kwargs)
+
+    scaler.__init__ = init
 
 
 class CudaHandle:
@@ -1427,14 +1547,26 @@ def change_argument(owner, function, name, change):
 # Work between calls
 
 
+# With `--no-math`, operators of `heavy_operators` on smaller tensors are still computed.
+HEAVY_ELEMENTS = 1 << 12
+
+
+@functools.cache
+def heavy_operators():
+    """Operators that take nearly all of a model's time, and whose values no call of torch.distributed depends on."""
+    aten = torch.ops.aten
+    return {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
+            aten.convolution_backward.default}
+
+
 class Meter(torch.utils._python_dispatch.TorchDispatchMode):
     """Adds up FLOPs and bytes of the operators between two calls, by phase, and what they take on a card."""
 
-    def __init__(self, tape, card):
+    def __init__(self, tape, card, no_math):
         super().__init__()
         from torch.utils.flop_counter import flop_registry
 
-        self.tape, self.card, self.registry = tape, card, flop_registry
+        self.tape, self.card, self.registry, self.no_math = tape, card, flop_registry, no_math
         self.views = {}
         self.phase, self.paused, self.started = None, 0, False
         self.reset()
@@ -1461,7 +1593,9 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         self.reset()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        out = self.zeros(func, args, kwargs or {}) if self.no_math and func in heavy_operators() else None
+        if out is None:
+            out = func(*args, **(kwargs or {}))
         if self.paused:
             return out
         is_view = self.views.get(func)
@@ -1473,6 +1607,25 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         if not is_view:
             self.count(func, args, kwargs or {}, out)
         return out
+
+    @staticmethod
+    def zeros(func, args, kwargs):
+        """What an operator returns, with zeros in it; None for tensors that are not plain ones."""
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        if not all(is_plain(tensor) for tensor in tensors) or max(map(torch.Tensor.numel, tensors)) < HEAVY_ELEMENTS:
+            return None
+
+        def shape_only(value):
+            return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+        shapes = func(*map(shape_only, args), **{name: shape_only(value) for name, value in kwargs.items()})
+
+        def filled(shape):
+            if not isinstance(shape, torch.Tensor):
+                return shape
+            return torch.zeros(shape.shape, dtype=shape.dtype).as_strided(shape.shape, shape.stride())
+
+        return tuple(map(filled, shapes)) if isinstance(shapes, (tuple, list)) else filled(shapes)
 
     def count(self, func, args, kwargs, out):
         moved, dtype = 0, None
@@ -1501,7 +1654,7 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
 
 def follow_training(tape, options):
     """Notes where the script is in a step, and ends it after `--steps` steps of its optimizer."""
-    meter = Meter(tape, options.card)
+    meter = Meter(tape, options.card, options.no_math)
     tape.meter = meter
 
     engine = torch.autograd.graph._engine_run_backward
@@ -1540,6 +1693,67 @@ def follow_training(tape, options):
     register_optimizer_step_pre_hook(before_step)
     register_optimizer_step_post_hook(after_step)
     meter.__enter__()
+    if options.no_math:
+        tape.assumed("large matrix products and convolutions are zeros (--no-math)")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# mpi4py
+
+
+class Communicator:
+    """mpi4py's COMM_WORLD for what scripts ask before they have a process group: ranks, and objects of all."""
+
+    def __init__(self, exchange, rank, size):
+        self.exchange, self.rank, self.size = exchange, rank, size
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
+
+    def allgather(self, value):
+        key, others = self.exchange.key("mpi", "allgather"), [one for one in range(self.size) if one != self.rank]
+        self.exchange.post(key, self.rank, pickle.dumps(value), len(others))
+        taken = self.exchange.take(key, others)
+        if taken is None:
+            return [value] * self.size
+        values = list(map(pickle.loads, taken))
+        values.insert(self.rank, value)
+        return values
+
+    def bcast(self, value, root=0):
+        return self.allgather(value)[root]
+
+    def gather(self, value, root=0):
+        values = self.allgather(value)
+        return values if self.rank == root else None
+
+    def scatter(self, values, root=0):
+        return self.allgather(values)[root][self.rank]
+
+    def allreduce(self, value, op=None):
+        return functools.reduce(op or operator.add, self.allgather(value))
+
+    def barrier(self):
+        self.allgather(None)
+
+    Barrier = barrier
+
+    def Abort(self, status=1):
+        os._exit(status)
+
+
+def give_mpi4py(exchange, rank, size):
+    """`mpi4py.MPI` with the recorded ranks; the real one would see a job of one rank."""
+    mpi = types.ModuleType("mpi4py.MPI")
+    mpi.COMM_WORLD, mpi.Comm = Communicator(exchange, rank, size), Communicator
+    mpi.SUM, mpi.MAX, mpi.MIN, mpi.PROD = operator.add, max, min, operator.mul
+    mpi.Is_initialized, mpi.Is_finalized = lambda: True, lambda: False
+    package = types.ModuleType("mpi4py")
+    package.MPI, package.__path__ = mpi, []
+    sys.modules["mpi4py"], sys.modules["mpi4py.MPI"] = package, mpi
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1603,9 +1817,13 @@ def run_rank(options, rank):
     hub = Hub(os.environ.pop("LOCKSTEP_HUB"), rank)
     os.environ.pop("LOCKSTEP_RECORD", None)
     tape = Tape(hub, options, rank)
-    record_groups(tape, Exchange(hub), hub)
+    exchange = Exchange(hub)
+    record_groups(tape, exchange, hub)
+    give_mpi4py(exchange, rank, options.world_size)
     if options.cuda:
         give_cuda(tape, options)
+    if options.random_data:
+        give_random_data()
     torch.multiprocessing.spawn = spawn_of(rank % options.ranks_per_node)
     follow_training(tape, options)
 
