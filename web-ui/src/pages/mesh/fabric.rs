@@ -14,8 +14,11 @@ pub(super) struct FabricViewProps {
     pub(super) collective: &'static str,
 }
 
-/// The kinds of links, and what they are called.
-const KINDS: [(&str, fn(FabricPart) -> bool); 3] = [
+/// True of the parts of one kind.
+type IsOfKind = fn(FabricPart) -> bool;
+
+/// The kinds of links by name.
+const KINDS: [(&str, IsOfKind); 3] = [
     ("GPU links", |part| matches!(part, FabricPart::Gpu { .. })),
     ("NICs", |part| matches!(part, FabricPart::Nic { .. })),
     ("leaf uplinks", |part| matches!(part, FabricPart::Leaf { .. })),
