@@ -205,12 +205,17 @@ pub(crate) fn write_whole(
 /// # Errors
 /// Those of [`write_whole`].
 pub(crate) fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
-    let bytes = match path.extension().and_then(std::ffi::OsStr::to_str) {
-        Some("json") => plan.to_json().into_bytes(),
-        Some("py") => python_program(plan)?.into_bytes(),
-        _ => plan.to_bytes(),
-    };
-    write_whole(path, |out| Ok(out.write_all(&bytes)?))
+    match path.extension().and_then(std::ffi::OsStr::to_str) {
+        Some("json") => write_whole(path, |out| Ok(plan.write_json(out)?)),
+        Some("py") => {
+            let text = python_program(plan)?;
+            write_whole(path, |out| Ok(out.write_all(text.as_bytes())?))
+        }
+        _ => {
+            let bytes = plan.to_bytes();
+            write_whole(path, |out| Ok(out.write_all(&bytes)?))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,41 @@ fn recorded_dumps_are_analysed_and_changed() {
     assert_refused(&asked, "when calls were issued and not when they ended");
 }
 
+/// Few steps with one bucket each: more calls come before the loop than are in it.
+#[test]
+fn a_short_ddp_job_with_one_bucket_has_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("ddp.json");
+    let plan = plan.to_str().unwrap();
+    let ddp = ["ddp", "--model", "resnet18", "--bucket-cap-mb", "50", "--plan", plan];
+    assert_eq!(lockstep(ddp).code, 0);
+    let said = json(&lockstep(["analyze", plan, "--json"]));
+    assert_eq!(said["steps"].as_array().unwrap().len(), 2, "{said:#}");
+    // A smaller bucket starts its call during the backward pass: less of it is exposed.
+    let asked = json(&lockstep(["whatif", plan, "--bucket-cap-mb", "10", "--json"]));
+    let step = |said: &Value| said["step_ps"].as_f64().unwrap();
+    assert!(step(&asked["after"]) < step(&asked["before"]), "{asked:#}");
+}
+
+/// The calls of a replay take what they took: on links a hundred times slower than the simulator's own.
+#[test]
+fn a_replay_plays_recorded_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiles = folder.path().join("profiles");
+    let profiles = profiles.to_str().unwrap();
+    let job = ["--world-size", "3", "--count", "1048576", "--link-bytes-per-second", "100000000"];
+    let written = ["export", "all_reduce", "--kineto", "-o", profiles];
+    assert_eq!(lockstep([&written[..], &job].concat()).code, 0);
+    let original = json(&lockstep([&["sim", "all_reduce", "--json"][..], &job].concat()));
+    let time = |said: &Value| said["time_ps"].as_f64().unwrap();
+    let played = json(&lockstep(["sim", profiles, "--as-recorded", "--json"]));
+    assert!((time(&played) / time(&original) - 1.0).abs() < 0.01, "{played:#}\n{original:#}");
+    let simulated = json(&lockstep(["sim", profiles, "--json"]));
+    assert!(time(&simulated) * 10.0 < time(&original));
+    let none = lockstep(["sim", "all_reduce", "--as-recorded"]);
+    assert_refused(&none, "all_reduce is none");
+}
+
 /// A job that really ran: its links are fitted from its trace.
 #[test]
 fn a_run_is_replayed_on_fitted_links() {

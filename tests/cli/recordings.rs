@@ -220,6 +220,24 @@ fn exported_dumps_are_diagnosed_like_what_they_are_of() {
     }
 }
 
+/// Dumps that are written of recorded dumps are those: they are not simulated on the way.
+#[test]
+fn exported_dumps_of_a_recording_keep_its_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["jobs-torch-2.15/objects", "jobs-torch-2.15/moe_t", "jobs-torch-2.15/mesh_tp"] {
+        let dumps = format!("{}/data/{case}/dumps", env!("CARGO_MANIFEST_DIR"));
+        let out = folder.path().join(case.replace('/', "-"));
+        let out = out.to_str().unwrap();
+        let written = lockstep(["export", "--flight-recorder", &dumps, "-o", out]);
+        assert_eq!(written.code, 0, "{written:?}");
+        let first = |path: &str| {
+            let said = json(&lockstep(["diagnose", "--json", path]));
+            (said["findings"][0]["kind"].clone(), said["findings"][0]["culprits"].clone())
+        };
+        assert_eq!(first(out), first(&dumps), "{case}");
+    }
+}
+
 /// Profiles and execution traces of a hang are diagnosed like the hang: they say which calls did not end.
 #[test]
 fn exported_profiles_and_execution_traces_hold_the_hang() {

@@ -56,7 +56,7 @@ struct Repetition {
     count: usize,
 }
 
-/// The loop that covers most of a sequence, the shortest of equally good ones; `None` if no loop covers half of it.
+/// The loop that covers most of a sequence, the shortest of equally good ones.
 fn repetition(values: &[u32]) -> Option<Repetition> {
     let mut best: Option<(usize, Repetition)> = None;
     for period in 1..=(values.len() / 2).min(LONGEST_PERIOD) {
@@ -76,10 +76,26 @@ fn repetition(values: &[u32]) -> Option<Repetition> {
             break;
         }
     }
-    best.filter(|(covered, _)| covered * 2 >= values.len()).map(|(_, found)| found)
+    best.map(|(_, found)| found)
 }
 
 impl Repetition {
+    /// True of a loop that is most of what a rank does: it covers half of the calls, or it goes on to the last call and
+    /// takes half of the time. A short job makes more calls before its loop than in it.
+    fn is_most_of(self, own: &RankActivity, start_ps: u64) -> bool {
+        let covered = self.period * self.count;
+        let left = own.calls.len().saturating_sub(self.start + covered);
+        if covered * 2 >= own.calls.len().min(COMPARED) {
+            return true;
+        }
+        let ended = |at: usize| own.calls.get(at).and_then(|call| call.ended_ps);
+        let before_ps = self.start.checked_sub(1).map_or(Some(start_ps), ended);
+        let after_ps = ended((self.start + covered).saturating_sub(1));
+        let Some((before_ps, after_ps)) = before_ps.zip(after_ps) else { return false };
+        let all_ps = after_ps.saturating_sub(start_ps);
+        left < self.period && after_ps.saturating_sub(before_ps) >= all_ps / 2
+    }
+
     /// The steps that consist of several repetitions: they begin where most time goes by before a call. The
     /// repetitions themselves if no call is clearly later than the others.
     fn with_pauses(self, own: &RankActivity) -> Repetition {
@@ -148,7 +164,8 @@ impl Steps {
                 Some((same, loop_of)) if *same == values => *loop_of,
                 _ => repetition(&values),
             };
-            found.push(loop_of.map(|it| Repetition { start: it.start + skipped, ..it }));
+            let of_rank = loop_of.map(|it| Repetition { start: it.start + skipped, ..it });
+            found.push(of_rank.filter(|it| it.is_most_of(own, activity.start_ps)));
             before = Some((values, loop_of));
         }
         let most =
@@ -234,7 +251,9 @@ fn steps_of_rank(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activity::TimedCall;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_loop_is_found_between_what_comes_before_and_behind() {
@@ -243,6 +262,43 @@ mod tests {
         assert_eq!(found(&[5, 5, 5, 5]), Some((0, 1, 4)));
         assert_eq!(found(&[1, 2, 3, 4]), None);
         assert_eq!(found(&[]), None);
+    }
+
+    /// Calls that end at these times, in µs.
+    fn calls(ends: &[u64]) -> RankActivity {
+        let called = Arc::new(Called {
+            op: "all_reduce".to_owned(),
+            group: GroupId::WORLD,
+            p2p: false,
+            peer: None,
+            tag: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reduce_op: None,
+            root: None,
+            stack: Arc::new([]),
+        });
+        let call = |ended: &u64| TimedCall {
+            work: 0,
+            plan_op: None,
+            seq: None,
+            ready_ps: 0,
+            ended_ps: Some(*ended * 1_000_000),
+            called: Arc::clone(&called),
+        };
+        RankActivity { calls: ends.iter().map(call).collect(), ..RankActivity::default() }
+    }
+
+    #[test]
+    fn a_loop_after_many_quick_calls_is_one_if_it_takes_most_of_the_time() {
+        let it = Repetition { start: 5, period: 2, count: 2 };
+        let quick_setup = calls(&[1, 2, 3, 4, 5, 100, 110, 200, 210]);
+        assert!(it.is_most_of(&quick_setup, 0));
+        let slow_setup = calls(&[100, 200, 300, 400, 500, 510, 511, 520, 521]);
+        assert!(!it.is_most_of(&slow_setup, 0));
+        // Two equal calls far apart, with others behind them, are no loop.
+        let goes_on = calls(&[1, 2, 3, 4, 5, 100, 110, 200, 210, 211, 212]);
+        assert!(!it.is_most_of(&goes_on, 0));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub struct Change {
     pub moved: Vec<String>,
     /// Calls that are made together now.
     pub batched: Vec<String>,
+    /// Ranks without which the job goes on: their groups have the other members only.
+    #[serde(default)]
+    pub given_up: Vec<GlobalRank>,
     /// Calls that ranks make now behind the change, which the recording does not show of them.
     pub assumed: Vec<String>,
 }
@@ -48,6 +51,15 @@ impl Change {
                 _ => named,
             }
         };
+        let behind = match self.assumed.is_empty() {
+            true => String::new(),
+            false => format!(" Ranks are assumed to go on with {}.", list(&self.assumed)),
+        };
+        if !self.given_up.is_empty() {
+            let noun = if self.given_up.len() == 1 { "rank" } else { "ranks" };
+            let ranks = rank_list(&self.given_up);
+            return format!("The other ranks go on without {noun} {ranks}.{behind}");
+        }
         let mut parts = Vec::new();
         if !self.inserted.is_empty() {
             parts.push(format!("make{s} {}", list(&self.inserted)));
@@ -61,17 +73,13 @@ impl Change {
         if !self.batched.is_empty() {
             parts.push(format!("make{s} {} together", list(&self.batched)));
         }
-        let behind = match self.assumed.is_empty() {
-            true => String::new(),
-            false => format!(" Ranks are assumed to go on with {}.", list(&self.assumed)),
-        };
         format!("{noun} {} {}.{behind}", rank_list(&self.ranks), parts.join(" and "))
     }
 
     /// True if nothing is changed.
     pub fn is_empty(&self) -> bool {
         let changed = [&self.inserted, &self.removed, &self.moved, &self.batched];
-        changed.into_iter().all(Vec::is_empty)
+        self.given_up.is_empty() && changed.into_iter().all(Vec::is_empty)
     }
 }
 

@@ -99,13 +99,26 @@ impl PlanBuilder {
     /// # Errors
     /// The first thing that makes the plan impossible to run.
     pub fn every_rank(
-        mut self,
+        self,
         mut write: impl FnMut(GlobalRank, &mut ProgramBuilder),
     ) -> Result<Plan, PlanError> {
-        for rank in (0..self.plan.world_size).map(GlobalRank) {
+        self.with_programs(|rank| {
             let mut program = ProgramBuilder::default();
             write(rank, &mut program);
-            let program = program.program;
+            program.program
+        })
+    }
+
+    /// Takes each rank's program and finishes the plan. Equal programs are stored once.
+    ///
+    /// # Errors
+    /// The first thing that makes the plan impossible to run.
+    pub fn with_programs(
+        mut self,
+        mut program: impl FnMut(GlobalRank) -> Program,
+    ) -> Result<Plan, PlanError> {
+        for rank in (0..self.plan.world_size).map(GlobalRank) {
+            let program = program(rank);
             // The newest is the likeliest to be equal; odd ranks out are few.
             let known = self.plan.programs.iter().rposition(|known| *known == program);
             let index = known.unwrap_or_else(|| {

@@ -87,6 +87,11 @@ impl CallTimes {
         CallTimes { machine: machine.into(), ..CallTimes::default() }
     }
 
+    /// True if it has no time of any call.
+    pub fn is_empty(&self) -> bool {
+        self.collectives.is_empty() && self.transfers.is_empty()
+    }
+
     /// Sets the time of a collective, in picoseconds.
     pub fn set_collective(&mut self, call: TimedCall, takes_ps: u64) {
         self.collectives.insert(call, takes_ps);

@@ -3,7 +3,7 @@
 
 use super::{PLAN_SCHEMA, Plan, PlanError};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, Seek, SeekFrom};
+use std::io::{BufRead, Seek, SeekFrom, Write};
 
 #[derive(Serialize)]
 struct Written<'a> {
@@ -19,6 +19,15 @@ struct SchemaOnly {
 }
 
 impl Plan {
+    /// Writes the plan's JSON text, one line, as it is made: of a large plan the text is several times its size.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_json(&self, out: impl Write) -> std::io::Result<()> {
+        serde_json::to_writer(out, &Written { schema: PLAN_SCHEMA, plan: self })?;
+        Ok(())
+    }
+
     /// The plan as JSON text, one line.
     pub fn to_json(&self) -> String {
         // Strings, integers and enums only: there is nothing that JSON cannot hold.

@@ -4,8 +4,7 @@ use crate::output_file::{FileKind, Overwrite, write_whole};
 use crate::plan_source::{LinkOptions, PlanArguments};
 use crate::progress::Progress;
 use crate::rank_files::RankFiles;
-use crate::recording::is_lockstep_trace;
-use crate::{files, terminal};
+use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -49,8 +48,8 @@ struct Form {
     /// MSCCL XML: the schedule of the plan's one collective
     #[arg(long)]
     msccl: bool,
-    /// PyTorch Flight Recorder dumps of a simulation of the plan, or of a recorded trace
-    /// (`lockstep run --output`, `lockstep sim --output`): a folder of pickles, with JSON below it
+    /// PyTorch Flight Recorder dumps of a simulation of the plan, or of a recording as it was made: a folder of
+    /// pickles, with JSON below it
     #[arg(long, requires = "output")]
     flight_recorder: bool,
     /// A trace for ui.perfetto.dev: a process for each rank, a track for each stream. A recording is written as
@@ -92,7 +91,8 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
 
 /// Writes the dumps of every rank: `nccl_trace_rank_N`, and `json/rank_N.json`.
 fn dumps(arguments: &Arguments, folder: &Path, progress: &Progress) -> Result<ExitCode> {
-    let trace = match recorded(&arguments.plan.what)? {
+    // A recording is written as it is: simulated, a job that hung may end in another finding.
+    let trace = match arguments.plan.recorded_trace(progress)? {
         Some(trace) => trace,
         None => {
             let config = SimConfig { record_messages: false, ..SimConfig::default() };
@@ -176,19 +176,6 @@ fn trace(arguments: &Arguments, progress: &Progress) -> Result<Trace> {
         }
         simulated => Ok(simulated?),
     }
-}
-
-/// The trace in a file, if it is one; anything else is a plan.
-fn recorded(what: &str) -> Result<Option<Trace>> {
-    let path = Path::new(what);
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let bytes = files::read(path, files::MAX_FILE_BYTES)?;
-    if !is_lockstep_trace(&bytes) {
-        return Ok(None);
-    }
-    Ok(Some(Trace::read(&bytes).with_context(|| format!("cannot use {what}"))?))
 }
 
 fn write(plan: &Plan, form: &Form, out: &mut impl Write) -> Result<()> {

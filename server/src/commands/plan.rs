@@ -1,13 +1,14 @@
 //! `lockstep plan`: the plan of a scenario or a call, as a file.
 
-use crate::output_file::{FileKind, Overwrite};
+use crate::output_file::{FileKind, Overwrite, write_whole};
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::progress::Progress;
 use crate::terminal;
 use anyhow::{Result, bail};
+use lockstep_core::plan::Plan;
 use lockstep_replay::python_program;
 use lockstep_torch::c10d::support::Documents;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Write the plan of a scenario or a call of torch.distributed
@@ -56,24 +57,49 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     let Arguments { more, options, schedule, program_arguments, .. } = arguments;
     let named = PlanArguments { what, more, options, schedule, arguments: program_arguments };
     let plan = named.plan(progress)?;
-    let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
-    let bytes = match arguments.binary {
-        true if arguments.output.as_ref().is_some_and(is_python) => {
+    let is_python = |path: &Path| path.extension().is_some_and(|extension| extension == "py");
+    let Some(path) = &arguments.output else {
+        let bytes = match arguments.binary {
+            true => plan.to_bytes(),
+            false => (plan.to_json() + "\n").into_bytes(),
+        };
+        terminal::print(&bytes)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    arguments.overwrite.check(path, FileKind::Plan, &named.paths())?;
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    match arguments.binary {
+        true if is_python(path) => {
             bail!("--binary writes a plan, and a .py file is a program: leave one of them out")
         }
-        true => plan.to_bytes(),
-        false if arguments.output.as_ref().is_some_and(is_python) => {
-            python_program(&plan)?.into_bytes()
+        false if is_python(path) => {
+            let text = python_program(&plan)?;
+            write_whole(path, |out| Ok(out.write_all(text.as_bytes())?))?;
         }
-        false => (plan.to_json() + "\n").into_bytes(),
-    };
-    match arguments.output {
-        Some(path) => {
-            arguments.overwrite.write(&path, FileKind::Plan, &named.paths(), &bytes)?;
+        false if is_json || ops_of(&plan) <= LARGE_OPS => {
+            write_whole(path, |out| {
+                plan.write_json(&mut *out)?;
+                Ok(out.write_all(b"\n")?)
+            })?;
         }
-        None => terminal::print(&bytes)?,
+        binary => {
+            if !binary {
+                terminal::note(
+                    "lockstep: the plan is large, and written in the binary form: name it .json for JSON",
+                );
+            }
+            let bytes = plan.to_bytes();
+            write_whole(path, |out| Ok(out.write_all(&bytes)?))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A plan of more operations is only written as JSON to a file that is named so.
+const LARGE_OPS: usize = 1_000_000;
+
+fn ops_of(plan: &Plan) -> usize {
+    plan.programs.iter().map(|program| program.ops.len()).sum()
 }
 
 fn list() -> String {

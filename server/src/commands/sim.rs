@@ -6,7 +6,7 @@ use crate::output_file::{FileKind, Overwrite};
 use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_timeout};
 use crate::progress::Progress;
 use crate::{terminal, trace_file};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
@@ -16,6 +16,7 @@ use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Simulate a plan and say what happens
 #[derive(clap::Args)]
@@ -26,6 +27,10 @@ pub(crate) struct Arguments {
     links: LinkOptions,
     #[command(flatten)]
     faults: FaultOptions,
+    /// Let the calls of a recording take as long as they did when it was made, in the median of each kind, instead of
+    /// what the links make of them
+    #[arg(long, conflicts_with_all = ["topology", "cluster", "link_latency_ns", "link_bytes_per_second"])]
+    as_recorded: bool,
     /// Leave single messages out of the trace, which is then much smaller
     #[arg(long)]
     no_messages: bool,
@@ -134,10 +139,20 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     let plan = arguments.faults.simulated(plan)?;
     // Without messages the plan bounds the events: an operation has a few.
     let bounded = if arguments.no_messages { events_of(&plan) } else { 0 };
+    let call_times = match (&replay, arguments.as_recorded) {
+        (Some(replay), true) => Some(Arc::new(replay.times(&plan)?)),
+        (None, true) => bail!(
+            "--as-recorded plays the times of a recording, dumps or profiles, and {} is none",
+            arguments.plan.what
+        ),
+        (_, false) => None,
+    };
+    let links = arguments.links.config(&plan)?;
     let config = SimConfig {
         record_messages: !arguments.no_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
-        ..arguments.links.config(&plan)?
+        call_times: call_times.or(links.call_times),
+        ..links
     };
     let mut stage = progress.stage("simulating");
     let simulated = match simulate_watched(&plan, &config, &mut stage) {

@@ -4,15 +4,17 @@ use crate::files;
 use crate::progress::Progress;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
 use anyhow::{Result, bail};
-use lockstep_core::plan::Plan;
+use lockstep_analysis::Activity;
+use lockstep_core::plan::{CallTimes, Plan};
 use lockstep_core::trace::{CallLog, Outcome, Trace};
 use lockstep_diagnosis::{Finding, Kind, Report, diagnose_trace};
 use lockstep_formats::archive;
 use lockstep_formats::chakra::looks_like_et;
 use lockstep_replay::{
-    RecordedCalls, RecordingEnd, Recovered, Repair, RepairError, recover, repair_watched,
-    replayed_report,
+    RecordedCalls, RecordingEnd, Recovered, Repair, RepairError, recorded_times, recover,
+    repair_watched, replayed_report,
 };
+use std::borrow::Cow;
 use std::path::Path;
 
 /// A pickle of protocol 2 and above begins with this byte.
@@ -36,6 +38,22 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// The times that calls of the plan, which replays the recording, took there; an error if none has a time.
+    ///
+    /// # Errors
+    /// When the recording tells no times of calls.
+    pub(crate) fn times(&self, plan: &Plan) -> Result<CallTimes> {
+        let recovered =
+            Recovered { plan: plan.clone(), assumed: Vec::new(), calls: self.calls.clone() };
+        let times = recorded_times(&recovered, &Activity::of_calls(&self.log));
+        if times.is_empty() {
+            bail!(
+                "--as-recorded plays the times of recorded calls, and this recording has none that ended"
+            );
+        }
+        Ok(times)
+    }
+
     /// The report of a simulation of the plan: the diagnosis of the replayed job. A note says where it
     /// differs from the recording's diagnosis.
     pub(crate) fn report(&self, simulated: &Trace) -> Report {
@@ -76,8 +94,9 @@ impl Replayable {
         let _stage = progress.stage("making a plan of the calls");
         progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
         let log = match &read.held {
-            Held::Trace(trace) => CallLog::of(trace),
-            Held::Merged(merged) => merged.log.clone(),
+            Held::Trace(trace) => Cow::Owned(CallLog::of(trace)),
+            // Not a copy: the calls of a large job are a good part of the memory.
+            Held::Merged(merged) => Cow::Borrowed(&merged.log),
             Held::Log => match files::passed_over(paths).first() {
                 Some(folder) => bail!(
                     "the files in {0} are logs, which tell of no calls and make no plan; name the folder in {0} that \

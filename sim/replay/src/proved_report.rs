@@ -1,7 +1,7 @@
 //! A report whose repairs were tried: what completes speaks for a finding, what does not against it.
 
 use crate::recover::{RecordingEnd, Recovered, recover};
-use crate::repair::{Repair, RepairError, repair_watched};
+use crate::repair::{Repair, RepairError, is_tried, repair_watched};
 use crate::replayed_report::replayed_report;
 use lockstep_core::trace::CallLog;
 use lockstep_core::watch::Watch;
@@ -29,9 +29,11 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
         );
         return report;
     };
-    let count = report.findings.len().min(TRIED);
+    let first = report.findings.iter().take(TRIED).enumerate();
+    let first: Vec<usize> =
+        first.filter(|(_, finding)| is_tried(finding.kind)).map(|(at, _)| at).collect();
     let (mut tried, mut stopped) = (Vec::<(usize, Repair)>::new(), false);
-    for at in 0..count {
+    for at in first {
         match repair_watched(&recovered, &report, at, watch) {
             Ok(repair) => tried.push((at, repair)),
             Err(RepairError::Stopped { .. }) => {
@@ -74,7 +76,7 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
 /// The plan of a recording whose first findings are of calls; `None` of a large one.
 fn recoverable(report: &Report, log: &CallLog) -> Result<Option<Recovered>, ()> {
     let first = report.findings.iter().take(TRIED);
-    if !first.into_iter().any(|finding| crate::repair::is_tried(finding.kind)) {
+    if !first.into_iter().any(|finding| is_tried(finding.kind)) {
         return Err(());
     }
     let calls: usize = log.logs().map(|(_, own)| own.calls.len()).sum();

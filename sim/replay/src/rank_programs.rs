@@ -1,5 +1,6 @@
 //! The programs of a plan's ranks, changed one by one.
 
+use crate::recover::is_stay;
 use lockstep_core::plan::{Action, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 
@@ -36,6 +37,33 @@ pub(crate) fn holding(op: &Op) -> Op {
         *async_op = false;
     }
     op
+}
+
+/// A program with operations inserted and taken out, whose waits name the operations that they named before.
+pub(crate) fn rewritten(own: &Program, before: &[(usize, Op)], out: &[usize]) -> Vec<Op> {
+    let mut ops = Vec::with_capacity(own.ops.len() + before.len());
+    let mut moved: Vec<Option<u32>> = Vec::with_capacity(own.ops.len());
+    let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
+    for at in 0..=end {
+        ops.extend(before.iter().filter(|(place, _)| *place == at).map(|(_, op)| op.clone()));
+        // Where a rank stayed it goes on now.
+        let Some(op) = own.ops.get(at).filter(|op| !is_stay(op)) else { continue };
+        if out.contains(&at) {
+            moved.push(None);
+            continue;
+        }
+        let mut op = op.clone();
+        if let Action::Wait { op: of, .. } | Action::Query { op: of, .. } = &mut op.action {
+            let Some(place) = moved.get(*of as usize).copied().flatten() else {
+                moved.push(None);
+                continue;
+            };
+            *of = place;
+        }
+        moved.push(Some(ops.len() as u32));
+        ops.push(op);
+    }
+    ops
 }
 
 /// `all_reduce of dp (train.py:88)`.

@@ -7,10 +7,11 @@ use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, RankLog, RankState, Trace};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, RankLog, RankState, Trace};
 use lockstep_diagnosis::{Kind, Report};
 use lockstep_formats::frames::user_frame;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Shorter times between calls are the recorder's own.
 pub(crate) const SHORTEST_PS: u64 = 1_000_000;
@@ -160,6 +161,8 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
             }
             _ => {}
         }
+        // A large job has millions of operations: room for twice as many would be half of the memory.
+        program.shrink_to_fit();
         recovery.programs.insert(rank, Program { ops: program });
     }
     if left_out > 0 {
@@ -197,6 +200,10 @@ struct Recovery<'a> {
     tensors: Tensors,
     uneven: BTreeMap<(GroupId, u64), u64>,
     sources: BTreeMap<String, u32>,
+    /// The calls and lines of the plan, by where the recording keeps the part that alike calls share: it has a few
+    /// hundred such parts, and millions of calls.
+    known_calls: HashMap<(*const Called, Option<u64>), Option<Call>>,
+    known_lines: HashMap<*const Called, Option<SourceLine>>,
     programs: BTreeMap<GlobalRank, Program>,
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
     stays: Vec<GlobalRank>,
@@ -253,6 +260,8 @@ impl<'a> Recovery<'a> {
             tensors: Tensors::default(),
             uneven: uneven_exchanges(log),
             sources: BTreeMap::new(),
+            known_calls: HashMap::new(),
+            known_lines: HashMap::new(),
             programs: BTreeMap::new(),
             made: BTreeMap::new(),
             stays: Vec::new(),
@@ -337,13 +346,27 @@ impl<'a> Recovery<'a> {
 
     /// The call in the plan's groups; `None` of a group that the recording does not have.
     fn call(&mut self, record: &CallRecord) -> Option<Call> {
+        let uneven = match self.uneven.is_empty() {
+            true => None,
+            false => record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
+        };
+        let key = (Arc::as_ptr(&record.call), uneven);
+        if let Some(known) = self.known_calls.get(&key) {
+            return known.clone();
+        }
+        let call = self.new_call(record, uneven);
+        self.known_calls.insert(key, call.clone());
+        call
+    }
+
+    fn new_call(&mut self, record: &CallRecord, uneven: Option<u64>) -> Option<Call> {
         let id = *self.group_of.get(record.call.group.index())?;
-        let members = self.groups.get(id.index())?.clone();
+        let members = self.groups.get(id.index())?;
         let mut call = call_of(
             &record.call,
-            (id, &members),
+            (id, members),
             (&mut self.plan, &mut self.tensors),
-            record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
+            uneven,
             &mut self.assumed,
         );
         // Members may have other places in the plan's group than in the recording's.
@@ -361,6 +384,16 @@ impl<'a> Recovery<'a> {
     }
 
     fn line(&mut self, record: &CallRecord) -> Option<SourceLine> {
+        let key = Arc::as_ptr(&record.call);
+        if let Some(known) = self.known_lines.get(&key) {
+            return *known;
+        }
+        let line = self.new_line(record);
+        self.known_lines.insert(key, line);
+        line
+    }
+
+    fn new_line(&mut self, record: &CallRecord) -> Option<SourceLine> {
         let frame = user_frame(&record.call.stack)?;
         let path = frame.file.rsplit('/').next().unwrap_or(&frame.file).to_owned();
         let plan = &mut self.plan;
@@ -461,13 +494,12 @@ impl<'a> Recovery<'a> {
         let about_calls = assumed.iter().filter(|one| one.is_about_calls());
         let remarks: Vec<Op> =
             about_calls.map(|one| Remark::Assumed { what: one.to_string() }.to_op(None)).collect();
-        let plan = self.plan.every_rank(|rank, program| {
-            let ops = programs.remove(&rank).unwrap_or_default().ops;
-            let ends = ops.last().is_some_and(|op| op.action.ends_by().is_some());
-            let remarks = remarks.iter().filter(|_| !ends).cloned();
-            for op in ops.into_iter().chain(remarks) {
-                program.push_op(op);
-            }
+        let plan = self.plan.with_programs(|rank| {
+            let mut program = programs.remove(&rank).unwrap_or_default();
+            let ends = program.ops.last().is_some_and(|op| op.action.ends_by().is_some());
+            program.ops.extend(remarks.iter().filter(|_| !ends).cloned());
+            program.ops.shrink_to_fit();
+            program
         })?;
         Ok(Recovered { plan, assumed, calls: RecordedCalls(made) })
     }

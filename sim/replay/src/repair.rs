@@ -6,7 +6,10 @@
 
 use crate::assumption::Assumption;
 use crate::continued::{Outcome, tried};
-use crate::rank_programs::{holding, named, named_with_tensor, set_program, share_programs};
+use crate::given_up::give_up;
+use crate::rank_programs::{
+    holding, named, named_with_tensor, rewritten, set_program, share_programs,
+};
 use crate::recover::{Recovered, is_stay};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program};
@@ -15,6 +18,8 @@ use lockstep_core::watch::{Unwatched, Watch};
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Change, Finding, Kind, Report, TriedRepair};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
+use std::hash::Hash;
+use std::ops::Range;
 
 /// A change that would mend a finding, and what came of trying it.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,30 +89,87 @@ pub fn repair_watched(
     let others = report.findings.iter().enumerate().filter(|(other, _)| *other != at);
     let mut others: Vec<(usize, &Finding)> = others.collect();
     let mut with: Vec<usize> = Vec::new();
+    let mut further = 0;
     loop {
-        let (verified, mut why, next) = match tried(&mut plan, &mut change.assumed, watch) {
+        let (verified, mut why, found) = match tried(&mut plan, &mut change.assumed, watch) {
             Outcome::Stopped => return Err(RepairError::Stopped { change: Box::new(change) }),
             Outcome::Completes => (true, completes(&with), None),
             Outcome::Cannot(why) => (false, why, None),
             Outcome::EndsIn(found) => {
-                let same = |(_, other): &(usize, &Finding)| {
-                    (other.kind, &other.culprits) == (found.kind, &found.culprits)
-                };
-                let next = others.iter().position(same).map(|of| others.remove(of));
-                (false, format!("Changed so, it ends in another finding: {}", found.message), next)
+                let why = format!("Changed so, it ends in another finding: {}", found.message);
+                (false, why, Some(found))
             }
         };
-        if let Some((number, other)) = next {
-            match change_for(&mut plan, recovered, other) {
-                Ok(_) => {
-                    with.push(number + 1);
-                    continue;
+        if let Some(found) = found {
+            let same = |(_, other): &(usize, &Finding)| {
+                (other.kind, &other.culprits) == (found.kind, &found.culprits)
+            };
+            if let Some((number, other)) = others.iter().position(same).map(|of| others.remove(of))
+            {
+                match change_for(&mut plan, recovered, other) {
+                    Ok(_) => {
+                        with.push(number + 1);
+                        continue;
+                    }
+                    Err(error) => why = format!("{why} {error}"),
                 }
-                Err(error) => why = format!("{why} {error}"),
+            } else if further < FURTHER
+                && let Some(more) = change_further(&mut plan, recovered, (finding, &found))
+            {
+                further += 1;
+                add(&mut change, more);
+                continue;
             }
         }
         let tried = TriedRepair { change, verified, why };
         return Ok(Repair { tried, plan });
+    }
+}
+
+/// So many more calls of the same ranks a repair changes: a rank that leaves out a call of one group leaves out what
+/// hangs on it in others.
+const FURTHER: usize = 16;
+
+/// Changes the calls of the same blamed ranks once more, in the group in which the changed job now ends.
+fn change_further(
+    plan: &mut Plan,
+    recovered: &Recovered,
+    (finding, found): (&Finding, &Finding),
+) -> Option<Change> {
+    let blamed = |rank: &GlobalRank| finding.culprits.contains(rank);
+    let is_theirs = found.culprits.iter().any(blamed);
+    if !is_theirs || !goes_on_behind(finding.kind) || !mended_by_calls(found.kind) {
+        return None;
+    }
+    let ranks = found.culprits.iter().copied().filter(blamed).collect();
+    let of_it = Finding { culprits: ranks, kind: finding.kind, ..found.clone() };
+    let before = plan.clone();
+    let change = change_for(plan, recovered, &of_it).ok();
+    if change.is_none() || *plan == before {
+        *plan = before;
+        return None;
+    }
+    change
+}
+
+/// Adds a later change of the same repair to an earlier one.
+fn add(change: &mut Change, more: Change) {
+    change.ranks.extend(more.ranks);
+    change.ranks.sort_unstable();
+    change.ranks.dedup();
+    let lists = [
+        (&mut change.inserted, more.inserted),
+        (&mut change.removed, more.removed),
+        (&mut change.moved, more.moved),
+        (&mut change.batched, more.batched),
+        (&mut change.assumed, more.assumed),
+    ];
+    for (known, more) in lists {
+        for name in more {
+            if !known.contains(&name) {
+                known.push(name);
+            }
+        }
     }
 }
 
@@ -129,11 +191,23 @@ fn change_for(
 ) -> Result<Change, RepairError> {
     let change = match finding.kind {
         Kind::P2pDeadlock => batch(plan, &finding.culprits),
-        kind if mended_by_calls(kind) => follow_others(plan, recovered, finding),
+        Kind::RankMissing | Kind::RankDied => give_up(plan, &finding.culprits),
+        kind if mended_by_calls(kind) => {
+            let before = plan.clone();
+            let usable = |change: &Change| !change.is_empty() && !contradicts(kind, change);
+            revive(plan, recovered, finding);
+            follow_others(plan, recovered, finding, Alignment::Shortest).filter(usable).or_else(
+                || {
+                    // The shortest change is of the other direction: the same calls come later as well.
+                    *plan = before;
+                    revive(plan, recovered, finding);
+                    follow_others(plan, recovered, finding, Alignment::OfTheFinding).filter(usable)
+                },
+            )
+        }
         kind => return Err(RepairError::NotOfCalls { kind, fix: finding.fix.clone() }),
     };
     let change = change.filter(|change| !change.is_empty());
-    let change = change.filter(|change| !contradicts(finding.kind, change));
     let change = change.ok_or_else(|| RepairError::NoCall { ranks: finding.culprits.clone() })?;
     for rank in (0..plan.world_size).map(GlobalRank) {
         // Who stayed where its recording ends goes on, to whatever others wait for.
@@ -148,7 +222,20 @@ fn change_for(
     Ok(change)
 }
 
-/// True of kinds whose repair is a change of calls.
+/// Takes the end out of the programs of blamed ranks that left no dump: a rank that never came to a call was there.
+fn revive(plan: &mut Plan, recovered: &Recovered, finding: &Finding) {
+    let ended = recovered.assumed.iter().flat_map(|assumption| match assumption {
+        Assumption::Ended { ranks } => ranks.as_slice(),
+        _ => &[],
+    });
+    for rank in ended.filter(|rank| finding.culprits.contains(rank)) {
+        let Some(mut own) = plan.program(*rank).cloned() else { continue };
+        own.ops.retain(|op| op.action.ends_by().is_none());
+        set_program(plan, *rank, own);
+    }
+}
+
+/// True of kinds whose repair is a change of calls: it is tried beside the diagnosis.
 pub(crate) fn is_tried(kind: Kind) -> bool {
     kind == Kind::P2pDeadlock || mended_by_calls(kind)
 }
@@ -198,7 +285,12 @@ fn contradicts(kind: Kind, change: &Change) -> bool {
 }
 
 /// Makes the blamed ranks, and those that were assumed to call as they do, call as a rank does that waits for them.
-fn follow_others(plan: &mut Plan, recovered: &Recovered, finding: &Finding) -> Option<Change> {
+fn follow_others(
+    plan: &mut Plan,
+    recovered: &Recovered,
+    finding: &Finding,
+    alignment: Alignment,
+) -> Option<Change> {
     let model = model_of(plan, finding)?;
     let mut expected = plan.program(model)?.clone();
     expected.ops.truncate(expected.ops.iter().position(is_stay).unwrap_or(expected.ops.len()));
@@ -213,7 +305,8 @@ fn follow_others(plan: &mut Plan, recovered: &Recovered, finding: &Finding) -> O
     ranks.dedup();
     for rank in ranks {
         let own = plan.program(rank)?.clone();
-        let (ops, edits) = followed(plan, (rank, &own), (model, &expected), finding.kind);
+        let how = (finding.kind, alignment);
+        let (ops, edits) = followed(plan, (rank, &own), (model, &expected), how);
         if !edits.is_empty() {
             change.ranks.push(rank);
             tell(plan, edits, &mut change);
@@ -284,8 +377,15 @@ fn model_of(plan: &Plan, finding: &Finding) -> Option<GlobalRank> {
     // The last of equals is taken, so from the back.
     let free: Vec<GlobalRank> = free.collect();
     let nearest = free.into_iter().rev().max_by_key(likeness);
-    // Of a circle in which all are blamed, the others follow one.
-    nearest.or_else(|| usable.first().copied())
+    // Of a circle in which all are blamed, the others follow one; where one waits for the other, the one that waits.
+    nearest.or_else(|| match finding.kind {
+        Kind::RankNeverJoined => usable.iter().rev().copied().max_by_key(|rank| {
+            let own = plan.program(*rank)?;
+            let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
+            Some(own.ops.iter().take(end).filter(|op| !op.action.calls().is_empty()).count())
+        }),
+        _ => usable.first().copied(),
+    })
 }
 
 /// The changes to a rank's program.
@@ -308,7 +408,7 @@ fn followed(
     plan: &Plan,
     (rank, own): (GlobalRank, &Program),
     (model, expected): (GlobalRank, &Program),
-    kind: Kind,
+    (kind, alignment): (Kind, Alignment),
 ) -> (Vec<Op>, Edits) {
     let both = |op: &Op| {
         let calls = op.action.calls();
@@ -325,33 +425,18 @@ fn followed(
     // What stands behind where the rank stays is not its own: others wait for it.
     let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
     let mine: Vec<usize> = (0..end).filter(|at| own.ops.get(*at).is_some_and(both)).collect();
-    let keys = |op: &&Op| key(plan, op);
-    let their_keys: Vec<_> = theirs.iter().map(keys).collect();
     // What the rank waits in at the end and the other is no part of comes behind what it had to do before.
     let tail = own.ops.get(..end).unwrap_or_default().iter().rposition(both).map_or(0, |at| at + 1);
     let mut waits = own.ops.get(tail..end).unwrap_or_default().iter();
     let waits = waits.rposition(|op| !op.action.calls().is_empty());
     let at_end_place = waits.map_or(end, |at| tail + at);
     let own_ops: Vec<&Op> = mine.iter().filter_map(|at| own.ops.get(*at)).collect();
-    let own_keys: Vec<_> = own_ops.iter().map(keys).collect();
     let mut edits = Edits::default();
     // What is inserted in front of an operation of the rank, by its index, and what is taken out.
     let mut before: Vec<(usize, Op)> = Vec::new();
     let mut out: Vec<usize> = Vec::new();
-    for diff in capture_diff_slices(Algorithm::Myers, &their_keys, &own_keys) {
-        let (missing, extra) = match diff {
-            DiffOp::Equal { .. } => continue,
-            DiffOp::Delete { old_index, old_len, new_index } => {
-                (old_index..old_index + old_len, new_index..new_index)
-            }
-            DiffOp::Insert { old_index, new_index, new_len } => {
-                (old_index..old_index, new_index..new_index + new_len)
-            }
-            DiffOp::Replace { old_index, old_len, new_index, new_len } => {
-                (old_index..old_index + old_len, new_index..new_index + new_len)
-            }
-        };
-        let at_end = extra.end == own_keys.len();
+    for (missing, extra) in differences(plan, (&theirs, &own_ops), (kind, alignment)) {
+        let at_end = extra.end == own_ops.len();
         let place = mine.get(extra.start).copied().unwrap_or(at_end_place);
         for op in theirs.get(missing).unwrap_or_default() {
             let op = holding(op);
@@ -377,31 +462,73 @@ fn followed(
     (rewritten(own, &before, &out), edits)
 }
 
-/// A program with operations inserted and taken out, whose waits name the operations that they named before.
-fn rewritten(own: &Program, before: &[(usize, Op)], out: &[usize]) -> Vec<Op> {
-    let mut ops = Vec::with_capacity(own.ops.len() + before.len());
-    let mut moved: Vec<Option<u32>> = Vec::with_capacity(own.ops.len());
-    let end = own.ops.iter().position(is_stay).unwrap_or(own.ops.len());
-    for at in 0..=end {
-        ops.extend(before.iter().filter(|(place, _)| *place == at).map(|(_, op)| op.clone()));
-        // Where a rank stayed it goes on now.
-        let Some(op) = own.ops.get(at).filter(|op| !is_stay(op)) else { continue };
-        if out.contains(&at) {
-            moved.push(None);
-            continue;
-        }
-        let mut op = op.clone();
-        if let Action::Wait { op: of, .. } | Action::Query { op: of, .. } = &mut op.action {
-            let Some(place) = moved.get(*of as usize).copied().flatten() else {
-                moved.push(None);
-                continue;
-            };
-            *of = place;
-        }
-        moved.push(Some(ops.len() as u32));
-        ops.push(op);
+/// Which of the ways in which two ranks' calls can be laid beside each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Alignment {
+    /// The one with the fewest differences.
+    Shortest,
+    /// The one whose first difference is what the finding says: a call left out, or one too many.
+    OfTheFinding,
+}
+
+/// A stretch of one rank's calls in place of a stretch of another's, each by its indices.
+type Difference = (Range<usize>, Range<usize>);
+
+/// The stretches in which a rank's calls differ from the expected ones: what is missing, and what is extra.
+fn differences(
+    plan: &Plan,
+    (expected, own): (&[&Op], &[&Op]),
+    (kind, alignment): (Kind, Alignment),
+) -> Vec<Difference> {
+    let keys = |ops: &[&Op]| ops.iter().map(|op| key(plan, op)).collect::<Vec<_>>();
+    let (their_keys, own_keys) = (keys(expected), keys(own));
+    if alignment == Alignment::OfTheFinding {
+        return differences_of_finding(&their_keys, &own_keys, kind);
     }
-    ops
+    let shortest = unequal_stretches(&their_keys, &own_keys);
+    // Calls of several lines can be alike: where lines make no further difference, they say which one it is.
+    let with_lines = |ops: &[&Op]| ops.iter().map(|op| (key(plan, op), op.at)).collect::<Vec<_>>();
+    let by_line = unequal_stretches(&with_lines(expected), &with_lines(own));
+    let size = |found: &[Difference]| -> usize {
+        found.iter().map(|(missing, extra)| missing.len() + extra.len()).sum()
+    };
+    if size(&by_line) == size(&shortest) { by_line } else { shortest }
+}
+
+/// The same, where the first difference is a call that is left out or, of an extra call, one too many.
+fn differences_of_finding<T: PartialEq + Ord + Hash>(
+    theirs: &[T],
+    own: &[T],
+    kind: Kind,
+) -> Vec<Difference> {
+    let first = theirs.iter().zip(own).take_while(|(one, other)| one == other).count();
+    let is_extra = kind == Kind::OpExtra;
+    let (missing, extra) = match is_extra {
+        true => (0, usize::from(first < own.len())),
+        false => {
+            let left = theirs.get(first..).unwrap_or_default();
+            let again = left.iter().position(|key| Some(key) == own.get(first));
+            (again.unwrap_or(left.len()), 0)
+        }
+    };
+    let (their_rest, own_rest) = (first + missing, first + extra);
+    let rest = unequal_stretches(
+        theirs.get(their_rest..).unwrap_or_default(),
+        own.get(own_rest..).unwrap_or_default(),
+    );
+    let shifted = rest.into_iter().map(|(missing, extra)| {
+        let moved = |range: Range<usize>, by: usize| range.start + by..range.end + by;
+        (moved(missing, their_rest), moved(extra, own_rest))
+    });
+    let forced = (first..their_rest, first..own_rest);
+    std::iter::once(forced).chain(shifted).collect()
+}
+
+/// The stretches in which two sequences differ, by the shortest edit.
+fn unequal_stretches<T: PartialEq + Ord + Hash>(theirs: &[T], own: &[T]) -> Vec<Difference> {
+    let unequal = |diff: &DiffOp| !matches!(diff, DiffOp::Equal { .. });
+    let found = capture_diff_slices(Algorithm::Myers, theirs, own);
+    found.into_iter().filter(unequal).map(|diff| (diff.old_range(), diff.new_range())).collect()
 }
 
 /// Puts the sends and receives that stand side by side at the end of the ranks' programs into one batch each.

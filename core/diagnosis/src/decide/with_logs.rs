@@ -120,7 +120,10 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     });
     match explained {
         Some(known) => {
-            if logged.kind != Kind::RankNeverJoined || passed_by(known) {
+            // Calls that show a loop's end say more than where each rank gave up.
+            let knows_less = logged.kind == Kind::RankNeverJoined
+                || (known.kind, logged.kind) == (Kind::LoopShorter, Kind::CollectiveMismatch);
+            if !knows_less || passed_by(known) {
                 // The log settles guesses and doubts.
                 let said = format!("{} {}", logged.message.text(), known.message.said);
                 let added = std::mem::take(&mut known.message.added);

@@ -220,29 +220,46 @@ impl Body<'_> {
         }
     }
 
-    /// Per rank, the mean time over all rounds: together they take as long as was recorded.
+    /// Per rank, the mean time over all rounds: together they take as long as was recorded. A rank that is not off the
+    /// others in most rounds takes the time of all: one late round of a recording would be a slow rank in the program.
     fn times(&self, of: &[usize]) -> BTreeMap<GlobalRank, u64> {
         let mut all: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
+        let mut slower: BTreeMap<GlobalRank, [usize; 2]> = BTreeMap::new();
         for line in of.iter().filter_map(|at| self.lines.get(*at)) {
+            let usual = median(&mut line.ranks.values().copied().collect::<Vec<u64>>());
             for (rank, ns) in &line.ranks {
                 all.entry(*rank).or_default().push(*ns);
+                let [above, below] = slower.entry(*rank).or_default();
+                *above += usize::from(is_far(*ns, usual) && *ns > usual);
+                *below += usize::from(is_far(*ns, usual) && *ns < usual);
             }
         }
         let mean = |times: &[u64]| {
             let sum: u128 = times.iter().map(|ns| u128::from(*ns)).sum();
             sum.checked_div(times.len() as u128).unwrap_or(0) as u64
         };
-        all.into_iter().map(|(rank, times)| (rank, mean(&times))).collect()
+        let rounds: BTreeMap<GlobalRank, usize> =
+            all.iter().map(|(rank, times)| (*rank, times.len())).collect();
+        let mut times: BTreeMap<GlobalRank, u64> =
+            all.into_iter().map(|(rank, times)| (rank, mean(&times))).collect();
+        let usual = median(&mut times.values().copied().collect::<Vec<u64>>());
+        for (rank, ns) in &mut times {
+            let [above, below] = slower.get(rank).copied().unwrap_or_default();
+            let often = if *ns > usual { above } else { below };
+            if often * 4 < rounds.get(rank).copied().unwrap_or(0) * 3 {
+                *ns = usual;
+            }
+        }
+        times
     }
 
     /// `compute("forward", us=800)`, with another time for ranks that are far from the median.
     fn timed(&mut self, function: &str, name: &str, times: &BTreeMap<GlobalRank, u64>) {
         let usual = median(&mut times.values().copied().collect::<Vec<u64>>()).min(LONGEST_NS);
         let off = |ns: u64| ns.abs_diff(usual);
-        let far = |ns: u64| off(ns) * 1000 >= SHORTEST_PS && off(ns) as f64 > usual as f64 * FAR;
         let mut others: Vec<(GlobalRank, u64)> =
             times.iter().map(|(rank, ns)| (*rank, (*ns).min(LONGEST_NS))).collect();
-        others.retain(|(_, ns)| far(*ns));
+        others.retain(|(_, ns)| is_far(*ns, usual));
         others.sort_by_key(|(rank, ns)| (std::cmp::Reverse(off(*ns)), *rank));
         others.truncate(MOST_TIMES);
         others.sort_unstable();
@@ -264,6 +281,12 @@ impl Body<'_> {
         self.text.push_str(text.trim_end());
         self.text.push('\n');
     }
+}
+
+/// True of a time that is not the usual one, both in nanoseconds.
+fn is_far(ns: u64, usual: u64) -> bool {
+    let off = ns.abs_diff(usual);
+    off.saturating_mul(1000) >= SHORTEST_PS && off as f64 > usual as f64 * FAR
 }
 
 /// The lower one of the two in the middle, so that it is one of them.
