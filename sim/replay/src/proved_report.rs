@@ -5,7 +5,7 @@ use crate::repair::{Repair, RepairError, is_tried, repair_watched};
 use crate::replayed_report::replayed_report;
 use lockstep_core::trace::CallLog;
 use lockstep_core::watch::Watch;
-use lockstep_diagnosis::{Certainty, Finding, Report};
+use lockstep_diagnosis::{Certainty, Finding, Report, TriedRepair};
 use lockstep_sim::{SimConfig, SimError, simulate_watched};
 
 /// So many calls a recording may have for its repairs to be tried beside its diagnosis, in about a second.
@@ -50,18 +50,14 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
             None
         }),
     };
-    for (at, Repair { mut tried, .. }) in tried {
+    for (at, Repair { tried, .. }) in tried {
         // What does not complete is compared with the replay, and that was not simulated.
         if stopped && !tried.verified {
             continue;
         }
         let Some(finding) = report.findings.get_mut(at) else { continue };
         let is_same = again.as_ref().is_some_and(|again| is_of(again, finding));
-        if !tried.verified && is_same && finding.certainty == Certainty::Certain {
-            finding.certainty = Certainty::Likely;
-            tried.why.push_str(" So the finding is likely, and not certain.");
-        }
-        finding.repair = Some(tried);
+        attach(finding, tried, is_same);
     }
     if stopped {
         report.notes.push(
@@ -71,6 +67,16 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
     }
     first_what_completes(&mut report.findings);
     report
+}
+
+/// Attaches a repair that was tried. One that does not complete takes the certainty of a finding that the
+/// replay of the job ends in without it (`is_same`): the replay then shows the job as it was.
+fn attach(finding: &mut Finding, mut tried: TriedRepair, is_same: bool) {
+    if !tried.verified && is_same && finding.certainty == Certainty::Certain {
+        finding.certainty = Certainty::Likely;
+        tried.why.push_str(" So the finding is likely, and not certain.");
+    }
+    finding.repair = Some(tried);
 }
 
 /// The plan of a recording whose first findings are of calls; `None` of a large one.
@@ -119,5 +125,40 @@ fn first_what_completes(findings: &mut [Finding]) {
         && let Some(front) = findings.get_mut(..=at)
     {
         front.rotate_right(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_diagnosis::{Change, Kind};
+
+    #[test]
+    fn only_a_repair_that_fails_on_the_same_finding_takes_its_certainty() {
+        for (verified, is_same, wanted) in [
+            (true, true, Certainty::Certain),
+            (true, false, Certainty::Certain),
+            (false, false, Certainty::Certain),
+            (false, true, Certainty::Likely),
+        ] {
+            let mut finding = Finding {
+                kind: Kind::OpSkipped,
+                culprits: Vec::new(),
+                victims: Vec::new(),
+                group: None,
+                seq: None,
+                op: None,
+                certainty: Certainty::Certain,
+                message: String::new(),
+                fix: String::new(),
+                evidence: Vec::new(),
+                ladder: None,
+                repair: None,
+            };
+            let why = String::new();
+            attach(&mut finding, TriedRepair { change: Change::default(), verified, why }, is_same);
+            assert_eq!(finding.certainty, wanted, "verified {verified}, the same {is_same}");
+            assert_eq!(finding.repair.map(|repair| repair.verified), Some(verified));
+        }
     }
 }

@@ -5,7 +5,7 @@
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_core::watch::Unwatched;
-use lockstep_diagnosis::{Certainty, Kind, Report, diagnose_files};
+use lockstep_diagnosis::{Kind, Report, diagnose_files};
 use lockstep_formats::recording::{Piece, Sources};
 use lockstep_replay::{
     RecordingEnd, RecoverError, recover, repair, replayed_report, with_tried_repairs,
@@ -97,16 +97,6 @@ fn a_report_says_what_came_of_a_repair() {
 }
 
 #[test]
-fn a_repair_that_does_not_complete_takes_the_certainty() {
-    // Why this one does not complete is told in docs/replay.md.
-    let (log, mut report) = diagnosed(&data("jobs-torch-2.15").join("mesh_tp")).unwrap();
-    report.findings[0].certainty = Certainty::Certain;
-    let finding = &with_tried_repairs(report, &log, &mut Unwatched).findings[0];
-    assert!(!finding.repair.as_ref().unwrap().verified);
-    assert_eq!(finding.certainty, Certainty::Likely);
-}
-
-#[test]
 fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     let mut otherwise = Vec::new();
     let (mut tried, mut proved, mut all) = (0, 0, 0);
@@ -144,5 +134,6 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     otherwise.sort();
     otherwise.dedup();
     assert_eq!(otherwise, OTHERWISE, "of {all}");
-    assert!(all > 160 && proved * 100 >= tried * 96, "{proved} of {tried} repairs are proved");
+    // Of `broadcast_own` no change of calls is known.
+    assert!(all > 160 && proved + 1 == tried, "{proved} of {tried} repairs are proved");
 }
