@@ -11,7 +11,7 @@ use lockstep_core::schedule::{Algorithm, Layout, Rounds};
 use lockstep_core::trace::What;
 use lockstep_scenarios::GroupsLab;
 use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
-use lockstep_tests::Page;
+use lockstep_tests::{Page, lockstep};
 use lockstep_torch::c10d::Job;
 
 /// A card's link carries the nodes along: the same moments as we simulate on them, drawn as nodes.
@@ -44,8 +44,20 @@ async fn a_card_leads_to_its_own_nodes() -> Result<()> {
 async fn a_cluster_says_what_nccl_picks() -> Result<()> {
     let page = Page::open("#/cluster?cluster=h200x8&bytes=2097152").await?;
     page.until("cluster", "data-ready", "true").await?;
-    let switches = page.text("switches").await?;
-    ensure!(switches.ends_with("then NVLS with Simple from 2.0 MiB."), "{switches}");
+    let switches = once_told(&page, "switches").await?;
+    let at = switches.strip_prefix("NCCL picks Ring with LL, then NVLS with Simple from ");
+    let at = at.and_then(|at| at.rsplit_once('(')?.1.strip_suffix(" B).")?.parse::<u64>().ok());
+    let at = at.with_context(|| switches.clone())?;
+    // The command line says the same on both sides of that byte.
+    let sizes = format!("{},{at}", at - 1);
+    let asked = ["time", "all_reduce", "--cluster", "h200x8", "--bytes", &sizes, "--json"];
+    let told: serde_json::Value = serde_json::from_str(&lockstep(asked).out)?;
+    let picked = |point: usize| {
+        let point = &told["points"][point];
+        (point["algorithm"].clone(), point["protocol"].clone())
+    };
+    ensure!(picked(0) == ("Ring".into(), "LL".into()), "{told}");
+    ensure!(picked(1) == ("NVLS".into(), "Simple".into()), "{told}");
     ensure!(page.text("why").await?.contains("NVLS (picked)"), "the reason is not told");
     page.go("#/cluster?cluster=h200x8&nodes=512").await?;
     page.until("cluster", "data-ready", "true").await?;
@@ -55,10 +67,20 @@ async fn a_cluster_says_what_nccl_picks() -> Result<()> {
     ensure!(wrong.contains("without a network"), "{wrong}");
     // What was measured there is fetched, and drawn over the prediction.
     page.go("#/cluster?cluster=dgx-a100").await?;
-    page.until("measured", "data-tables", "1").await?;
+    let file = include_str!("../../sim/clusters/data/measured/dgx-a100.csv");
+    let of_it = ["collective: all_reduce\n", "nodes: 1\n", "gpus: 8\n"];
+    let tables = file.split("\n\n").filter(|table| of_it.iter().all(|line| table.contains(line)));
+    page.until("measured", "data-tables", &tables.count().to_string()).await?;
     page.go("#/cluster?cluster=ndv5&nodes=4").await?;
     page.until("measured", "data-tables", "0").await?;
     page.close().await
+}
+
+/// The text of a part of the page, once there is one: the worker writes it.
+async fn once_told(page: &Page, test: &str) -> Result<String> {
+    let script = format!("return document.querySelector('[data-test={test}]')?.innerText || null");
+    let text = page.browser.until(test, &script).await?;
+    Ok(text.as_str().unwrap_or_default().to_owned())
 }
 
 /// Algorithms, Step, DDP and Meshes take a cluster by name: the times are those of NCCL there.
@@ -69,19 +91,20 @@ async fn views_take_a_cluster_by_name() -> Result<()> {
     page.until("algorithms", "data-ready", "true").await?;
     let hash = page.browser.run("return location.hash").await?;
     ensure!(hash.as_str().is_some_and(|hash| hash.contains("node=8")), "{hash}");
-    let switches = page.text("switches").await?;
+    let switches = once_told(&page, "switches").await?;
     ensure!(switches.contains("then NVLS with Simple from"), "{switches}");
     ensure!(page.text("algorithm-nvls").await?.contains("NCCL picks it"), "it is not marked");
     ensure!(page.text("algorithm-swing").await?.contains("not in NCCL"), "NCCL has no swing");
     page.go("#/step?world=8&count=1048576&cluster=h200x8&node=8").await?;
-    let note = page.text("on-cluster").await?;
+    let note = once_told(&page, "on-cluster").await?;
     ensure!(note.contains("1 node of 8; calls take what NCCL takes there"), "{note}");
     page.go("#/mesh?dims=dp%3D2%2C+tp%3D8&cluster=h100x8&node=8").await?;
     page.until("fabric", "data-links", "32").await?;
     page.until("fabric", "data-stretches", "2").await?;
     page.click("stretch-1").await?;
-    let told = page.text("fabric-told").await?;
-    ensure!(told.starts_with("Along dp: GPU links idle, NICs"), "{told}");
+    let along = "return document.querySelector('[data-test=fabric-told]')?.innerText
+                     .startsWith('Along dp: GPU links idle, NICs')";
+    page.browser.until("the loads along dp", along).await?;
     page.go("#/ddp?model=resnet18&world=16&cluster=h100x8&node=8").await?;
     page.until("ddp", "data-ready", "true").await?;
     page.click("check-run").await?;
