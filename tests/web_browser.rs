@@ -82,7 +82,10 @@ impl Kind {
             // geckodriver makes a profile of its own, and removes it.
             Kind::Firefox => {
                 let arguments: Vec<String> = texts(FIREFOX_FLAGS);
-                capabilities.insert("moz:firefoxOptions".into(), json!({ "args": arguments }));
+                // Tests open windows, which Firefox blocks outside of a click.
+                let preferences = json!({ "dom.disable_open_during_load": false });
+                let options = json!({ "args": arguments, "prefs": preferences });
+                capabilities.insert("moz:firefoxOptions".into(), options);
             }
         }
         capabilities

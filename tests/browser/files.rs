@@ -6,7 +6,7 @@ use lockstep_core::collective::Collective;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, ProvedTable, Schedule, ScheduleError};
 use lockstep_formats::msccl;
-use lockstep_tests::{Page, data};
+use lockstep_tests::{Kind, Page, data};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -260,6 +260,10 @@ async fn what_was_cancelled_is_not_read_again() -> Result<()> {
 /// way.
 #[tokio::test]
 async fn a_file_that_is_dropped_early_is_kept() -> Result<()> {
+    if Kind::asked_for()? == Kind::Firefox {
+        // It slows the timers of a window behind another one: the drop would come after the page.
+        return Ok(());
+    }
     let page = Page::open("#/runs").await?;
     page.browser
         .run(
