@@ -18,8 +18,9 @@ pub enum ProblemKind {
     Unreadable,
     /// It is a text in which no reader found anything.
     Text,
-    /// It is of a known format, and is damaged or holds nothing that is wanted.
-    Useless,
+    /// A reader recognised it and cannot use it: it is damaged, or holds nothing that is wanted. No later
+    /// reader gets it.
+    Unusable,
     /// It is of another job or of another moment.
     OtherSet,
     /// It is of an earlier attempt of the job.

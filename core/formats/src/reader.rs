@@ -34,7 +34,7 @@ pub trait Reader: Sync {
     /// When the file is damaged, too large or of no use.
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem>;
 
-    /// True if it reads some lines of a text, which other readers may read as well.
+    /// True if finding something does not end the search: later readers get the text too.
     fn reads_lines(&self) -> bool {
         false
     }

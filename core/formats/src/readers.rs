@@ -24,7 +24,7 @@ pub(crate) fn read_file(file: File<'_>) -> (Vec<Contribution>, Option<FileProble
         match reader.read(file) {
             Ok(read) if reader.reads_lines() => contributions.extend(read),
             Ok(read) => return (read, None),
-            Err(error) if error.kind == ProblemKind::Useless => return (Vec::new(), Some(error)),
+            Err(error) if error.kind == ProblemKind::Unusable => return (Vec::new(), Some(error)),
             Err(error) => drop(problem.get_or_insert(error)),
         }
     }

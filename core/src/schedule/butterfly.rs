@@ -41,7 +41,7 @@ impl Butterfly {
     }
 
     /// A chunk for each place.
-    pub(super) fn pieces(&self, call: Call) -> u32 {
+    pub(super) fn chunks_per_part(&self, call: Call) -> u32 {
         Fold::new(call.size).places
     }
 

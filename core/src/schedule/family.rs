@@ -99,7 +99,7 @@ pub(super) trait Family: Sync {
 
     /// The number of chunks that a part is cut into: the one tensor of an in-place call, or a
     /// rank's part of the others' tensors.
-    fn pieces(&self, _call: Call) -> u32 {
+    fn chunks_per_part(&self, _call: Call) -> u32 {
         1
     }
 
@@ -162,7 +162,7 @@ impl dyn Family {
         match buffer {
             Buffer::Scratch if participant.0 >= call.size.saturating_add(self.switches(call)) => 0,
             Buffer::Scratch => self.scratch(call, participant),
-            _ => tensor_parts(call, participant, buffer).saturating_mul(self.pieces(call)),
+            _ => tensor_parts(call, participant, buffer).saturating_mul(self.chunks_per_part(call)),
         }
     }
 

@@ -184,7 +184,7 @@ impl Schedule {
             return Err(ScheduleError::Lanes { collective, of, asked, most });
         }
         // The largest memories: every part of the tensors, and scratch, for any size of nodes.
-        let parts = 8 * u64::from(family.pieces(call).max(call.size));
+        let parts = 8 * u64::from(family.chunks_per_part(call).max(call.size));
         let scratch = family.most_rank_scratch(call).max(family.switch_scratch(call));
         let most_chunks = parts.max(u64::from(scratch));
         if most_chunks * u64::from(lanes.count()) > u64::from(u32::MAX) {
@@ -265,7 +265,7 @@ impl Schedule {
     pub fn channel_of(&self, action: Action) -> u32 {
         match &self.source {
             Source::Family { call, algorithm } => {
-                let pieces = algorithm.family().pieces(*call);
+                let pieces = algorithm.family().chunks_per_part(*call);
                 let lane = action.into_or_from().chunk / pieces % self.lanes.count();
                 lane / self.lanes.segments
             }
@@ -326,7 +326,7 @@ impl Schedule {
     pub fn chunks_per_part(&self) -> u32 {
         match &self.source {
             Source::Family { call, algorithm } => {
-                algorithm.family().pieces(*call).saturating_mul(self.lanes.count())
+                algorithm.family().chunks_per_part(*call).saturating_mul(self.lanes.count())
             }
             Source::Table { table, .. } => table.cut(),
         }
@@ -366,7 +366,7 @@ impl Schedule {
         for (lane, step) in self.lanes.acting(step, steps, family.stagger(call)) {
             let begin = actions.len();
             family.actions(call, participant, step, actions);
-            self.lanes.place(lane, family.pieces(call), begin, actions);
+            self.lanes.place(lane, family.chunks_per_part(call), begin, actions);
         }
     }
 

@@ -62,7 +62,7 @@ impl Reader for ChakraReader {
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
         let trace = ExecutionTrace::read(file).map_err(|error| FileProblem {
             file_name: file.name.to_owned(),
-            kind: ProblemKind::Useless,
+            kind: ProblemKind::Unusable,
             why: error.to_string(),
         })?;
         Ok(vec![Contribution::Calls(FileCalls::new(&ExecutionTraces, file.name, trace))])

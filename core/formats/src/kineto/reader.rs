@@ -24,7 +24,7 @@ impl Reader for KinetoReader {
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
         let profile = Profile::read(file.name, file.bytes).map_err(|error| FileProblem {
             file_name: file.name.to_owned(),
-            kind: ProblemKind::Useless,
+            kind: ProblemKind::Unusable,
             why: error.to_string(),
         })?;
         Ok(vec![Contribution::Calls(FileCalls::new(&Profiles, file.name, profile))])

@@ -84,7 +84,7 @@ impl Sources {
         let Piece { file_name, contributions, problem } = piece;
         if contributions.is_empty() {
             match problem {
-                Some(problem) if problem.kind == ProblemKind::Useless => {
+                Some(problem) if problem.kind == ProblemKind::Unusable => {
                     self.problems.push(problem.why);
                 }
                 problem => self.unread.extend(problem),

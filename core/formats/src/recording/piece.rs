@@ -29,7 +29,7 @@ impl Piece {
 
     /// A file that is no part of a recording, with the reason in a sentence.
     pub fn useless(name: &str, why: String) -> Piece {
-        Piece::without_content(name, ProblemKind::Useless, why)
+        Piece::without_content(name, ProblemKind::Unusable, why)
     }
 
     fn without_content(name: &str, kind: ProblemKind, why: String) -> Piece {

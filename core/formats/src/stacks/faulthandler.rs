@@ -48,7 +48,7 @@ pub(super) fn cause(text: &str) -> Option<Cause> {
 
 /// A line below a thread's first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Below {
+pub(super) enum StackLine {
     Frame(Frame),
     /// Outer frames are left out.
     Cut,
@@ -57,18 +57,20 @@ pub(super) enum Below {
 }
 
 /// `  File "/job/train.py", line 10 in load_batch`, without the comma of tracebacks.
-pub(super) fn below(text: &str) -> Option<Below> {
+pub(super) fn below(text: &str) -> Option<StackLine> {
     let text = text.strip_prefix("  ")?.trim_end();
     let Some(rest) = text.strip_prefix("File ") else {
         return match text {
-            "..." | "<truncated rest of calls>" => Some(Below::Cut),
-            _ => (text.starts_with('<') || text == "Garbage-collecting").then_some(Below::Remark),
+            "..." | "<truncated rest of calls>" => Some(StackLine::Cut),
+            _ => {
+                (text.starts_with('<') || text == "Garbage-collecting").then_some(StackLine::Remark)
+            }
         };
     };
     let (file, rest) = rest.rsplit_once(", line ")?;
     let (line, function) = rest.split_once(" in ")?;
     let shortened = |text: &str| text.chars().take(MAX_NAME_CHARS).collect();
-    Some(Below::Frame(Frame {
+    Some(StackLine::Frame(Frame {
         function: shortened(function.trim_matches('"')),
         file: shortened(file.trim_matches('"')),
         // Python writes `???` where it does not know.

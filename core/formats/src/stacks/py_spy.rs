@@ -83,7 +83,7 @@ pub(super) fn thread(text: &str) -> Option<Thread> {
 
 /// A line below a thread's first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Below {
+pub(super) enum StackLine {
     Frame(Frame),
     /// A local variable that holds the process's rank.
     Rank(u32),
@@ -93,17 +93,17 @@ pub(super) enum Below {
 
 /// `    load_batch (train.py:10)`, `    pthread_cond_wait (libc.so.6)`, and below a frame, further in, its
 /// variables.
-pub(super) fn below(text: &str) -> Option<Below> {
+pub(super) fn below(text: &str) -> Option<StackLine> {
     let rest = text.strip_prefix("    ")?.trim_end();
     if rest.starts_with("    ") {
         let variable = rest.trim_start().split_once(": ");
         let rank = variable.and_then(|(name, value)| rank_of_variable(name, value));
-        return Some(rank.map_or(Below::Remark, Below::Rank));
+        return Some(rank.map_or(StackLine::Remark, StackLine::Rank));
     }
     let (function, place) = rest.strip_suffix(')')?.rsplit_once(" (")?;
     let with_line =
         place.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
     let (file, line) = with_line.unwrap_or((place, 0));
     let shortened = |text: &str| text.chars().take(MAX_NAME_CHARS).collect();
-    Some(Below::Frame(Frame { function: shortened(function), file: shortened(file), line }))
+    Some(StackLine::Frame(Frame { function: shortened(function), file: shortened(file), line }))
 }

@@ -22,7 +22,7 @@ impl Reader for StacksReader {
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
         let stacks = read(file.name, file.bytes).map_err(|error| FileProblem {
             file_name: file.name.to_owned(),
-            kind: ProblemKind::Useless,
+            kind: ProblemKind::Unusable,
             why: error.to_string(),
         })?;
         let stacks = Some(stacks).filter(|stacks| !stacks.is_empty());

@@ -39,7 +39,7 @@ pub(super) fn read(file_name: &str, bytes: &[u8]) -> Vec<ProcessStacks> {
 struct Scan<'a> {
     file_name: &'a str,
     labels: Labels,
-    writers: BTreeMap<Writer, Writing>,
+    writers: BTreeMap<Writer, WriterState>,
     /// The rank in a heading, `=== Rank 3: http://node-1:25999 ===`, until other text follows.
     heading: Option<u32>,
     found: Vec<(Writer, ProcessStacks)>,
@@ -49,7 +49,7 @@ struct Scan<'a> {
 
 /// The state of one writer.
 #[derive(Default)]
-struct Writing {
+struct WriterState {
     /// The process that py-spy announced, and its parent.
     process: Option<py_spy::Process>,
     parent: Option<u64>,
@@ -82,24 +82,24 @@ impl Scan<'_> {
     }
 
     /// Takes a line of the thread that is being read; false if it is none.
-    fn frame(&mut self, writing: &Writing, text: &str) -> bool {
+    fn frame(&mut self, writing: &WriterState, text: &str) -> bool {
         let (Some((form, at)), Some(open)) = (writing.thread, writing.open) else { return false };
         let Some((_, process)) = self.found.get_mut(open) else { return false };
         let Some(text) = text.get(at..) else { return false };
         let (mut frame, mut cut) = (None, false);
         match form {
             Form::PySpy => match py_spy::below(text) {
-                Some(py_spy::Below::Frame(read)) => frame = Some(read),
-                Some(py_spy::Below::Rank(rank)) => {
+                Some(py_spy::StackLine::Frame(read)) => frame = Some(read),
+                Some(py_spy::StackLine::Rank(rank)) => {
                     process.rank = process.rank.or(Some(GlobalRank(rank)));
                 }
-                Some(py_spy::Below::Remark) => {}
+                Some(py_spy::StackLine::Remark) => {}
                 None => return false,
             },
             Form::Faulthandler => match fault::below(text) {
-                Some(fault::Below::Frame(read)) => frame = Some(read),
-                Some(fault::Below::Cut) => cut = true,
-                Some(fault::Below::Remark) => {}
+                Some(fault::StackLine::Frame(read)) => frame = Some(read),
+                Some(fault::StackLine::Cut) => cut = true,
+                Some(fault::StackLine::Remark) => {}
                 None => return false,
             },
         }
@@ -117,7 +117,7 @@ impl Scan<'_> {
     }
 
     /// Takes a line that is no frame.
-    fn other(&mut self, number: u64, writer: Writer, writing: &mut Writing, text: &str) {
+    fn other(&mut self, number: u64, writer: Writer, writing: &mut WriterState, text: &str) {
         writing.thread = None;
         if text.trim().is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Scan<'_> {
         &mut self,
         number: u64,
         writer: Writer,
-        writing: &mut Writing,
+        writing: &mut WriterState,
         form: (Form, usize),
         thread: ThreadStack,
     ) {
@@ -207,7 +207,7 @@ impl Scan<'_> {
     }
 }
 
-impl Writing {
+impl WriterState {
     fn other_text(&mut self, text: &str) {
         if let Some((_, lines)) = &mut self.cause {
             *lines += 1;

@@ -20,8 +20,8 @@ impl Family for BidirectionalRing {
         Ring.steps(call)
     }
 
-    fn pieces(&self, call: Call) -> u32 {
-        2 * Ring.pieces(call)
+    fn chunks_per_part(&self, call: Call) -> u32 {
+        2 * Ring.chunks_per_part(call)
     }
 
     fn scratch(&self, call: Call, participant: GroupRank) -> u32 {
@@ -97,7 +97,7 @@ fn bidirectional(
         list[begin..].iter_mut().for_each(|action| *action = action.map(both));
         return;
     }
-    let mirror = |of: u32| ring::back(0, of, n);
+    let mirror = |of: u32| ring::minus_mod(0, of, n);
     let middle = list.len();
     ring::actions(collective, n, GroupRank(mirror(rank.0)), step, list);
     let right = |slice: Slice| Slice { chunk: 2 * slice.chunk, ..slice };

@@ -31,7 +31,7 @@ impl Family for DoubleBinaryTree {
         steps(call.collective, call.size)
     }
 
-    fn pieces(&self, _call: Call) -> u32 {
+    fn chunks_per_part(&self, _call: Call) -> u32 {
         PIECES
     }
 

@@ -29,7 +29,7 @@ impl Family for GlooRing {
         }
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         call.size
     }
 

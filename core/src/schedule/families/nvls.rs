@@ -41,7 +41,7 @@ impl Family for Nvls {
         steps(call.collective, call.nodes())
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         match call.collective {
             Collective::AllReduce { .. } => pieces(call.nodes()),
             _ => 1,

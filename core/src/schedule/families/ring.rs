@@ -31,7 +31,7 @@ impl Family for Ring {
         }
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         if call.collective.in_place() { call.size } else { 1 }
     }
 
@@ -145,12 +145,12 @@ pub(super) fn actions(
 }
 
 /// `(a - b) mod n` for `a < n`, `b <= 2n`.
-pub(super) fn back(a: u32, b: u32, n: u32) -> u32 {
+pub(super) fn minus_mod(a: u32, b: u32, n: u32) -> u32 {
     ((u64::from(a) + 2 * u64::from(n) - u64::from(b)) % u64::from(n)) as u32
 }
 
 fn neighbours(n: u32, rank: u32) -> (GroupRank, GroupRank) {
-    (GroupRank(back(rank, 1, n)), GroupRank((rank + 1) % n))
+    (GroupRank(minus_mod(rank, 1, n)), GroupRank((rank + 1) % n))
 }
 
 /// n - 1 steps of reduce-scatter, then n - 1 of all-gather, over n chunks in place. After the
@@ -160,14 +160,14 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let half = n - 1;
     let chunk = |chunk| Slice::one(Buffer::Output, chunk);
     if step < half {
-        let into = chunk(back(rank, step + 1, n));
-        actions.push(Action::Send { peer: next, from: chunk(back(rank, step, n)) });
+        let into = chunk(minus_mod(rank, step + 1, n));
+        actions.push(Action::Send { peer: next, from: chunk(minus_mod(rank, step, n)) });
         actions.push(Action::ReceiveReduce { peer: previous, local: into, into });
     } else {
         let step = step - half;
-        let from = chunk(back((rank + 1) % n, step, n));
+        let from = chunk(minus_mod((rank + 1) % n, step, n));
         actions.push(Action::Send { peer: next, from });
-        actions.push(Action::Receive { peer: previous, into: chunk(back(rank, step, n)) });
+        actions.push(Action::Receive { peer: previous, into: chunk(minus_mod(rank, step, n)) });
     }
 }
 
@@ -197,7 +197,7 @@ fn all_to_all(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     // The parts from the step before: the first is this rank's, the others go on.
     if step > 1 {
         let from = place(step - 1, 0..1);
-        actions.push(Action::Copy { from, into: output(back(rank, step - 1, n)) });
+        actions.push(Action::Copy { from, into: output(minus_mod(rank, step - 1, n)) });
     }
     if step < n {
         let skip = u32::from(step > 1);
@@ -215,8 +215,9 @@ fn all_gather(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
         actions.push(Action::Copy { from: own, into: Slice::one(Buffer::Output, rank) });
     }
     if n > 1 {
-        let from = if step == 0 { own } else { Slice::one(Buffer::Output, back(rank, step, n)) };
-        let into = Slice::one(Buffer::Output, back(rank, step + 1, n));
+        let from =
+            if step == 0 { own } else { Slice::one(Buffer::Output, minus_mod(rank, step, n)) };
+        let into = Slice::one(Buffer::Output, minus_mod(rank, step + 1, n));
         actions.push(Action::Send { peer: next, from });
         actions.push(Action::Receive { peer: previous, into });
     }
@@ -232,10 +233,10 @@ fn reduce_scatter(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     }
     let (previous, next) = neighbours(n, rank);
     let from = match step {
-        0 => Slice::one(Buffer::Input, back(rank, 1, n)),
+        0 => Slice::one(Buffer::Input, minus_mod(rank, 1, n)),
         _ => Slice::one(Buffer::Scratch, (step - 1) % 2),
     };
-    let local = Slice::one(Buffer::Input, back(rank, step + 2, n));
+    let local = Slice::one(Buffer::Input, minus_mod(rank, step + 2, n));
     let into = if step + 2 == n { result } else { Slice::one(Buffer::Scratch, step % 2) };
     actions.push(Action::Send { peer: next, from });
     actions.push(Action::ReceiveReduce { peer: previous, local, into });

@@ -23,7 +23,7 @@ impl Family for ScatterAllGather {
         tree::depth(call.size).saturating_add(call.size - 1)
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         call.size
     }
 

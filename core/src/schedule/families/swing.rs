@@ -39,8 +39,8 @@ impl Family for Swing {
         BUTTERFLY.ranks_are_alike(call)
     }
 
-    fn pieces(&self, call: Call) -> u32 {
-        BUTTERFLY.pieces(call)
+    fn chunks_per_part(&self, call: Call) -> u32 {
+        BUTTERFLY.chunks_per_part(call)
     }
 
     fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {

@@ -21,7 +21,7 @@ impl Family for TwoShot {
         if call.size == 1 { 0 } else { call.size }
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         call.size
     }
 

@@ -47,7 +47,7 @@ impl Family for Hierarchical {
         }
     }
 
-    fn pieces(&self, call: Call) -> u32 {
+    fn chunks_per_part(&self, call: Call) -> u32 {
         let nodes = call.nodes();
         match (call.collective, nodes.are_equal()) {
             (Collective::AllReduce { .. }, true) => nodes.size,

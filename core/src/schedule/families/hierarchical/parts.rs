@@ -25,7 +25,7 @@ fn block(nodes: Nodes, buffer: Buffer, node: u32) -> Slice {
 }
 
 /// `(a - b) mod n` for `a < n`, `b <= n`.
-fn back(a: u32, b: u32, n: u32) -> u32 {
+fn minus_mod(a: u32, b: u32, n: u32) -> u32 {
     (a + n - b % n) % n
 }
 
@@ -53,8 +53,8 @@ pub(super) fn all_gather(me: Member, step: u32, actions: &mut Vec<Action>) {
         // A ring in the node: the m parts of one rank l after those of the other.
         let peer = |local| GroupRank(nodes.first(me.node) + local);
         let part = |node: u32, local| Slice::one(Buffer::Output, nodes.first(node) + local);
-        let (sent, gets) = (back(me.local, step, k), back(me.local, step + 1, k));
-        let (next, previous) = (peer((me.local + 1) % k), peer(back(me.local, 1, k)));
+        let (sent, gets) = (minus_mod(me.local, step, k), minus_mod(me.local, step + 1, k));
+        let (next, previous) = (peer((me.local + 1) % k), peer(minus_mod(me.local, 1, k)));
         actions.extend((0..m).map(|node| Action::Send { peer: next, from: part(node, sent) }));
         let receive = |node| Action::Receive { peer: previous, into: part(node, gets) };
         actions.extend((0..m).map(receive));
@@ -73,12 +73,12 @@ pub(super) fn all_gather(me: Member, step: u32, actions: &mut Vec<Action>) {
         actions.extend(others.map(receive));
     } else if step < m {
         if me.local == 0 {
-            let (sent, gets) = (back(me.node, step - 1, m), back(me.node, step, m));
+            let (sent, gets) = (minus_mod(me.node, step - 1, m), minus_mod(me.node, step, m));
             let leader = |node| GroupRank(nodes.first(node));
             let from = block(nodes, Buffer::Output, sent);
             actions.push(Action::Send { peer: leader((me.node + 1) % m), from });
             let into = block(nodes, Buffer::Output, gets);
-            actions.push(Action::Receive { peer: leader(back(me.node, 1, m)), into });
+            actions.push(Action::Receive { peer: leader(minus_mod(me.node, 1, m)), into });
         }
     } else {
         tree::broadcast(me.neighbours(), 0, me.local, step - m, actions);
@@ -149,10 +149,10 @@ fn through_leaders(me: Member, step: u32, actions: &mut Vec<Action>) {
             let step = step - up - 1;
             let leader = |node| GroupRank(nodes.first(node));
             let block = |node| block(nodes, Buffer::Scratch, node);
-            let from = block(back(me.node, step + 1, m));
-            let into = block(back(back(me.node, 1, m), step + 1, m));
+            let from = block(minus_mod(me.node, step + 1, m));
+            let into = block(minus_mod(minus_mod(me.node, 1, m), step + 1, m));
             actions.push(Action::Send { peer: leader((me.node + 1) % m), from });
-            let peer = leader(back(me.node, 1, m));
+            let peer = leader(minus_mod(me.node, 1, m));
             actions.push(Action::ReceiveReduce { peer, local: into, into });
         }
     } else if me.local == 0 {
