@@ -462,7 +462,7 @@ fn followed(
     (rewritten(own, &before, &out), edits)
 }
 
-/// Which of the ways in which two ranks' calls can be laid beside each other.
+/// A way to lay two ranks' calls beside each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Alignment {
     /// The one with the fewest differences.

@@ -121,7 +121,7 @@ pub(super) fn append_loads(
     Ok(())
 }
 
-/// How busy each link of the fabric is with these calls, in thousandths.
+/// The load of each link of the fabric under these calls, in thousandths.
 fn loads_of<'f>(
     account: &FabricAccount,
     job: &Job<'_>,

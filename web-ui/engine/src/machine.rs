@@ -44,7 +44,7 @@ pub(super) fn job(
     Job::new(catalog, cluster, world_size, each).map_err(|error| error.to_string())
 }
 
-/// How a plan is simulated on a machine, as `lockstep sim` does it with the same options.
+/// The simulation of a plan on a machine, as `lockstep sim` does it with the same options.
 ///
 /// # Errors
 /// If there is no such cluster, or it does not hold the plan's ranks.

@@ -83,7 +83,7 @@ pub struct KnownCluster {
     pub title: String,
     /// GPUs of a node.
     pub gpus_per_node: u32,
-    /// Whether measurements of such machines back any of its times.
+    /// True if measurements of such machines back any of its times.
     pub measured: bool,
 }
 

@@ -258,7 +258,7 @@ pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, Stri
     lockstep_web_engine::ddp_account(&choice.model, choice.a.placed()?, choice.pass, choice.rank)
 }
 
-/// What the times of an account rest on, where they are a cluster's.
+/// The note that names the source of an account's times on a cluster.
 fn on_cluster(account: &DdpAccount) -> Option<String> {
     let name = account.machine.cluster()?;
     let backed = match account.extrapolated.as_slice() {

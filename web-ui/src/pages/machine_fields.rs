@@ -18,7 +18,7 @@ pub(super) struct MachineFieldsProps {
     pub(super) route: Route,
     pub(super) world_size: u32,
     pub(super) on_route: Callback<Route>,
-    /// Whether there must be nodes.
+    /// True if there must be nodes.
     #[prop_or_default]
     pub(super) nodes_only: bool,
     /// The place of the links' numbers.
@@ -90,7 +90,7 @@ pub(super) fn machine_fields(props: &MachineFieldsProps) -> Html {
     }
 }
 
-/// What an address says of links.
+/// The links that an address names.
 const LINKS: [&str; 6] = ["cluster", "node", "latency", "bandwidth", "latency_in", "bandwidth_in"];
 
 /// Properties of [`ClusterFields`].

@@ -17,7 +17,7 @@ pub(super) struct KnownChoice {
     pub(super) account: Option<Rc<ClusterAccount>>,
     /// The problem with the question.
     pub(super) wrong: Option<String>,
-    /// Whether it is to what is asked now.
+    /// True if it answers the current question.
     pub(super) ready: bool,
 }
 

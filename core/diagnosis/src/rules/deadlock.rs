@@ -217,7 +217,7 @@ fn circle<'a>(
     })
 }
 
-/// How the members of a circle's groups are known.
+/// The source of the members of a circle's groups.
 #[derive(Clone, Copy)]
 enum Members {
     Recorded,

@@ -49,7 +49,7 @@ impl MeasuredTable {
         self.head.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
     }
 
-    /// Whether it was measured with this collective, among as many ranks on as many nodes.
+    /// True if it was measured with this collective, among as many ranks on as many nodes.
     fn is_of(&self, collective: &str, ranks: u32, nodes: u32) -> bool {
         self.says("collective") == collective
             && self.says("gpus").parse() == Ok(ranks)
@@ -123,7 +123,7 @@ pub(super) fn dots(tables: &[&MeasuredTable], account: &ClusterAccount) -> Dots 
     (points().collect(), points().map(rate).collect())
 }
 
-/// How far predictions are from measured times, in the mean, and over how many sizes.
+/// The mean error of the predictions against measured times, and the number of sizes.
 fn mean_error(tables: &[&MeasuredTable], account: &ClusterAccount) -> Option<(f64, usize)> {
     let errors = tables.iter().flat_map(|table| &table.points).filter_map(|(bytes, ps)| {
         let predicted = account.points.iter().find(|point| point.bytes == *bytes)?;
@@ -134,7 +134,7 @@ fn mean_error(tables: &[&MeasuredTable], account: &ClusterAccount) -> Option<(f6
     (!errors.is_empty()).then(|| (sum / errors.len() as f64, errors.len()))
 }
 
-/// What was measured here, in words, with its sources; or that nothing was.
+/// The sentence on the measured tables with their sources, or on their absence.
 pub(super) fn told(tables: &[&MeasuredTable], account: &ClusterAccount) -> Html {
     if tables.is_empty() {
         let words = match account.extrapolated {

@@ -21,7 +21,7 @@ pub(super) type Asking = Result<(ModelRef, DdpQuestion), String>;
 pub(super) struct Known<T> {
     /// The newest answer.
     pub(super) found: Option<Result<Rc<T>, String>>,
-    /// Whether it is to what is asked now.
+    /// True if it answers the current question.
     pub(super) fresh: bool,
     /// The progress of the answer.
     pub(super) progress: Option<(u64, u64)>,

@@ -18,7 +18,7 @@ pub(super) struct CardProps {
     pub(super) choice: GalleryChoice,
     pub(super) algorithm: Algorithm,
     pub(super) account: Option<Result<Rc<Account>, String>>,
-    /// What it takes on the cluster that is chosen.
+    /// Its time on the chosen cluster.
     pub(super) on_cluster: Option<OnCluster>,
     /// Whether the account is of what is chosen now.
     pub(super) fresh: bool,

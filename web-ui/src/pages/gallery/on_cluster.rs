@@ -67,12 +67,12 @@ pub(super) enum OnCluster {
     Takes {
         /// The time.
         ps: u64,
-        /// Whether it is what NCCL picks.
+        /// True if NCCL picks it.
         picked: bool,
     },
 }
 
-/// What a schedule of the gallery takes on the cluster.
+/// The time of a schedule of the gallery on the cluster.
 pub(super) fn on_cluster(
     account: &ClusterAccount,
     algorithm: Algorithm,
