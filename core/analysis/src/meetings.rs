@@ -195,14 +195,15 @@ impl Meetings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::activity::RankActivity;
     use lockstep_core::rank::GroupRank;
     use lockstep_core::trace::Called;
     use std::sync::Arc;
 
-    fn call(op: &str, root: Option<u32>, ready_ps: u64, ended_ps: u64) -> TimedCall {
+    /// A call of the world that is ready and ends at these times.
+    pub(crate) fn call(op: &str, root: Option<u32>, ready_ps: u64, ended_ps: u64) -> TimedCall {
         let called = Called {
             op: op.to_owned(),
             group: GroupId::WORLD,

@@ -251,9 +251,8 @@ fn steps_of_rank(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::TimedCall;
+    use crate::meetings::tests::call;
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     #[test]
     fn a_loop_is_found_between_what_comes_before_and_behind() {
@@ -266,26 +265,7 @@ mod tests {
 
     /// Calls that end at these times, in µs.
     fn calls(ends: &[u64]) -> RankActivity {
-        let called = Arc::new(Called {
-            op: "all_reduce".to_owned(),
-            group: GroupId::WORLD,
-            p2p: false,
-            peer: None,
-            tag: 0,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            reduce_op: None,
-            root: None,
-            stack: Arc::new([]),
-        });
-        let call = |ended: &u64| TimedCall {
-            work: 0,
-            plan_op: None,
-            seq: None,
-            ready_ps: 0,
-            ended_ps: Some(*ended * 1_000_000),
-            called: Arc::clone(&called),
-        };
+        let call = |ended: &u64| call("all_reduce", None, 0, *ended * 1_000_000);
         RankActivity { calls: ends.iter().map(call).collect(), ..RankActivity::default() }
     }
 
