@@ -10,19 +10,14 @@
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
 use super::active::{Active, premultiplied, received_into};
-use super::arrivals::StepOfCall;
 use super::call_time::Timed;
 use super::marks::Marks;
-use super::memory::Memory;
-use super::message::Message;
-use super::network::Passage;
 use super::record::Recorder;
 use super::shared_memory::Touch;
-use super::state::{Due, Engine, Rank, Work};
+use super::state::{Due, Engine, Work, memory_of};
 use lockstep_core::plan::Call;
-use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce;
-use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout};
+use lockstep_core::schedule::{Action, Buffer, Layout};
 use lockstep_core::trace::What;
 use std::sync::Arc;
 
@@ -201,140 +196,6 @@ impl Engine {
         true
     }
 
-    fn begin_step(&mut self, index: u32, recorder: &mut Recorder) {
-        let channel = &mut self.channels[index as usize];
-        let (me, rank, group) = (channel.me, channel.rank, channel.group);
-        let is_switch = channel.is_switch;
-        let Some(active) = channel.active.as_mut() else {
-            return;
-        };
-        let (step, work) = (active.step, active.work);
-        // The list that all steps share, where the step's receives need not be kept.
-        let counts = self.counted.as_ref().is_some_and(|counted| !counted.looks_at(rank));
-        let mut actions = match counts {
-            true => std::mem::take(&mut self.step_actions),
-            false => std::mem::take(&mut active.waiting),
-        };
-        active.signature.schedule.actions(me, step, &mut actions);
-        let lending = active.lending_steps;
-        let ahead = if step == 0 { active.sends_of(me, 1..lending) } else { Vec::new() };
-        let is_sent =
-            |action: &Action| step > 0 && step < lending && matches!(action, Action::Send { .. });
-        active.left = self.now;
-        let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
-        let of_step =
-            actions.iter().filter(|action| !is_sent(action)).map(|action| (step, *action));
-        for (step, action) in of_step.chain(ahead) {
-            match action {
-                Action::Copy { from, into } => {
-                    let range = active.byte_range(from);
-                    let bytes = range.end - range.start;
-                    let of_call = active.touched;
-                    let done = self.network.touch(self.now, rank, Touch::Store, bytes, of_call);
-                    active.left = active.left.max(done.unwrap_or(0));
-                    active.copy(memory, from, into);
-                }
-                Action::Reduce { local, from, into } => {
-                    let range = active.byte_range(from);
-                    let bytes = range.end - range.start;
-                    let of_call = active.touched;
-                    let done = self.network.touch(self.now, rank, Touch::Reduce, bytes, of_call);
-                    active.left = active.left.max(done.unwrap_or(0));
-                    active.reduce(memory, [local, from], into);
-                }
-                Action::Send { peer, from } => {
-                    let Some(to_rank) = self.prepared.participant(&self.plan, group, peer) else {
-                        continue;
-                    };
-                    let range = active.byte_range(from);
-                    let bytes = range.end - range.start;
-                    let by_switch = is_switch || to_rank.0 >= self.plan.world_size;
-                    let passage = match by_switch {
-                        _ if active.timed.is_some() => Passage::at_once(self.now),
-                        true => {
-                            let algorithm = active.signature.schedule.algorithm();
-                            let in_node =
-                                algorithm.is_some_and(Algorithm::has_switches_inside_nodes);
-                            self.network.send_by_switch(self.now, rank, to_rank, bytes, in_node)
-                        }
-                        false => self.network.send(self.now, rank, to_rank, bytes),
-                    };
-                    active.left = active.left.max(passage.left);
-                    let lent = !by_switch && active.lends_in(step) && self.network.lends(bytes);
-                    active.unread += u32::from(lent);
-                    let to = self.prepared.channel(group, peer);
-                    let counted = self.counted.as_mut().filter(|it| !it.looks_at(to_rank));
-                    if let Some(counted) = counted {
-                        let of_step = (active.seq, step, active.signature_number);
-                        let arrival = (passage.arrives, self.queue.reserve());
-                        let complete = counted.of(to).count(of_step, arrival);
-                        if let Some((time, number)) = complete {
-                            self.queue.push_reserved(time, number, Due::Step(to));
-                        }
-                    } else {
-                        let message = self.messages.put(Message {
-                            to,
-                            from: me,
-                            seq: active.seq,
-                            step,
-                            signature: active.signature_number,
-                            slice: from,
-                            bytes,
-                            departs: passage.departs,
-                            lent,
-                            cargo: active.cargo(memory, from),
-                        });
-                        self.queue.push(passage.arrives, Due::Message(message));
-                        if let Some(paths) = &mut self.paths {
-                            paths.sent(index, message, &passage, bytes);
-                        }
-                    }
-                    recorder.sent_in(step, self.now);
-                    if is_switch || active.timed.is_some() {
-                        continue;
-                    }
-                    recorder.message(self.now, rank, || What::Sent {
-                        work,
-                        step,
-                        peer: to_rank,
-                        slice: Some(from),
-                        bytes,
-                    });
-                }
-                Action::Receive { .. } | Action::ReceiveReduce { .. } => {}
-            }
-        }
-        if counts {
-            let needed = actions.iter().filter(|action| is_receive(action)).count() as u32;
-            let of_step = (active.seq, step, active.signature_number);
-            self.step_actions = actions;
-            self.count_arrivals(index, of_step, needed);
-            return;
-        }
-        actions.retain(is_receive);
-        active.waiting = actions;
-        // Messages may have come before the step began.
-        if !channel.mailbox.is_empty() {
-            let mailbox = std::mem::take(&mut channel.mailbox);
-            for message in mailbox {
-                if !self.accept(index, message, recorder) {
-                    self.channels[index as usize].mailbox.push(message);
-                }
-            }
-        }
-    }
-
-    /// Ends a step whose receives are counted when the last of them has arrived.
-    fn count_arrivals(&mut self, index: u32, of_step: StepOfCall, needed: u32) {
-        let Some(counted) = self.counted.as_mut().filter(|_| needed > 0) else { return };
-        let arrivals = counted.of(index);
-        match arrivals.begin(of_step, needed) {
-            Some((time, number)) if self.queue.has_passed(time, number, self.now) => arrivals.end(),
-            Some((time, number)) => self.queue.push_reserved(time, number, Due::Step(index)),
-            None => {}
-        }
-    }
-
     /// The last of a step's counted messages has arrived.
     pub(crate) fn end_step(&mut self, index: u32, recorder: &mut Recorder) {
         if let Some(counted) = &mut self.counted {
@@ -363,7 +224,7 @@ impl Engine {
     }
 
     /// Stores or reduces a message if the channel's step waits for it.
-    fn accept(&mut self, index: u32, place: u32, recorder: &mut Recorder) -> bool {
+    pub(super) fn accept(&mut self, index: u32, place: u32, recorder: &mut Recorder) -> bool {
         let channel = &mut self.channels[index as usize];
         let (Some(active), Some(message)) = (channel.active.as_mut(), self.messages.get(place))
         else {
@@ -484,20 +345,4 @@ impl Engine {
         }
         self.complete(rank, work, recorder);
     }
-}
-
-/// The tensors of a rank, or a switch's, which has none.
-fn memory_of<'a>(
-    ranks: &'a mut [Rank],
-    switch_memory: &'a mut Memory,
-    rank: GlobalRank,
-) -> &'a mut Memory {
-    match ranks.get_mut(rank.index()) {
-        Some(rank) => &mut rank.memory,
-        None => switch_memory,
-    }
-}
-
-fn is_receive(action: &Action) -> bool {
-    matches!(action, Action::Receive { .. } | Action::ReceiveReduce { .. })
 }

@@ -48,6 +48,7 @@ mod shared_links;
 pub mod shared_memory;
 mod sharing;
 mod state;
+mod step;
 pub mod stops;
 mod stream;
 mod timed;

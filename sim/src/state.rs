@@ -178,3 +178,15 @@ pub(crate) struct Deadlines {
     pub(crate) timeout_ps: u64,
     pub(crate) calls: VecDeque<(u64, GlobalRank, u32)>,
 }
+
+/// The tensors of a rank, or a switch's, which has none.
+pub(super) fn memory_of<'a>(
+    ranks: &'a mut [Rank],
+    switch_memory: &'a mut Memory,
+    rank: GlobalRank,
+) -> &'a mut Memory {
+    match ranks.get_mut(rank.index()) {
+        Some(rank) => &mut rank.memory,
+        None => switch_memory,
+    }
+}

@@ -8,7 +8,10 @@
 
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, TraceWriter};
-use lockstep_gpu_exec::host::launched::{self, Farewell, Launch};
+use lockstep_gpu_exec::host::{
+    self,
+    launched::{Farewell, Launch},
+};
 use lockstep_gpu_exec::{
     Backend, HostBackend, RankDump, RankLauncher, RunEvent, RunHandle, RunOptions, SharingStrategy,
     Transport,
@@ -89,10 +92,10 @@ fn launched(
             let kept = std::fs::write(folder.with_file_name(dump.file_name()), &dump.pickle);
             kept.unwrap_or_else(|error| eprintln!("lockstep-rank: {error}"));
         };
-        return Ok(launched::join(&launch, &plan, &options, Some(Box::new(keep)))?);
+        return Ok(host::join(&launch, &plan, &options, Some(Box::new(keep)))?);
     }
     let farewell = Farewell::default();
-    follow(launched::lead(&launch, itself()?, plan, options, &farewell)?, trace)
+    follow(host::lead(&launch, itself()?, plan, options, &farewell)?, trace)
 }
 
 #[cfg(feature = "mpi")]

@@ -32,6 +32,14 @@ const VERSION: u8 = 5;
 /// The byte that marks the keeper of the shared memory's name, in place of a rank's.
 pub(super) const KEEPER: u8 = 255;
 
+/// The store's key that a rank sets when it has joined.
+pub(super) fn joined_key(rank: GlobalRank) -> String {
+    format!("joined/{rank}")
+}
+
+/// The store's key under which ranks find time 0 of the run on the shared clock.
+pub(super) const START_KEY: &str = "start_ns";
+
 /// From the coordinator to a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {

@@ -12,7 +12,7 @@ use crate::host::launcher::RankLauncher;
 use crate::host::limits::fits;
 use crate::host::rank::serve_carried;
 use crate::host::rank::start::Start;
-use crate::host::{injected, start_with};
+use crate::host::start::{injected, start_with};
 use crate::{RunError, RunHandle, RunOptions};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::Plan;

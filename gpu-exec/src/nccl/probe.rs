@@ -1,7 +1,7 @@
 //! Looks for CUDA's driver, its runtime compiler and NCCL where a process would find them, and where PyTorch's wheels
 //! put them.
 
-use super::{NcclOptions, Sharing};
+use super::options::{NcclOptions, Sharing};
 use crate::RunError;
 use libloading::Library;
 use lockstep_core::group::BackendName;

@@ -7,7 +7,10 @@ use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::Outcome;
-use lockstep_gpu_exec::host::launched::{Farewell, Launch, lead};
+use lockstep_gpu_exec::host::{
+    launched::{Farewell, Launch},
+    lead,
+};
 use lockstep_gpu_exec::{RankLauncher, RunError, RunHandle, RunOptions};
 use std::process::{Child, Command};
 use std::time::Duration;

@@ -8,7 +8,10 @@ use crate::progress::Progress;
 use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_gpu_exec::RunOptions;
-use lockstep_gpu_exec::host::launched::{self, Farewell, Launch, Rendezvous};
+use lockstep_gpu_exec::host::{
+    self,
+    launched::{Farewell, Launch, Rendezvous},
+};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -79,13 +82,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if launch.rank.0 > 0 {
         signals::leave_to_rank_zero()?;
         let keep = arguments.results.own_dump(launch.rank)?;
-        return Ok(launched::join(&launch, &plan, &options, keep)?);
+        return Ok(host::join(&launch, &plan, &options, keep)?);
     }
     let faults = options.faults.clone();
     let said = said.with_faults(&plan, &faults);
     // The kernel lets the other ranks go, when this process is through.
     let farewell = std::mem::ManuallyDrop::new(Farewell::default());
-    let handle = launched::lead(&launch, rank_launcher()?, plan, options, &farewell)?;
+    let handle = host::lead(&launch, rank_launcher()?, plan, options, &farewell)?;
     arguments.results.steer(&handle)?;
     let (results, faults) = (&arguments.results, &faults);
     conclude(handle, &Conclusion { results, faults, said: &said, own_order: None })

@@ -13,7 +13,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, diagnose_trace};
-use lockstep_gpu_exec::host::launched::KeepDump;
+use lockstep_gpu_exec::host::KeepDump;
 use lockstep_gpu_exec::{RunEvent, RunHandle, RunOptions, SharingStrategy, Transport};
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
 use lockstep_torch::c10d::STORE_TENSOR;

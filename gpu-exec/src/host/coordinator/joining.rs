@@ -1,7 +1,9 @@
 //! From nothing to ranks that have all joined and begun.
 
 use super::state::{Alarm, Coordinator, Phase};
-use crate::host::control::{Order, PeerAddress, Report, Setup, TcpSetup, frame};
+use crate::host::control::{
+    Order, PeerAddress, Report, START_KEY, Setup, TcpSetup, frame, joined_key,
+};
 use crate::host::landings::Landings;
 use crate::host::launched::{memory_path, random_token};
 use crate::host::limits;
@@ -21,14 +23,6 @@ const JOIN_LOOK: Duration = Duration::from_millis(2);
 /// The reason that ranks that share no memory with rank 0 cannot run.
 const NOT_HERE: &str = "it is on another machine than rank 0, or in another container, and shares no \
                         memory with it; leave out --transport shm";
-
-/// The store's key that a rank sets when it has joined.
-pub(in crate::host) fn joined_key(rank: GlobalRank) -> String {
-    format!("joined/{rank}")
-}
-
-/// The store's key under which ranks find time 0 of the run on the shared clock.
-pub(in crate::host) const START_KEY: &str = "start_ns";
 
 impl Coordinator {
     pub(super) fn start_ranks(&mut self) -> Result<(), RunError> {

@@ -9,8 +9,6 @@ mod joining;
 pub(super) mod state;
 mod stillness;
 
-pub(super) use joining::{START_KEY, joined_key};
-
 use super::carrier::Checked;
 use super::control::{Asked, Order, Report, frame};
 use super::launched::Meeting;

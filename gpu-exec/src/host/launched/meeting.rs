@@ -109,7 +109,7 @@ impl Meeting {
     ///
     /// # Errors
     /// When the store is out of reach or the system refuses.
-    pub(super) fn open(
+    pub(in crate::host) fn open(
         launch: &Launch,
         plan: &Plan,
         timeout: Duration,
@@ -190,7 +190,7 @@ impl Meeting {
     }
 
     /// The meeting, with ranks that stay until this is gone.
-    pub(super) fn with_farewell(self, farewell: Farewell) -> Meeting {
+    pub(in crate::host) fn with_farewell(self, farewell: Farewell) -> Meeting {
         Meeting { farewell, ..self }
     }
 
@@ -266,7 +266,7 @@ fn listening_address(store: SocketAddr) -> SocketAddr {
 ///
 /// # Errors
 /// When the store or rank 0 is out of reach, or rank 0 refuses.
-pub(super) fn attend(
+pub(in crate::host) fn attend(
     launch: &Launch,
     plan: &Plan,
     timeout: Duration,

@@ -128,7 +128,7 @@ fn was_removed(error: &StoreError) -> bool {
 ///
 /// # Errors
 /// When the file cannot be used, or another run's rank 0 is still there that meets in it.
-pub(super) fn open(
+pub(in crate::host) fn open(
     path: &Path,
     launch: &Launch,
     plan: &Plan,
@@ -193,7 +193,7 @@ pub(super) type TakeAway = Box<dyn Fn() + Send + Sync>;
 ///
 /// # Errors
 /// When the file cannot be used, or no living rank 0 has left an invitation there in time.
-pub(super) fn attend(
+pub(in crate::host) fn attend(
     path: &Path,
     launch: &Launch,
     plan: &Plan,

@@ -1,11 +1,11 @@
 //! The setup of a rank, and the memory and sockets that it holds.
 
-use super::Alone;
+use super::alone::Alone;
 use super::clerk::Clerk;
 use super::failure::{RankFailure, cannot};
 use super::gate::Gate;
 use crate::host::control::{self, PeerAddress, Report};
-use crate::host::launched;
+use crate::host::launched::stay;
 use rustix::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -126,7 +126,7 @@ impl Held {
     /// this one.
     pub(super) fn stay(&self, line: &UnixStream) {
         self.tell(|told| told.over = true);
-        launched::stay(line);
+        stay(line);
     }
 
     /// Waits until everybody is done. How long the others may take is rank 0's to say: it ends the

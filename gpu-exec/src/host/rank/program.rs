@@ -13,7 +13,6 @@ use super::recent::Recent;
 use super::recorder::Recording;
 use super::stream::Stream;
 use super::works::Works;
-use super::{Mutex, UnixStream};
 use crate::clock;
 use crate::host::arena::{Arena, Memory};
 use crate::host::control::Setup;
@@ -27,7 +26,8 @@ use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
 use signal_hook::low_level::emulate_default_handler;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 
 /// A program that is ready to run: tensors filled, channels connected.
 #[derive(Debug)]
