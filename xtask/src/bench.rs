@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// Only what is called so; a part of the name will do
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// A folder of tables of nccl-tests for "fidelity" [default: $LOCKSTEP_TABLES]
+    /// Tables of nccl-tests for "fidelity": a file or a folder [default: $LOCKSTEP_TABLES, or those that ship]
     #[arg(long, value_name = "FOLDER")]
     tables: Option<PathBuf>,
 }
@@ -63,21 +63,14 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Every table of a folder beside its prediction, and the medians, as `docs/clusters.md` lists them.
+/// The measured tables that ship, or those of a folder, beside their predictions; and the medians, as
+/// `docs/clusters.md` lists them.
 fn fidelity(options: &Options) -> Result<()> {
     let named = std::env::var_os("LOCKSTEP_TABLES").map(PathBuf::from);
-    let Some(tables) = options.tables.clone().or(named) else {
-        println!(
-            "no tables: name a folder of them with --tables FOLDER or LOCKSTEP_TABLES. A table is a CSV with \
-             the header that docs/clusters.md describes (\"How tables are read\"); tables of public \
-             measurements are made of the logs of nccl-tests that people post. They are no part of this \
-             repository."
-        );
-        return Ok(());
-    };
+    let tables = options.tables.clone().or(named);
     let mut time = shell::cargo(["run", "--quiet", "--release", "--package=lockstep-server", "--"]);
     // The page is not needed for this.
-    time.args(["time", "--table"]).arg(tables);
+    time.args(["time", "--table"]).arg(tables.unwrap_or_else(|| shell::root().join(web::MEASURED)));
     shell::run(&mut time)
 }
 

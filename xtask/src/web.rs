@@ -215,7 +215,7 @@ fn pack(root: &Path, built: &Compiled, dist: &Path) -> Result<()> {
 }
 
 /// The measured tables of clusters, which the page fetches beside its predictions.
-const MEASURED: &str = "sim/clusters/data/measured";
+pub(crate) const MEASURED: &str = "sim/clusters/data/measured";
 
 /// The recordings that ship with the page: a line each, with its id, its folder and its title.
 const SAMPLES: &str = "web-ui/samples.txt";

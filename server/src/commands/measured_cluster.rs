@@ -104,13 +104,13 @@ impl FromArguments {
     }
 }
 
-/// The tests of a log, or a table.
+/// The tests of a log, or the tables of a file.
 fn tables_of(path: &Path) -> Result<Vec<Table>> {
     let bytes = files::read(path, MOST_BYTES)?;
     // Logs of many processes may be torn in the middle of a letter.
     let text = String::from_utf8_lossy(&bytes);
     if text.lines().any(|line| line.trim_start().starts_with("bytes,time_us")) {
-        return Ok(vec![Table::parse(&text)?]);
+        return Ok(Table::parse_all(&text)?);
     }
     Ok(nccl_tests::read(&path.to_string_lossy(), &text)?)
 }

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Show what the other algorithms and protocols would take
     #[arg(long)]
     why: bool,
-    /// A table of measured times to compare with, or a folder of tables
+    /// Tables of measured times to compare with: a file of one or several, or a folder
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["collective", "list"])]
     table: Option<PathBuf>,
     /// List the named clusters
@@ -64,8 +64,7 @@ pub(crate) fn run(arguments: &Arguments, progress: &Progress) -> Result<ExitCode
     let mut catalog = Catalog::shipped()?;
     let text = match (&arguments.table, arguments.collective) {
         _ if arguments.list => list(&catalog, arguments.json)?,
-        (Some(path), _) if path.is_dir() => folder(&catalog, path, arguments, progress)?,
-        (Some(path), _) => one_table(&catalog, path, arguments)?,
+        (Some(path), _) => measured(&catalog, path, arguments, progress)?,
         (None, Some(collective)) => asked(&mut catalog, collective, arguments)?,
         (None, None) => bail!("say which collective: lockstep time all_reduce"),
     };
@@ -102,12 +101,29 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
     Ok(text + &remarks(&site, !all.is_empty()))
 }
 
+/// The table of a file point by point, or a line for each of several.
+fn measured(
+    catalog: &Catalog,
+    path: &Path,
+    arguments: &Arguments,
+    progress: &Progress,
+) -> Result<String> {
+    if path.is_dir() {
+        return comparison(catalog, path, arguments, progress);
+    }
+    let name = || path.display().to_string();
+    match <[Table; 1]>::try_from(Table::parse_all(&read(path)?).with_context(name)?) {
+        Ok([table]) => one_table(catalog, &table, arguments).with_context(name),
+        Err(_) => comparison(catalog, path, arguments, progress),
+    }
+}
+
 /// A table's points beside their predictions.
-fn one_table(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<String> {
-    let (table, mut site) = load(catalog, path)?;
+fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<String> {
+    let mut site = Site::of_table(catalog, table)?;
     set_environment(&mut site.settings, &arguments.env)?;
     let calibration = site.calibrate(&arguments.given)?;
-    let points = site.compare(&table, &calibration)?;
+    let points = site.compare(table, &calibration)?;
     // Sizes with given times are not judged.
     let judged = |bytes: u64| arguments.given.iter().all(|(size, _)| *size != bytes);
     let mean = mean_error(&points, judged);
@@ -158,8 +174,8 @@ fn one_table(catalog: &Catalog, path: &Path, arguments: &Arguments) -> Result<St
     Ok(text + &remarks(&site, !arguments.given.is_empty()))
 }
 
-/// One line a table, and the medians.
-fn folder(
+/// A line for each table of a file or a folder, and the medians.
+fn comparison(
     catalog: &Catalog,
     path: &Path,
     arguments: &Arguments,
@@ -175,12 +191,29 @@ fn folder(
             refused.push(format!("the other {} tables: stopped by Ctrl-C", reached.total - done));
             break;
         }
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let line = load(catalog, file)
-            .and_then(|(table, site)| Ok((name.clone(), Errors::of_table(&site, &table)?, site)));
-        match line {
-            Ok(line) => lines.push(line),
-            Err(error) => refused.push(format!("{name}: {error:#}")),
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let tables = read(file).and_then(|text| Ok(Table::parse_all(&text)?));
+        let Ok(tables) = tables.inspect_err(|error| refused.push(format!("{stem}: {error:#}")))
+        else {
+            continue;
+        };
+        let several = tables.len() > 1;
+        for table in tables {
+            let name = match several {
+                true => format!(
+                    "{stem} {}x{} {}",
+                    table.nodes,
+                    table.gpus.div_ceil(table.nodes),
+                    table.collective
+                ),
+                false => stem.clone(),
+            };
+            let line = Site::of_table(catalog, &table)
+                .and_then(|site| Ok((Errors::of_table(&site, &table)?, site)));
+            match line {
+                Ok((errors, site)) => lines.push((name, errors, site)),
+                Err(error) => refused.push(format!("{name}: {error:#}")),
+            }
         }
     }
     drop(stage);
@@ -266,13 +299,6 @@ fn folder_text(lines: &[Line], groups: &[Median], refused: &[String]) -> String 
         let _ = writeln!(text, "not compared: {why}");
     }
     text
-}
-
-fn load(catalog: &Catalog, path: &Path) -> Result<(Table, Site)> {
-    let name = || path.display().to_string();
-    let table = Table::parse(&read(path)?).with_context(name)?;
-    let site = Site::of_table(catalog, &table).with_context(name)?;
-    Ok((table, site))
 }
 
 fn read(path: &Path) -> Result<String> {

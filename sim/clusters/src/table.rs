@@ -61,25 +61,54 @@ const MOST_GPUS_PER_NODE: u32 = 1024;
 const MOST_ROWS: usize = 100_000;
 
 impl Table {
+    /// Reads all tables of a text: a header behind rows that names a collective begins the next one.
+    ///
+    /// # Errors
+    /// As [`Table::parse`], for any of them, with the line of the whole text.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, TableError> {
+        let mut begins = vec![(0, 1)];
+        let (mut at, mut has_rows) = (0, false);
+        // Where the header behind the last row begins, and whether it names a collective.
+        let (mut header, mut names) = (None, false);
+        for (line, number) in text.split_inclusive('\n').zip(1..) {
+            if let Some(comment) = line.trim_start().strip_prefix('#') {
+                header = header.or(has_rows.then_some((at, number)));
+                names |= comment.split_once(':').is_some_and(|(key, _)| key.trim() == "collective");
+            } else if is_row(line.trim()) {
+                begins.extend(header.take().filter(|_| names));
+                (has_rows, names) = (true, false);
+            }
+            at += line.len();
+        }
+        let ends = begins.iter().skip(1).map(|(at, _)| *at).chain([text.len()]);
+        let parts = begins.iter().zip(ends).map(|((from, line), to)| (&text[*from..to], *line));
+        parts.map(|(part, line)| Table::read(part, line)).collect()
+    }
+
     /// Reads the text of a table.
     ///
     /// # Errors
     /// If a needed header line or every row is missing, or a row holds no numbers.
     pub fn parse(text: &str) -> Result<Self, TableError> {
+        Table::read(text, 1)
+    }
+
+    /// The table of a part of a text that begins at a line.
+    fn read(text: &str, first_line: usize) -> Result<Self, TableError> {
         let mut header: Vec<(String, &str)> = Vec::new();
         let mut points = Vec::new();
-        for (index, line) in text.lines().enumerate() {
+        for (line, number) in text.lines().zip(first_line..) {
             let line = line.trim();
             if let Some(comment) = line.strip_prefix('#') {
                 if let Some((key, value)) = comment.split_once(':') {
                     header.push((key.trim().to_lowercase(), value.trim()));
                 }
-            } else if line.starts_with(|first: char| first.is_ascii_digit()) {
-                let point = row(line).map_err(|why| TableError::Line { line: index + 1, why })?;
+            } else if is_row(line) {
+                let point = row(line).map_err(|why| TableError::Line { line: number, why })?;
                 points.push(point);
                 if points.len() > MOST_ROWS {
                     let why = format!("more than {MOST_ROWS} rows");
-                    return Err(TableError::Line { line: index + 1, why });
+                    return Err(TableError::Line { line: number, why });
                 }
             }
         }
@@ -88,12 +117,12 @@ impl Table {
         let number = |key: &'static str| {
             let text = needed(key)?;
             text.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(|| TableError::Line {
-                line: 1,
+                line: first_line,
                 why: format!("`{key}: {text}` is not a number above 0"),
             })
         };
         let collective = needed("collective")?.parse().map_err(|error: UnknownCollective| {
-            TableError::Line { line: 1, why: error.to_string() }
+            TableError::Line { line: first_line, why: error.to_string() }
         })?;
         if points.is_empty() {
             return Err(TableError::Empty);
@@ -101,7 +130,7 @@ impl Table {
         let (gpus, nodes) = (number("gpus")?, number("nodes")?);
         if gpus.div_ceil(nodes) > MOST_GPUS_PER_NODE {
             let why = format!("{gpus} GPUs on {nodes} nodes are more than any node holds");
-            return Err(TableError::Line { line: 1, why });
+            return Err(TableError::Line { line: first_line, why });
         }
         let words = |key: &str| value(key).unwrap_or_default().to_owned();
         Ok(Self {
@@ -234,6 +263,10 @@ fn stated_gbps(text: &str) -> Option<f64> {
     let before = text.split("GB/s").next().filter(|before| before.len() < text.len())?;
     let number = before.trim_end().rsplit(|it: char| !it.is_ascii_digit() && it != '.').next()?;
     number.parse().ok().filter(|rate| (1.0..=64.0).contains(rate))
+}
+
+fn is_row(line: &str) -> bool {
+    line.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn row(line: &str) -> Result<(u64, f64), String> {
