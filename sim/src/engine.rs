@@ -330,7 +330,7 @@ impl Engine {
             Due::Message(message) => self.deliver(message, recorder),
             Due::Sent(channel) => self.woken.push_back(Woken::Channel(channel)),
             Due::Step(channel) => self.end_step(channel, recorder),
-            Due::Transfer(transfer) => self.finish_transfer(transfer, recorder),
+            Due::Transfer(transfer) => self.go_on_with_transfer(transfer, recorder),
             Due::Stream(rank) => self.end_stream_item(rank, recorder),
             Due::Whole(channel) => {
                 self.finish_whole(channel);

@@ -10,9 +10,10 @@
 //! calls a program that needs more "unsafe".
 
 use super::choice::Choice;
+use super::network::Passage;
 use super::record::Recorder;
 use super::state::{Due, Engine};
-use super::transfer::{Pair, Side, Transfer};
+use super::transfer::{Pair, Side, Transfer, Way};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Call, Plan, TimedTransfer};
 use lockstep_core::rank::GlobalRank;
@@ -192,13 +193,17 @@ impl Engine {
         let bytes = self.plan.tensor(send.tensor).map_or(0, |tensor| tensor.bytes());
         let transfer = TimedTransfer { group, from, to, bytes };
         let takes = self.call_times.as_ref().and_then(|times| times.transfer(&transfer));
-        let passage = match takes {
-            Some(takes) => self.network.send_timed(self.now, from, to, takes),
-            None => self.network.send_tensor(self.now, from, to, bytes),
+        let number = self.transfers.len() as u32;
+        let shared = takes.and_then(|takes| self.share_links_of_transfer(number, &transfer, takes));
+        let arriving = |passage: Passage| (passage.departs, Way::Arriving { at: passage.arrives });
+        let (departs, way) = match (shared, takes) {
+            (Some(way), _) => (self.now, way),
+            (None, Some(takes)) => arriving(self.network.send_timed(self.now, from, to, takes)),
+            (None, None) => arriving(self.network.send_tensor(self.now, from, to, bytes)),
         };
-        let departs = passage.departs;
-        self.transfers.push(Transfer { pair, send, receive, bytes, departs });
-        self.queue.push(passage.arrives, Due::Transfer(self.transfers.len() as u32 - 1));
+        let transfer = Transfer { pair, send, receive, bytes, departs, way };
+        self.queue.push(transfer.due().unwrap_or(self.now), Due::Transfer(number));
+        self.transfers.push(transfer);
         recorder.message(self.now, from, || What::Sent {
             work: send.work,
             step: 0,
@@ -208,8 +213,25 @@ impl Engine {
         });
     }
 
+    /// The last bytes of a transfer have left, or it has arrived.
+    pub(crate) fn go_on_with_transfer(&mut self, number: u32, recorder: &mut Recorder) {
+        let transfer = &mut self.transfers[number as usize];
+        if transfer.due() != Some(self.now) {
+            return;
+        }
+        if let Way::Leaving { flow, latency_ps, .. } = transfer.way {
+            let at = self.now.saturating_add(latency_ps);
+            transfer.way = Way::Arriving { at };
+            self.queue.push(at, Due::Transfer(number));
+            self.free_links_of_transfer(flow);
+            return;
+        }
+        transfer.way = Way::Arrived;
+        self.finish_transfer(number, recorder);
+    }
+
     /// The tensor has arrived: both sides complete.
-    pub(crate) fn finish_transfer(&mut self, transfer: u32, recorder: &mut Recorder) {
+    fn finish_transfer(&mut self, transfer: u32, recorder: &mut Recorder) {
         let Transfer { pair, send, receive, bytes, .. } = self.transfers[transfer as usize];
         let left_behind = self.is_dead(pair.from);
         if self.is_dead(pair.to) || (left_behind && !is_stored(&self.plan, send)) {

@@ -1,11 +1,13 @@
-//! Collectives of the engine that share links: when they are over depends on what else is in flight.
+//! Collectives and transfers of the engine that share links: when they are over depends on what else is in
+//! flight.
 
 use super::call_time::Timed;
 use super::calls_in_flight::CallInFlight;
-use super::sharing::NewEnds;
+use super::sharing::{FlowId, NewEnds};
 use super::state::{Due, Engine};
+use super::transfer::Way;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::TimedCall;
+use lockstep_core::plan::{TimedCall, TimedTransfer, TransferTime};
 
 impl Engine {
     /// When the call of a channel is over that takes so long alone, and begins now. Ranks that begin
@@ -47,10 +49,42 @@ impl Engine {
         self.end_at(changed);
     }
 
-    /// Lets calls end at other times than was thought.
+    /// The way of a transfer that begins now and shares its links; `None` if it loads none that others use.
+    pub(crate) fn share_links_of_transfer(
+        &mut self,
+        number: u32,
+        transfer: &TimedTransfer,
+        takes: TransferTime,
+    ) -> Option<Way> {
+        let times = self.call_times.clone()?;
+        let loads = times.transfer_loads(transfer);
+        let in_flight = self.in_flight.as_mut().filter(|_| !loads.is_empty())?;
+        let (flow, ends, changed) = in_flight.sharing.begin(self.now, takes.transmit_ps, loads);
+        in_flight.transfers.insert(flow, number);
+        self.end_at(changed);
+        Some(Way::Leaving { flow, ends, latency_ps: takes.latency_ps })
+    }
+
+    /// The bytes of a transfer have left, and load its links no longer.
+    pub(crate) fn free_links_of_transfer(&mut self, flow: FlowId) {
+        let Some(in_flight) = &mut self.in_flight else { return };
+        in_flight.transfers.remove(&flow);
+        let changed = in_flight.sharing.end(self.now, flow);
+        self.end_at(changed);
+    }
+
+    /// Lets calls and transfers end at other times than was thought.
     fn end_at(&mut self, changed: NewEnds) {
         for (id, ends) in changed {
             let Some(in_flight) = &mut self.in_flight else { return };
+            if let Some(&number) = in_flight.transfers.get(&id)
+                && let Some(transfer) = self.transfers.get_mut(number as usize)
+                && let Way::Leaving { ends: until, .. } = &mut transfer.way
+            {
+                *until = ends;
+                self.queue.push(ends, Due::Transfer(number));
+                continue;
+            }
             let Some(call) = in_flight.calls.get_mut(&id) else { continue };
             call.ends = ends;
             for &index in &call.channels {

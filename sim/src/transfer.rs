@@ -1,5 +1,6 @@
 //! Point-to-point calls, as the engine keeps them: posted, and matched.
 
+use super::sharing::FlowId;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
@@ -41,4 +42,42 @@ pub(crate) struct Transfer {
     pub(crate) receive: Side,
     pub(crate) bytes: u64,
     pub(crate) departs: u64,
+    pub(crate) way: Way,
+}
+
+/// How far a transfer has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Its bytes leave, as a flow over links that others share: until when, as things are, and how long the
+    /// last of them is on its way then.
+    Leaving {
+        flow: FlowId,
+        ends: u64,
+        latency_ps: u64,
+    },
+    /// It arrives then.
+    Arriving {
+        at: u64,
+    },
+    Arrived,
+}
+
+impl Transfer {
+    /// Its arrival, as things are; `None` if it has arrived.
+    pub(crate) fn arrives(&self) -> Option<u64> {
+        match self.way {
+            Way::Leaving { ends, latency_ps, .. } => Some(ends.saturating_add(latency_ps)),
+            Way::Arriving { at } => Some(at),
+            Way::Arrived => None,
+        }
+    }
+
+    /// The time at which its next event is due. Others of it are out of date.
+    pub(crate) fn due(&self) -> Option<u64> {
+        match self.way {
+            Way::Leaving { ends, .. } => Some(ends),
+            Way::Arriving { at } => Some(at),
+            Way::Arrived => None,
+        }
+    }
 }

@@ -342,6 +342,9 @@ impl Engine {
                 }
                 Due::Transfer(index) => {
                     let transfer = self.transfers.get(*index as usize)?;
+                    if transfer.due() != Some(arrives_ps) {
+                        return None;
+                    }
                     Some(MessageView {
                         from: transfer.pair.from,
                         to: transfer.pair.to,
@@ -351,7 +354,7 @@ impl Engine {
                         slice: None,
                         bytes: transfer.bytes,
                         departs_ps: transfer.departs,
-                        arrives_ps,
+                        arrives_ps: transfer.arrives()?,
                     })
                 }
                 Due::Rank(_)

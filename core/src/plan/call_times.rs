@@ -3,8 +3,8 @@
 //! Without them a simulator adds up messages. With them a call takes the table's time from the moment at
 //! which everything that it waits for is there; the schedule still decides which ranks wait for which.
 //!
-//! The table can also say which links a call loads, and how much of each. Calls in flight at the same time
-//! whose loads add up to more than a link carries share it, and take longer.
+//! The table can also say which links a call or a transfer loads, and how much of each. Those in flight at the
+//! same time whose loads add up to more than a link carries share it, and take longer.
 
 use super::{Call, Plan};
 use crate::collective::Collective;
@@ -77,6 +77,8 @@ pub struct CallTimes {
     transfers: BTreeMap<TimedTransfer, TransferTime>,
     /// The links that collectives share with others.
     loads: BTreeMap<TimedCall, Vec<LinkLoad>>,
+    /// The links that transfers share with others, while their bytes leave.
+    transfer_loads: BTreeMap<TimedTransfer, Vec<LinkLoad>>,
     /// Ranks that do not compute as fast as the others: how fast, in thousandths.
     rates: BTreeMap<GlobalRank, u64>,
 }
@@ -100,12 +102,22 @@ impl CallTimes {
     /// Says which links a collective loads, each once. Links that nothing else loads may be left
     /// out. Loads above [`LinkLoad::FULL`] count as that: alone, a call takes its time.
     pub fn set_loads(&mut self, call: TimedCall, loads: impl IntoIterator<Item = LinkLoad>) {
-        let loads = loads.into_iter().filter(|it| it.load > 0);
-        let mut loads: Vec<LinkLoad> =
-            loads.map(|it| LinkLoad { load: it.load.min(LinkLoad::FULL), ..it }).collect();
-        loads.sort_unstable();
-        loads.dedup_by_key(|load| load.link);
-        self.loads.insert(call, loads);
+        self.loads.insert(call, in_order(loads));
+    }
+
+    /// Says which links a transfer loads while its bytes leave: the directions in which it uses them have
+    /// numbers of their own. A transfer with loads waits for no port; it shares its links.
+    pub fn set_transfer_loads(
+        &mut self,
+        transfer: TimedTransfer,
+        loads: impl IntoIterator<Item = LinkLoad>,
+    ) {
+        self.transfer_loads.insert(transfer, in_order(loads));
+    }
+
+    /// Returns the links that a transfer loads, in increasing order.
+    pub fn transfer_loads(&self, transfer: &TimedTransfer) -> &[LinkLoad] {
+        self.transfer_loads.get(transfer).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the links that a collective loads, in increasing order.
@@ -148,6 +160,16 @@ impl CallTimes {
             }
         }
     }
+}
+
+/// Loads in the order of their links, each at most a full link.
+fn in_order(loads: impl IntoIterator<Item = LinkLoad>) -> Vec<LinkLoad> {
+    let loads = loads.into_iter().filter(|it| it.load > 0);
+    let mut loads: Vec<LinkLoad> =
+        loads.map(|it| LinkLoad { load: it.load.min(LinkLoad::FULL), ..it }).collect();
+    loads.sort_unstable();
+    loads.dedup_by_key(|load| load.link);
+    loads
 }
 
 impl Plan {

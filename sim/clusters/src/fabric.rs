@@ -4,7 +4,8 @@
 //! uplinks of a leaf switch. A call spreads its bytes evenly over its time: its load on a link is
 //! how long the link would be busy with it at the rate that such calls reach there
 //! ([`busy_us`](crate::model::busy_us)), as a part of the call's time. So two calls that fill a NIC
-//! take twice as long together, and two that wait for latencies hardly notice each other.
+//! take twice as long together, and two that wait for latencies hardly notice each other. A send
+//! fills the links at both of its ends, each in one direction, while its bytes leave.
 //!
 //! No public measurement of concurrent collectives backs these loads: they are extrapolations.
 
@@ -107,6 +108,50 @@ impl Fabric {
         gpus.chain(nics).chain((0..leaves).map(|leaf| FabricLink::Leaf { leaf }))
     }
 
+    /// The number of the same link in the direction in which its end receives. Collectives use both directions
+    /// alike, so these numbers are needed only where sends are in flight too.
+    #[must_use]
+    pub fn receiving(&self, link: FabricLink) -> u32 {
+        let nics = self.nodes.saturating_mul(self.nics_per_node);
+        let leaves = self.nodes_per_leaf.map_or(0, |each| self.nodes.div_ceil(each));
+        let all = self.world_size.saturating_add(nics).saturating_add(leaves);
+        self.number(link).saturating_add(all)
+    }
+
+    /// The loads of a send while its bytes leave: whole links at its sender in one direction, and at its
+    /// receiver in the other; `over_network` if they reach each other by no other way.
+    pub(crate) fn loads_of_send(
+        &self,
+        from: GlobalRank,
+        to: GlobalRank,
+        over_network: bool,
+    ) -> Vec<LinkLoad> {
+        let full = |link| LinkLoad { link, load: LinkLoad::FULL };
+        if !over_network {
+            let [from, to] = [from, to].map(|rank| FabricLink::Gpu { rank: rank.0 });
+            return vec![full(self.number(from)), full(self.receiving(to))];
+        }
+        let nics = |rank: GlobalRank| {
+            let node = rank.0 / self.ranks_per_node;
+            self.rails(rank.0).map(move |rail| FabricLink::Nic { node, rail })
+        };
+        let sends = nics(from).map(|nic| full(self.number(nic)));
+        let mut loads: Vec<LinkLoad> =
+            sends.chain(nics(to).map(|nic| full(self.receiving(nic)))).collect();
+        if let Some(each) = self.nodes_per_leaf {
+            let leaf = |rank: GlobalRank| rank.0 / self.ranks_per_node / each;
+            if leaf(from) != leaf(to) {
+                let uplinks = f64::from(each.saturating_mul(self.nics_per_node).max(1));
+                let used = f64::from(self.rails(from.0).len() as u32);
+                let load = parts(used * self.oversubscription / uplinks);
+                let [out, into] = [from, to].map(|rank| FabricLink::Leaf { leaf: leaf(rank) });
+                loads.push(LinkLoad { link: self.number(out), load });
+                loads.push(LinkLoad { link: self.receiving(into), load });
+            }
+        }
+        loads
+    }
+
     /// The NICs that a rank's GPU is nearest to: at least one.
     fn rails(&self, rank: u32) -> std::ops::Range<u32> {
         // A node that is not filled leaves its last GPUs out.
@@ -117,13 +162,15 @@ impl Fabric {
         (first as u32)..(end as u32)
     }
 
-    /// The loads of a call among `members`, whose placement is known.
+    /// The loads of a call among `members`, whose placement is known; `both_ways` if the directions of links
+    /// are told apart.
     pub(crate) fn loads(
         &self,
         members: &[GlobalRank],
         ranks_per_domain: u32,
         placement: &Placement,
         busy: Busy,
+        both_ways: bool,
     ) -> Vec<LinkLoad> {
         let [inside, outside] = busy.shares;
         let mut loads = Vec::new();
@@ -131,6 +178,9 @@ impl Fabric {
             let load = parts(share);
             if load > 0 {
                 loads.push(LinkLoad { link: self.number(link), load });
+                if both_ways {
+                    loads.push(LinkLoad { link: self.receiving(link), load });
+                }
             }
         };
         let mut domains: BTreeMap<u32, u32> = BTreeMap::new();

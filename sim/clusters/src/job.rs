@@ -217,32 +217,33 @@ impl<'a> Job<'a> {
         let points = self.catalog.given_points(&self.cluster)?;
         let calibration = Calibration::of_points(&settings, &points)?;
         let fabric = self.fabric();
+        let transfers = plan.timed_transfers();
+        let has_sends = !transfers.is_empty();
         let mut loads: Vec<(TimedCall, Vec<LinkLoad>)> = Vec::new();
+        let mut of_sends: Vec<(TimedTransfer, Vec<LinkLoad>)> = Vec::new();
         for call in calls {
             let Some(placement) = place(call.group)? else { continue };
             let collective = nccl_call(call.collective);
             let took = predict(&placement, &settings, collective, call.bytes, &calibration)?;
             call_times.set_collective(call, picoseconds(took.time_us));
             let members = plan.group(call.group).map(|group| group.ranks()).unwrap_or_default();
-            if plan.groups.len() > 1 {
+            if plan.groups.len() > 1 || has_sends {
                 let busy = busy_of(&placement, collective, &took);
-                loads
-                    .push((call, fabric.loads(members, self.ranks_per_domain(), &placement, busy)));
+                let domain = self.ranks_per_domain();
+                loads.push((call, fabric.loads(members, domain, &placement, busy, has_sends)));
             }
             if !is_nccl_call(call.collective) || !self.cluster.backs(collective, placement.domains)
             {
                 extrapolated.insert(over(call.collective.name(), placement.domains));
             }
         }
-        set_shared_loads(&mut call_times, loads);
-        for transfer in plan.timed_transfers() {
+        for transfer in transfers {
             let TimedTransfer { group, from, to, bytes } = transfer;
             let Some(placement) = place(group)?.filter(|_| from != to) else { continue };
             let domain = |rank: GlobalRank| rank.0 / self.ranks_per_domain().max(1);
-            let placement = match domain(from) == domain(to) {
-                true => placement.inside(),
-                false => placement,
-            };
+            let is_inside = domain(from) == domain(to);
+            let placement = if is_inside { placement.inside() } else { placement };
+            of_sends.push((transfer, fabric.loads_of_send(from, to, !is_inside)));
             // A slow link elsewhere in the group is not on the way.
             let [inside_rate, outside_rate] = self.rates(&[from, to]);
             let placement = Placement { inside_rate, outside_rate, ..placement };
@@ -251,6 +252,7 @@ impl<'a> Job<'a> {
                 extrapolated.insert(over("send and recv", placement.domains.min(2)));
             }
         }
+        set_shared_loads(&mut call_times, loads, of_sends);
         for fault in &self.faults {
             if let FabricFault::Gpu { rank, rate } = *fault {
                 call_times.set_rate(GlobalRank(rank), thousandths(rate));
@@ -281,7 +283,8 @@ impl<'a> Job<'a> {
             let collective = nccl_call(call.collective);
             let took = predict(&placement, &settings, collective, call.bytes, &calibration)?;
             let busy = busy_of(&placement, collective, &took);
-            let of_call = fabric.loads(members, self.ranks_per_domain(), &placement, busy);
+            let domain = self.ranks_per_domain();
+            let of_call = fabric.loads(members, domain, &placement, busy, false);
             loads.insert(call, of_call);
         }
         Ok(loads)
@@ -313,23 +316,40 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Tells the table the loads of calls on links that several groups load: a group's own calls
-/// follow each other.
-fn set_shared_loads(times: &mut CallTimes, loads: Vec<(TimedCall, Vec<LinkLoad>)>) {
-    let mut users: BTreeMap<u32, Option<GroupId>> = BTreeMap::new();
-    for (call, loads) in &loads {
+/// Tells the table the loads of calls on links that several groups load, or sends too: a group's own calls
+/// follow each other. Where no send meets a collective on a link, sends keep to their ranks' ports.
+fn set_shared_loads(
+    times: &mut CallTimes,
+    loads: Vec<(TimedCall, Vec<LinkLoad>)>,
+    of_sends: Vec<(TimedTransfer, Vec<LinkLoad>)>,
+) {
+    // Who loads a link: a group's collectives, or any sends; `None` once they are several.
+    #[derive(PartialEq)]
+    enum User {
+        Group(GroupId),
+        Sends,
+    }
+    let mut users: BTreeMap<u32, Option<User>> = BTreeMap::new();
+    let by_groups = loads.iter().map(|(call, loads)| (Some(call.group), loads));
+    for (group, loads) in by_groups.chain(of_sends.iter().map(|(_, loads)| (None, loads))) {
         for load in loads {
-            let user = users.entry(load.link).or_insert(Some(call.group));
-            if *user != Some(call.group) {
-                *user = None;
+            let user = || Some(group.map_or(User::Sends, User::Group));
+            let known = users.entry(load.link).or_insert_with(user);
+            if *known != user() {
+                *known = None;
             }
         }
     }
+    let shared = |load: &LinkLoad| users.get(&load.link) == Some(&None);
     for (call, loads) in loads {
-        let shared = |load: &LinkLoad| users.get(&load.link) == Some(&None);
         let shared: Vec<LinkLoad> = loads.into_iter().filter(shared).collect();
         if !shared.is_empty() {
             times.set_loads(call, shared);
+        }
+    }
+    if of_sends.iter().any(|(_, loads)| loads.iter().any(shared)) {
+        for (send, loads) in of_sends {
+            times.set_transfer_loads(send, loads);
         }
     }
 }

@@ -224,3 +224,54 @@ fn every_link_has_a_number_of_its_own() {
     let numbers: Vec<u32> = fabric.links().map(|link| fabric.number(link)).collect();
     assert_eq!(numbers, (0..40 + 5 * 4 + 3).collect::<Vec<u32>>());
 }
+
+/// A pipeline of two stages, a node each, whose replicas reduce their gradients: the loads of the sends of
+/// rank 0 and of the stage behind it, and those of the first stage's all_reduce.
+fn pipeline_loads(cluster: &str) -> [Vec<LinkLoad>; 3] {
+    let mut plan = PlanBuilder::new("pipeline", 32, BackendName::Nccl).unwrap();
+    let mut group = |ranks: [u32; 2]| {
+        let ranks = ranks.into_iter().map(GlobalRank).collect();
+        plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks).unwrap())
+    };
+    let (pipeline, replicas) = (group([0, 8]), [group([0, 16]), group([8, 24])]);
+    let x = plan.tensor("x", Dtype::Float32, COUNT, Fill::Zeros);
+    let plan = plan.every_rank(|rank, program| {
+        let (stage, at) = (usize::from(rank.0 % 16 >= 8), GroupRank(u32::from(rank.0 == 0)));
+        if rank.0 == 0 || rank.0 == 8 {
+            program.send(pipeline, at, x);
+            program.recv(pipeline, at, x);
+        }
+        if rank.0.is_multiple_of(8) {
+            program.collective(replicas[stage], SUM, COUNT, None, Some(x));
+        }
+    });
+    let catalog = Catalog::shipped().unwrap();
+    let job = Job::new(&catalog, catalog.cluster(cluster).unwrap(), 32, None).unwrap();
+    let times = job.timing(&plan.unwrap()).unwrap().call_times;
+    let send = |from, to| {
+        let [from, to] = [from, to].map(GlobalRank);
+        let send = TimedTransfer { group: pipeline, from, to, bytes: 4 * COUNT };
+        times.transfer_loads(&send).to_vec()
+    };
+    let reduce = TimedCall { group: replicas[0], collective: SUM, bytes: 4 * COUNT };
+    [send(0, 8), send(8, 0), times.loads(&reduce).to_vec()]
+}
+
+/// Both go through rank 0's NIC, the collective in both directions; the two sends meet on no link.
+#[test]
+fn sends_load_their_nics_in_one_direction() {
+    let [there, back, reduce] = pipeline_loads("h100x8");
+    let links = |loads: &[LinkLoad]| loads.iter().map(|load| load.link).collect::<Vec<_>>();
+    let fabric = {
+        let catalog = Catalog::shipped().unwrap();
+        Job::new(&catalog, catalog.cluster("h100x8").unwrap(), 32, None).unwrap().fabric()
+    };
+    let [own, other] = [0, 1].map(|node| FabricLink::Nic { node, rail: 0 });
+    assert_eq!(links(&there), [fabric.number(own), fabric.receiving(other)]);
+    assert_eq!(links(&back), [fabric.number(other), fabric.receiving(own)]);
+    // What nobody else loads is left out: the NIC of the other replica.
+    assert_eq!(links(&reduce), [fabric.number(own), fabric.receiving(own)]);
+    let numbers: std::collections::BTreeSet<u32> =
+        fabric.links().flat_map(|link| [fabric.number(link), fabric.receiving(link)]).collect();
+    assert_eq!(numbers.len(), 2 * fabric.links().count());
+}

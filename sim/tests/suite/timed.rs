@@ -325,3 +325,74 @@ fn a_full_link_is_halved_and_given_back() {
         assert!(first < second && second <= 4 * call + 10, "{first} {second}");
     }
 }
+
+/// Ranks 0 and 1 reduce `counts[0]` elements while rank 2 sends `counts[1]` to rank 3, twice each; rank r
+/// computes `late[r]` nanoseconds before.
+fn reduce_and_send(late: [u64; 4], counts: [u64; 2]) -> Plan {
+    let mut plan = PlanBuilder::new("sends", 4, BackendName::Nccl).unwrap();
+    let pair = ProcessGroup::new("g", BackendName::Nccl, vec![GlobalRank(0), GlobalRank(1)]);
+    let pair = plan.group(pair.unwrap());
+    let [reduced, sent] = counts.map(|count| plan.tensor("x", Dtype::Float32, count, Fill::Zeros));
+    let plan = plan.every_rank(|rank, program| {
+        program.compute("late", late[rank.index()]);
+        for _ in 0..2 {
+            match rank.0 {
+                2 => program.send(GroupId::WORLD, GroupRank(3), sent),
+                3 => program.recv(GroupId::WORLD, GroupRank(2), sent),
+                _ => program.collective(pair, SUM, counts[0], None, Some(reduced)),
+            };
+        }
+    });
+    plan.unwrap()
+}
+
+/// The same with the collectives on link 3 and the sends on another or the same.
+fn with_send_on(plan: &Plan, link: u32, loads: [u32; 2], values: bool) -> SimConfig {
+    let mut times = times(plan);
+    for call in plan.timed_calls() {
+        times.set_loads(call, [LinkLoad { link: 3, load: loads[0] }]);
+    }
+    for send in plan.timed_transfers() {
+        times.set_transfer_loads(send, [LinkLoad { link, load: loads[1] }]);
+    }
+    let config = if values { timed(plan) } else { without_values(plan) };
+    SimConfig { call_times: Some(Arc::new(times)), ..config }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    /// A send on a link of its own takes what it takes without links; one that shares a link with a
+    /// collective slows it and is slowed, never to more than one after the other.
+    #[test]
+    fn sends_share_links_with_collectives(
+        late in prop::array::uniform4(0u64..2000),
+        counts in prop::array::uniform2(1u64..2000),
+        loads in prop::array::uniform2(1u32..=LinkLoad::FULL),
+        values in any::<bool>(),
+    ) {
+        let plan = reduce_and_send(late, counts);
+        let alone = ends(&plan, &timed(&plan));
+        prop_assert_eq!(ends(&plan, &with_send_on(&plan, 4, loads, values)), alone);
+        let shared = ends(&plan, &with_send_on(&plan, 3, loads, values));
+        if u64::from(loads[0]) + u64::from(loads[1]) <= u64::from(LinkLoad::FULL) {
+            prop_assert_eq!(shared, alone);
+        }
+        let in_turn = 2 * (4000 * (counts[0] + counts[1]) + 100_007) + 1000 * late.iter().max().unwrap();
+        for (shared, alone) in shared.into_iter().zip(alone) {
+            prop_assert!(shared >= alone && shared <= in_turn + 50, "{} {} {}", shared, alone, in_turn);
+        }
+    }
+}
+
+/// A send and a collective that fill one link have half of it each while both are in flight.
+#[test]
+fn a_send_and_a_collective_halve_a_full_link() {
+    let plan = reduce_and_send([0; 4], [1000, 1000]);
+    let full = [LinkLoad::FULL; 2];
+    let [reduced, _, sent, received] = ends(&plan, &with_send_on(&plan, 3, full, true));
+    assert_eq!(sent, received);
+    // 4 µs each alone, four in all on one link; the latency of the first send leaves it to the collective.
+    let [first, last] = [reduced.min(sent), reduced.max(sent)];
+    assert!(first > 2 * 4_000_000 + 2_000_000 && last >= 4 * 4_000_000, "{first} {last}");
+    assert!(last <= 4 * 4_000_000 + 2 * 100_007 + 10, "{last}");
+}
