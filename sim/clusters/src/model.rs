@@ -208,11 +208,12 @@ fn transfer_us(
         let full = bytes * factor / (bus * 1000.0);
         return if protocol == Protocol::Simple { rate.transfer_us(full) } else { full };
     };
-    let outside = outside_busbw(placement, network, algorithm, factor) * placement.outside_rate;
+    let rate_left = placement.outside_rate * placement.uplinks.passing;
+    let outside = outside_busbw(placement, network, algorithm, factor) * rate_left;
     let [ll, ll128] =
         [card.ll_busbw_gbps, card.ll128_busbw_gbps].map(|rate| rate * placement.inside_rate);
     let bus = match protocol {
-        Protocol::Ll => ll.min(outside * 0.5).min(network.ll_busbw_gbps * placement.outside_rate),
+        Protocol::Ll => ll.min(outside * 0.5).min(network.ll_busbw_gbps * rate_left),
         Protocol::Ll128 => ll128.min(outside * 0.92),
         Protocol::Simple => inside.min(outside),
     };
@@ -328,7 +329,8 @@ fn all_to_all(placement: &Placement, bytes: f64) -> (f64, f64) {
     let Some(network) = &placement.network else {
         return (card.all_to_all.latency_us, card.all_to_all.transfer_us(inside));
     };
-    let per_rank = placement.net_gbps / local * network.all_to_all_share * placement.outside_rate;
+    let rate_left = placement.outside_rate * placement.uplinks.all_to_all;
+    let per_rank = placement.net_gbps / local * network.all_to_all_share * rate_left;
     let outside = bytes * (ranks - local) / ranks / (per_rank * 1000.0);
     let latency =
         card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);

@@ -42,6 +42,42 @@ pub struct Placement {
     pub inside_rate: f64,
     /// The part of the network's rate that is left; 1 without faults.
     pub outside_rate: f64,
+    /// The parts of it that leaf switches pass on.
+    pub uplinks: Uplinks,
+}
+
+/// The parts of a network's rate that the uplinks of leaf switches leave to a call alone; 1 where they carry
+/// all that its nodes can send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Uplinks {
+    /// To a call of which every rank sends to every other: what the fullest leaf sends out.
+    pub all_to_all: f64,
+    /// To a ring or a tree, which leaves a leaf once.
+    pub passing: f64,
+}
+
+impl Uplinks {
+    /// For a call whose nodes are numbered in rank order and use so many NICs each.
+    fn of(cluster: &Cluster, nodes: impl Iterator<Item = u32> + Clone, nics: f64) -> Uplinks {
+        let (Some(each), Some(times)) = (cluster.nodes_per_leaf, cluster.oversubscription) else {
+            return Uplinks { all_to_all: 1.0, passing: 1.0 };
+        };
+        let mut leaves: BTreeMap<u32, u32> = BTreeMap::new();
+        for node in nodes {
+            *leaves.entry(node / each.max(1)).or_default() += 1;
+        }
+        let all = f64::from(leaves.values().sum::<u32>());
+        let uplinks = f64::from(each.max(1)) * f64::from(cluster.nics_per_node.max(1)) / times;
+        let part =
+            |leaving: f64| if leaving * nics > uplinks { uplinks / (leaving * nics) } else { 1.0 };
+        let of_leaf = |nodes: &u32| match f64::from(*nodes) {
+            nodes if nodes >= all => [1.0, 1.0],
+            nodes => [part(nodes * (all - nodes) / (all - 1.0)), part(1.0)],
+        };
+        let least = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a.min(c), b.min(d)];
+        let [all_to_all, passing] = leaves.values().map(of_leaf).fold([1.0, 1.0], least);
+        Uplinks { all_to_all, passing }
+    }
 }
 
 /// Ranks that a cluster cannot hold.
@@ -161,6 +197,8 @@ impl Placement {
             return Err(PlacementError::NoNetwork { cluster: cluster.name.clone(), nodes });
         }
         let nics = domains.values().map(|(_, nics)| *nics).min().unwrap_or(1).max(1);
+        let of_node = f64::from(nics.div_ceil(machines_of_domain.max(1)));
+        let uplinks = Uplinks::of(cluster, members.keys().copied(), of_node);
         Ok(Self {
             card: card.clone(),
             network: network.filter(|_| count > 1).cloned(),
@@ -172,6 +210,7 @@ impl Placement {
             launcher: Launcher::Unknown,
             inside_rate: 1.0,
             outside_rate: 1.0,
+            uplinks,
         })
     }
 

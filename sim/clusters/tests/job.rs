@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use lockstep_clusters::fault::FabricFaultError;
-use lockstep_clusters::{Catalog, FabricFault, FabricLink, Job, JobError};
+
+use lockstep_clusters::{
+    Calibration, Catalog, Collective as NcclCall, FabricFault, FabricLink, Job, JobError, Settings,
+    predict,
+};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
@@ -274,4 +278,36 @@ fn sends_load_their_nics_in_one_direction() {
     let numbers: std::collections::BTreeSet<u32> =
         fabric.links().flat_map(|link| [fabric.number(link), fabric.receiving(link)]).collect();
     assert_eq!(numbers.len(), 2 * fabric.links().count());
+}
+
+/// An all_to_all over two leaves sends half of its bytes through the uplinks: at 8 times fewer than the nodes
+/// could fill, it takes four times as long as below one leaf, or as on leaves that are not oversubscribed. An
+/// all_reduce leaves a leaf once and is as fast.
+#[test]
+fn an_oversubscribed_leaf_holds_up_an_all_to_all_alone() {
+    let cluster = |name: &str, leaf: &str| {
+        format!(
+            "name = \"{name}\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\ngpus_per_node = 8\n\
+             network = \"ib\"\nnics_per_node = 8\nnic_Gbps = 400\n{leaf}"
+        )
+    };
+    let mut catalog = Catalog::shipped().unwrap();
+    let mut took = |leaf: &str, collective| {
+        let cluster = catalog.add_text("mine.toml", &cluster("mine", leaf)).unwrap();
+        let placement = catalog.place(&cluster, 32, 8).unwrap();
+        let calibration = Calibration::default();
+        let all = predict(&placement, &Settings::default(), collective, 16 << 30, &calibration);
+        all.unwrap().time_us
+    };
+    let leaf = |nodes, times| format!("nodes_per_leaf = {nodes}\noversubscription = {times}.0\n");
+    let all_to_all = NcclCall::AllToAll;
+    let free = took("", all_to_all);
+    assert_eq!(took(&leaf(32, 8), all_to_all), free);
+    assert_eq!(took(&leaf(16, 1), all_to_all), free);
+    let slowed = took(&leaf(16, 8), all_to_all) / free;
+    // Of the 31 other nodes 16 are below the other leaf.
+    assert!((slowed - 8.0 * 16.0 / 31.0).abs() < 0.1, "{slowed}");
+    assert_eq!(took(&leaf(16, 8), NcclCall::AllReduce), took("", NcclCall::AllReduce));
+    // One node a leaf: everything leaves it.
+    assert!(took(&leaf(1, 8), NcclCall::AllReduce) > 3.0 * took("", NcclCall::AllReduce));
 }
