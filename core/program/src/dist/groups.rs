@@ -69,8 +69,16 @@ fn of_ranks(group: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Resul
 const WITH_MPI: &str = "PyTorch is taken for one that was built with MPI: its own packages are not, and \
     raise here (Distributed package doesn't have MPI built in)";
 
-#[starlark_module]
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    backends(builder);
+    membership(builder);
+    queries(builder);
+    subgroups(builder);
+}
+
+/// Which backends there are.
+#[starlark_module]
+fn backends(builder: &mut GlobalsBuilder) {
     fn is_available() -> anyhow::Result<bool> {
         Ok(true)
     }
@@ -128,7 +136,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let group = take::group(group)?;
         process(eval)?.dist()?.get_backend_config(group).map_err(refused)
     }
+}
 
+/// The beginning and end of a process's part in the job.
+#[starlark_module]
+fn membership(builder: &mut GlobalsBuilder) {
     fn init_process_group<'v>(
         #[starlark(default = NoneType)] backend: Value<'v>,
         #[starlark(default = NoneType)] init_method: Value<'v>,
@@ -185,7 +197,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn is_initialized<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<bool> {
         Ok(process(eval)?.is_rank() && process(eval)?.dist()?.is_initialized())
     }
+}
 
+/// Ranks and sizes of groups.
+#[starlark_module]
+fn queries(builder: &mut GlobalsBuilder) {
     fn get_rank<'v>(
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -260,7 +276,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let ranks = dist.get_process_group_ranks(group).map_err(refused)?;
         Ok(heap.alloc(AllocList(ranks.into_iter().map(|rank| rank.0))))
     }
+}
 
+/// New groups.
+#[starlark_module]
+fn subgroups(builder: &mut GlobalsBuilder) {
     fn new_group<'v>(
         #[starlark(default = NoneType)] ranks: Value<'v>,
         #[starlark(default = NoneType)] timeout: Value<'v>,

@@ -32,8 +32,9 @@ fn to_even(number: f64) -> f64 {
     libm::rint(number)
 }
 
+/// Texts of values.
 #[starlark_module]
-fn functions(builder: &mut GlobalsBuilder) {
+fn texts(builder: &mut GlobalsBuilder) {
     fn str<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -55,7 +56,11 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<String> {
         formatted(value, spec, heap)
     }
+}
 
+/// Numbers.
+#[starlark_module]
+fn numbers(builder: &mut GlobalsBuilder) {
     fn float<'v>(
         #[starlark(default = NoneType)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -151,7 +156,11 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
         Ok(sum)
     }
+}
 
+/// Classes of values.
+#[starlark_module]
+fn classes(builder: &mut GlobalsBuilder) {
     fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
         if let Some(is) = crate::classes::objects::is_instance(value, class) {
             return Ok(is);
@@ -226,7 +235,11 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn callable<'v>(value: Value<'v>) -> anyhow::Result<bool> {
         Ok(value.get_type() == "function")
     }
+}
 
+/// The functions that the rewritten Python calls.
+#[starlark_module]
+fn rewritten(builder: &mut GlobalsBuilder) {
     /// `"…" % values`.
     fn _percent<'v>(
         template: Value<'v>,
@@ -364,5 +377,8 @@ fn functions(builder: &mut GlobalsBuilder) {
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
-    functions(builder);
+    texts(builder);
+    numbers(builder);
+    classes(builder);
+    rewritten(builder);
 }

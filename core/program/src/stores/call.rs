@@ -128,16 +128,8 @@ fn shared(
     let world_size = dist.world_size_of_job();
     let at: At = (rank, process.stores.log.ops.len());
     anyhow::ensure!(at.1 < MAX_OPS, "a rank does at most {MAX_OPS} operations on stores here");
-    let what = match (&call.what, polls) {
-        // A loop that asks whether keys are there waits for them.
-        (What::Check, true) => What::Wait,
-        (what, _) => what.clone(),
-    };
     let exact = polls && process.stores.exact;
-    let what = match what {
-        What::Add(0) if exact => What::AtLeast { number: 0, exact: true },
-        what => what,
-    };
+    let what = as_waited(&call.what, polls, exact);
     let counts = polls && !exact && matches!(what, What::Add(0) | What::Get);
     let waits = matches!(what, What::AtLeast { .. }) || call.what == What::Check;
     let loops = polls && (counts || waits);
@@ -174,10 +166,8 @@ fn shared(
         }
         _ => None,
     };
-    let counted = matches!(op.what, What::AtLeast { .. } | What::Until(_));
-    let nothing_to_tell = matches!(op.what, What::Set(_) | What::Append(_));
-    let changes = op.what.changes();
-    let polls_key = op.polls && op.what == What::Wait;
+    let what = op.what.clone();
+    let polls_key = op.polls && what == What::Wait;
     let hangs = match &answer {
         Some(Answer::TimesOut(missing)) if loops => Some(LostWait {
             call: call.via.to_owned(),
@@ -198,7 +188,8 @@ fn shared(
         process.dist()?.store_signal(signal.peer, signal.tag, signal.bytes, call.via);
     }
     let Some(answer) = answer else {
-        return match (nothing_to_tell, counts || (changes && call.asks != Asks::Now)) {
+        let nothing_to_tell = matches!(what, What::Set(_) | What::Append(_));
+        return match (nothing_to_tell, counts || (what.changes() && call.asks != Asks::Now)) {
             (true, _) => Ok(Told::Now(Answer::Done)),
             (false, true) => Ok(Told::Later(at.1)),
             (false, false) => {
@@ -208,28 +199,57 @@ fn shared(
         };
     };
     if let Some(lost) = hangs {
-        // Nobody answers: the next rank, if no other one is known.
-        let peer = match lost.why {
-            Lost::Late { rank, .. } | Lost::Behind { rank, .. } if rank.index() != at.0 => rank,
-            _ => GlobalRank((at.0 as u32 + 1) % world_size.max(1)),
-        };
-        process.dist()?.store_wait(peer, u32::MAX, 1, None, &lost.to_string());
-        process.stores.log.hangs = true;
-        return Err(anyhow::Error::new(Stuck));
+        return Err(hang(process, at.0, world_size, &lost)?);
     }
+    let counted = matches!(what, What::AtLeast { .. } | What::Until(_));
     process.stores.waited |= loops && (counted || polls_key);
-    let answer = match answer {
+    let answer = as_asked(&call.what, answer, polls_key);
+    told(process, handle, kind, &call, answer).map(Told::Now)
+}
+
+/// The operation that a call stands for: a loop that asks whether keys are there waits for them, and one that
+/// compares a counter waits for its number.
+fn as_waited(what: &What, polls: bool, exact: bool) -> What {
+    match what {
+        What::Check if polls => What::Wait,
+        What::Add(0) if exact => What::AtLeast { number: 0, exact: true },
+        what => what.clone(),
+    }
+}
+
+/// Lets a rank wait for ever for an answer that nobody gives: for the next rank, if no other one is known.
+fn hang(
+    process: &mut Process<'_>,
+    rank: usize,
+    world_size: u32,
+    lost: &LostWait,
+) -> anyhow::Result<anyhow::Error> {
+    let peer = match lost.why {
+        Lost::Late { rank: other, .. } | Lost::Behind { rank: other, .. }
+            if other.index() != rank =>
+        {
+            other
+        }
+        _ => GlobalRank((rank as u32 + 1) % world_size.max(1)),
+    };
+    process.dist()?.store_wait(peer, u32::MAX, 1, None, &lost.to_string());
+    process.stores.log.hangs = true;
+    Ok(anyhow::Error::new(Stuck))
+}
+
+/// An answer in the type of its question: counters are texts to `get`, and texts counters to `add`.
+fn as_asked(what: &What, answer: Answer, polls_key: bool) -> Answer {
+    match answer {
         Answer::Done if polls_key => Answer::Yes(true),
-        Answer::Number(number) if call.what == What::Get => {
+        Answer::Number(number) if *what == What::Get => {
             Answer::Bytes(number.to_string().into_bytes())
         }
-        Answer::Bytes(bytes) if matches!(call.what, What::Add(_)) => {
+        Answer::Bytes(bytes) if matches!(what, What::Add(_)) => {
             let number = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
             number.map_or(Answer::Bytes(bytes), Answer::Number)
         }
         answer => answer,
-    };
-    told(process, handle, kind, &call, answer).map(Told::Now)
+    }
 }
 
 /// The program's result: an answer, or an exception.

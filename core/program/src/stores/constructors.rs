@@ -7,7 +7,7 @@ use super::settle::CLIENTS;
 use super::signatures::{Named, invoked_with};
 use crate::dist::values::DurationValue;
 use crate::process::raised::{Raised, refused};
-use crate::process::state::process;
+use crate::process::state::{Process, process};
 use crate::python::numbers;
 use crate::python::type_error::type_error;
 use crate::stores::call::{Asks, CONSTRUCTOR, Call, Told, call, meet};
@@ -40,6 +40,86 @@ fn picked_port(dist: &Dist<'_>, nth: usize) -> u16 {
     let (first, count) = (32_768, 28_232);
     let taken = nth as u64 * u64::from(dist.world_size_of_job()) + u64::from(dist.process().0);
     u16::try_from(first + taken % count).unwrap_or(u16::MAX)
+}
+
+/// A `TCPStore` that its constructor makes, and the server that it is on.
+struct Opening<'a, 'p> {
+    process: &'a mut Process<'p>,
+    store: Handle,
+    server: Handle,
+    column: u32,
+}
+
+/// The server's own entry, which its clients wait for.
+const SERVER: &str = "its server";
+
+impl Opening<'_, '_> {
+    fn answer(
+        &mut self,
+        of_server: bool,
+        what: What,
+        key: &str,
+        asks: Asks,
+    ) -> anyhow::Result<Answer> {
+        let on = if of_server { &self.server } else { &self.store };
+        let keys = vec![key.to_owned()];
+        let made =
+            Call { what, via: CONSTRUCTOR, keys, timeout_ms: None, column: self.column, asks };
+        Ok(match call(self.process, on, made)? {
+            Told::Now(answer) => answer,
+            Told::Later(_) => Answer::Done,
+        })
+    }
+
+    /// Serves the store; raises if its port is taken.
+    fn listen(&mut self, port: u16) -> anyhow::Result<()> {
+        if self.answer(true, What::Add(1), "servers", Asks::Now)? != Answer::Number(1) {
+            let text = format!(
+                "The server socket has failed to listen on any local network address. port: {port}, \
+                 useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+            );
+            let help = "Two stores are served on one port: pass is_master = True on one rank only.";
+            let error = DistError::new(ErrorKind::DistNetworkError, text);
+            return Err(refused(error.with_help(help)));
+        }
+        self.answer(true, What::Set(b"1".to_vec()), SERVER, Asks::No)?;
+        Ok(())
+    }
+
+    /// Waits for the server.
+    fn reach(&mut self, host_name: &str, port: u16) -> anyhow::Result<()> {
+        let waits_ms = self.store.timeout_ms();
+        if matches!(self.answer(true, What::Wait, SERVER, Asks::Now)?, Answer::TimesOut(_)) {
+            let text = format!(
+                "The client socket has timed out after {waits_ms}ms while trying to connect to \
+                 ({host_name}, {port})."
+            );
+            let help = "Nobody serves the store there, or not any more: one rank has to pass is_master = \
+                        True, and to be there until all are done.";
+            let error = DistError::new(ErrorKind::DistNetworkError, text);
+            return Err(refused(error.with_help(help)));
+        }
+        Ok(())
+    }
+
+    /// Says that this client is there.
+    fn join(&mut self) -> anyhow::Result<()> {
+        self.answer(false, What::Add(1), CLIENTS, Asks::No).map(drop)
+    }
+
+    fn wait_for_clients(&mut self, world_size: i64) -> anyhow::Result<()> {
+        let what = What::AtLeast { number: world_size, exact: false };
+        let answer = self.answer(false, what, CLIENTS, Asks::Now)?;
+        let Answer::TimesOut(Missing { key: joined, .. }) = answer else { return Ok(()) };
+        // The server ends with its constructor.
+        self.answer(true, What::Delete, SERVER, Asks::No)?;
+        let seconds = self.store.timeout_ms() / 1000 + 1;
+        let text = format!(
+            "Timed out after {seconds} seconds waiting for clients. {joined}/{world_size} clients joined."
+        );
+        let help = "Every rank has to make its TCPStore, of the same port.";
+        Err(refused(DistError::new(ErrorKind::DistStoreError, text).with_help(help)))
+    }
 }
 
 /// Adds the stores to `torch.distributed`.
@@ -92,71 +172,20 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         let listens = Place::Server { host, port };
         let store = Handle::tcp(host_name, place, timeout_ms);
         let server = Handle::tcp(host_name, listens.clone(), timeout_ms);
-        let waits_ms = store.timeout_ms();
         let is_tenant = multi_tenant && process.stores.serves.contains(&listens);
-        let mut make = |on: &Handle, what: What, key: &str, asks: Asks| -> anyhow::Result<Answer> {
-            let keys = vec![key.to_owned()];
-            let made = Call { what, via: CONSTRUCTOR, keys, timeout_ms: None, column, asks };
-            Ok(match call(process, on, made)? {
-                Told::Now(answer) => answer,
-                Told::Later(_) => Answer::Done,
-            })
-        };
+        let mut opening = Opening { process, store, server, column };
         if is_master && !is_tenant {
-            if make(&server, What::Add(1), "servers", Asks::Now)? != Answer::Number(1) {
-                return Err(refused(
-                    DistError::new(
-                        ErrorKind::DistNetworkError,
-                        format!(
-                            "The server socket has failed to listen on any local network address. \
-                             port: {port}, useIpv6: false, code: -98, name: EADDRINUSE, message: \
-                             address already in use"
-                        ),
-                    )
-                    .with_help(
-                        "Two stores are served on one port: pass is_master = True on one rank only.",
-                    ),
-                ));
-            }
-            make(&server, What::Set(b"1".to_vec()), "its server", Asks::No)?;
-        } else if !is_master
-            && matches!(make(&server, What::Wait, "its server", Asks::Now)?, Answer::TimesOut(_))
-        {
-            return Err(refused(
-                DistError::new(
-                    ErrorKind::DistNetworkError,
-                    format!(
-                        "The client socket has timed out after {waits_ms}ms while trying to \
-                         connect to ({host_name}, {port})."
-                    ),
-                )
-                .with_help(
-                    "Nobody serves the store there, or not any more: one rank has to pass \
-                     is_master = True, and to be there until all are done.",
-                ),
-            ));
+            opening.listen(port)?;
+        } else if !is_master {
+            opening.reach(host_name, port)?;
         }
         if let Some(world_size) = world_size {
-            make(&store, What::Add(1), CLIENTS, Asks::No)?;
+            opening.join()?;
             if is_master && wait_for_workers {
-                let what = What::AtLeast { number: world_size, exact: false };
-                if let Answer::TimesOut(Missing { key: joined, .. }) =
-                    make(&store, what, CLIENTS, Asks::Now)?
-                {
-                    // The server ends with its constructor.
-                    make(&server, What::Delete, "its server", Asks::No)?;
-                    let seconds = waits_ms / 1000 + 1;
-                    let text = format!(
-                        "Timed out after {seconds} seconds waiting for clients. \
-                         {joined}/{world_size} clients joined."
-                    );
-                    return Err(refused(
-                        DistError::new(ErrorKind::DistStoreError, text)
-                            .with_help("Every rank has to make its TCPStore, of the same port."),
-                    ));
-                }
+                opening.wait_for_clients(world_size)?;
             }
         }
+        let Opening { process, store, .. } = opening;
         if is_master {
             process.stores.serves.insert(listens);
         }

@@ -89,8 +89,15 @@ fn refusal_of_copy(into: &[u64], from: &[u64]) -> anyhow::Error {
     refused(DistError::new(ErrorKind::RuntimeError, text))
 }
 
-#[starlark_module]
 pub(crate) fn methods(builder: &mut MethodsBuilder) {
+    moves(builder);
+    in_place(builder);
+    shapes(builder);
+}
+
+/// Other devices and types.
+#[starlark_module]
+fn moves(builder: &mut MethodsBuilder) {
     /// `tensor.to(device)`, `to(dtype)`, `to(device, dtype)` and `to(other)`.
     fn to<'v>(
         this: Value<'v>,
@@ -164,7 +171,11 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
     fn int<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         moved(this, None, Some(Dtype::Int32), false, eval)
     }
+}
 
+/// Changes in place.
+#[starlark_module]
+fn in_place(builder: &mut MethodsBuilder) {
     fn fill_<'v>(
         this: Value<'v>,
         value: Value<'v>,
@@ -266,7 +277,11 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
         );
         Ok(this)
     }
+}
 
+/// Parts and other shapes.
+#[starlark_module]
+fn shapes(builder: &mut MethodsBuilder) {
     fn split<'v>(
         this: Value<'v>,
         split_size: Value<'v>,
