@@ -142,12 +142,12 @@ fn style(amount: fn(u64) -> String, stopped: Arc<AtomicBool>) -> ProgressStyle {
     let so_far = move |state: &ProgressState, out: &mut dyn Write| {
         let _ = match (state.pos(), state.len()) {
             (0, _) => Ok(()),
-            (done, Some(total)) => write!(out, ": {} of {} ", amount(done), amount(total)),
-            (done, None) => write!(out, ": {} ", amount(done)),
+            (done, Some(total)) => write!(out, ": {} of {}", amount(done), amount(total)),
+            (done, None) => write!(out, ": {}", amount(done)),
         };
     };
     let left = move |state: &ProgressState, out: &mut dyn Write| {
-        if state.len().is_some() && state.fraction() > KNOWN_AFTER && !state.eta().is_zero() {
+        if state.len().is_some() && state.fraction() > KNOWN_AFTER && state.eta().as_secs() > 0 {
             let _ = write!(out, ", {} left", HumanDuration(state.eta()));
         }
         if stopped.load(Ordering::Relaxed) {
@@ -185,7 +185,7 @@ impl Watch for Stage {
         }
         if self.bar.length() != Some(reached.total) {
             self.bar.set_length(reached.total);
-            self.bar.set_prefix(reached.what);
+            self.bar.set_prefix(format!(" {}", reached.what));
         }
         self.bar.set_position(reached.done);
         match self.is_stopped() {
