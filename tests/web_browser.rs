@@ -5,8 +5,10 @@ use crate::binary::{Killed, Patience};
 use anyhow::{Context, Result, ensure};
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -101,8 +103,8 @@ pub struct Browser {
     kind: Kind,
     /// The port at which its driver listens.
     port: u16,
-    // In this order: the driver takes its browser with it, then the profile can go.
-    _driver: Killed,
+    // In this order: the browser goes with its driver, then the profile can go.
+    _driver: Driver,
     _profile: tempfile::TempDir,
 }
 
@@ -191,21 +193,41 @@ impl Browser {
     }
 }
 
-/// A driver and its port. chromedriver looks for a free port and takes it in two steps; where
-/// another process takes it between them, chromedriver ends, and is started again.
-fn driver(kind: Kind) -> Result<(Killed, u16)> {
-    let mut said = String::new();
-    for _ in 0..STARTS {
+/// A driver's process, which is killed with all that it has started: geckodriver alone would leave its browser
+/// behind.
+#[derive(Debug)]
+struct Driver(Killed);
+
+impl Driver {
+    fn start(kind: Kind) -> Result<Driver> {
         let mut driver = Command::new(kind.driver());
         driver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = driver.spawn().with_context(|| {
+        // A group of its own, which its children are in.
+        let driver = driver.process_group(0).spawn().with_context(|| {
             format!(
                 "{} does not start; `cargo xtask test` installs it, or says what to install",
                 kind.driver()
             )
         })?;
-        let out = driver.stdout.take().context("a pipe")?;
-        let driver = Killed(driver);
+        Ok(Driver(Killed(driver)))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Fails only when all of them are gone already. The driver has not been waited for, so its number is
+        // still its own.
+        let _ = kill_process_group(Pid::from_child(&self.0.0), Signal::KILL);
+    }
+}
+
+/// A driver and its port. chromedriver looks for a free port and takes it in two steps; where
+/// another process takes it between them, chromedriver ends, and is started again.
+fn driver(kind: Kind) -> Result<(Driver, u16)> {
+    let mut said = String::new();
+    for _ in 0..STARTS {
+        let mut driver = Driver::start(kind)?;
+        let out = driver.0.0.stdout.take().context("a pipe")?;
         if let Some(port) = port_of(kind, BufReader::new(out), &mut said)? {
             return Ok((driver, port));
         }
