@@ -10,8 +10,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 const HANDLERS: &str = r#"["dump_traceback","pyspy_dump","fr_trace_json","ping"]"#;
 
@@ -265,6 +267,172 @@ fn what_is_no_job_is_refused_in_a_sentence() {
         assert!(said.contains(about), "{about:?} is not in {said}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was gathered");
+}
+
+/// Processes that stand for a launcher and three ranks; all of them end with the test.
+struct Job(std::process::Child);
+
+impl Job {
+    /// Ranks with these variables beside their own.
+    fn start(variables: &[(&str, String)]) -> Job {
+        let ranks = "for r in 0 1 2; do RANK=$r LOCAL_RANK=$r sleep 600 & done; wait";
+        let mut launcher = Command::new("sh");
+        launcher.args(["-c", ranks]).process_group(0).envs(variables.iter().map(|(k, v)| (k, v)));
+        let job = Job(launcher.spawn().unwrap());
+        let until = Instant::now() + Duration::from_secs(20);
+        while job.ranks().len() < 3 {
+            assert!(Instant::now() < until, "the ranks do not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        job
+    }
+
+    /// The processes of ranks, in rank order.
+    fn ranks(&self) -> Vec<u32> {
+        let own = self.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let children = children.unwrap_or_default();
+        let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        let is_rank = |pid: &u32| {
+            let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            variables.starts_with(b"RANK=") || text(&variables).contains("\0RANK=")
+        };
+        pids.filter(is_rank).collect()
+    }
+
+    fn target(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// A program of this name in a folder of its own, and a PATH that begins with it.
+fn program(folder: &Path, name: &str, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let programs = folder.join("bin");
+    std::fs::create_dir_all(&programs).unwrap();
+    let file = programs.join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", programs.display(), std::env::var("PATH").unwrap())
+}
+
+/// Prints what the real py-spy printed for the rank of the process that it is asked for.
+fn recorded_py_spy(folder: &Path) -> String {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/debug-server");
+    let rank = "rank=$(tr '\\0' '\\n' < /proc/$4/environ | sed -n 's/^RANK=//p')";
+    program(folder, "py-spy", &format!("{rank}\ncat {}/pyspy_$rank.txt", data.display()))
+}
+
+fn attach_with(path: &str, folder: &Path, options: &[&str]) -> Output {
+    let mut attach = Command::new(binary());
+    attach.current_dir(folder).env("PATH", path);
+    attach.args(["attach", "--apart", "100ms"]).args(options).output().unwrap()
+}
+
+#[test]
+fn processes_below_a_launcher_are_asked_by_py_spy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = recorded_py_spy(folder.path());
+    let job = Job::start(&[]);
+    let done = attach_with(&path, folder.path(), &[&job.target(), "--json"]);
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
+    assert_eq!(report["findings"][0]["culprits"], serde_json::json!([1]), "{report}");
+    assert!(report["findings"][0].to_string().contains("train.py:4"), "{report}");
+    assert!(report["notes"].to_string().contains("all main threads are where they were"));
+    // A stopped rank is told as that, whatever its stack.
+    let stopped = job.ranks()[2];
+    let stopped = rustix::process::Pid::from_raw(stopped as i32).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    let done = attach_with(&path, folder.path(), &[&job.target(), "--json"]);
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(report["findings"].to_string().contains("its process is stopped"), "{report}");
+    // Without py-spy there is nothing to say, and how to get it is told.
+    let bare = folder.path().join("nothing");
+    std::fs::create_dir(&bare).unwrap();
+    let done = attach_with(&bare.display().to_string(), folder.path(), &["pid:1:0"]);
+    assert!(text(&done.stderr).contains("pip install py-spy"), "{}", text(&done.stderr));
+}
+
+/// NCCL's watchdog looks at a pipe of its own and writes the recorder's dump where somebody has written into it.
+#[test]
+fn dumps_come_through_the_pipes_of_nccls_watchdog() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let dumps =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("data/flight-recorder-faults/barrier_missing");
+    let mut watchdogs = Vec::new();
+    for rank in 0..3 {
+        let (pipe, dump) = (format!("{}{rank}.pipe", at("pipe_")), at(&format!("dump_{rank}")));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let source = dumps.join(format!("rank_{rank}"));
+        // It has the pipe open before anybody writes, as the real one has.
+        let looks = format!(
+            "exec 3<>{pipe}; echo there; while read line <&3; do cp {} {dump}.part && mv {dump}.part {dump}; done",
+            source.display()
+        );
+        let mut watchdog = Command::new("sh");
+        watchdog.args(["-c", &looks]).process_group(0).stdout(std::process::Stdio::piped());
+        let mut watchdog = Job(watchdog.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(watchdog.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        watchdogs.push(watchdog);
+    }
+    let job = Job::start(&[
+        ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", at("pipe_")),
+        ("TORCH_FR_DUMP_TEMP_FILE", at("dump_")),
+    ]);
+    let path = recorded_py_spy(folder.path());
+    let done = attach_with(&path, folder.path(), &[&job.target(), "--json"]);
+    let said = text(&done.stderr);
+    let kept = folder.path().join("attached/recording");
+    for rank in 0..3 {
+        let own = std::fs::read(kept.join(format!("nccl_trace_rank_{rank}")));
+        assert_eq!(
+            own.unwrap(),
+            std::fs::read(dumps.join(format!("rank_{rank}"))).unwrap(),
+            "{said}"
+        );
+    }
+    // A pipe that nobody reads is told, and nothing waits for it.
+    drop(watchdogs);
+    let began = Instant::now();
+    let done = attach_with(&path, folder.path(), &[&job.target(), "--timeout", "30s"]);
+    assert!(began.elapsed() < Duration::from_secs(25));
+    assert!(text(&done.stdout).contains("cannot be written"), "{}", text(&done.stdout));
+}
+
+#[test]
+fn processes_that_are_no_ranks_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let mut other = Command::new("sleep").arg("60").env_clear().spawn().unwrap();
+    let job = Job::start(&[]);
+    let (gone, none) = (format!("pid:{}", gone.id()), format!("pid:{}", other.id()));
+    let again = format!("pid:{}:1", other.id());
+    for (targets, about) in [
+        (vec![gone.as_str()], "there is no process"),
+        (vec![none.as_str()], "was given a rank"),
+        (vec![again.as_str(), job.target().as_str()], "are both rank 1"),
+        (vec!["pid:x"], "is no process"),
+        (vec![none.as_str(), "/tmp/worker_0.sock"], "name one HOST:PORT"),
+    ] {
+        let done = attach(folder.path(), &targets);
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        assert!(said.contains(about), "{about:?} is not in {said}");
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 /// A real job with its debug server, asked through its store and through its page.

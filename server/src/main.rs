@@ -14,6 +14,7 @@ mod findings;
 mod late_faults;
 mod output_file;
 mod plan_source;
+mod processes;
 mod program_child;
 mod progress;
 mod rank_files;

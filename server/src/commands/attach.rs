@@ -1,12 +1,13 @@
-//! `lockstep attach`: asks a running or hung PyTorch job for its state, from outside, through its debug
-//! server.
+//! `lockstep attach`: asks a running or hung PyTorch job for its state, from outside: through its debug
+//! server, or as processes of this machine.
 //!
-//! Nothing is asked except the addresses on the command line: the job's store or page, and the ranks on the
-//! hosts that are named. Every answer is bounded in time and size.
+//! Nothing is asked except what the command line names: the job's store or page, the ranks on the hosts that
+//! are named, processes and what they started. Every answer is bounded in time and size.
 
 mod answers;
 mod http;
 mod moved;
+mod processes;
 mod workers;
 
 use super::gathered_folder::Folder;
@@ -17,13 +18,14 @@ use answers::{Answer, Asked};
 use anyhow::{Context, Result, bail};
 use http::{AskError, Place};
 use hyper::Method;
-use lockstep_core::rank::GlobalRank;
+use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 use lockstep_core::trace::{RankState, Trace};
 use lockstep_core::watch::Unwatched;
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Kind, Report, Verdict, diagnose_job};
 use lockstep_replay::with_tried_repairs;
 use moved::Look;
+use processes::Named;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,8 +39,9 @@ use workers::{Hosts, Workers};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where to ask: the job's store (MASTER_ADDR:MASTER_PORT), the page of its debug server (rank 0's host, port
-    /// 25999), or the Unix sockets of workers
-    #[arg(value_name = "HOST:PORT|SOCKET", required = true)]
+    /// 25999), the Unix sockets of workers, or processes of this machine: pid:4711 for a rank or the launcher that
+    /// started ranks, pid:4711:3 for rank 3
+    #[arg(value_name = "HOST:PORT|SOCKET|pid:PID", required = true)]
     targets: Vec<Target>,
     /// Another host whose ranks may be asked; those of the host in HOST:PORT always are
     #[arg(long = "host", value_name = "NAME")]
@@ -96,12 +99,27 @@ fn time(text: &str) -> Result<Duration, String> {
 enum Target {
     Tcp { host: String, port: u16 },
     Socket(PathBuf),
+    Process(Named),
+}
+
+/// `4711` or `4711:3`.
+fn process(text: &str) -> Option<Named> {
+    let (pid, rank) = match text.split_once(':') {
+        Some((pid, rank)) => (pid, Some(rank.parse().ok().filter(|it| *it < MAX_WORLD_SIZE)?)),
+        None => (text, None),
+    };
+    Some(Named { pid: pid.parse().ok()?, rank: rank.map(GlobalRank) })
 }
 
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Target, String> {
+        if let Some(pid) = text.strip_prefix("pid:") {
+            let named = process(pid).map(Target::Process);
+            return named
+                .ok_or_else(|| format!("{text} is no process: pid:4711, or pid:4711:RANK"));
+        }
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Target::Socket(path.into()));
         }
@@ -128,6 +146,8 @@ enum Job {
     Page(Place),
     /// Workers whose ranks are not known.
     Sockets(Vec<PathBuf>),
+    /// Processes of this machine, by rank.
+    Processes(BTreeMap<GlobalRank, u32>),
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -149,18 +169,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// Looks up the ranks to ask.
 async fn find(arguments: &Arguments) -> Result<Job> {
-    let mut sockets = Vec::new();
-    let mut tcp = Vec::new();
+    let (mut sockets, mut tcp, mut named) = (Vec::new(), Vec::new(), Vec::new());
     for target in &arguments.targets {
         match target {
+            Target::Process(process) => named.push(*process),
             Target::Socket(path) => sockets.push(path.clone()),
             Target::Tcp { host, port } => tcp.push((host.clone(), *port)),
         }
     }
-    let (host, port) = match (sockets.is_empty(), &tcp[..]) {
-        (false, []) => return Ok(Job::Sockets(sockets)),
-        (true, [one]) => one.clone(),
-        _ => bail!("name one HOST:PORT, which knows all ranks, or the sockets of workers"),
+    let (host, port) = match (sockets.is_empty(), named.is_empty(), &tcp[..]) {
+        (false, true, []) => return Ok(Job::Sockets(sockets)),
+        (true, false, []) => return Ok(Job::Processes(processes::ranks(&named)?)),
+        (true, true, [one]) => one.clone(),
+        _ => bail!(
+            "name one HOST:PORT, which knows all ranks, or the sockets of workers, or processes of this machine"
+        ),
     };
     let ips = workers::resolved(&host).await;
     let ip = *ips.first().with_context(|| format!("{host} is not known here"))?;
@@ -280,6 +303,7 @@ impl Asking<'_> {
                 let answers = self.runtime.block_on(answers).into_iter();
                 answers.map(|(rank, answer)| (Some(rank), answer)).collect()
             }
+            Job::Processes(ranks) => self.runtime.block_on(processes::of_processes(ranks, asked)),
             Job::Page(place) => {
                 let page = answers::of_pages(place, asked);
                 vec![(None, self.runtime.block_on(page))]
@@ -308,6 +332,9 @@ impl Asking<'_> {
         }
         self.forget_what_is_over(&answers);
         let mut seen = self.diagnose(&answers)?;
+        let main_threads =
+            answers.iter().filter_map(|(rank, it)| Some(((*rank)?, it.main_thread.clone()?)));
+        seen.look.main_threads = main_threads.collect();
         seen.report.notes.extend(problems().cloned());
         Ok(Some(seen))
     }
@@ -333,11 +360,17 @@ impl Asking<'_> {
             for (rank, answer) in answers.iter().filter_map(|(rank, it)| Some(((*rank)?, it))) {
                 let Some(own) = calls.merged.log.ranks.get_mut(rank.index()) else { continue };
                 if answer.is_gone {
-                    let how = "its process is gone: nothing listens where its debug server was";
+                    let how = match self.job {
+                        Job::Processes(_) => "its process is gone",
+                        _ => "its process is gone: nothing listens where its debug server was",
+                    };
                     own.get_or_insert_default().state = RankState::Died { how: how.to_owned() };
                 } else if answer.is_silent {
                     let how = "its process takes connections and answers nothing: it is stopped, or something holds \
                                Python's lock";
+                    own.get_or_insert_default().unresponsive = Some(how.to_owned());
+                } else if answer.is_stopped {
+                    let how = "its process is stopped, by a signal (SIGSTOP) or a debugger";
                     own.get_or_insert_default().unresponsive = Some(how.to_owned());
                 }
             }
@@ -392,6 +425,7 @@ mod tests {
         let shown = |text: &str| match text.parse::<Target>() {
             Ok(Target::Tcp { host, port }) => format!("{host} {port}"),
             Ok(Target::Socket(path)) => path.display().to_string(),
+            Ok(Target::Process(named)) => format!("{named:?}"),
             Err(error) => error,
         };
         assert_eq!(shown("node-1:29500"), "node-1 29500");
@@ -400,6 +434,12 @@ mod tests {
         assert_eq!(shown("unix:w0.sock"), "w0.sock");
         assert_eq!(shown("/tmp/w0.sock"), "/tmp/w0.sock");
         assert!(shown("node-1").contains("neither"));
+        assert_eq!(shown("pid:47"), format!("{:?}", Named { pid: 47, rank: None }));
+        let third = Named { pid: 47, rank: Some(GlobalRank(3)) };
+        assert_eq!(shown("pid:47:3"), format!("{third:?}"));
+        for wrong in ["pid:", "pid:x", "pid:47:", "pid:47:x", "pid:-1"] {
+            assert!(shown(wrong).contains("is no process"), "{wrong}");
+        }
         assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(time("3"), Ok(Duration::from_secs(3)));

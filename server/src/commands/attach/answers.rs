@@ -30,6 +30,10 @@ pub(super) struct Answer {
     pub(super) is_gone: bool,
     /// True if it took the connection and answered nothing.
     pub(super) is_silent: bool,
+    /// True if its process is stopped by a signal or a debugger.
+    pub(super) is_stopped: bool,
+    /// Where its main thread is, by its frames, if somebody said.
+    pub(super) main_thread: Option<String>,
     /// The answers that did not come, a sentence each.
     pub(super) problems: Vec<String>,
 }
@@ -42,7 +46,7 @@ impl Answer {
     }
 
     /// Writes a file as soon as it has come: those of all ranks need not be in memory at once.
-    fn keep(&mut self, folder: &Path, name: String, bytes: &[u8]) {
+    pub(super) fn keep(&mut self, folder: &Path, name: String, bytes: &[u8]) {
         match std::fs::write(folder.join(&name), bytes) {
             Ok(()) => self.files.push(name),
             Err(error) => self.problems.push(format!("{name} cannot be written: {error}")),

@@ -11,23 +11,44 @@ type Numbers = BTreeMap<(String, bool), u64>;
 
 /// The state of the ranks at one look.
 #[derive(Debug, Default)]
-pub(super) struct Look(BTreeMap<GlobalRank, Numbers>);
+pub(super) struct Look {
+    /// The calls that each rank has made.
+    pub(super) calls: BTreeMap<GlobalRank, Numbers>,
+    /// Where their main threads are.
+    pub(super) main_threads: BTreeMap<GlobalRank, String>,
+}
 
 impl Look {
+    /// The calls that a log shows.
     pub(super) fn at(log: &CallLog) -> Look {
-        Look(log.logs().map(|(rank, own)| (rank, numbers(log, own))).collect())
+        let calls = log.logs().map(|(rank, own)| (rank, numbers(log, own))).collect();
+        Look { calls, main_threads: BTreeMap::new() }
     }
 
-    /// True if no rank that is in both made a call since an earlier look.
+    /// True if no rank that is in both made a call since an earlier look; where no calls are known, if all of
+    /// their main threads are where they were.
     pub(super) fn stands_still(&self, before: &Look) -> bool {
-        !self.calls_since(before).iter().any(|(calls, _)| *calls > 0)
+        let calls = self.calls_since(before);
+        match calls.is_empty() {
+            true => self.elsewhere(before).is_empty(),
+            false => calls.iter().all(|(calls, _)| *calls == 0),
+        }
+    }
+
+    /// The ranks whose main threads are somewhere else than at an earlier look.
+    fn elsewhere(&self, before: &Look) -> Vec<GlobalRank> {
+        let moved = self
+            .main_threads
+            .iter()
+            .filter(|(rank, now)| before.main_threads.get(rank).is_some_and(|then| then != *now));
+        moved.map(|(rank, _)| *rank).collect()
     }
 
     /// The numbers of calls that ranks made since an earlier look, with the ranks, most calls first.
     fn calls_since(&self, before: &Look) -> Vec<(u64, Vec<GlobalRank>)> {
         let mut by_calls: BTreeMap<u64, Vec<GlobalRank>> = BTreeMap::new();
-        for (rank, now) in &self.0 {
-            let Some(then) = before.0.get(rank) else { continue };
+        for (rank, now) in &self.calls {
+            let Some(then) = before.calls.get(rank) else { continue };
             let of = |(key, number): (&(String, bool), &u64)| {
                 number.saturating_sub(then.get(key).copied().unwrap_or(0))
             };
@@ -40,7 +61,14 @@ impl Look {
     pub(super) fn since(&self, before: &Look) -> String {
         let calls = self.calls_since(before);
         if calls.is_empty() {
-            return "no rank has answered both times".to_owned();
+            let elsewhere = self.elsewhere(before);
+            let both = self.main_threads.keys().any(|rank| before.main_threads.contains_key(rank));
+            return match (both, &elsewhere[..]) {
+                (false, _) => "no rank has answered both times".to_owned(),
+                (true, []) => "all main threads are where they were".to_owned(),
+                (true, [_]) => format!("rank {} has gone on", rank_list(&elsewhere)),
+                (true, _) => format!("ranks {} have gone on", rank_list(&elsewhere)),
+            };
         }
         if calls.iter().all(|(calls, _)| *calls == 0) {
             return "no rank has made a call since".to_owned();
@@ -76,7 +104,24 @@ mod tests {
         let numbers = |own: &[(&str, u64)]| {
             own.iter().map(|(group, number)| (((*group).to_owned(), false), *number)).collect()
         };
-        Look(ranks.iter().map(|(rank, own)| (GlobalRank(*rank), numbers(own))).collect())
+        let calls = ranks.iter().map(|(rank, own)| (GlobalRank(*rank), numbers(own))).collect();
+        Look { calls, ..Look::default() }
+    }
+
+    /// A job whose calls nobody knows is told by where its main threads are.
+    #[test]
+    fn stacks_tell_a_job_that_goes_on_where_calls_do_not() {
+        let at = |lines: [&str; 2]| Look {
+            main_threads: (0..).map(GlobalRank).zip(lines.map(str::to_owned)).collect(),
+            ..Look::default()
+        };
+        let before = at(["    all_reduce", "    barrier"]);
+        assert!(before.stands_still(&before));
+        assert_eq!(before.since(&before), "all main threads are where they were");
+        let after = at(["    all_reduce", "    save"]);
+        assert!(!after.stands_still(&before));
+        assert_eq!(after.since(&before), "rank 1 has gone on");
+        assert_eq!(after.since(&Look::default()), "no rank has answered both times");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! endian), the length of its payload (8 bytes), the JSON and the payload. The hub never answers, so that no
 //! rank waits for it.
 
+use crate::processes::is_stopped;
 use anyhow::{Context, Result};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 use serde::Deserialize;
@@ -89,14 +90,6 @@ impl Watched {
             }
         }
     }
-}
-
-/// True if a process is stopped by a signal or a debugger; false if there is no such process.
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything.
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    matches!(state, Some('T' | 't'))
 }
 
 /// The hub, which listens as long as the process lives.
@@ -311,22 +304,5 @@ mod tests {
         until(&hub, |watched| watched.ranks.get(&GlobalRank(0)).is_some_and(|rank| rank.gone));
         assert_eq!(hub.watched().ranks.len(), 1);
         assert!(!folder.path().join("nccl_trace_rank_0").exists());
-    }
-
-    #[test]
-    fn a_stopped_process_is_seen() {
-        use rustix::process::{Pid, Signal, kill_process};
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_raw(child.id() as i32).unwrap();
-        assert!(!is_stopped(child.id()));
-        kill_process(pid, Signal::STOP).unwrap();
-        let began = Instant::now();
-        while !is_stopped(child.id()) && began.elapsed() < Duration::from_secs(20) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert!(is_stopped(child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!is_stopped(child.id()));
     }
 }
