@@ -143,7 +143,11 @@ fn add_waits(open: &mut Vec<Open>, time_ps: u64, ops: &mut Vec<Op>) {
     open.retain(|(ended_ps, op)| {
         let over = ended_ps.is_some_and(|ended_ps| ended_ps <= time_ps);
         if over {
-            ops.push(Op { action: Action::Wait { op: *op, timeout_ms: None }, at: None, via: None });
+            ops.push(Op {
+                action: Action::Wait { op: *op, timeout_ms: None },
+                at: None,
+                via: None,
+            });
         }
         !over
     });
@@ -204,15 +208,10 @@ mod tests {
 
     #[test]
     fn kernels_that_follow_each_other_are_one_computation() {
-        let kernels =
-            [kernel("gemm", 90, 130), kernel("relu", 132, 140), kernel("copy", 200, 300)];
+        let kernels = [kernel("gemm", 90, 130), kernel("relu", 132, 140), kernel("copy", 200, 300)];
         assert_eq!(
             filled(&kernels, (100, 250), &mut Vec::new()),
-            told(&[
-                ("kernels gemm and 1 more", 40),
-                (NO_KERNEL, 60),
-                ("kernel copy", 50),
-            ])
+            told(&[("kernels gemm and 1 more", 40), (NO_KERNEL, 60), ("kernel copy", 50),])
         );
         assert_eq!(filled(&[], (100, 250), &mut Vec::new()), told(&[(BETWEEN, 150)]));
     }

@@ -1,8 +1,8 @@
 //! From a profile's events to the calls that they describe.
 
 use super::json::{Args, Event};
-use crate::flight_recorder::{public_name, rank_list};
 use super::kernel_name::KernelNames;
+use crate::flight_recorder::{public_name, rank_list};
 use crate::rank_calls::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;

@@ -33,7 +33,9 @@ fn shortened(signature: &str) -> String {
         name = name.replace(noise, "");
     }
     // `Memcpy DtoH (Device -> Pinned)` is no function.
-    if let Some(arguments) = arguments(&name).filter(|at| !name.get(..*at).is_some_and(|before| before.ends_with(' '))) {
+    if let Some(arguments) =
+        arguments(&name).filter(|at| !name.get(..*at).is_some_and(|before| before.ends_with(' ')))
+    {
         name.truncate(arguments);
     }
     if name.chars().count() > LONGEST {

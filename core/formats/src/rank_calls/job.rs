@@ -6,7 +6,8 @@ use super::numbers::calls_before;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RecordedComputation, TraceHeader,
+    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RecordedComputation,
+    TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
