@@ -10,12 +10,14 @@ use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace};
 use lockstep_formats::archive::{self, Limits};
 use lockstep_formats::flight_recorder::MAX_DUMP_BYTES;
 use lockstep_formats::job_calls::Merged;
+use lockstep_formats::kineto::Profile;
 use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use rayon::iter::{
     IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
 };
 use std::fs;
-use std::path::PathBuf;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 /// Files that are gathered one after the other, so that only one need be in memory as bytes.
 #[derive(Debug, Default)]
@@ -45,6 +47,12 @@ enum Found {
 
 /// More than this is no set of recordings.
 const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 4 << 30 };
+
+/// A smaller profile is read faster as a whole.
+const STREAMED_BYTES: u64 = 128 << 20;
+
+/// A profile shows that it is one in its first bytes.
+const HEAD_BYTES: u64 = 1 << 16;
 
 /// The contents of the files together.
 #[derive(Debug)]
@@ -99,6 +107,11 @@ impl Recording {
         let read = |(path, name): (&PathBuf, String)| {
             if stage.is_stopped() {
                 return Ok(Contents { unread: 1, ..Contents::default() });
+            }
+            if let Some((file, bytes)) = large_profile(path) {
+                let piece = Piece::read_profile(&name, BufReader::with_capacity(1 << 20, file));
+                stage.add(bytes);
+                return Ok(Contents { found: vec![Found::Piece(piece)], unread: 0 });
             }
             match files::read(path, files::MAX_FILE_BYTES) {
                 Ok(bytes) => {
@@ -179,6 +192,18 @@ impl Recording {
         report.notes.extend(self.sources.problems());
         Ok(Read { held: Held::Trace(trace), report: judged(report), unread })
     }
+}
+
+/// A profile that is so large that it is better read as it comes, and its size; `None` for other files, and for those
+/// that do not open.
+fn large_profile(path: &Path) -> Option<(fs::File, u64)> {
+    let (mut file, bytes) = files::open(path).ok()?;
+    if !(STREAMED_BYTES..=files::MAX_FILE_BYTES).contains(&bytes) {
+        return None;
+    }
+    let (head, start) = files::head(&mut file, HEAD_BYTES).ok()?;
+    file.seek(SeekFrom::Start(start)).ok()?;
+    Profile::is_one(&head).then_some((file, bytes))
 }
 
 fn found(name: &str, bytes: &[u8], alone: bool, stage: Option<&Stage>) -> Result<Contents> {

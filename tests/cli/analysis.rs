@@ -164,6 +164,21 @@ fn a_profile_of_devices_is_replayed_with_its_computing() {
     let (before, after) = (step(&asked["before"]), step(&asked["after"]));
     assert!((before / simulated - 1.0).abs() < 0.01, "{before} {simulated}");
     assert!(after < before / 2.0, "{before} {after}");
+    // The kernels are the computations of the simulation that they were written of.
+    let computing = |job: &str| -> Vec<u64> {
+        let said = json(&lockstep(["analyze", job, "--json"]));
+        assert_eq!(said["knows_computations"], true);
+        let ranks = said["ranks"].as_array().unwrap().iter();
+        ranks.map(|rank| rank["total"]["computing_ps"].as_u64().unwrap() / 1_000_000).collect()
+    };
+    assert_eq!(computing(profiles), computing("throttled-gpu"));
+    let plan = json(&lockstep(["plan", profiles]));
+    let named = |name: &str| plan.to_string().contains(&format!("\"kernel {name}\""));
+    let original = json(&lockstep(["plan", "throttled-gpu"]));
+    let names = original["programs"][0]["ops"].as_array().unwrap().iter();
+    let names: Vec<&str> =
+        names.filter_map(|op| op["action"]["compute"]["name"].as_str()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| named(name)), "{names:?} {plan:#}");
 }
 
 /// Steps are held against steps and whole jobs against whole jobs.

@@ -95,14 +95,14 @@ impl Activity {
         activity
     }
 
-    /// Reads calls alone; their computations are unknown.
+    /// Reads calls, and the computations that a profile has; other computations are unknown.
     pub fn of_calls(log: &CallLog) -> Activity {
         let mut activity = Activity {
             ranks: vec![RankActivity::default(); log.ranks.len()],
             groups: log.groups.clone(),
             start_ps: 0,
             end_ps: 0,
-            knows_computations: false,
+            knows_computations: log.logs().any(|(_, own)| !own.computations.is_empty()),
             is_recorded: log.recorded,
         };
         // A recorder that polls sees a start only when it looks.
@@ -110,6 +110,13 @@ impl Activity {
         for (rank, own) in log.logs() {
             let Some(activity) = activity.ranks.get_mut(rank.index()) else { continue };
             activity.recorded = true;
+            activity.computations.extend(own.computations.iter().map(|one| Computation {
+                from_ps: one.from_ps,
+                to_ps: one.to_ps,
+                name: Arc::clone(&one.name),
+                is_pause: false,
+                op: None,
+            }));
             // Calls of one group follow each other.
             let mut busy_until: Vec<u64> = vec![0; log.groups.len()];
             activity.calls = Vec::with_capacity(own.calls.len());

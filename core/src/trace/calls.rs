@@ -57,6 +57,9 @@ pub struct RankLog {
     /// The size of the group that the rank made last and called nothing in, if a recorder shows such a group:
     /// the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,
+    /// The computations of its devices, by when they began: of a profile. Simulations and runs have them in
+    /// their plan.
+    pub computations: Vec<RecordedComputation>,
     /// The state of the rank at the end of the trace.
     pub state: RankState,
     /// The state of its process when it did not answer at the end of the run, in words.
@@ -70,6 +73,17 @@ pub struct RankLog {
     /// Per call of a simulation, the time for which the rank's process had not waited for others when it made
     /// the call, in picoseconds. Empty if that is not known exactly.
     pub own_ps: Vec<u64>,
+}
+
+/// A computation that a profiler recorded: a kernel, or a copy by the device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedComputation {
+    /// When it began, in picoseconds after the trace's start.
+    pub from_ps: u64,
+    /// When it ended.
+    pub to_ps: u64,
+    /// The kernel's name, shortened.
+    pub name: Arc<str>,
 }
 
 /// The reason that a rank's dump may be older than those of others.

@@ -18,7 +18,9 @@ mod signature;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceReader, TraceWriter};
 pub use calls::period;
-pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState};
+pub use calls::{
+    CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState, RecordedComputation,
+};
 pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use format::{TRACE_SCHEMA, TraceError};
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};

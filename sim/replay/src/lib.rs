@@ -7,6 +7,7 @@
 //! with a changed one.
 
 mod assumption;
+mod between;
 mod buckets;
 mod continued;
 mod fit;

@@ -1,6 +1,7 @@
 //! From the calls of a recording to a plan.
 
 use crate::assumption::Assumption;
+use crate::between::{Between, Open};
 use crate::operation::{Tensors, call_of, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
@@ -13,14 +14,8 @@ use lockstep_formats::frames::user_frame;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Shorter times between calls are the recorder's own.
-pub(crate) const SHORTEST_PS: u64 = 1_000_000;
-
 /// Sleep of a rank that never goes on in the recording: for ever.
 const FOR_EVER_NS: u64 = u64::MAX;
-
-/// Names the computation that stands for the time between two calls.
-pub(crate) const BETWEEN: &str = "what was done between the calls";
 
 /// Names the operation at which a rank stays whose recording ends outside of a call.
 const STAYS: &str = "where the recording of this rank ends";
@@ -148,7 +143,7 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
-        let (mut program, made) = recovery.program(&calls);
+        let (mut program, made) = recovery.program(&calls, Between::of(&own.computations));
         let made =
             made.into_iter().filter_map(|(op, call)| Some(MadeOf { op, record: *at.get(call)? }));
         recovery.made.insert(rank, made.collect());
@@ -208,6 +203,8 @@ struct Recovery<'a> {
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
     stays: Vec<GlobalRank>,
     assumed: BTreeSet<Assumption>,
+    /// When the first rank began to compute, if the computations of all ranks are known: the program of each begins then.
+    begin_ps: Option<u64>,
 }
 
 impl<'a> Recovery<'a> {
@@ -225,14 +222,13 @@ impl<'a> Recovery<'a> {
         let mut groups = vec![ProcessGroup::world(log.world_size, own)?];
         let mut group_of = Vec::with_capacity(log.groups.len());
         let mut assumed = BTreeSet::new();
+        let callers = callers(log);
         for (at, group) in log.groups.iter().enumerate() {
             let mut ranks = group.ranks().to_vec();
             ranks.retain(|rank| rank.0 < log.world_size);
-            let callers = log
-                .logs()
-                .filter(|(_, own)| own.calls.iter().any(|record| record.call.group.index() == at));
+            let callers = callers.get(at).map(Vec::as_slice).unwrap_or_default();
             let unlisted: Vec<GlobalRank> =
-                callers.map(|(rank, _)| rank).filter(|rank| !ranks.contains(rank)).collect();
+                callers.iter().copied().filter(|rank| group.group_rank(*rank).is_none()).collect();
             if !unlisted.is_empty() {
                 assumed.insert(Assumption::Member { group: group.label().to_owned() });
                 ranks.extend(unlisted);
@@ -266,11 +262,16 @@ impl<'a> Recovery<'a> {
             made: BTreeMap::new(),
             stays: Vec::new(),
             assumed,
+            begin_ps: common_begin(log),
         })
     }
 
     /// The operations of a rank, without its end, and which of its calls are of which operation.
-    fn program(&mut self, calls: &[&CallRecord]) -> (Vec<Op>, Vec<(u32, usize)>) {
+    fn program(
+        &mut self,
+        calls: &[&CallRecord],
+        between: Between<'_>,
+    ) -> (Vec<Op>, Vec<(u32, usize)>) {
         let mut made_of = Vec::with_capacity(calls.len());
         let mut ops: Vec<Op> = Vec::with_capacity(calls.len());
         // A process runs ahead of its device: a profile's device says when the rank came to a call.
@@ -278,23 +279,18 @@ impl<'a> Recovery<'a> {
         let made_ps = |record: &CallRecord| {
             record.started_ps.filter(|_| on_device).unwrap_or(record.scheduled_ps)
         };
-        // Until when the rank was busy with its last call.
-        let mut busy_ps: Option<u64> = None;
-        // Asynchronous operations that nothing has waited for yet: when they ended, and where they are.
-        let mut open: Vec<(Option<u64>, u32)> = Vec::new();
+        // Until when the rank was busy with its last call; it is not known what was done before the first one, unless
+        // all ranks have their computations.
+        let mut busy_ps: Option<u64> = self.begin_ps;
+        let mut open: Vec<Open> = Vec::new();
         let mut at = 0;
         while let Some(first) = calls.get(at) {
             let together = self.batch(calls.get(at..).unwrap_or_default());
             let next = calls.get(at + together);
-            for op in ended_before(&mut open, made_ps(first)) {
-                ops.push(plain(Action::Wait { op, timeout_ms: None }));
-            }
             let first_ps = made_ps(first);
-            let idle_ps = first_ps.saturating_sub(busy_ps.unwrap_or(first_ps));
-            if idle_ps >= SHORTEST_PS {
+            let gap = (busy_ps.unwrap_or(first_ps), first_ps);
+            if between.add(gap, &mut open, &mut ops) {
                 self.assumed.insert(Assumption::Computes);
-                let (name, duration_ns) = (BETWEEN.to_owned(), idle_ps / 1000);
-                ops.push(plain(Action::Compute { name, duration_ns }));
             }
             let of_op = calls.get(at..at + together).unwrap_or_default();
             let waits = of_op.iter().any(|call| pending(call));
@@ -302,7 +298,8 @@ impl<'a> Recovery<'a> {
             // The rank went on before the call had ended.
             let goes_on = next.is_some_and(|next| {
                 waits || ended_ps.is_some_and(|ended_ps| made_ps(next) < ended_ps)
-            });
+            }) || (on_device && !waits)
+                && ended_ps.is_some_and(|ended_ps| between.computes_in(first_ps, ended_ps));
             let made = of_op.iter().filter_map(|record| self.call(record)).collect::<Vec<Call>>();
             let line = self.line(first);
             let action = match <[Call; 1]>::try_from(made) {
@@ -323,6 +320,10 @@ impl<'a> Recovery<'a> {
                 false => Some(ended_ps.unwrap_or(first_ps)),
             };
             at += together;
+        }
+        // What a device computed behind the last call.
+        if let Some(((_, last_ps), busy_ps)) = between.ends().zip(busy_ps).filter(|_| on_device) {
+            between.add((busy_ps, last_ps), &mut open, &mut ops);
         }
         for (_, op) in open {
             ops.push(plain(Action::Wait { op, timeout_ms: None }));
@@ -505,12 +506,26 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Takes out the operations that had ended at a time.
-fn ended_before(open: &mut Vec<(Option<u64>, u32)>, time_ps: u64) -> Vec<u32> {
-    let ended = |(ended_ps, _): &(Option<u64>, u32)| ended_ps.is_some_and(|it| it <= time_ps);
-    let over = open.iter().filter(|one| ended(one)).map(|(_, op)| *op).collect();
-    open.retain(|one| !ended(one));
-    over
+/// Per group, the ranks that call in it, ascending.
+fn callers(log: &CallLog) -> Vec<Vec<GlobalRank>> {
+    let mut callers: Vec<Vec<GlobalRank>> = vec![Vec::new(); log.groups.len()];
+    for (rank, own) in log.logs() {
+        for record in &own.calls {
+            if let Some(known) = callers.get_mut(record.call.group.index())
+                && known.last() != Some(&rank)
+            {
+                known.push(rank);
+            }
+        }
+    }
+    callers
+}
+
+/// When all ranks have begun to compute, by the devices' clocks; `None` if not all computations are known.
+fn common_begin(log: &CallLog) -> Option<u64> {
+    let begins = log.logs().map(|(_, own)| Some(own.computations.first()?.from_ps));
+    let begins: Vec<u64> = begins.collect::<Option<_>>().filter(|_| log.device_times)?;
+    begins.into_iter().max()
 }
 
 /// True if all calls of an operation are collectives in groups that another rank is in as well: to whom it sends

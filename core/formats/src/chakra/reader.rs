@@ -44,6 +44,7 @@ impl ExecutionTrace {
             backend: BackendName::Unknown,
             groups: contents.groups,
             calls: contents.calls,
+            computed: Vec::new(),
             on_device: contents.has_times,
         };
         Ok(ExecutionTrace { calls, has_times: contents.has_times })

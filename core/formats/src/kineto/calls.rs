@@ -1,13 +1,15 @@
 //! From a profile's events to the calls that they describe.
 
 use super::json::{Args, Event};
+use super::kernel_name::KernelNames;
 use crate::flight_recorder::{public_name, rank_list};
-use crate::rank_calls::{Call, Group, MAX_CALLS};
+use crate::rank_calls::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{CallState, TensorShape};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The contents of one file's events so far.
 #[derive(Default)]
@@ -19,6 +21,9 @@ pub(super) struct Found {
     /// since 2.19 NCCL has one kernel for all, named after the sum; `best_kernel` in its
     /// `src/device/generate.py`.)
     kernels: Vec<(Option<u64>, Timed<()>)>,
+    /// Other kernels, and copies of the devices.
+    computed: Vec<Timed<Arc<str>>>,
+    names: KernelNames,
     /// `c10d::…`: calls as the program made them, by name.
     made: BTreeMap<String, Vec<Timed<Dispatched>>>,
     /// `gloo:…`: calls as gloo carried them out, by name.
@@ -59,11 +64,14 @@ impl Found {
                 self.params.push((args.external_id.whole(), what));
                 self.count += 1;
             }
-        } else if event.cat.text() == "kernel" {
-            if name.starts_with("nccl") {
-                let timed = Timed { from_us, to_us, what: () };
-                self.kernels.push((args.external_id.whole(), timed));
-                self.count += 1;
+        } else if event.cat.text() == "kernel" && name.starts_with("nccl") {
+            let timed = Timed { from_us, to_us, what: () };
+            self.kernels.push((args.external_id.whole(), timed));
+            self.count += 1;
+        } else if matches!(event.cat.text(), "kernel" | "gpu_memcpy" | "gpu_memset") {
+            if self.computed.len() < MAX_COMPUTED {
+                let what = self.names.short(name);
+                self.computed.push(Timed { from_us, to_us, what });
             }
         } else if let Some(op) = name.strip_prefix("gloo:") {
             let what = tensors(&args.input_dims, &args.input_type);
@@ -82,6 +90,18 @@ impl Found {
 
     pub(super) fn on_device(&self) -> bool {
         !self.kernels.is_empty()
+    }
+
+    /// What the devices computed, by when it began. Takes it out.
+    pub(super) fn computed(&mut self, base_ns: u64) -> Vec<Computed> {
+        let computed = std::mem::take(&mut self.computed).into_iter().map(|one| Computed {
+            from_ns: ns(base_ns, one.from_us),
+            to_ns: ns(base_ns, one.to_us),
+            name: one.what,
+        });
+        let mut computed: Vec<Computed> = computed.collect();
+        computed.sort_by_key(|one| (one.from_ns, one.to_ns));
+        computed
     }
 
     /// The groups by name, and the calls in the order in which they were made. Times count from `base_ns`.

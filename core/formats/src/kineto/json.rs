@@ -4,6 +4,7 @@ use crate::small_json::Small;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
+use std::io::BufRead;
 
 /// The head of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,8 +93,25 @@ pub(super) struct Args {
 ///
 /// # Errors
 /// The error says what is wrong with the JSON, and where.
-pub(super) fn read(bytes: &[u8], mut take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
+pub(super) fn read(bytes: &[u8], take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
+    document(serde_json::Deserializer::from_slice(bytes), take)
+}
+
+/// Reads a trace as it comes: less fast, and without the whole of it in memory.
+///
+/// # Errors
+/// Those of [`read`], and when the reader cannot be read.
+pub(super) fn read_stream(
+    stream: impl BufRead,
+    take: impl FnMut(Event),
+) -> Result<Head, serde_json::Error> {
+    document(serde_json::Deserializer::from_reader(stream), take)
+}
+
+fn document<'de, R: serde_json::de::Read<'de>>(
+    mut reader: serde_json::Deserializer<R>,
+    mut take: impl FnMut(Event),
+) -> Result<Head, serde_json::Error> {
     let head = reader.deserialize_map(Document { take: &mut take })?;
     reader.end()?;
     Ok(head)

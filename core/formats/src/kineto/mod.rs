@@ -6,6 +6,7 @@
 
 mod calls;
 mod json;
+mod kernel_name;
 mod reader;
 mod write;
 
@@ -14,7 +15,7 @@ mod tests;
 
 pub use crate::rank_calls::Calls;
 pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
-pub(crate) use reader::KinetoReader;
+pub(crate) use reader::{KinetoReader, read_stream};
 pub use write::{BEGINNING, KinetoWriter};
 
 use crate::rank_calls::{Group, RankCalls, Words, join};
@@ -22,6 +23,7 @@ use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::trace::rank_of_file_name;
+use std::io::BufRead;
 
 /// A larger file is refused.
 pub(crate) const MAX_PROFILE_BYTES: usize = 2 << 30;
@@ -113,8 +115,31 @@ impl Profile {
             return Err(KinetoError::TooLarge { file: file(), bytes: bytes.len() });
         }
         let mut found = calls::Found::default();
-        let head = json::read(bytes, |event| found.take(event))
-            .map_err(|error| KinetoError::Damaged { file: file(), why: error.to_string() })?;
+        let head = json::read(bytes, |event| found.take(event));
+        Profile::of(file_name, head, found)
+    }
+
+    /// Reads a file as it comes, so that it is never in memory as a whole.
+    ///
+    /// # Errors
+    /// Those of [`Profile::read`], and when the stream cannot be read.
+    pub(crate) fn read_stream(
+        file_name: &str,
+        stream: impl BufRead,
+    ) -> Result<Profile, KinetoError> {
+        let mut found = calls::Found::default();
+        let head = json::read_stream(stream, |event| found.take(event));
+        Profile::of(file_name, head, found)
+    }
+
+    fn of(
+        file_name: &str,
+        head: Result<json::Head, serde_json::Error>,
+        mut found: calls::Found,
+    ) -> Result<Profile, KinetoError> {
+        let file = || file_name.to_owned();
+        let head =
+            head.map_err(|error| KinetoError::Damaged { file: file(), why: error.to_string() })?;
         let info = head.distributed.unwrap_or_default();
         let rank = info.rank.and_then(|rank| u32::try_from(rank).ok()).map(GlobalRank);
         let rank = match rank.filter(|rank| rank.0 < MAX_WORLD_SIZE) {
@@ -124,6 +149,7 @@ impl Profile {
             }
         };
         let on_device = found.on_device();
+        let computed = found.computed(head.base_ns);
         let (mut groups, calls) = found.finish(head.base_ns);
         if calls.is_empty() {
             return Err(KinetoError::NoCalls { file: file() });
@@ -149,6 +175,7 @@ impl Profile {
             backend,
             groups,
             calls,
+            computed,
             on_device,
         }))
     }

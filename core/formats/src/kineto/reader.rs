@@ -1,10 +1,11 @@
 //! Profiles as contributions.
 
-use super::{Calls, Profile, calls_of};
+use super::{Calls, KinetoError, Profile, calls_of};
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
 use lockstep_core::words::counted;
+use std::io::BufRead;
 
 /// Reads traces of PyTorch's profiler.
 #[derive(Debug)]
@@ -22,17 +23,32 @@ impl Reader for KinetoReader {
     }
 
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
-        let profile = Profile::read(file.name, file.bytes).map_err(|error| FileProblem {
-            file_name: file.name.to_owned(),
-            kind: ProblemKind::Unusable,
-            why: error.to_string(),
-        })?;
-        Ok(vec![Contribution::Calls(FileCalls::new(&Profiles, file.name, profile))])
+        contribution(file.name, Profile::read(file.name, file.bytes)).map(|read| vec![read])
     }
 
     fn calls(&self) -> Option<&'static dyn CallSource> {
         Some(&Profiles)
     }
+}
+
+/// Reads a large profile as it comes.
+///
+/// # Errors
+/// When it is no whole profile with calls, of a known rank.
+pub(crate) fn read_stream(name: &str, stream: impl BufRead) -> Result<Contribution, FileProblem> {
+    contribution(name, Profile::read_stream(name, stream))
+}
+
+fn contribution(
+    name: &str,
+    read: Result<Profile, KinetoError>,
+) -> Result<Contribution, FileProblem> {
+    let profile = read.map_err(|error| FileProblem {
+        file_name: name.to_owned(),
+        kind: ProblemKind::Unusable,
+        why: error.to_string(),
+    })?;
+    Ok(Contribution::Calls(FileCalls::new(&Profiles, name, profile)))
 }
 
 /// The calls of profiles.

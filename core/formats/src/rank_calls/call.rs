@@ -3,9 +3,13 @@
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallState, TensorShape};
+use std::sync::Arc;
 
 /// More calls of one rank are left out.
 pub(crate) const MAX_CALLS: usize = 1 << 22;
+
+/// More computations of one rank are left out.
+pub(crate) const MAX_COMPUTED: usize = 1 << 22;
 
 /// A process group that a file names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +18,15 @@ pub(crate) struct Group {
     pub(crate) desc: String,
     /// In group-rank order; empty where they are not listed in full.
     pub(crate) ranks: Vec<GlobalRank>,
+}
+
+/// A kernel, or a copy by the device.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Computed {
+    /// Nanoseconds since 1970.
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    pub(crate) name: Arc<str>,
 }
 
 /// A call.

@@ -6,7 +6,8 @@ use super::numbers::calls_before;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, TraceHeader,
+    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RecordedComputation,
+    TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,8 +45,9 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let world_size = files.iter().map(|file| file.world_size).max()?;
     let (groups, ids) = groups(&files, world_size);
     let unnamed = unnamed(&files, groups.len() > 1, words, &mut notes);
-    let times = files.iter().flat_map(|file| &file.calls);
-    let epoch_ns = times.map(|call| call.made_ns).min().unwrap_or(0);
+    let made = files.iter().flat_map(|file| &file.calls).map(|call| call.made_ns);
+    let computed = files.iter().filter_map(|file| file.computed.first()).map(|one| one.from_ns);
+    let epoch_ns = made.chain(computed).min().unwrap_or(0);
     let mut log = CallLog {
         world_size,
         groups: groups.clone(),
@@ -84,7 +86,9 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         ));
     }
     let ends = log.logs().flat_map(|(_, log)| &log.calls);
-    let end_ps = ends.map(|it| it.completed_ps.unwrap_or(it.scheduled_ps)).max().unwrap_or(0);
+    let ends = ends.map(|it| it.completed_ps.unwrap_or(it.scheduled_ps));
+    let computed = log.logs().flat_map(|(_, log)| &log.computations).map(|one| one.to_ps);
+    let end_ps = ends.chain(computed).max().unwrap_or(0);
     let header = TraceHeader {
         origin: Origin::Recorded {
             by: words.by.to_owned(),
@@ -198,6 +202,12 @@ fn rank_log(
     let mut log = RankLog::default();
     let mut seqs: BTreeMap<(GroupId, bool), u64> = BTreeMap::new();
     let ps = |ns: u64| ns.saturating_sub(epoch_ns).saturating_mul(1000);
+    log.computations = Vec::with_capacity(file.computed.len());
+    log.computations.extend(file.computed.iter().map(|one| RecordedComputation {
+        from_ps: ps(one.from_ns),
+        to_ps: ps(one.to_ns),
+        name: Arc::clone(&one.name),
+    }));
     // Calls of a coalesced batch share what they are recorded with: one stands for them.
     for call in &file.calls {
         let group = match &call.group {

@@ -7,7 +7,7 @@ mod call;
 mod job;
 mod numbers;
 
-pub(crate) use call::{Call, Group, MAX_CALLS};
+pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 pub use job::Calls;
 pub(crate) use job::{Words, join};
 
@@ -29,6 +29,8 @@ pub(crate) struct RankCalls {
     pub(crate) backend: BackendName,
     pub(crate) groups: Vec<Group>,
     pub(crate) calls: Vec<Call>,
+    /// What its devices computed, by when it began; empty where that was not recorded.
+    pub(crate) computed: Vec<Computed>,
     /// True if calls end when the device has carried them out, by the device's own clock.
     pub(crate) on_device: bool,
 }

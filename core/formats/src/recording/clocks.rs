@@ -61,6 +61,9 @@ pub(super) fn align(log: &mut CallLog) -> (Vec<Offset>, u64) {
             record.started_ps = record.started_ps.map(right);
             record.completed_ps = record.completed_ps.map(right);
         }
+        for one in &mut own.computations {
+            (one.from_ps, one.to_ps) = (right(one.from_ps), right(one.to_ps));
+        }
     }
     (corrected, earlier_ps)
 }

@@ -1,9 +1,11 @@
 //! The contents of one file.
 
+use crate::kineto;
 use crate::problem::{FileProblem, ProblemKind};
 use crate::reader::{Contribution, File};
 use crate::readers::{call_source, read_file};
 use crate::text::in_utf8;
+use std::io::BufRead;
 
 /// The contents of a file that is no archive: contributions, or a problem.
 #[derive(Debug)]
@@ -19,6 +21,16 @@ impl Piece {
     pub fn read(name: &str, bytes: &[u8]) -> Piece {
         let bytes = &*in_utf8(bytes);
         let (contributions, problem) = read_file(File { name, bytes });
+        Piece { file_name: name.to_owned(), contributions, problem }
+    }
+
+    /// Reads a large profile as it comes, without having all of it in memory: a file of which
+    /// [`kineto::Profile::is_one`] is true by its first bytes.
+    pub fn read_profile(name: &str, stream: impl BufRead) -> Piece {
+        let (contributions, problem) = match kineto::read_stream(name, stream) {
+            Ok(calls) => (vec![calls], None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
         Piece { file_name: name.to_owned(), contributions, problem }
     }
 

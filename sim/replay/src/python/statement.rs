@@ -2,11 +2,11 @@
 
 use super::error::PythonError;
 use super::groups::{Families, is_of_pair};
-use crate::recover;
+use crate::between::is_between;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::Remark;
-use lockstep_core::plan::{Action, Call, Op, Plan, SourceLine, TensorId};
+use lockstep_core::plan::{Action, Call, Plan, SourceLine, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use std::collections::BTreeMap;
@@ -312,11 +312,6 @@ impl<'a> Writer<'a> {
         self.tensors.entry(name.clone()).or_insert(id);
         name
     }
-}
-
-/// True of a computation that stands for the time between two recorded calls.
-fn is_between(op: &Op) -> bool {
-    matches!(&op.action, Action::Compute { name, .. } if name == recover::BETWEEN)
 }
 
 /// Takes out the works that are waited for before the call that comes now.

@@ -5,7 +5,7 @@ use super::groups::{Families, Family};
 use super::merge::Line;
 use super::ranks::condition;
 use super::statement::{BETWEEN, Does, quoted};
-use crate::recover::SHORTEST_PS;
+use crate::between::SHORTEST_PS;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{Action, Plan, TensorId};

@@ -1,8 +1,9 @@
 //! Profiles that are written, read again.
 
-use super::{KinetoWriter, Profile, calls_of};
+use super::{KinetoError, KinetoWriter, Profile, calls_of};
 use crate::flight_recorder::public_name;
-use lockstep_core::trace::{CallLog, TensorShape, Trace};
+use lockstep_core::trace::{CallLog, TensorShape, Trace, rank_ops};
+use std::io::BufReader;
 use std::path::Path;
 
 fn trace(name: &str) -> Trace {
@@ -68,6 +69,40 @@ fn a_trace_comes_back_as_the_same_calls() {
             assert_eq!((read.label(), read.ranks()), (before.label(), before.ranks()));
         }
     }
+}
+
+#[test]
+fn computations_come_back_and_a_stream_reads_as_the_whole_file() {
+    let trace = trace("healthy.lks");
+    let written = files(&trace);
+    let whole = |(name, text): &(String, String)| Profile::read(name, text.as_bytes()).unwrap();
+    let profiles: Vec<Profile> = written.iter().map(whole).collect();
+    for ((name, text), profile) in written.iter().zip(&profiles) {
+        let stream = BufReader::with_capacity(7, text.as_bytes());
+        assert_eq!(Profile::read_stream(name, stream).as_ref(), Ok(profile));
+        let cut = &text.as_bytes()[..text.len() / 2];
+        assert!(matches!(Profile::read_stream(name, cut), Err(KinetoError::Damaged { .. })));
+    }
+    let read = calls_of(profiles).unwrap();
+    let mut compared = 0;
+    for (rank, ops) in rank_ops(&trace) {
+        let simulated = ops.computations(&trace, rank).filter(|one| !one.idle);
+        let simulated: Vec<(String, u64)> = simulated
+            .map(|one| (one.name.to_owned(), (one.span.to_ps.unwrap() - one.span.from_ps) / 1000))
+            .collect();
+        let own = read.log.ranks[rank.index()].as_ref().unwrap();
+        let took = own.computations.iter();
+        let took: Vec<(String, u64)> =
+            took.map(|one| (one.name.to_string(), (one.to_ps - one.from_ps) / 1000)).collect();
+        // Both ends are written in whole nanoseconds.
+        let same = |((a, a_ns), (b, b_ns)): (&(String, u64), &(String, u64))| {
+            a == b && a_ns.abs_diff(*b_ns) <= 1
+        };
+        assert_eq!(took.len(), simulated.len());
+        assert!(took.iter().zip(&simulated).all(same), "{took:?} {simulated:?}");
+        compared += took.len();
+    }
+    assert!(compared > 0);
 }
 
 /// HolisticTraceAnalysis finds the rank by this expression, and kernels by stream and name.
