@@ -33,10 +33,9 @@ use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::{Plan, Source};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
-use lockstep_scenarios::Chapter;
 use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use lockstep_sim::{Order, Topology};
-use lockstep_web_protocol::{Machine, Opened};
+use lockstep_web_protocol::{Chapter, Machine, Opened};
 use output::Output;
 use rank::OneRank;
 use search::use_search;
@@ -64,7 +63,7 @@ pub(super) struct DebuggerProps {
     pub(super) name: String,
     /// The story of the program, step by step.
     #[prop_or_default]
-    pub(super) chapters: &'static [Chapter],
+    pub(super) chapters: Rc<Vec<Chapter>>,
     /// Whether it begins at its end, where everybody stands for good.
     #[prop_or_default]
     pub(super) from_end: bool,
@@ -243,12 +242,12 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel now" aria-label="At this moment">
                 if let (Some(opened), Some(view), Ok(plan)) = (&opened, &view, &*plan) {
                     if !props.chapters.is_empty() {
-                        <Story chapters={props.chapters} session={opened.session} playback={stepping.playback.clone()} />
+                        <Story chapters={props.chapters.clone()} session={opened.session} playback={stepping.playback.clone()} />
                     }
                     <OneRank view={view.clone()} plan={plan.clone()} session={opened.session} {rank} on_rank={select.clone()} />
-                    <h3>{ "Every rank" }</h3>
+                    <h2>{ "Every rank" }</h2>
                     <ul class="standing" data-test="standing">{ standing(Some(view), &opened.header.groups) }</ul>
-                    <h3>{ "Who waits for whom, now" }</h3>
+                    <h2>{ "Who waits for whom, now" }</h2>
                     <WaitsAt session={opened.session} moment={stepping.playback.moment} world_size={opened.header.world_size} ranks_per_node={plan.ranks_per_node} />
                 }
             </section>
