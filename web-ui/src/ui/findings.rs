@@ -196,7 +196,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             if let Some(calls) = &finding.ladder { { ladder(calls, on_go) } }
             { what_is_this(finding.kind) }
             if count > 0 {
-                <h4>{ "Evidence" }</h4>
+                <h3>{ "Evidence" }</h3>
                 <ul class="evidence">{ evidence(0, count.min(FEW)) }</ul>
                 if count > FEW {
                     <details><summary>{ format!("{} more", count - FEW) }</summary>
