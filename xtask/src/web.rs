@@ -26,9 +26,16 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The target that the page is compiled for.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
+/// The package of the page.
+const PAGE_PACKAGE: &str = "lockstep-web-ui";
+
+/// All that the page's module has is compiled as small as can be: it draws, and computes nothing
+/// that takes long. Its engine shares most packages with it, and keeps the profile's level.
+const SMALLEST: &str = "profile.web.opt-level=\"z\"";
+
 /// The packages that become modules, and their names: `NAME.js` and `NAME_bg.wasm`.
 const MODULES: [(&str, &str); 3] = [
-    ("lockstep-web-ui", "lockstep_web_ui"),
+    (PAGE_PACKAGE, "lockstep_web_ui"),
     ("lockstep-web-engine", "lockstep_web_engine"),
     ("lockstep-web-program", "lockstep_web_program"),
 ];
@@ -88,20 +95,15 @@ pub(crate) fn compile(options: Options) -> Result<Compiled> {
     // Its own folder: the page's profile shares nothing with other builds, and a page that is
     // being built does not hold them up.
     let target_dir = shell::root().join("target").join("web");
-    for package in packages() {
+    for (package, _) in MODULES {
         // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO. A package
         // at a time: together, the page's module would get the features of the other ones.
-        let arguments = [
-            "rustc",
-            &package,
-            "--lib",
-            "--crate-type=cdylib",
-            &profile,
-            "--target",
-            TARGET,
-            "--target-dir",
-        ];
-        shell::run(shell::cargo(arguments).arg(&target_dir))?;
+        let arguments = ["rustc", "--package", package, "--lib", "--crate-type=cdylib", &profile];
+        let mut command = shell::cargo(arguments);
+        if package == PAGE_PACKAGE && !options.dev {
+            command.args(["--config", SMALLEST]);
+        }
+        shell::run(command.args(["--target", TARGET, "--target-dir"]).arg(&target_dir))?;
     }
     let modules = target_dir.join(TARGET).join(options.profile());
     Ok(Compiled { modules, compressed: !options.dev })

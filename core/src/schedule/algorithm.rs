@@ -37,7 +37,7 @@ impl Algorithm {
     /// An explanation of the family for a `collective` that it can carry out: how it works, the libraries
     /// that use it, and its cost.
     pub fn explained(self, collective: Collective) -> Explained {
-        self.family().explained(collective)
+        self.explanation().explained(collective)
     }
 
     /// True if the family's switches are inside the nodes, as NVLink's are, so that messages through them do

@@ -11,6 +11,8 @@
 //! `alltoall.cc`, `barrier.cc`; MPICH as Thakur, Rabenseifner, Gropp 2005 describe it; PyTorch 2.7
 //! `ProcessGroupNCCL.cpp`, `ProcessGroupGloo.cpp`.
 
+use crate::collective::Collective;
+
 /// The explanation of a family that carries out a certain collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
@@ -22,6 +24,13 @@ pub struct Explained {
     pub used_by: &'static str,
     /// Its cost, and the meaning of that.
     pub cost: &'static str,
+}
+
+/// A family that says how it works. Apart from [`Family`](super::family::Family), so that a page that runs schedules
+/// does not carry the texts too.
+pub(super) trait Explain: Sync {
+    /// An explanation for this collective: how it works, the libraries that use it, and its cost.
+    fn explained(&self, collective: Collective) -> Explained;
 }
 
 /// The exactness of a [`Formula`], in a network where every pair of ranks is alike.

@@ -4,7 +4,7 @@
 //! Most families agree on most answers, so these have defaults: a family overrides its special ones.
 
 use super::nodes::Nodes;
-use super::{Action, Buffer, Explained};
+use super::{Action, Buffer};
 use crate::collective::Collective;
 use crate::rank::{GroupRank, MAX_WORLD_SIZE};
 
@@ -60,7 +60,7 @@ impl Step {
     }
 }
 
-/// A family of schedules: how it carries out a call, the memory that takes, and its explanation.
+/// A family of schedules: how it carries out a call, and the memory that takes.
 ///
 /// The other methods are only asked about collectives that the family carries out.
 pub(super) trait Family: Sync {
@@ -72,9 +72,6 @@ pub(super) trait Family: Sync {
 
     /// Adds the actions of `participant` in `step`, which is one of [`Family::steps`].
     fn actions(&self, call: Call, participant: GroupRank, step: u32, actions: &mut Vec<Action>);
-
-    /// An explanation for this collective: how it works, the libraries that use it, and its cost.
-    fn explained(&self, collective: Collective) -> Explained;
 
     /// A sentence about the ranks' actions in a step: "every rank sends …".
     fn step_text(&self, call: Call, step: Step) -> String;

@@ -6,7 +6,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{Action, Algorithm, Layout, Rounds, Schedule, Tally};
 use lockstep_sim::{Cost, Topology, cost};
-use lockstep_web_protocol::{Account, Response, Stroke, Weave};
+use lockstep_web_protocol::{Account, Explanation, Response, Stroke, Weave};
 
 /// More ranks than this are not asked for by the page; one rank's walk and one simulation are
 /// each done without giving way.
@@ -60,7 +60,9 @@ pub(super) async fn account(
     }
     let cost = Cost::of(&plan, topology).map_err(|error| error.to_string())?;
     let (steps_inside, segments) = (rounds.inside(), schedule.segments());
-    let account = Account { steps, steps_inside, segments, tally, across_elements, cost, weave };
+    let explanation = Explanation::new(&lab.algorithm.explained(lab.collective), size);
+    let account =
+        Account { steps, steps_inside, segments, tally, across_elements, cost, weave, explanation };
     Ok(Response::Accounted(Box::new(account)))
 }
 

@@ -41,7 +41,7 @@ use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
 use lockstep_web_protocol::browser;
 use lockstep_web_protocol::query::Query;
-use lockstep_web_protocol::{Form, ModelRef, Question, Request, Response, SessionId, unpack};
+use lockstep_web_protocol::{Form, Hang, ModelRef, Question, Request, Response, SessionId, unpack};
 use questions::{Attached, Questions, post};
 use session::Held;
 use slices::Slices;
@@ -121,6 +121,9 @@ async fn answer(
         Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
         Request::Cluster(question) => plain(cluster::cluster(&question)?),
         Request::KnownClusters => plain(Response::KnownClusters(machine::known_clusters()?)),
+        Request::Hangs => {
+            plain(Response::Hangs(lockstep_scenarios::all().iter().map(Hang::from).collect()))
+        }
         Request::OpenModel { session } => {
             let model = ddp::read(attachments).await?;
             let shown = LabModel::of(&model);

@@ -1,6 +1,6 @@
 //! The working and the cost of an algorithm, as a card of the gallery shows them.
 
-use lockstep_core::schedule::Tally;
+use lockstep_core::schedule::{Explained, Tally};
 use lockstep_sim::Cost;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,45 @@ pub struct Account {
     pub cost: Cost,
     /// The messages by step.
     pub weave: Weave,
+    /// The explanation of the algorithm.
+    pub explanation: Explanation,
+}
+
+/// The explanation of an algorithm, ready to read: the engine holds the texts, so that the page does
+/// not fetch those of all algorithms before it shows its first view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The formula of its rounds: `= 2(n − 1)`.
+    pub rounds: String,
+    /// The formula of its time: `= 2(n − 1)·α + 2(n − 1)/n·S/β`.
+    pub formula: String,
+    /// The note behind the formula of its time; empty if it always holds.
+    pub note: String,
+    /// True if a formula depends on the number of segments, k.
+    pub has_segments: bool,
+    /// Its working.
+    pub idea: String,
+    /// Its users, and the occasions.
+    pub used_by: String,
+    /// Its cost, and the meaning of that.
+    pub cost: String,
+}
+
+impl Explanation {
+    /// An explanation where so many ranks are shown.
+    pub fn new(explained: &Explained, ranks: u32) -> Explanation {
+        let Explained { formula, idea, used_by, cost } = *explained;
+        let (rounds, rounds_hold) = formula.rounds;
+        Explanation {
+            rounds: format!("{} {rounds}", rounds_hold.sign()),
+            formula: format!("{} {}", formula.holds.sign(), formula.text()),
+            note: formula.holds.note(ranks),
+            has_segments: formula.has_segments(),
+            idea: idea.to_owned(),
+            used_by: used_by.to_owned(),
+            cost: cost.to_owned(),
+        }
+    }
 }
 
 /// The sender and receiver of each step's messages: as many steps as a drawing has room for.

@@ -14,6 +14,7 @@ mod client;
 mod cluster;
 mod ddp;
 mod fabric;
+mod hang;
 mod machine;
 mod measure;
 mod mesh;
@@ -25,13 +26,14 @@ mod session;
 mod session_id;
 mod wire;
 
-pub use account::{Account, Stroke, Weave};
+pub use account::{Account, Explanation, Stroke, Weave};
 pub use analysis::{Changed, JobChange};
 pub use calls::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
 pub use client::{Answered, Asked, Client, Progress};
 pub use cluster::{AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Weighed};
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
 pub use fabric::{FabricAccount, FabricPart, LoadStretch};
+pub use hang::{Chapter, Hang};
 pub use machine::{ClusterName, KnownCluster, Machine};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
@@ -121,6 +123,8 @@ pub enum Request {
     Cluster(Box<ClusterQuestion>),
     /// The named clusters.
     KnownClusters,
+    /// The hangs that ship.
+    Hangs,
     /// Read the model in the attached file and hold it.
     OpenModel {
         /// The session.
@@ -444,6 +448,8 @@ pub enum Response {
     Clustered(Box<ClusterAccount>),
     /// The named clusters, by name.
     KnownClusters(Vec<KnownCluster>),
+    /// The hangs that ship, in the order of the gallery.
+    Hangs(Vec<Hang>),
     /// Times of element counts, in picoseconds.
     Swept(Vec<u64>),
     /// The starts of a call's steps, in picoseconds.

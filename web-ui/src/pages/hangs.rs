@@ -9,52 +9,101 @@ use crate::dom;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, prose};
 use lockstep_core::words::nearest;
+use lockstep_scenarios::ScenarioOptions;
 use lockstep_scenarios::program::Options;
-use lockstep_scenarios::{Scenario, ScenarioOptions};
-use lockstep_web_protocol::Machine;
+use lockstep_web_protocol::{Hang, Machine, Request, Response};
+use std::cell::RefCell;
 use std::rc::Rc;
 use yew::prelude::*;
 
 /// The largest world that a scenario is shown with.
 const MAX_WORLD: u64 = 32;
 
-/// The gallery, or the scenario that the address names.
+thread_local! {
+    /// Asked for once: the engine's hangs do not change.
+    static KNOWN: RefCell<Option<Rc<[Rc<Hang>]>>> = const { RefCell::new(None) };
+}
+
+/// The hangs that ship, or the reason that the engine did not tell them; absent while it is asked.
+#[hook]
+fn use_hangs() -> Option<Result<Rc<[Rc<Hang>]>, String>> {
+    let client = use_shared().client;
+    let told = use_state(|| KNOWN.with_borrow(|known| known.clone().map(Ok)));
+    {
+        let told = told.setter();
+        use_effect_with((), move |()| {
+            if KNOWN.with_borrow(Option::is_some) {
+                return;
+            }
+            wasm_bindgen_futures::spawn_local(async move {
+                let answered = client.ask(Request::Hangs).await;
+                match answered.map(|answered| answered.response) {
+                    Ok(Response::Hangs(hangs)) => {
+                        let hangs: Rc<[Rc<Hang>]> = hangs.into_iter().map(Rc::new).collect();
+                        KNOWN.set(Some(hangs.clone()));
+                        told.set(Some(Ok(hangs)));
+                    }
+                    Ok(_) => {}
+                    Err(why) => told.set(Some(Err(why))),
+                }
+            });
+        });
+    }
+    (*told).clone()
+}
+
+/// The gallery, or the hang that the address names.
 #[component(Hangs)]
 pub(crate) fn hangs() -> Html {
     let nav = use_shared().nav;
-    let Some(name) = nav.route.name() else { return html! { <Gallery /> } };
-    let Some(scenario) = lockstep_scenarios::find(name) else {
+    let hangs = match use_hangs() {
+        None => return html! { <p class="muted" role="status">{ "Loading the hangs…" }</p> },
+        Some(Err(why)) => return html! { <p class="banner bad" role="alert">{ why }</p> },
+        Some(Ok(hangs)) => hangs,
+    };
+    let Some(name) = nav.route.name() else { return html! { <Gallery {hangs} /> } };
+    let Some(hang) = hangs.iter().find(|hang| hang.id == name) else {
+        let unknown = unknown(name, hangs.iter().map(|hang| hang.id.as_str()));
         return html! {
-            <><p class="banner bad" role="alert">{ unknown(name) }</p><Gallery /></>
+            <><p class="banner bad" role="alert">{ unknown }</p><Gallery {hangs} /></>
         };
     };
-    match HangChoice::read(&nav.route, scenario) {
-        (choice, unmet) if unmet.is_empty() => html! { <OneHang key={scenario.id} {choice} /> },
+    match HangChoice::read(&nav.route, hang) {
+        (choice, unmet) if unmet.is_empty() => {
+            html! { <OneHang key={hang.id.clone()} {choice} /> }
+        }
         (_, unmet) => html! { <UnmetList {unmet} /> },
     }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let shown: String = name.chars().take(60).collect();
-    match nearest(name, lockstep_scenarios::all().iter().map(|scenario| scenario.id), 1).first() {
+    match nearest(name, known, 1).first() {
         Some(near) => format!("There is no scenario {shown:?}; {near} is like it. These are all:"),
         None => format!("There is no scenario {shown:?}. These are all:"),
     }
 }
 
+/// Properties of [`Gallery`].
+#[derive(Properties, PartialEq)]
+struct GalleryProps {
+    hangs: Rc<[Rc<Hang>]>,
+}
+
+/// Every hang as a card.
 #[component(Gallery)]
-fn gallery() -> Html {
+fn gallery(props: &GalleryProps) -> Html {
     html! {
         <div class="gallery">
             <h1>{ "Jobs that hang" }</h1>
             <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, see who waits for whom, and read what the diagnosis makes of it." }</p>
             <ul class="cards">
-                { for lockstep_scenarios::all().iter().map(|scenario| html! {
+                { for props.hangs.iter().map(|hang| html! {
                     <li>
-                        <a class="card" href={Route::below(View::Hangs, scenario.id).to_hash()} data-test={format!("scenario-{}", scenario.id)}>
-                            <h2>{ scenario.title }</h2>
-                            <p>{ prose(scenario.story) }</p>
-                            <pre class="mono">{ excerpt(scenario.program) }</pre>
+                        <a class="card" href={Route::below(View::Hangs, &hang.id).to_hash()} data-test={format!("scenario-{}", hang.id)}>
+                            <h2>{ hang.title.clone() }</h2>
+                            <p>{ prose(&hang.story) }</p>
+                            <pre class="mono">{ excerpt(&hang.program) }</pre>
                         </a>
                     </li>
                 }) }
@@ -69,10 +118,10 @@ fn excerpt(program: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// A scenario, as it is chosen.
-#[derive(Clone, Copy, Debug)]
+/// A hang, as it is chosen.
+#[derive(Clone, Debug)]
 struct HangChoice {
-    scenario: &'static Scenario,
+    hang: Rc<Hang>,
     world_size: u32,
     repaired: bool,
     machine: Machine,
@@ -80,28 +129,28 @@ struct HangChoice {
 
 impl PartialEq for HangChoice {
     fn eq(&self, other: &HangChoice) -> bool {
-        (self.scenario.id, self.world_size, self.repaired, self.machine)
-            == (other.scenario.id, other.world_size, other.repaired, other.machine)
+        (&self.hang.id, self.world_size, self.repaired, self.machine)
+            == (&other.hang.id, other.world_size, other.repaired, other.machine)
     }
 }
 
 impl HangChoice {
     /// The choice in an address, and what it asks for that cannot be.
-    fn read(route: &Route, scenario: &'static Scenario) -> (HangChoice, Vec<Unmet>) {
+    fn read(route: &Route, hang: &Rc<Hang>) -> (HangChoice, Vec<Unmet>) {
         let mut asked = Asked::new(route);
-        let least = smallest(scenario);
+        let least = smallest(hang);
         let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
         let world_size = asked.number("world", (least, MAX_WORLD), least.max(4), &why) as u32;
         let machine = machine_choice::asked(&mut asked);
         let yes_or_no = |yes: bool| yes.to_string();
         let what = "choice: it is true or false";
         let repaired = asked.one_of("repaired", &[true, false], yes_or_no, what).unwrap_or(false);
-        (HangChoice { scenario, world_size, repaired, machine }, asked.unmet)
+        (HangChoice { hang: hang.clone(), world_size, repaired, machine }, asked.unmet)
     }
 
     /// The address of the choice.
     fn route(&self) -> Route {
-        machine_choice::write(Route::below(View::Hangs, self.scenario.id), self.machine)
+        machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
             .with("world", self.world_size)
             .with("repaired", self.repaired)
     }
@@ -111,8 +160,10 @@ impl HangChoice {
 #[cfg(test)]
 pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Machine), String> {
     let name = route.name().ok_or("the gallery has no plan")?;
-    let scenario = lockstep_scenarios::find(name).ok_or_else(|| unknown(name))?;
-    let (choice, unmet) = HangChoice::read(route, scenario);
+    let all = lockstep_scenarios::all();
+    let scenario = lockstep_scenarios::find(name)
+        .ok_or_else(|| unknown(name, all.iter().map(|scenario| scenario.id)))?;
+    let (choice, unmet) = HangChoice::read(route, &Rc::new(Hang::from(scenario)));
     if let Some(unmet) = unmet.first() {
         return Err(format!("{}: {}", unmet.asked, unmet.why));
     }
@@ -123,8 +174,8 @@ pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Machi
 }
 
 /// The smallest world in which somebody can wait for somebody.
-fn smallest(scenario: &Scenario) -> u64 {
-    u64::from(scenario.min_world_size).max(2)
+fn smallest(hang: &Hang) -> u64 {
+    u64::from(hang.min_world_size).max(2)
 }
 
 #[derive(Properties, PartialEq)]
@@ -136,10 +187,14 @@ struct OneHangProps {
 #[component(OneHang)]
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
-    let HangChoice { scenario, world_size, repaired, machine } = props.choice;
+    let HangChoice { ref hang, world_size, repaired, machine } = props.choice;
     let base = props.choice.route();
-    let text = use_memo((scenario.id, repaired), |(_, repaired)| {
-        Rc::<str>::from(scenario.text(*repaired))
+    let text = use_memo((hang.id.clone(), repaired), |(_, repaired)| {
+        Rc::<str>::from(hang.text(*repaired))
+    });
+    let chapters = use_memo((hang.id.clone(), repaired), |(_, repaired)| match repaired {
+        true => Vec::new(),
+        false => hang.chapters.clone(),
     });
     let options = Options {
         world_size: Some(world_size),
@@ -167,16 +222,16 @@ fn one_hang(props: &OneHangProps) -> Html {
     });
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
     html! {
-        <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={scenario.id} chapters={if repaired { &[][..] } else { scenario.chapters }} from_end={!repaired} on_text={own}>
+        <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={hang.id.clone()} {chapters} from_end={!repaired} on_text={own}>
             <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
-            <h1>{ scenario.title }</h1>
-            <p>{ prose(if repaired { scenario.repair } else { scenario.story }) }</p>
+            <h1>{ hang.title.clone() }</h1>
+            <p>{ prose(if repaired { &hang.repair } else { &hang.story }) }</p>
             if !repaired {
                 <details class="log" data-test="log"><summary>{ "In its log" }</summary>
-                    <pre class="mono">{ scenario.log.lines }</pre><p class="muted">{ scenario.log.from }</p></details>
+                    <pre class="mono">{ hang.log.clone() }</pre><p class="muted">{ hang.log_from.clone() }</p></details>
             }
             <div class="row">
-                <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(scenario)} max={MAX_WORLD} on_choose={choose_world} />
+                <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(hang)} max={MAX_WORLD} on_choose={choose_world} />
                 <SelectField name="text" label="Program" value={if repaired { "repaired" } else { "faulty" }} choices={texts} on_choose={choose_text} />
                 <MachineFields {machine} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
             </div>
@@ -191,9 +246,9 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_is_not_read_as_another() {
         let read = |query: &str| {
-            let scenario = &lockstep_scenarios::all()[0];
-            let route = Route::parse(&format!("#/hangs/{}?{query}", scenario.id));
-            let (choice, unmet) = HangChoice::read(&route, scenario);
+            let hang = Rc::new(Hang::from(&lockstep_scenarios::all()[0]));
+            let route = Route::parse(&format!("#/hangs/{}?{query}", hang.id));
+            let (choice, unmet) = HangChoice::read(&route, &hang);
             (choice.repaired, unmet.into_iter().map(|unmet| unmet.asked).collect::<Vec<_>>())
         };
         assert_eq!(read("repaired=true"), (true, vec![]));

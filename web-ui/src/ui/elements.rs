@@ -125,7 +125,7 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
                 },
                 Some(shown) => html! {
                     <>
-                    <ol class="values mono" data-test="elements" data-moment={shown.moment.to_string()}
+                    <ol class="values mono" tabindex="0" aria-label="Elements of the tensor" data-test="elements" data-moment={shown.moment.to_string()}
                         data-rank={shown.rank.to_string()} data-total={shown.total.to_string()}>
                         { for shown.values.iter().enumerate().map(|(index, value)| html! {
                             <li><i>{ first + index as u64 }</i><span>{ value }</span></li>

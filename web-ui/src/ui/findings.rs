@@ -186,7 +186,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
         <article class="finding" data-test="finding" data-kind={finding.kind.name()}
                  data-culprits={list(&finding.culprits)} data-victims={list(&finding.victims)}
                  data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
-            <h3>{ finding.kind.title() }</h3>
+            <h2>{ finding.kind.title() }</h2>
             <p class="message">{ prose(&finding.message) }</p>
             if let Some(on_go) = on_go { { culprits(finding, on_go) } }
             <Facts {facts} />
@@ -196,7 +196,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             if let Some(calls) = &finding.ladder { { ladder(calls, on_go) } }
             { what_is_this(finding.kind) }
             if count > 0 {
-                <h4>{ "Evidence" }</h4>
+                <h3>{ "Evidence" }</h3>
                 <ul class="evidence">{ evidence(0, count.min(FEW)) }</ul>
                 if count > FEW {
                     <details><summary>{ format!("{} more", count - FEW) }</summary>

@@ -22,7 +22,7 @@ pub(crate) fn ladder(ladder: &Ladder, on_go: Option<&Callback<Go>>) -> Html {
     };
     html! {
         <div class="ladder" data-test="ladder">
-            <h4>{ "Calls side by side" }</h4>
+            <h3>{ "Calls side by side" }</h3>
             <div class="wide"><table>
                 <thead><tr>{ for ladder.sides.iter().map(head) }</tr></thead>
                 <tbody>

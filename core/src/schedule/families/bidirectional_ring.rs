@@ -4,7 +4,7 @@
 use super::ring::{self, Ring};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -32,6 +32,25 @@ impl Family for BidirectionalRing {
         bidirectional(call.collective, call.size, participant, step, list);
     }
 
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        Ring.phase(call, step)
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let text = match call.collective {
+            Collective::AllGather => {
+                "every rank sends halves of parts to both neighbours, which keep them."
+            }
+            Collective::AllReduce { .. } if !step.is_in_first_half() => {
+                "every rank sends finished halves of chunks to both neighbours, which keep them."
+            }
+            _ => "every rank sends half a chunk to each neighbour, which combines it with its own.",
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for BidirectionalRing {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllGather | Collective::ReduceScatter { .. } => Explained {
@@ -60,23 +79,6 @@ impl Family for BidirectionalRing {
                     the ring's bytes cross it.",
             },
         }
-    }
-
-    fn phase(&self, call: Call, step: Step) -> &'static str {
-        Ring.phase(call, step)
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let text = match call.collective {
-            Collective::AllGather => {
-                "every rank sends halves of parts to both neighbours, which keep them."
-            }
-            Collective::AllReduce { .. } if !step.is_in_first_half() => {
-                "every rank sends finished halves of chunks to both neighbours, which keep them."
-            }
-            _ => "every rank sends half a chunk to each neighbour, which combines it with its own.",
-        };
-        text.to_owned()
     }
 }
 

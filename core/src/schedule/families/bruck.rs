@@ -6,7 +6,7 @@
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds, left, right};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds, left, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -45,6 +45,28 @@ impl Family for Bruck {
         }
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        match call.collective {
+            _ if step.is_last() => {
+                "every rank puts the parts in order; nothing is sent.".to_owned()
+            }
+            Collective::AllGather => format!(
+                "every rank sends all the parts it has, or what is still missing, to {}.",
+                left(1 << step.at.min(63))
+            ),
+            _ if step.at.is_multiple_of(2) => {
+                "every rank packs the parts of the next round; nothing is sent.".to_owned()
+            }
+            _ => {
+                let bit = step.at / 2;
+                let to = right(1 << bit.min(63));
+                format!("every rank sends the parts whose way has bit {bit} to {to}.")
+            }
+        }
+    }
+}
+
+impl Explain for Bruck {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllGather => Explained {
@@ -63,26 +85,6 @@ impl Family for Bruck {
                 cost: "log₂ n latencies instead of many messages, but a part travels as often as \
                     its way has bits: log₂ n / 2 times the bytes.",
             },
-        }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        match call.collective {
-            _ if step.is_last() => {
-                "every rank puts the parts in order; nothing is sent.".to_owned()
-            }
-            Collective::AllGather => format!(
-                "every rank sends all the parts it has, or what is still missing, to {}.",
-                left(1 << step.at.min(63))
-            ),
-            _ if step.at.is_multiple_of(2) => {
-                "every rank packs the parts of the next round; nothing is sent.".to_owned()
-            }
-            _ => {
-                let bit = step.at / 2;
-                let to = right(1 << bit.min(63));
-                format!("every rank sends the parts whose way has bit {bit} to {to}.")
-            }
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, PIPELINE_CHUNK_BYTES, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -44,6 +44,26 @@ impl Family for Chain {
         Some(PIPELINE_CHUNK_BYTES)
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let reduces = match call.there_and_back() {
+            Some([there, _]) => step.at < self.steps(there),
+            None => call.collective.reduce_op().is_some(),
+        };
+        let text = match reduces {
+            true => {
+                "every rank that got a segment adds its own and passes it on towards the root, \
+                 while it receives the next."
+            }
+            false => {
+                "every rank that got a segment passes it on down the chain, while it receives the \
+                 next."
+            }
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for Chain {
     fn explained(&self, collective: Collective) -> Explained {
         let reduces = collective.reduce_op().is_some();
         match collective {
@@ -71,24 +91,6 @@ impl Family for Chain {
                     own length; but the first segment takes n − 1 latencies to arrive.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let reduces = match call.there_and_back() {
-            Some([there, _]) => step.at < self.steps(there),
-            None => call.collective.reduce_op().is_some(),
-        };
-        let text = match reduces {
-            true => {
-                "every rank that got a segment adds its own and passes it on towards the root, \
-                 while it receives the next."
-            }
-            false => {
-                "every rank that got a segment passes it on down the chain, while it receives the \
-                 next."
-            }
-        };
-        text.to_owned()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds, right};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -37,6 +37,33 @@ impl Family for Direct {
         actions(call, participant, step, list);
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        match call.collective {
+            Collective::Broadcast { root } => {
+                format!("rank {root} sends its tensor to every other rank.")
+            }
+            Collective::Scatter { root } => format!("rank {root} sends every rank its part."),
+            Collective::Gather { root } => format!("every rank sends its tensor to rank {root}."),
+            Collective::Reduce { root, .. } => {
+                let sender = (root.0 + step.at + 1) % call.size.max(1);
+                format!(
+                    "rank {sender} sends its tensor to rank {root}, which combines it with its \
+                     own; one sender a step keeps the order of additions fixed."
+                )
+            }
+            Collective::ReduceScatter { .. } => {
+                let right = right(u64::from(step.at) + 1);
+                format!("every rank sends {right} its part, which that one combines.")
+            }
+            Collective::AllToAll => {
+                "every rank sends every other rank its part, all at once.".to_owned()
+            }
+            _ => "every rank sends its tensor to every other rank, all at once.".to_owned(),
+        }
+    }
+}
+
+impl Explain for Direct {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Barrier => Explained {
@@ -110,31 +137,6 @@ impl Family for Direct {
                 cost: "One latency, but the root's port sends n − 1 whole tensors while all others \
                     are idle.",
             },
-        }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        match call.collective {
-            Collective::Broadcast { root } => {
-                format!("rank {root} sends its tensor to every other rank.")
-            }
-            Collective::Scatter { root } => format!("rank {root} sends every rank its part."),
-            Collective::Gather { root } => format!("every rank sends its tensor to rank {root}."),
-            Collective::Reduce { root, .. } => {
-                let sender = (root.0 + step.at + 1) % call.size.max(1);
-                format!(
-                    "rank {sender} sends its tensor to rank {root}, which combines it with its \
-                     own; one sender a step keeps the order of additions fixed."
-                )
-            }
-            Collective::ReduceScatter { .. } => {
-                let right = right(u64::from(step.at) + 1);
-                format!("every rank sends {right} its part, which that one combines.")
-            }
-            Collective::AllToAll => {
-                "every rank sends every other rank its part, all at once.".to_owned()
-            }
-            _ => "every rank sends its tensor to every other rank, all at once.".to_owned(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds, left, right};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds, left, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -29,6 +29,17 @@ impl Family for Dissemination {
         actions(call.size, participant, step, list);
     }
 
+    fn step_text(&self, _call: Call, step: Step) -> String {
+        let distance = 1u64 << step.at.min(32);
+        format!("every rank signals {} and waits for {}.", right(distance), left(distance))
+    }
+
+    fn keeps_all_ranks_busy(&self) -> bool {
+        true
+    }
+}
+
+impl Explain for Dissemination {
     fn explained(&self, _collective: Collective) -> Explained {
         Explained {
             formula: Formula::new(Formula::LOG_UP, "0", Holds::Always),
@@ -39,15 +50,6 @@ impl Family for Dissemination {
                 it can name who is missing.",
             cost: "No barrier has fewer rounds; n messages in each of them.",
         }
-    }
-
-    fn step_text(&self, _call: Call, step: Step) -> String {
-        let distance = 1u64 << step.at.min(32);
-        format!("every rank signals {} and waits for {}.", right(distance), left(distance))
-    }
-
-    fn keeps_all_ranks_busy(&self) -> bool {
-        true
     }
 }
 

@@ -15,7 +15,7 @@
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, PIPELINE_CHUNK_BYTES, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -49,6 +49,22 @@ impl Family for DoubleBinaryTree {
         Ways::of(call.collective).period()
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let way = match call.collective {
+            Collective::Broadcast { .. } => "down",
+            Collective::Reduce { .. } => "up",
+            _ if step.at % 4 < 2 => "up",
+            _ => "down",
+        };
+        let colour = if step.at.is_multiple_of(2) { "one" } else { "the other" };
+        format!(
+            "segments go {way} both trees, each of which has half of the tensor, by the edges of \
+             {colour} of two colours: in one step no rank sends twice or receives twice."
+        )
+    }
+}
+
+impl Explain for DoubleBinaryTree {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Broadcast { .. } => Explained {
@@ -107,20 +123,6 @@ impl Family for DoubleBinaryTree {
                     waits for the pipeline to fill.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let way = match call.collective {
-            Collective::Broadcast { .. } => "down",
-            Collective::Reduce { .. } => "up",
-            _ if step.at % 4 < 2 => "up",
-            _ => "down",
-        };
-        let colour = if step.at.is_multiple_of(2) { "one" } else { "the other" };
-        format!(
-            "segments go {way} both trees, each of which has half of the tensor, by the edges of \
-             {colour} of two colours: in one step no rank sends twice or receives twice."
-        )
     }
 }
 

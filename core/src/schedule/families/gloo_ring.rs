@@ -9,7 +9,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -46,6 +46,19 @@ impl Family for GlooRing {
         Some(chunk_elements(call.collective, call.size, count, element_bytes))
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let text = match call.collective.root() {
+            _ if step.at + 1 < call.size => {
+                "every rank sends a chunk to its left neighbour, which adds it to its own."
+            }
+            Some(_) => "every rank sends the chunk that it finished to the root.",
+            None => "every rank passes a finished chunk on to its left neighbour, which keeps it.",
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for GlooRing {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Reduce { .. } => Explained {
@@ -81,17 +94,6 @@ impl Family for GlooRing {
                     tensors leave some ranks' chunks empty.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let text = match call.collective.root() {
-            _ if step.at + 1 < call.size => {
-                "every rank sends a chunk to its left neighbour, which adds it to its own."
-            }
-            Some(_) => "every rank sends the chunk that it finished to the root.",
-            None => "every rank passes a finished chunk on to its left neighbour, which keeps it.",
-        };
-        text.to_owned()
     }
 }
 

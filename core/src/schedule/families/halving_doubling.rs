@@ -9,7 +9,7 @@ use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::Action;
 use crate::schedule::butterfly::Butterfly;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 
 /// Partners at distance 1, 2, 4, …; a place finishes the chunk whose number is its own, bits
@@ -44,6 +44,16 @@ impl Family for HalvingDoubling {
         BUTTERFLY.actions(call, participant, step, actions);
     }
 
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        BUTTERFLY.phase(call, step.at)
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        BUTTERFLY.step_text(call, step.at)
+    }
+}
+
+impl Explain for HalvingDoubling {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Reduce { .. } => Explained {
@@ -66,13 +76,5 @@ impl Family for HalvingDoubling {
                     a ring does not.",
             },
         }
-    }
-
-    fn phase(&self, call: Call, step: Step) -> &'static str {
-        BUTTERFLY.phase(call, step.at)
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        BUTTERFLY.step_text(call, step.at)
     }
 }

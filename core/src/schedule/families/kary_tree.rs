@@ -5,7 +5,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -34,6 +34,23 @@ impl Family for KaryTree {
         actions(call, participant, step, list);
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let reduces = match call.there_and_back() {
+            Some([there, _]) => step.at < self.steps(there),
+            None => call.collective.reduce_op().is_some(),
+        };
+        let text = match reduces {
+            true => {
+                "parents of a level receive the sum of one of their up to 4 children and add it to \
+                 theirs."
+            }
+            false => "the ranks of a level send the data to all of their up to 4 children.",
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for KaryTree {
     fn explained(&self, collective: Collective) -> Explained {
         let reduces = collective.reduce_op().is_some();
         match collective {
@@ -71,21 +88,6 @@ impl Family for KaryTree {
                     tensors in each of them.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let reduces = match call.there_and_back() {
-            Some([there, _]) => step.at < self.steps(there),
-            None => call.collective.reduce_op().is_some(),
-        };
-        let text = match reduces {
-            true => {
-                "parents of a level receive the sum of one of their up to 4 children and add it to \
-                 theirs."
-            }
-            false => "the ranks of a level send the data to all of their up to 4 children.",
-        };
-        text.to_owned()
     }
 }
 

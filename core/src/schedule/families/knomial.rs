@@ -7,7 +7,7 @@
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::binomial::{self, depth, distance};
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -55,6 +55,31 @@ impl Family for Knomial {
         }
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let text = match call.collective {
+            Collective::Scatter { .. } if step.at == 0 => {
+                "the root puts the parts in the order of the tree; nothing is sent."
+            }
+            Collective::Gather { .. } if step.is_last() => {
+                "the root puts the parts in order; nothing is sent."
+            }
+            Collective::Scatter { .. } => {
+                "every rank that holds several ranks' parts sends the parts of up to three subtrees."
+            }
+            Collective::Gather { .. } => {
+                "of every four ranks that hold parts, three send theirs to the first."
+            }
+            Collective::Reduce { .. } => {
+                "ranks that still hold sums receive the sum of one of their up to three children \
+                 and add it to theirs."
+            }
+            _ => "every rank that has the data sends it to up to three that have not.",
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for Knomial {
     fn explained(&self, collective: Collective) -> Explained {
         let reduces = collective.reduce_op().is_some();
         match collective {
@@ -85,29 +110,6 @@ impl Family for Knomial {
                     level instead of one: for short messages.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let text = match call.collective {
-            Collective::Scatter { .. } if step.at == 0 => {
-                "the root puts the parts in the order of the tree; nothing is sent."
-            }
-            Collective::Gather { .. } if step.is_last() => {
-                "the root puts the parts in order; nothing is sent."
-            }
-            Collective::Scatter { .. } => {
-                "every rank that holds several ranks' parts sends the parts of up to three subtrees."
-            }
-            Collective::Gather { .. } => {
-                "of every four ranks that hold parts, three send theirs to the first."
-            }
-            Collective::Reduce { .. } => {
-                "ranks that still hold sums receive the sum of one of their up to three children \
-                 and add it to theirs."
-            }
-            _ => "every rank that has the data sends it to up to three that have not.",
-        };
-        text.to_owned()
     }
 }
 

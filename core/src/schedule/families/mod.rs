@@ -26,11 +26,12 @@ mod swing;
 mod tree;
 mod two_shot;
 
+use super::explained::Explain;
 use super::family::Family;
 use serde::{Deserialize, Serialize};
 
 /// Makes [`Algorithm`] of a table: a row is a variant, its name in files and on the page, and the
-/// struct that implements [`Family`].
+/// struct that implements [`Family`] and [`Explain`].
 macro_rules! families {
     ($($(#[$doc:meta])+ $variant:ident $name:literal $family:expr;)+) => {
         /// A family of schedules.
@@ -55,6 +56,13 @@ macro_rules! families {
 
             /// The family of the algorithm.
             pub(super) fn family(self) -> &'static dyn Family {
+                match self {
+                    $(Algorithm::$variant => &$family,)+
+                }
+            }
+
+            /// The family of the algorithm, as it explains itself.
+            pub(super) fn explanation(self) -> &'static dyn Explain {
                 match self {
                     $(Algorithm::$variant => &$family,)+
                 }

@@ -18,7 +18,7 @@ use super::{double_binary_tree, tree};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
@@ -82,6 +82,12 @@ impl Family for Nvls {
         actions(call.collective, call.nodes(), participant, step, list);
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        step_text(call, step).to_owned()
+    }
+}
+
+impl Explain for Nvls {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllReduce { .. } => Explained {
@@ -116,10 +122,6 @@ impl Family for Nvls {
                     hardware does not wait.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        step_text(call, step).to_owned()
     }
 }
 

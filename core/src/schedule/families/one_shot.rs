@@ -6,7 +6,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -32,17 +32,6 @@ impl Family for OneShot {
         actions(call.size, participant, step, list);
     }
 
-    fn explained(&self, _collective: Collective) -> Explained {
-        Explained {
-            formula: Formula::new("1", "2n − 3", Holds::Always),
-            idea: "Every rank sends its whole tensor to every other, and each sums for itself.",
-            used_by: "The custom all_reduce of vLLM and TensorRT-LLM inside a node, for a few \
-                hundred KiB at most: a token's activations.",
-            cost: "One latency, the least that ranks can do by themselves; only a switch that adds \
-                up does as well. The bytes grow with n, so it loses soon.",
-        }
-    }
-
     fn phase(&self, _call: Call, step: Step) -> &'static str {
         if step.at > 0 { ", summing" } else { "" }
     }
@@ -53,6 +42,19 @@ impl Family for OneShot {
             from => {
                 format!("every rank adds rank {from}'s tensor to the sum so far; nothing is sent.")
             }
+        }
+    }
+}
+
+impl Explain for OneShot {
+    fn explained(&self, _collective: Collective) -> Explained {
+        Explained {
+            formula: Formula::new("1", "2n − 3", Holds::Always),
+            idea: "Every rank sends its whole tensor to every other, and each sums for itself.",
+            used_by: "The custom all_reduce of vLLM and TensorRT-LLM inside a node, for a few \
+                hundred KiB at most: a token's activations.",
+            cost: "One latency, the least that ranks can do by themselves; only a switch that adds \
+                up does as well. The bytes grow with n, so it loses soon.",
         }
     }
 }

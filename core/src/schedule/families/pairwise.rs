@@ -4,7 +4,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds, left, right};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds, left, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -53,6 +53,17 @@ impl Family for Pairwise {
         true
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let distance = step.at + 1;
+        if call.size.is_power_of_two() {
+            return format!("every rank r exchanges parts with rank r XOR {distance}.");
+        }
+        let (right, left) = (right(distance.into()), left(distance.into()));
+        format!("every rank sends {right} its part and gets its own from {left}.")
+    }
+}
+
+impl Explain for Pairwise {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllToAll => Explained {
@@ -72,15 +83,6 @@ impl Family for Pairwise {
                     slow, the ring is better.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let distance = step.at + 1;
-        if call.size.is_power_of_two() {
-            return format!("every rank r exchanges parts with rank r XOR {distance}.");
-        }
-        let (right, left) = (right(distance.into()), left(distance.into()));
-        format!("every rank sends {right} its part and gets its own from {left}.")
     }
 }
 

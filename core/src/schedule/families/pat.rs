@@ -12,7 +12,7 @@
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -46,16 +46,6 @@ impl Family for Pat {
         }
     }
 
-    fn explained(&self, _collective: Collective) -> Explained {
-        Explained {
-            formula: Formula::new(Formula::LOG_UP, Formula::ALL_BUT_ONE, Holds::Always),
-            idea: "For each rank's part a binomial tree, all of them at once; what a rank sends \
-                for several trees goes in one message. The farthest ranks exchange the least.",
-            used_by: "NCCL 2.23 and newer, for all_gather and reduce_scatter with one rank a node.",
-            cost: "Logarithmic latencies for any number of ranks, and no part is sent twice.",
-        }
-    }
-
     fn step_text(&self, _call: Call, step: Step) -> String {
         let text = match step.at.is_multiple_of(2) {
             true => {
@@ -68,6 +58,18 @@ impl Family for Pat {
             }
         };
         text.to_owned()
+    }
+}
+
+impl Explain for Pat {
+    fn explained(&self, _collective: Collective) -> Explained {
+        Explained {
+            formula: Formula::new(Formula::LOG_UP, Formula::ALL_BUT_ONE, Holds::Always),
+            idea: "For each rank's part a binomial tree, all of them at once; what a rank sends \
+                for several trees goes in one message. The farthest ranks exchange the least.",
+            used_by: "NCCL 2.23 and newer, for all_gather and reduce_scatter with one rank a node.",
+            cost: "Logarithmic latencies for any number of ranks, and no part is sent twice.",
+        }
     }
 }
 

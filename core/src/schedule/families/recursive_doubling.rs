@@ -4,7 +4,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::fold::{Fold, Phase, Role};
 use crate::schedule::{Action, Buffer, Slice};
@@ -45,26 +45,6 @@ impl Family for RecursiveDoubling {
         !Fold::new(call.size).folds()
     }
 
-    fn explained(&self, collective: Collective) -> Explained {
-        match collective {
-            Collective::AllReduce { .. } => Explained {
-                formula: Formula::new(Formula::LOG, Formula::LOG, Holds::PowersOfTwo),
-                idea: "Partners at distance 1, 2, 4, … exchange their whole sums and both add \
-                    them: a butterfly.",
-                used_by: "MPICH up to 2 KiB.",
-                cost: "The fewest latencies of all that do not send to many at once, but the whole \
-                    tensor in each round.",
-            },
-            _ => Explained {
-                formula: Formula::new(Formula::LOG, Formula::ALL_BUT_ONE, Holds::PowersOfTwo),
-                idea: "Partners at distance 1, 2, 4, … exchange all the parts they have.",
-                used_by: "MPICH for short messages and powers of two.",
-                cost: "As few bytes as the ring and only log₂ n latencies; but late rounds send \
-                    half of everything over the longest ways.",
-            },
-        }
-    }
-
     fn phase(&self, call: Call, step: Step) -> &'static str {
         let (fold, phase) = self.at(call, step);
         fold.phase_name(phase)
@@ -89,6 +69,28 @@ impl Family for RecursiveDoubling {
                 "every rank copies the result from scratch memory to its tensor.".to_owned()
             }
             (_, false) => "the rank copies its part.".to_owned(),
+        }
+    }
+}
+
+impl Explain for RecursiveDoubling {
+    fn explained(&self, collective: Collective) -> Explained {
+        match collective {
+            Collective::AllReduce { .. } => Explained {
+                formula: Formula::new(Formula::LOG, Formula::LOG, Holds::PowersOfTwo),
+                idea: "Partners at distance 1, 2, 4, … exchange their whole sums and both add \
+                    them: a butterfly.",
+                used_by: "MPICH up to 2 KiB.",
+                cost: "The fewest latencies of all that do not send to many at once, but the whole \
+                    tensor in each round.",
+            },
+            _ => Explained {
+                formula: Formula::new(Formula::LOG, Formula::ALL_BUT_ONE, Holds::PowersOfTwo),
+                idea: "Partners at distance 1, 2, 4, … exchange all the parts they have.",
+                used_by: "MPICH for short messages and powers of two.",
+                cost: "As few bytes as the ring and only log₂ n latencies; but late rounds send \
+                    half of everything over the longest ways.",
+            },
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::fold::{Fold, Phase, Role};
 use crate::schedule::{Action, Buffer, Slice};
@@ -36,17 +36,6 @@ impl Family for RecursiveHalving {
         !Fold::new(call.size).folds()
     }
 
-    fn explained(&self, _collective: Collective) -> Explained {
-        Explained {
-            formula: Formula::new(Formula::LOG, Formula::ALL_BUT_ONE, Holds::PowersOfTwo),
-            idea: "Partners at distance n/2, n/4, … each give away the half that belongs to the \
-                other's side and sum the rest.",
-            used_by: "MPICH's reduce_scatter for short messages.",
-            cost: "As few bytes as the ring and only log₂ n latencies. Other numbers of ranks fold \
-                first, and pay for it with whole tensors.",
-        }
-    }
-
     fn phase(&self, call: Call, step: Step) -> &'static str {
         let (fold, phase) = self.at(call, step);
         fold.phase_name(phase)
@@ -61,6 +50,19 @@ impl Family for RecursiveHalving {
                 fold.places >> (round + 1)
             ),
             _ => fold.step_text(phase).unwrap_or_else(|| "the rank copies its part.".to_owned()),
+        }
+    }
+}
+
+impl Explain for RecursiveHalving {
+    fn explained(&self, _collective: Collective) -> Explained {
+        Explained {
+            formula: Formula::new(Formula::LOG, Formula::ALL_BUT_ONE, Holds::PowersOfTwo),
+            idea: "Partners at distance n/2, n/4, … each give away the half that belongs to the \
+                other's side and sum the rest.",
+            used_by: "MPICH's reduce_scatter for short messages.",
+            cost: "As few bytes as the ring and only log₂ n latencies. Other numbers of ranks fold \
+                first, and pay for it with whole tensors.",
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -47,6 +47,46 @@ impl Family for Ring {
         actions(call.collective, call.size, participant, step, list);
     }
 
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        match call.collective {
+            Collective::AllReduce { .. } if step.is_in_first_half() => ", reduce-scatter phase",
+            Collective::AllReduce { .. } => ", all-gather phase",
+            _ => "",
+        }
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let combines = match call.collective {
+            Collective::AllReduce { .. } => step.is_in_first_half(),
+            Collective::ReduceScatter { .. } => true,
+            _ => false,
+        };
+        let text = match call.collective {
+            _ if combines && step.at == 0 => {
+                "every rank sends one of its own chunks to its right neighbour, which combines it \
+                 with its own."
+            }
+            _ if combines => {
+                "every rank sends the chunk it just combined to its right neighbour, which combines \
+                 it with its own."
+            }
+            Collective::AllReduce { .. } if step.at == step.of / 2 => {
+                "every rank sends the chunk that it finished to its right neighbour, which keeps it."
+            }
+            Collective::AllGather if step.at == 0 => {
+                "every rank sends its own part to its right neighbour."
+            }
+            _ => "every rank passes on to its right neighbour what it just received from its left.",
+        };
+        text.to_owned()
+    }
+
+    fn keeps_all_ranks_busy(&self) -> bool {
+        true
+    }
+}
+
+impl Explain for Ring {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::AllToAll => Explained {
@@ -87,44 +127,6 @@ impl Family for Ring {
                     the latencies are n − 1 in a row.",
             },
         }
-    }
-
-    fn phase(&self, call: Call, step: Step) -> &'static str {
-        match call.collective {
-            Collective::AllReduce { .. } if step.is_in_first_half() => ", reduce-scatter phase",
-            Collective::AllReduce { .. } => ", all-gather phase",
-            _ => "",
-        }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let combines = match call.collective {
-            Collective::AllReduce { .. } => step.is_in_first_half(),
-            Collective::ReduceScatter { .. } => true,
-            _ => false,
-        };
-        let text = match call.collective {
-            _ if combines && step.at == 0 => {
-                "every rank sends one of its own chunks to its right neighbour, which combines it \
-                 with its own."
-            }
-            _ if combines => {
-                "every rank sends the chunk it just combined to its right neighbour, which combines \
-                 it with its own."
-            }
-            Collective::AllReduce { .. } if step.at == step.of / 2 => {
-                "every rank sends the chunk that it finished to its right neighbour, which keeps it."
-            }
-            Collective::AllGather if step.at == 0 => {
-                "every rank sends its own part to its right neighbour."
-            }
-            _ => "every rank passes on to its right neighbour what it just received from its left.",
-        };
-        text.to_owned()
-    }
-
-    fn keeps_all_ranks_busy(&self) -> bool {
-        true
     }
 }
 

@@ -7,7 +7,7 @@
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -31,17 +31,6 @@ impl Family for ScatterAllGather {
         actions(call, participant, step, list);
     }
 
-    fn explained(&self, _collective: Collective) -> Explained {
-        Explained {
-            formula: Formula::new("(log₂(n) + n − 1)", Formula::RING_VOLUME, Holds::PowersOfTwo),
-            idea: "Van de Geijn's: the root scatters the chunks down a tree, then a ring gathers \
-                them everywhere.",
-            used_by: "MPICH's broadcast for long messages.",
-            cost: "Two tensors' worth of bytes whatever n is, where a tree sends log₂ n; the \
-                ring's latencies come on top.",
-        }
-    }
-
     fn phase(&self, call: Call, step: Step) -> &'static str {
         match step.at < tree::depth(call.size) {
             true => ", scatter phase",
@@ -55,6 +44,19 @@ impl Family for ScatterAllGather {
             false => "every rank passes on to its right neighbour the chunk it got last.",
         };
         text.to_owned()
+    }
+}
+
+impl Explain for ScatterAllGather {
+    fn explained(&self, _collective: Collective) -> Explained {
+        Explained {
+            formula: Formula::new("(log₂(n) + n − 1)", Formula::RING_VOLUME, Holds::PowersOfTwo),
+            idea: "Van de Geijn's: the root scatters the chunks down a tree, then a ring gathers \
+                them everywhere.",
+            used_by: "MPICH's broadcast for long messages.",
+            cost: "Two tensors' worth of bytes whatever n is, where a tree sends log₂ n; the \
+                ring's latencies come on top.",
+        }
     }
 }
 

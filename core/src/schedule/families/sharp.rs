@@ -12,7 +12,7 @@ use super::nvls::pairs;
 use super::tree;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::nodes::Nodes;
 use crate::schedule::{Action, Buffer, Slice};
@@ -64,6 +64,12 @@ impl Family for Sharp {
         actions(call.collective, call.nodes(), participant, step, list);
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        step_text(call, step).to_owned()
+    }
+}
+
+impl Explain for Sharp {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Barrier => Explained {
@@ -85,10 +91,6 @@ impl Family for Sharp {
                     spine.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        step_text(call, step).to_owned()
     }
 }
 

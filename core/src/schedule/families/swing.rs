@@ -16,7 +16,7 @@ use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::Action;
 use crate::schedule::butterfly::Butterfly;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::fold::Fold;
 
@@ -47,6 +47,16 @@ impl Family for Swing {
         BUTTERFLY.actions(call, participant, step, actions);
     }
 
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        BUTTERFLY.phase(call, step.at)
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        BUTTERFLY.step_text(call, step.at)
+    }
+}
+
+impl Explain for Swing {
     fn explained(&self, _collective: Collective) -> Explained {
         Explained {
             formula: Formula::new("2log₂(n)", Formula::RING_VOLUME, Holds::PowersOfTwo),
@@ -60,14 +70,6 @@ impl Family for Swing {
                    fewer links. Other numbers of ranks fold first, and pay for it with whole \
                    tensors.",
         }
-    }
-
-    fn phase(&self, call: Call, step: Step) -> &'static str {
-        BUTTERFLY.phase(call, step.at)
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        BUTTERFLY.step_text(call, step.at)
     }
 }
 

@@ -11,7 +11,7 @@
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::binomial;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -71,6 +71,35 @@ impl Family for Tree {
         }
     }
 
+    fn phase(&self, call: Call, step: Step) -> &'static str {
+        match (call.collective, step.is_in_first_half()) {
+            (Collective::AllReduce { .. }, true) => ", reduce phase",
+            (Collective::AllReduce { .. }, false) => ", broadcast phase",
+            (Collective::Barrier, true) => ", gather phase",
+            (Collective::Barrier, false) => ", release phase",
+            _ => "",
+        }
+    }
+
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let (n, half) = (call.size, step.of / 2);
+        match (call.collective, step.is_in_first_half()) {
+            (Collective::AllReduce { .. }, true) => to_the_root(n, half, step.at),
+            (Collective::Reduce { .. }, _) => to_the_root(n, step.of, step.at),
+            (Collective::AllReduce { .. }, false) => from_the_root(n, step.at - half),
+            (Collective::Barrier, true) => {
+                "ranks that have heard from all below them signal their parent that they have come."
+                    .to_owned()
+            }
+            (Collective::Barrier, false) => {
+                "ranks that know that all have come release those below them.".to_owned()
+            }
+            _ => from_the_root(n, step.at),
+        }
+    }
+}
+
+impl Explain for Tree {
     fn explained(&self, collective: Collective) -> Explained {
         let reduces = collective.reduce_op().is_some();
         match collective {
@@ -119,33 +148,6 @@ impl Family for Tree {
                 cost: "The fewest latencies without sending to many at once, but the whole tensor \
                     in each of the log₂ n steps: for long messages a pipeline is faster.",
             },
-        }
-    }
-
-    fn phase(&self, call: Call, step: Step) -> &'static str {
-        match (call.collective, step.is_in_first_half()) {
-            (Collective::AllReduce { .. }, true) => ", reduce phase",
-            (Collective::AllReduce { .. }, false) => ", broadcast phase",
-            (Collective::Barrier, true) => ", gather phase",
-            (Collective::Barrier, false) => ", release phase",
-            _ => "",
-        }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let (n, half) = (call.size, step.of / 2);
-        match (call.collective, step.is_in_first_half()) {
-            (Collective::AllReduce { .. }, true) => to_the_root(n, half, step.at),
-            (Collective::Reduce { .. }, _) => to_the_root(n, step.of, step.at),
-            (Collective::AllReduce { .. }, false) => from_the_root(n, step.at - half),
-            (Collective::Barrier, true) => {
-                "ranks that have heard from all below them signal their parent that they have come."
-                    .to_owned()
-            }
-            (Collective::Barrier, false) => {
-                "ranks that know that all have come release those below them.".to_owned()
-            }
-            _ => from_the_root(n, step.at),
         }
     }
 }

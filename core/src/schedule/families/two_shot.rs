@@ -4,7 +4,7 @@
 use super::direct::ahead;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use crate::schedule::explained::{Explained, Formula, Holds, right};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds, right};
 use crate::schedule::family::{Call, Family, Step};
 use crate::schedule::{Action, Buffer, Slice};
 
@@ -29,6 +29,20 @@ impl Family for TwoShot {
         two_shot(call.size, participant, step, actions);
     }
 
+    fn phase(&self, _call: Call, step: Step) -> &'static str {
+        if step.is_last() { ", all-gather phase" } else { ", reduce-scatter phase" }
+    }
+
+    fn step_text(&self, _call: Call, step: Step) -> String {
+        if step.is_last() {
+            return "every rank sends the chunk it finished to every other rank.".to_owned();
+        }
+        let right = right(u64::from(step.at) + 1);
+        format!("every rank sends {right} that one's chunk, which it adds to its own.")
+    }
+}
+
+impl Explain for TwoShot {
     fn explained(&self, _collective: Collective) -> Explained {
         Explained {
             formula: Formula::new("n", "(3n − 4)/n", Holds::Always),
@@ -41,18 +55,6 @@ impl Family for TwoShot {
                 order of the ranks, one after the other; the kernels read all peers' memory at \
                 once and take two latencies for it all, which is why they win there.",
         }
-    }
-
-    fn phase(&self, _call: Call, step: Step) -> &'static str {
-        if step.is_last() { ", all-gather phase" } else { ", reduce-scatter phase" }
-    }
-
-    fn step_text(&self, _call: Call, step: Step) -> String {
-        if step.is_last() {
-            return "every rank sends the chunk it finished to every other rank.".to_owned();
-        }
-        let right = right(u64::from(step.at) + 1);
-        format!("every rank sends {right} that one's chunk, which it adds to its own.")
     }
 }
 

@@ -1,6 +1,6 @@
 //! The program as a text to write in.
 
-use super::wrong_with;
+use super::wrong::wrong_with;
 use crate::dom;
 use lockstep_scenarios::program::ProgramError;
 use std::rc::Rc;

@@ -4,14 +4,14 @@ use crate::app::use_shared;
 use crate::playback::{Act, Playback};
 use crate::ui::prose;
 use lockstep_core::stop::Stop;
-use lockstep_scenarios::Chapter;
-use lockstep_web_protocol::{Request, Response, SessionId};
+use lockstep_web_protocol::{Chapter, Request, Response, SessionId};
+use std::rc::Rc;
 use yew::prelude::*;
 
 /// Properties of [`Story`].
 #[derive(Properties, PartialEq)]
 pub(super) struct StoryProps {
-    pub(super) chapters: &'static [Chapter],
+    pub(super) chapters: Rc<Vec<Chapter>>,
     pub(super) session: SessionId,
     pub(super) playback: UseReducerHandle<Playback>,
 }
@@ -23,9 +23,7 @@ pub(super) fn story(props: &StoryProps) -> Html {
     let moments = use_state(Vec::<Option<usize>>::new);
     {
         let moments = moments.setter();
-        // What is no stop is met at the end; a test holds that there is none such.
-        let stop = |chapter: &Chapter| chapter.stop.parse().unwrap_or(Stop::End);
-        let stops: Vec<Stop> = props.chapters.iter().map(stop).collect();
+        let stops: Vec<Stop> = props.chapters.iter().map(|chapter| chapter.stop).collect();
         use_effect_with((props.session, stops), move |(session, stops)| {
             let request = Request::FollowStops { session: *session, stops: stops.clone() };
             let (asked, answer) = client.ask_with(request, &[], None);
@@ -64,7 +62,7 @@ pub(super) fn story(props: &StoryProps) -> Html {
                     <li class={classes!((current == Some(index)).then_some("here"))}>
                         <button class="quiet" onclick={go(index)} aria-current={(current == Some(index)).then_some("step")}
                                 data-test={format!("told-{index}")}>{ index + 1 }</button>
-                        <span>{ prose(chapter.says) }</span>
+                        <span>{ prose(&chapter.says) }</span>
                     </li>
                 }) }
             </ol>

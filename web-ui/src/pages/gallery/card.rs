@@ -6,9 +6,9 @@ use crate::explain;
 use crate::pages::machine_choice;
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
-use lockstep_core::schedule::{Algorithm, Explained, Formula};
+use lockstep_core::schedule::Algorithm;
 use lockstep_core::words::counted;
-use lockstep_web_protocol::Account;
+use lockstep_web_protocol::{Account, Explanation};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -30,7 +30,6 @@ pub(super) struct CardProps {
 #[component(AlgorithmCard)]
 pub(super) fn algorithm_card(props: &CardProps) -> Html {
     let CardProps { choice, algorithm, on_cluster, .. } = *props;
-    let Explained { formula, idea, used_by, cost } = algorithm.explained(choice.collective);
     let account = props.account.as_ref().and_then(|account| account.as_ref().ok());
     let chosen = choice.pair.contains(&algorithm);
     let pick = props.on_pick.reform(move |_: MouseEvent| algorithm);
@@ -66,14 +65,11 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                     <>
                     <WeaveDrawing account={account.clone()} ranks_per_node={choice.machine.ranks_per_node()}
                                   words={format!("who sends to whom in each of {}", counted(account.steps, "step"))} />
-                    { facts(account, choice, formula, (several, on_cluster)) }
+                    { facts(account, choice, (several, on_cluster)) }
                     </>
                 },
             } }
-            <p class="formula mono" title={formula_title(several)} data-test={format!("formula-{algorithm}")}>
-                if several { <small class="muted">{ "one node: " }</small> }
-                { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ note(formula, account, choice.world_size) }</small></p>
-            <div class="lesson"><p>{ idea }</p><p><b>{ "When: " }</b>{ used_by }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
+            { account.map(|account| explanation(account, algorithm, several)).unwrap_or_default() }
             <footer>
                 <button onclick={pick} aria-pressed={chosen.to_string()} data-test={format!("pick-{algorithm}")}>
                     { if chosen { "Chosen" } else { "Compare" } }</button>
@@ -93,20 +89,32 @@ fn formula_title(several: bool) -> &'static str {
     }
 }
 
+/// The formula of the algorithm's time, and how it works.
+fn explanation(account: &Account, algorithm: Algorithm, several: bool) -> Html {
+    let Explanation { formula, idea, used_by, cost, .. } = &account.explanation;
+    html! {
+        <>
+        <p class="formula mono" title={formula_title(several)} data-test={format!("formula-{algorithm}")}>
+            if several { <small class="muted">{ "one node: " }</small> }
+            { format!("{formula} ") }<small class="muted">{ note(account) }</small></p>
+        <div class="lesson"><p>{ idea }</p><p><b>{ "When: " }</b>{ used_by }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
+        </>
+    }
+}
+
 /// The note behind the formula: where it holds, and how many segments there are.
-fn note(formula: Formula, account: Option<&Rc<Account>>, ranks: u32) -> String {
-    let segments = account.filter(|_| formula.has_segments());
-    let segments = segments.map(|account| format!("k = {}", account.segments));
-    let notes = [Some(formula.holds.note(ranks)).filter(|note| !note.is_empty()), segments];
+fn note(account: &Account) -> String {
+    let Explanation { note, has_segments, .. } = &account.explanation;
+    let segments = has_segments.then(|| format!("k = {}", account.segments));
+    let notes = [Some(note.clone()).filter(|note| !note.is_empty()), segments];
     notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The title of the steps' figure.
-fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
-    let (said, holds) = formula.rounds;
+fn steps_title(account: &Account, several: bool) -> String {
     let form = match several {
         true => String::new(),
-        false => format!(" ({} {said})", holds.sign()),
+        false => format!(" ({})", account.explanation.rounds),
     };
     let inside = match account.steps_inside {
         0 => String::new(),
@@ -120,7 +128,6 @@ fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
 fn facts(
     account: &Account,
     choice: GalleryChoice,
-    formula: Formula,
     (several, on_cluster): (bool, Option<OnCluster>),
 ) -> Html {
     let bytes = |elements: u64| explain::bytes(elements.saturating_mul(choice.element_bytes()));
@@ -135,7 +142,7 @@ fn facts(
     );
     html! {
         <dl class="figures">
-            <div title={steps_title(account, formula, several)}><dt>{ if account.steps == 1 { "step" } else { "steps" } }</dt><dd>{ account.steps }</dd></div>
+            <div title={steps_title(account, several)}><dt>{ if account.steps == 1 { "step" } else { "steps" } }</dt><dd>{ account.steps }</dd></div>
             <div><dt>{ if tally.messages == 1 { "message" } else { "messages" } }</dt><dd>{ tally.messages }</dd></div>
             <div title="what the rank that sends the most sends; others may send less"><dt>{ "most sent a rank" }</dt><dd>{ bytes(tally.most_sent) }</dd></div>
             if choice.machine.ranks_per_node() > 0 {

@@ -136,7 +136,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ prose(problem) }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
-                <h3>{ "Who waits for whom, at the end" }</h3>
+                <h2 class="spaced">{ "Who waits for whom, at the end" }</h2>
                 <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
                 if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }

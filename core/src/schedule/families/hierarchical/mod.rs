@@ -19,7 +19,7 @@ mod rooted;
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::Action;
-use crate::schedule::explained::{Explained, Formula, Holds};
+use crate::schedule::explained::{Explain, Explained, Formula, Holds};
 use crate::schedule::family::{Call, Family, Step};
 use member::Member;
 
@@ -86,6 +86,27 @@ impl Family for Hierarchical {
         }
     }
 
+    fn step_text(&self, call: Call, step: Step) -> String {
+        let text = match call.collective {
+            Collective::Gather { .. } if step.at == 0 => {
+                "the ranks of each node send their parts to its leader; the root leads its own."
+            }
+            Collective::Gather { .. } => {
+                "each leader sends the root the parts of its node in one message."
+            }
+            Collective::Scatter { .. } if step.is_last() => {
+                "each leader sends the ranks of its node their parts."
+            }
+            Collective::Scatter { .. } => {
+                "the root sends each leader the parts of its node in one message."
+            }
+            _ => "chunks move inside the nodes first, then across them, then inside again.",
+        };
+        text.to_owned()
+    }
+}
+
+impl Explain for Hierarchical {
     fn explained(&self, collective: Collective) -> Explained {
         match collective {
             Collective::Gather { .. } | Collective::Scatter { .. } => Explained {
@@ -142,24 +163,5 @@ impl Family for Hierarchical {
                 cost: "In nodes of k ranks, each rank's network card carries a k-th of the tensor.",
             },
         }
-    }
-
-    fn step_text(&self, call: Call, step: Step) -> String {
-        let text = match call.collective {
-            Collective::Gather { .. } if step.at == 0 => {
-                "the ranks of each node send their parts to its leader; the root leads its own."
-            }
-            Collective::Gather { .. } => {
-                "each leader sends the root the parts of its node in one message."
-            }
-            Collective::Scatter { .. } if step.is_last() => {
-                "each leader sends the ranks of its node their parts."
-            }
-            Collective::Scatter { .. } => {
-                "the root sends each leader the parts of its node in one message."
-            }
-            _ => "chunks move inside the nodes first, then across them, then inside again.",
-        };
-        text.to_owned()
     }
 }
