@@ -11,6 +11,7 @@ use crate::server;
 use crate::ui::{KeysHelp, keys};
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Request;
+use std::collections::BTreeMap;
 use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, KeyboardEvent};
@@ -107,6 +108,11 @@ pub(crate) fn app(workers: &Workers) -> Html {
             view => format!("{} · Lockstep", view.title()),
         });
     });
+    // Where each view was left: its link leads back there. Recording keeps what it shows itself.
+    let left = use_mut_ref(BTreeMap::<&str, Route>::new);
+    if view != View::Recording && nav.route.unknown_view().is_none() {
+        left.borrow_mut().insert(view.word(), nav.route.clone());
+    }
     let recording_visited = use_mut_ref(|| false);
     if view == View::Recording {
         *recording_visited.borrow_mut() = true;
@@ -131,7 +137,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
                     { for View::GROUPS.into_iter().map(|(name, views)| html! {
                         <div class="group" role="group" aria-label={name}>
                             <span class="label" aria-hidden="true">{ name }</span>
-                            { for views.iter().map(|each| view_link(*each, view)) }
+                            { for views.iter().map(|each| view_link(*each, view, &left.borrow())) }
                         </div>
                     }) }
                 </nav>
@@ -202,10 +208,13 @@ fn show_current_link() {
     }
 }
 
-fn view_link(view: View, current: View) -> Html {
+/// The link to a view, as it was left; that of the current view leads to its beginning.
+fn view_link(view: View, current: View, left: &BTreeMap<&str, Route>) -> Html {
     let here = (view == current).then_some("page");
+    let as_left = left.get(view.word()).filter(|_| view != current).cloned();
+    let to = as_left.unwrap_or_else(|| Route::to(view));
     html! {
-        <a href={Route::to(view).to_hash()} aria-current={here} aria-label={view.title()} data-test={format!("nav-{}", view.word())}>
+        <a href={to.to_hash()} aria-current={here} aria-label={view.title()} data-test={format!("nav-{}", view.word())}>
             <span class="long">{ view.title() }</span><span class="short">{ view.short_title() }</span>
         </a>
     }

@@ -44,7 +44,7 @@ pub(crate) fn recording() -> Html {
     let reading = use_reading();
     let sample = use_mut_ref(|| None::<String>);
     let read = reading.callback();
-    let forget_sample = use_sample(&reading.stage, &read, &sample);
+    let forget_sample = use_sample(&reading, &read, &sample);
     use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
     let read = {
         let forget_sample = forget_sample.clone();
@@ -155,7 +155,7 @@ fn adding(reading: &Reading, read: &Callback<Vec<File>>, close: Callback<MouseEv
     let next = match reading.is_whole {
         true => "What you drop now is opened in its place.",
         false => {
-            "Files of other names are added to them; one of the same name opens another recording."
+            "Files of other names are added to them; one of the same name, or another dump of a rank, opens another recording."
         }
     };
     html! {
@@ -309,10 +309,16 @@ impl Reading {
         });
     }
 
-    fn close(&self) {
+    /// What is read next belongs to none of the files so far, and has no marks yet.
+    fn set_aside(&self) {
         self.opened.borrow_mut().clear();
         self.programs.borrow_mut().clear();
+        self.texts.set(Texts::default());
         self.forget_marks.emit(());
+    }
+
+    fn close(&self) {
+        self.set_aside();
         self.stage.set(Stage::Empty);
         wasm_bindgen_futures::spawn_local(kept::forget());
     }
@@ -333,11 +339,11 @@ impl Reading {
 /// returned takes it out, and what is looked at in it.
 #[hook]
 fn use_sample(
-    stage: &UseStateHandle<Stage>,
+    reading: &Reading,
     read: &Callback<Vec<File>>,
     opened: &Rc<RefCell<Option<String>>>,
 ) -> Callback<()> {
-    let opened = opened.clone();
+    let (reading, stage, opened) = (reading.clone(), &reading.stage, opened.clone());
     let nav = use_shared().nav;
     let shown = nav.route.view() == View::Recording;
     let asked = nav.route.get(samples::PARAMETER).filter(|_| shown).map(str::to_owned);
@@ -357,6 +363,8 @@ fn use_sample(
     use_effect_with((asked, shown, open, route), move |(asked, shown, open, _)| match asked {
         Some(id) if opened.borrow().as_ref() != Some(id) => {
             *opened.borrow_mut() = Some(id.clone());
+            // It is no part of the job that was open, which stays kept.
+            reading.set_aside();
             let Some(sample) = Sample::named(id) else {
                 stage.set(Stage::Failed { why: format!("This page has no sample {id:?}.") });
                 return;
@@ -460,15 +468,28 @@ fn is_recorded(opened: &Opened) -> bool {
 }
 
 /// The files of a recording with those that have come: one of a name that is there already begins
-/// another recording, and a trace is a whole one.
+/// another recording, as do dumps of ranks that have dumps, and a trace is a whole one.
 fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
     let names: BTreeSet<String> = opened.iter().map(identity).collect();
-    let another = |file: &File| names.contains(&identity(file)) || file.name().ends_with(".lks");
+    let dumped: BTreeSet<String> =
+        opened.iter().filter_map(|file| dumped_rank(&file.name()).map(str::to_owned)).collect();
+    let another = |file: &File| {
+        let name = file.name();
+        let has_dump = dumped_rank(&name).is_some_and(|rank| dumped.contains(rank));
+        has_dump || names.contains(&identity(file)) || name.ends_with(".lks")
+    };
     if come.iter().any(another) || opened.iter().any(|file| file.name().ends_with(".lks")) {
         opened.clear();
     }
     opened.extend(come);
     opened.clone()
+}
+
+/// The rank of a file that is named as PyTorch names dumps: a word, `_`, the rank, and no ending.
+fn dumped_rank(name: &str) -> Option<&str> {
+    let (word, rank) = name.rsplit_once('_')?;
+    let is_rank = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
+    (is_rank && word.ends_with("rank") && !name.contains('.')).then_some(rank)
 }
 
 /// The identity of a file, which no two files of a recording share: a dump's name, in whatever

@@ -12,6 +12,7 @@ use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField, TextField};
 use lockstep_torch::ddp::DdpVersion;
 use lockstep_torch::ddp::model::{Device, known_models};
+use lockstep_web_protocol::Machine;
 use wasm_bindgen::JsCast;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
@@ -30,6 +31,13 @@ const CAPS: [(&str, &str); 11] = [
     ("1000000", "one bucket"),
     ("-1", "-1"),
 ];
+
+/// The device of a cluster that is named after its card.
+fn device_of(machine: Machine) -> Option<Device> {
+    let Machine::Cluster { name, .. } = machine else { return None };
+    let name = name.to_string().to_lowercase();
+    Device::known().into_iter().find(|device| name.contains(&device.name.to_lowercase()))
+}
 
 /// Properties of [`LabForm`].
 #[derive(Properties, PartialEq)]
@@ -72,7 +80,15 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
     };
     let machine = {
         let choice = choice.clone();
-        props.on_choose.reform(move |route: Route| choice.with(Knobs::read(&route)))
+        let before = knobs.machine;
+        props.on_choose.reform(move |route: Route| {
+            let mut knobs = Knobs::read(&route);
+            // Another cluster has other cards.
+            if let Some(device) = device_of(knobs.machine).filter(|_| knobs.machine != before) {
+                knobs.device = device.name;
+            }
+            choice.with(knobs)
+        })
     };
     let mut models: Vec<Choice> =
         known_models().iter().map(|name| Choice::word(name).under("models that ship")).collect();

@@ -143,11 +143,19 @@ fn nodes(machine: Machine) -> Machine {
     }
 }
 
-/// `pp=2, dp=2, tp=4`, with `:` or `=`.
+/// `pp=2, dp=2, tp=4`, with `:` or `=`; or sizes alone, `2x4` or `2, 4`, which get names.
 fn parse(typed: &str) -> Result<Vec<(String, u32)>, String> {
+    let sizes: Result<Vec<u32>, _> =
+        typed.split(['x', '×', ',', '*']).map(|size| size.trim().parse::<u32>()).collect();
+    if let Ok(sizes) = sizes {
+        let names = (0..sizes.len()).map(|dim| format!("dim{dim}"));
+        let named: Vec<String> =
+            names.zip(sizes).map(|(name, size)| format!("{name}={size}")).collect();
+        return parse(&named.join(","));
+    }
     let mut dims: Vec<(String, u32)> = Vec::new();
     for part in typed.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let wrong = || format!("“{part}” is no dimension; write them as tp=4");
+        let wrong = || format!("“{part}” is no dimension; write them as dp=2, tp=4");
         let (name, size) = part.split_once(['=', ':']).ok_or_else(wrong)?;
         let (name, size) = (name.trim(), size.trim());
         let size: u32 = size.parse().map_err(|_| wrong())?;
@@ -234,9 +242,14 @@ mod tests {
         let three = vec![("pp".to_owned(), 2), ("dp".to_owned(), 2), ("tp".to_owned(), 4)];
         assert_eq!(parse("pp=2, dp=2, tp=4"), Ok(three.clone()));
         assert_eq!(parse(" pp:2,dp : 2,tp=4,"), Ok(three));
+        let two = Ok(vec![("dim0".to_owned(), 2), ("dim1".to_owned(), 4)]);
+        for sizes in ["2x4", "2, 4", "2 × 4"] {
+            assert_eq!(parse(sizes), two, "{sizes}");
+        }
         let five = parse("pp=2, dp=2, tp=2, cp=2, ep=2").unwrap();
         assert_eq!((five.len(), parse("dp=128, pp=16, tp=8").unwrap().len()), (5, 3));
-        for wrong in ["", "tp", "tp=x", "tp=0", "a=2,a=2", "a=1000000,b=1000000", "=4"] {
+        for wrong in ["", "tp", "2x", "2x0", "tp=x", "tp=0", "a=2,a=2", "a=1000000,b=1000000", "=4"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
