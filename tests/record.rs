@@ -230,7 +230,8 @@ fn ranks_that_a_script_starts_are_those_of_spawn() {
             .filter(|noted| noted["event"]["t"] == "call" || noted["event"]["t"] == "end")
             .map(|noted| {
                 let event = &noted["event"];
-                let what = [&noted["rank"], &event["op"], &event["in"], &event["at"], &event["how"]];
+                let what =
+                    [&noted["rank"], &event["op"], &event["in"], &event["at"], &event["how"]];
                 what.map(ToString::to_string).join(" ")
             })
             .collect::<Vec<String>>()

@@ -64,9 +64,15 @@ const FLAGS: [&str; 14] = [
     "no-local-rank",
 ];
 
-/// Options of `accelerate launch` that wrap the model otherwise, by a part of their names.
-const ACCELERATE_PLUGINS: [&str; 6] =
-    ["use-fsdp", "use-deepspeed", "use-megatron-lm", "use-parallelism-config", "tpu", "config-file"];
+/// Options of `accelerate launch` that wrap the model otherwise, or name others.
+const ACCELERATE_PLUGINS: [&str; 6] = [
+    "use-fsdp",
+    "use-deepspeed",
+    "use-megatron-lm",
+    "use-parallelism-config",
+    "tpu",
+    "config-file",
+];
 
 /// Options of `accelerate launch` with the variables that its library reads.
 const ACCELERATE_VARIABLES: [(&str, &str); 2] = [
@@ -116,7 +122,8 @@ impl Launch {
                 return Launch::of_fabric(&rest[1..]);
             }
             "fabric" | "lightning" | "ray" | "horovodrun" | "composer" => bail!(
-                "{program}'s command line is not read: name the script that it starts, lockstep record -n 8 -- train.py"
+                "{program}'s command line is not read: name the script that it starts, \
+                 lockstep record -n 8 -- train.py"
             ),
             "deepspeed" => {
                 let launch = Launch::of_torchrun(rest)?;
