@@ -171,6 +171,76 @@ fn scripts_record_anew() {
     }
 }
 
+/// A script that starts its ranks itself, by the means that its argument names, and tells them something only then.
+const STARTS_RANKS: &str = r#"
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+def train(rank, ranks, told):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    model = DistributedDataParallel(torch.nn.Linear(32, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(told.get() if told else 2):
+        model(torch.randn(4, 32)).sum().backward()
+        optimizer.step()
+    if rank == 0:
+        dist.send(torch.zeros(7), dst=2)
+    if rank == 2:
+        dist.recv(torch.zeros(7), src=0)
+
+if __name__ == "__main__":
+    ranks = 3
+    if sys.argv[1] == "spawn":
+        mp.spawn(train, args=(ranks, None), nprocs=ranks)
+    else:
+        mp.set_start_method("spawn")
+        told = mp.Queue()
+        processes = [mp.Process(target=train, args=(rank, ranks, told)) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            told.put(2)
+        for process in processes:
+            process.join()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn ranks_that_a_script_starts_are_those_of_spawn() {
+    assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("train.py"), STARTS_RANKS).unwrap();
+    let calls = |means: &str| {
+        let notes = format!("{means}.jsonl");
+        let recorded = Command::new(binary())
+            .current_dir(out.path())
+            .args(["record", "-n", "3", "--notes", &notes, "-o", &format!("{means}.json")])
+            .args(["--", "train.py", means])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&recorded.stdout).into_owned();
+        assert_eq!(recorded.status.code(), Some(0), "{said}");
+        let text = std::fs::read_to_string(out.path().join(notes)).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events
+            .filter(|noted| noted["event"]["t"] == "call" || noted["event"]["t"] == "end")
+            .map(|noted| {
+                let event = &noted["event"];
+                let what =
+                    [&noted["rank"], &event["op"], &event["in"], &event["at"], &event["how"]];
+                what.map(ToString::to_string).join(" ")
+            })
+            .collect::<Vec<String>>()
+    };
+    let started = calls("process");
+    assert_eq!(started, calls("spawn"));
+    assert!(started.iter().any(|call| call.starts_with("0 \"send\" [7]")), "{started:?}");
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);
@@ -178,6 +248,11 @@ fn what_cannot_be_recorded_says_why() {
     assert!(ranks.err.contains("--world-size"), "{}", ranks.err);
     let missing = lockstep(["record", "-n", "2", "--", "no-such-script.py"]);
     assert!(missing.err.contains("no such file"), "{}", missing.err);
+    let plugin = lockstep(["record", "--", "accelerate", "launch", "--use_fsdp", "train.py"]);
+    assert_eq!(plugin.code, 2);
+    assert!(plugin.err.contains("ACCELERATE_USE_FSDP=true"), "{}", plugin.err);
+    let ray = lockstep(["record", "--", "ray", "submit", "train.py"]);
+    assert!(ray.err.contains("name the script that it starts"), "{}", ray.err);
     let recorder = lockstep(["record", "--print-recorder"]);
     assert_eq!(recorder.code, 0);
     assert!(recorder.out.contains("class RecordedGroup(ProcessGroup)"));

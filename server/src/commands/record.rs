@@ -99,6 +99,7 @@ struct RecorderOptions<'a> {
     code: Option<&'a str>,
     launcher: Launcher,
     local_rank_argument: Option<&'static str>,
+    starts_ranks: bool,
     random_data: bool,
     no_math: bool,
     script: &'a str,
@@ -278,6 +279,7 @@ fn record(
         code: launch.code.as_deref(),
         launcher: launch.launcher,
         local_rank_argument: local_rank_argument(launch),
+        starts_ranks: launch.is_plain(),
         random_data: arguments.random_data,
         no_math: arguments.no_math,
         script: &launch.script,
@@ -300,6 +302,7 @@ fn record(
     };
     let child = Command::new(&python)
         .arg(&recorder)
+        .envs(&launch.environment)
         .env("LOCKSTEP_HUB", &socket)
         .env("LOCKSTEP_RECORD", serde_json::to_string(&options)?)
         .stdin(Stdio::null())

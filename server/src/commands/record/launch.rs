@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The launcher of the ranks. It decides which variables they find in their environment.
@@ -38,6 +39,8 @@ pub(super) struct Launch {
     pub(super) launcher: Launcher,
     /// True for `torch.distributed.launch`, which passes `--local-rank`.
     pub(super) local_rank_argument: bool,
+    /// Variables that the launcher sets for the script's library: Accelerate's and Fabric's.
+    pub(super) environment: BTreeMap<String, String>,
 }
 
 /// Modules that start a script on several ranks, as `python -m` names them.
@@ -61,7 +64,40 @@ const FLAGS: [&str; 14] = [
     "no-local-rank",
 ];
 
+/// Options of `accelerate launch` that wrap the model otherwise, or name others.
+const ACCELERATE_PLUGINS: [&str; 6] = [
+    "use-fsdp",
+    "use-deepspeed",
+    "use-megatron-lm",
+    "use-parallelism-config",
+    "tpu",
+    "config-file",
+];
+
+/// Options of `accelerate launch` with the variables that its library reads.
+const ACCELERATE_VARIABLES: [(&str, &str); 2] = [
+    ("mixed-precision", "ACCELERATE_MIXED_PRECISION"),
+    ("gradient-accumulation-steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
+];
+
+/// Options of `fabric run` with the variables that its library reads.
+const FABRIC_VARIABLES: [(&str, &str); 5] = [
+    ("accelerator", "LT_ACCELERATOR"),
+    ("strategy", "LT_STRATEGY"),
+    ("devices", "LT_DEVICES"),
+    ("num-nodes", "LT_NUM_NODES"),
+    ("precision", "LT_PRECISION"),
+];
+
 impl Launch {
+    /// True where no launcher starts ranks: the script may start them itself.
+    pub(super) fn is_plain(&self) -> bool {
+        self.launcher == Launcher::Torchrun
+            && self.ranks_per_node.is_none()
+            && self.world_size.is_none()
+            && self.nodes.is_none()
+    }
+
     /// The folder of the script, if it is a file.
     pub(super) fn folder(&self) -> Option<&Path> {
         let is_file = !self.module && self.code.is_none();
@@ -80,8 +116,15 @@ impl Launch {
         match program {
             "torchrun" => return Launch::of_torchrun(rest),
             "accelerate" if rest.first().is_some_and(|word| word == "launch") => {
-                return Launch::of_torchrun(&rest[1..]);
+                return Launch::of_accelerate(&rest[1..]);
             }
+            "fabric" if rest.first().is_some_and(|word| word == "run") => {
+                return Launch::of_fabric(&rest[1..]);
+            }
+            "fabric" | "lightning" | "ray" | "horovodrun" | "composer" => bail!(
+                "{program}'s command line is not read: name the script that it starts, \
+                 lockstep record -n 8 -- train.py"
+            ),
             "deepspeed" => {
                 let launch = Launch::of_torchrun(rest)?;
                 let passes = !rest.iter().any(|word| word == "--no_local_rank");
@@ -174,7 +217,56 @@ impl Launch {
         }
     }
 
+    fn of_accelerate(words: &[String]) -> Result<Launch> {
+        Launch::with_options(words, "accelerate", |launch, name, value| {
+            if ACCELERATE_PLUGINS.contains(&name) {
+                let option = name.replace('-', "_");
+                bail!(
+                    "--{option} of accelerate is not read: leave it out, and set the variables that it stands for \
+                     (for FSDP: ACCELERATE_USE_FSDP=true FSDP_VERSION=2) before lockstep record"
+                );
+            }
+            if let Some((_, variable)) =
+                ACCELERATE_VARIABLES.iter().find(|(option, _)| *option == name)
+            {
+                launch.environment.insert((*variable).to_owned(), value.to_owned());
+            }
+            Ok(())
+        })
+    }
+
+    fn of_fabric(words: &[String]) -> Result<Launch> {
+        let mut launch = Launch::with_options(words, "fabric run", |launch, name, value| {
+            let known = FABRIC_VARIABLES.iter().find(|(option, _)| *option == name);
+            if let Some((_, variable)) = known {
+                launch.environment.insert((*variable).to_owned(), value.to_owned());
+            }
+            if name == "devices" {
+                // `0,2,` names the devices, `4` counts them.
+                let named = value.split(',').filter(|device| !device.is_empty()).count() as u32;
+                let is_list = value.contains(',');
+                launch.ranks_per_node =
+                    Some(if is_list { named } else { count(value, "--devices")? });
+            }
+            Ok(())
+        })?;
+        launch.environment.insert("LT_CLI_USED".to_owned(), "1".to_owned());
+        launch.environment.entry("LT_DEVICES".to_owned()).or_insert_with(|| "1".to_owned());
+        launch.environment.entry("LT_NUM_NODES".to_owned()).or_insert_with(|| "1".to_owned());
+        launch.ranks_per_node = launch.ranks_per_node.or(Some(1));
+        Ok(launch)
+    }
+
     fn of_torchrun(words: &[String]) -> Result<Launch> {
+        Launch::with_options(words, "torchrun", |_, _, _| Ok(()))
+    }
+
+    /// Reads the command line of `launcher`, whose options are like torchrun's; `each` hears every option as well.
+    fn with_options(
+        words: &[String],
+        launcher: &str,
+        mut each: impl FnMut(&mut Launch, &str, &str) -> Result<()>,
+    ) -> Result<Launch> {
         let mut launch = Launch::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -194,12 +286,14 @@ impl Launch {
             };
             let name = name.replace('_', "-");
             if FLAGS.contains(&name.as_str()) {
+                each(&mut launch, &name, "")?;
                 continue;
             }
             let value = match inline {
                 Some(value) => value,
                 None => words.next().cloned().unwrap_or_default(),
             };
+            each(&mut launch, &name, &value)?;
             match name.as_str() {
                 "nproc-per-node" | "num-gpus" => {
                     launch.ranks_per_node = Some(count(&value, &format!("--{name}"))?);
@@ -214,7 +308,7 @@ impl Launch {
                 _ => {}
             }
         }
-        bail!("torchrun's command line names no script")
+        bail!("{launcher}'s command line names no script")
     }
 }
 
@@ -297,6 +391,16 @@ mod tests {
             parse("accelerate launch --multi_gpu --num_processes 8 --num_machines 2 t.py --x 1");
         assert_eq!((accelerate.world_size, accelerate.nodes), (Some(8), Some(2)));
         assert_eq!((accelerate.script.as_str(), accelerate.arguments.len()), ("t.py", 2));
+        let precision = parse("accelerate launch --num_processes 2 --mixed_precision bf16 t.py");
+        assert_eq!(precision.environment["ACCELERATE_MIXED_PRECISION"], "bf16");
+        let fabric = parse("fabric run --strategy ddp --devices=4 --num-nodes 2 t.py --lr 1");
+        assert_eq!((fabric.ranks_per_node, fabric.nodes), (Some(4), Some(2)));
+        assert_eq!((fabric.script.as_str(), fabric.arguments.len()), ("t.py", 2));
+        let variables = ["LT_CLI_USED", "LT_DEVICES", "LT_NUM_NODES", "LT_STRATEGY"];
+        assert_eq!(fabric.environment.keys().collect::<Vec<_>>(), variables);
+        assert_eq!(fabric.environment["LT_STRATEGY"], "ddp");
+        assert_eq!(parse("fabric run --devices 0,2, t.py").ranks_per_node, Some(2));
+        assert!(!fabric.is_plain() && parse("python train.py").is_plain());
         let deepspeed = parse("deepspeed --num_gpus=4 t.py --deepspeed ds.json");
         assert_eq!((deepspeed.ranks_per_node, deepspeed.local_rank_argument), (Some(4), true));
         let agents = parse("srun -N 2 torchrun --nnodes 2 --nproc-per-node 4 t.py");
@@ -320,6 +424,9 @@ mod tests {
             "python",
             "--epochs",
             "torchrun --nproc-per-node gpu t.py",
+            "accelerate launch --num_processes 2 --use_fsdp t.py",
+            "fabric run --devices auto t.py",
+            "horovodrun -np 2 t.py",
         ] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             assert!(Launch::parse(&words).is_err(), "{line}");

@@ -22,6 +22,7 @@ import functools
 import importlib
 import inspect
 import json
+import multiprocessing.process
 import operator
 import os
 import pickle
@@ -77,6 +78,7 @@ class Options:
         self.master_port = options.get("master_port", 29500)
         self.no_math = options.get("no_math", False)  # large products and convolutions give zeros
         self.random_data = options.get("random_data", False)  # stand-ins for torchvision's data sets and weights
+        self.starts_ranks = options.get("starts_ranks", False)  # no launcher: a Process of the script may be a rank
 
 
 class StepsReached(BaseException):
@@ -134,6 +136,8 @@ class Tape:
         self.unwaited = {}  # id of a call -> whether it was made in a backward pass
         self.backward_depth = 0
         self.sleeps = 0  # since the last call
+        self.groups = 0
+        self.started_others = False  # whether this process has started ranks, and is none of them
         self.process = os.getpid()
 
     def is_own_process(self):
@@ -442,6 +446,9 @@ class RecordedGroup(ProcessGroup):
         self._rank, self._ranks, self._count = rank, ranks, len(ranks)
         self._name, self._desc, self.lockstep_backend = name, desc, backend
         self._bound_device = None
+        if tape.started_others:
+            raise RuntimeError(NOT_STARTED)
+        tape.groups += 1
         self.lockstep_id = f"{name}:{','.join(map(str, ranks))}"
         tape.note({
             "t": "group", "id": self.lockstep_id, "name": name, "ranks": ranks, "backend": backend,
@@ -1769,6 +1776,75 @@ def spawn_of(local_rank):
     return run_spawned
 
 
+NOT_STARTED = (
+    "lockstep record cannot tell which processes of this script are its ranks: it starts some by "
+    "multiprocessing.Process, and its first process makes a process group as well. If torchrun starts it, record it "
+    "as torchrun --nproc-per-node N SCRIPT; else have it start all its ranks"
+)
+
+
+class StartedProcess:
+    """A process of a rank, as `multiprocessing.Process` asks for it. `pid` is None for the others' ranks."""
+
+    def __init__(self, pid=None):
+        self.pid, self.sentinel, self.returncode = pid, None, 0 if pid is None else None
+
+    def poll(self, flag=os.WNOHANG):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flag)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if timeout is None:
+            return self.poll(0)
+        until = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        return self.returncode
+
+    def terminate(self):
+        pass  # a rank ends by itself; lockstep ends what does not
+
+    kill = close = terminate
+
+
+def follow_processes(tape, options, rank, run_as_rank):
+    """A script that starts its ranks by `multiprocessing.Process`: the one whose turn it is goes on as this rank.
+
+    Processes that the script's own lines start before there is a process group are the ranks of this node, in order.
+    The process that started them stays silent from then on. Returns what to do before that process may end.
+    """
+    start, started, own = multiprocessing.process.BaseProcess.start, [], []
+
+    @functools.wraps(start)
+    def start_rank(process):
+        by_script = tape._kind(sys._getframe(1).f_code.co_filename) == "own"
+        is_rank = by_script and tape.groups == 0 and len(started) < options.ranks_per_node
+        if not is_rank or not (own or tape.is_own_process()):
+            return start(process)
+        started.append(process)
+        tape.started_others = True
+        process._popen = StartedProcess()
+        if len(started) - 1 != rank % options.ranks_per_node:
+            return None
+        sys.stdout.flush()
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            end_with(parent)
+            multiprocessing.process.BaseProcess.start = start
+            tape.process, tape.started_others = os.getpid(), False
+            run_as_rank(process.run)
+        tape.process = child
+        tape.hub.socket.close()
+        process._popen = StartedProcess(child)
+        own.append(process._popen)
+
+    multiprocessing.process.BaseProcess.start = start_rank
+    return lambda: [process.wait() for process in own]
+
+
 def set_environment(options, rank):
     per_node = options.ranks_per_node
     if options.launcher == "slurm":
@@ -1812,7 +1888,7 @@ def set_environment(options, rank):
 
 
 def run_rank(options, rank):
-    """Runs the script as one rank; returns the status that its process would have."""
+    """Runs the script as one rank, and ends with the status that its process would have."""
     set_environment(options, rank)
     hub = Hub(os.environ.pop("LOCKSTEP_HUB"), rank)
     os.environ.pop("LOCKSTEP_RECORD", None)
@@ -1837,37 +1913,49 @@ def run_rank(options, rank):
         leave(status)
 
     os._exit = leave_at_once
-    how, status, text, at = None, 0, "", None
-    try:
-        name = options.local_rank_argument
-        local = [f"{name}={rank % options.ranks_per_node}"] if name else []
-        sys.argv = [options.script, *local, *options.arguments]
-        if options.code is not None:
-            sys.path[0] = ""
-            main_module = types.ModuleType("__main__")
-            sys.modules["__main__"] = main_module
-            exec(compile(options.code, "<string>", "exec"), main_module.__dict__)
-        elif options.module:
-            sys.path[0] = os.getcwd()
-            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = os.path.dirname(os.path.abspath(options.script))
-            runpy.run_path(options.script, run_name="__main__")
-    except StepsReached:
-        pass
-    except SystemExit as error:
-        code = error.code
-        status = code if isinstance(code, int) else 0 if code is None else 1
-        if status:
-            how = f"SystemExit: {code}"
-    except BaseException as error:
-        status = 1
-        how, at = last_words(error), tape.place_of(error)
-        text = script_traceback(error)
-    tape.note({"t": "end", "how": how, "status": status, "traceback": text, **({"at": at} if at else {})})
-    sys.stdout.flush()
-    sys.stderr.flush()
-    leave(status)
+
+    def run_as_rank(body):
+        """Runs what this rank is, notes how it ended, and ends the process."""
+        how, status, text, at = None, 0, "", None
+        try:
+            body()
+        except StepsReached:
+            pass
+        except SystemExit as error:
+            code = error.code
+            status = code if isinstance(code, int) else 0 if code is None else 1
+            if status:
+                how = f"SystemExit: {code}"
+        except BaseException as error:
+            status = 1
+            how, at = last_words(error), tape.place_of(error)
+            text = script_traceback(error)
+        tape.note({"t": "end", "how": how, "status": status, "traceback": text, **({"at": at} if at else {})})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if not tape.is_own_process():
+            wait_for_rank()
+        leave(status)
+
+    wait_for_rank = follow_processes(tape, options, rank, run_as_rank) if options.starts_ranks else lambda: None
+    run_as_rank(lambda: run_script(options, rank))
+
+
+def run_script(options, rank):
+    name = options.local_rank_argument
+    local = [f"{name}={rank % options.ranks_per_node}"] if name else []
+    sys.argv = [options.script, *local, *options.arguments]
+    if options.code is not None:
+        sys.path[0] = ""
+        main_module = types.ModuleType("__main__")
+        sys.modules["__main__"] = main_module
+        exec(compile(options.code, "<string>", "exec"), main_module.__dict__)
+    elif options.module:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+        runpy.run_path(options.script, run_name="__main__")
 
 
 def last_words(error):
