@@ -26,6 +26,7 @@ use super::asked::cannot;
 use super::recording::files::{dropped, picked};
 use super::simulation::{Addressed, use_addressed_moment};
 use crate::app::use_shared;
+use crate::dom;
 use crate::playback::{Act, use_playback};
 use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
@@ -220,7 +221,10 @@ fn lab() -> Html {
                 <div class="tabs" role="group" aria-label="What is shown">
                     { for Tab::ALL.into_iter().map(|tab| {
                         let next = LabChoice { tab, ..choice.clone() };
-                        let onclick = go.reform(move |_: MouseEvent| next.clone());
+                        let onclick = go.reform(move |event: MouseEvent| {
+                            into_sight(&event);
+                            next.clone()
+                        });
                         html! {
                             <button aria-pressed={(tab == choice.tab).to_string()} {onclick}
                                     data-test={format!("tab-{}", tab.word())}>{ tab.title() }</button>
@@ -249,6 +253,15 @@ fn lab() -> Html {
 }
 
 /// The pass that the lab shows at an address, or what of the address cannot be.
+/// Brings a button of the lower half of the window to its top: what it shows lies below it.
+fn into_sight(event: &MouseEvent) {
+    let Some(button) = event.target_dyn_into::<web_sys::Element>() else { return };
+    let height = dom::window().inner_height().ok().and_then(|height| height.as_f64());
+    if height.is_some_and(|height| button.get_bounding_client_rect().top() > height / 2.0) {
+        button.scroll_into_view();
+    }
+}
+
 #[cfg(test)]
 pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, String> {
     let (choice, unmet) = LabChoice::asked(route);

@@ -215,11 +215,18 @@ fn one_hang(props: &OneHangProps) -> Html {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
     };
-    // What is changed is no scenario any more, but a program of the user's own.
-    let own = Callback::from(move |text: String| {
-        let route = Route::to(View::Program).with("code", code::write(&text));
-        let _ = dom::window().location().set_hash(&route.to_hash());
-    });
+    // What is changed is no scenario any more, but a program of the user's own; in a lesson it runs there.
+    let own = {
+        let nav = nav.clone();
+        Callback::from(move |text: String| {
+            let route = Route::to(View::Program).with("code", code::write(&text));
+            if nav.is_inside() {
+                nav.replace(route);
+            } else {
+                let _ = dom::window().location().set_hash(&route.to_hash());
+            }
+        })
+    };
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
     html! {
         <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={hang.id.clone()} {chapters} from_end={!repaired} on_text={own}>

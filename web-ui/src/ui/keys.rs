@@ -25,31 +25,51 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 21] = [
-    ("Space", "play or pause"),
-    ("→", "forward, to the next moment or step"),
-    ("←", "back"),
-    ("Home, End", "to the start, to the end"),
-    ("+ −", "faster, slower"),
-    ("C, Shift+C", "program: on to the next stop, back to the one before"),
-    ("N P", "program: the rank's next call, the one before"),
-    ("J K", "lesson: the next step, the one before"),
-    ("1 2 3 …", "lesson: the answers"),
-    ("W S", "timeline: zoom in, out (also wheel, pinch)"),
-    ("A D", "timeline: left, right (also drag)"),
-    ("0", "timeline: show all of it"),
-    ("/", "recording: find calls; Enter and Shift+Enter go to the next hit and the one before"),
-    ("← →", "recording, timeline with the focus: the rank's call before and after"),
-    ("↑ ↓", "timeline with the focus: other ranks; with a call selected, the same call there"),
+/// Where keys are heard, and what each does there.
+type Keys = (&'static str, &'static [(&'static str, &'static str)]);
+
+const KEYS: [Keys; 6] = [
+    ("Everywhere", &[("Tab", "to the next control"), ("?", "this list")]),
     (
-        "Shift and drag",
-        "recording: measure a stretch: time in calls, computing, bytes, bus bandwidth",
+        "Moments: Step, Hangs, Program, Learn",
+        &[
+            ("Space", "play or pause"),
+            ("→ ←", "forward, to the next moment or step; back"),
+            ("Home, End", "to the start, to the end"),
+            ("+ −", "faster, slower"),
+        ],
     ),
-    ("Enter, Esc", "recording: into the selected call's details, and back"),
-    ("F, R", "recording: to the next rank that is blamed; copy the report"),
-    ("N", "recording: a note on the selected call"),
-    ("Tab", "to the next control"),
-    ("?", "this list"),
+    (
+        "Programs",
+        &[
+            ("C, Shift+C", "on to the next stop, back to the one before"),
+            ("N P", "the rank's next call, the one before"),
+            ("Ctrl+Enter", "editor: run what was typed"),
+            ("Tab", "editor: indent; Esc leaves it, so that Tab goes on"),
+        ],
+    ),
+    (
+        "Timelines",
+        &[
+            ("W S", "zoom in, out (also wheel, pinch)"),
+            ("A D", "left, right (also drag)"),
+            ("0", "show all of it"),
+            ("↑ ↓", "with the focus: other ranks; with a call selected, the same call there"),
+        ],
+    ),
+    (
+        "Recordings",
+        &[
+            ("F", "to the next rank that is blamed"),
+            ("/", "find calls; Enter and Shift+Enter go to the next hit and the one before"),
+            ("← →", "timeline with the focus: the rank's call before and after"),
+            ("Enter, Esc", "into the selected call's details, and back"),
+            ("N", "a note on the selected call"),
+            ("R", "copy the report"),
+            ("Shift and drag", "measure a stretch: time in calls, computing, bytes, bus bandwidth"),
+        ],
+    ),
+    ("Lessons", &[("J K", "the next step, the one before"), ("1 2 3 …", "the answers")]),
 ];
 
 /// Properties of [`KeysHelp`].
@@ -105,11 +125,16 @@ pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
         <dialog class="keys" ref={dialog} aria-label="Keys" onclick={beside} onkeydown={keyed} data-test="keys-help">
             <div class="inside">
                 <h2>{ "Keys" }</h2>
-                <dl class="facts">
-                    { for KEYS.iter().map(|(key, does)| html! {
-                        <><dt><kbd>{ *key }</kbd></dt><dd>{ *does }</dd></>
-                    }) }
-                </dl>
+                { for KEYS.iter().map(|(place, keys)| html! {
+                    <section>
+                        <h3>{ *place }</h3>
+                        <dl class="facts">
+                            { for keys.iter().map(|(key, does)| html! {
+                                <><dt><kbd>{ *key }</kbd></dt><dd>{ *does }</dd></>
+                            }) }
+                        </dl>
+                    </section>
+                }) }
                 <button onclick={close} data-test="keys-close">{ "Close" }</button>
             </div>
         </dialog>

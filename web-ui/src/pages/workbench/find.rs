@@ -96,6 +96,8 @@ pub(super) fn find(props: &FindProps) -> Html {
                 if let Some(input) = event.target_dyn_into::<HtmlElement>() {
                     let _ = input.blur();
                 }
+                // The keys that go from call to call are heard there.
+                dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
             }
             _ => {}
         })
