@@ -354,7 +354,7 @@ fn processes_below_a_launcher_are_asked_by_py_spy() {
     rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
     let done = attach_with(&path, folder.path(), &[&job.target(), "--json"]);
     let report: Value = serde_json::from_slice(&done.stdout).unwrap();
-    assert!(report["findings"].to_string().contains("its process is stopped"), "{report}");
+    assert!(report["notes"].to_string().contains("Rank 2: its process is stopped"), "{report}");
     // Without py-spy there is nothing to say, and how to get it is told.
     let bare = folder.path().join("nothing");
     std::fs::create_dir(&bare).unwrap();

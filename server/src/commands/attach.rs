@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use http::{AskError, Place};
 use hyper::Method;
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
-use lockstep_core::trace::{RankState, Trace};
+use lockstep_core::trace::{RankLog, RankState, Trace};
 use lockstep_core::watch::Unwatched;
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Kind, Report, Verdict, diagnose_job};
@@ -238,6 +238,27 @@ struct Asking<'a> {
     written: BTreeSet<String>,
 }
 
+/// The state of a process that does not go on, in words.
+#[derive(Clone, Copy, Debug)]
+enum ProcessState {
+    Gone(&'static str),
+    Stands(&'static str),
+}
+
+impl ProcessState {
+    fn how(self) -> &'static str {
+        let (ProcessState::Gone(how) | ProcessState::Stands(how)) = self;
+        how
+    }
+
+    fn write(self, rank: &mut RankLog) {
+        match self {
+            ProcessState::Gone(how) => rank.state = RankState::Died { how: how.to_owned() },
+            ProcessState::Stands(how) => rank.unresponsive = Some(how.to_owned()),
+        }
+    }
+}
+
 /// One look at the job.
 struct Seen {
     report: Report,
@@ -356,30 +377,44 @@ impl Asking<'_> {
             Ok(job) => job,
             Err(report) => return Ok(none(report)),
         };
+        let states: Vec<(GlobalRank, ProcessState)> = answers
+            .iter()
+            .filter_map(|(rank, answer)| Some(((*rank)?, self.state_of(answer)?)))
+            .collect();
         if let Some(calls) = &mut job.calls {
-            for (rank, answer) in answers.iter().filter_map(|(rank, it)| Some(((*rank)?, it))) {
-                let Some(own) = calls.merged.log.ranks.get_mut(rank.index()) else { continue };
-                if answer.is_gone {
-                    let how = match self.job {
-                        Job::Processes(_) => "its process is gone",
-                        _ => "its process is gone: nothing listens where its debug server was",
-                    };
-                    own.get_or_insert_default().state = RankState::Died { how: how.to_owned() };
-                } else if answer.is_silent {
-                    let how = "its process takes connections and answers nothing: it is stopped, or something holds \
-                               Python's lock";
-                    own.get_or_insert_default().unresponsive = Some(how.to_owned());
-                } else if answer.is_stopped {
-                    let how = "its process is stopped, by a signal (SIGSTOP) or a debugger";
-                    own.get_or_insert_default().unresponsive = Some(how.to_owned());
+            for (rank, state) in &states {
+                if let Some(own) = calls.merged.log.ranks.get_mut(rank.index()) {
+                    state.write(own.get_or_insert_default());
                 }
             }
         }
-        let gathered = diagnose_job(job);
-        let Some(merged) = gathered.calls else { return Ok(none(gathered.report)) };
+        let mut gathered = diagnose_job(job);
+        let Some(merged) = gathered.calls else {
+            // Stacks alone have no place for it.
+            let told = states.iter().map(|(rank, state)| format!("Rank {rank}: {}.", state.how()));
+            gathered.report.notes.extend(told);
+            return Ok(none(gathered.report));
+        };
         let report = with_tried_repairs(gathered.report, &merged.log, &mut Unwatched);
         let (look, trace) = (Look::at(&merged.log), Some(merged.trace()));
         Ok(Seen { report, trace, look })
+    }
+
+    /// The state of a rank's process, where its answer or silence shows one.
+    fn state_of(&self, answer: &Answer) -> Option<ProcessState> {
+        Some(match answer {
+            Answer { is_gone: true, .. } => ProcessState::Gone(match self.job {
+                Job::Processes(_) => "its process is gone",
+                _ => "its process is gone: nothing listens where its debug server was",
+            }),
+            Answer { is_silent: true, .. } => ProcessState::Stands(
+                "its process takes connections and answers nothing: it is stopped, or something holds Python's lock",
+            ),
+            Answer { is_stopped: true, .. } => {
+                ProcessState::Stands("its process is stopped, by a signal (SIGSTOP) or a debugger")
+            }
+            _ => return None,
+        })
     }
 
     /// Prints a report, and keeps it in the folder.

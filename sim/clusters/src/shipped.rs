@@ -77,7 +77,7 @@ pub(crate) const CLUSTERS: &[(&str, &str)] = &[
     ("h800x8.toml", include_str!("../data/clusters/h800x8.toml")),
     ("l4-pcie.toml", include_str!("../data/clusters/l4-pcie.toml")),
     ("l40s-pcie.toml", include_str!("../data/clusters/l40s-pcie.toml")),
-    ("llama3-roce.toml", include_str!("../data/clusters/llama3-roce.toml")),
+    ("meta-llama3.toml", include_str!("../data/clusters/meta-llama3.toml")),
     ("mi250x.toml", include_str!("../data/clusters/mi250x.toml")),
     ("mi300x.toml", include_str!("../data/clusters/mi300x.toml")),
     ("mi355x.toml", include_str!("../data/clusters/mi355x.toml")),

@@ -363,8 +363,11 @@ fn use_sample(
     use_effect_with((asked, shown, open, route), move |(asked, shown, open, _)| match asked {
         Some(id) if opened.borrow().as_ref() != Some(id) => {
             *opened.borrow_mut() = Some(id.clone());
-            // It is no part of the job that was open, which stays kept.
-            reading.set_aside();
+            // It is no part of the job that was open, which stays kept. Where none was, the marks in the address
+            // are its own.
+            if !reading.opened.borrow().is_empty() {
+                reading.set_aside();
+            }
             let Some(sample) = Sample::named(id) else {
                 stage.set(Stage::Failed { why: format!("This page has no sample {id:?}.") });
                 return;
