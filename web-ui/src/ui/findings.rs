@@ -157,8 +157,9 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             (None, None) => String::new(),
         },
     );
-    let of_culprit = finding.evidence.iter().find(|seen| finding.culprits.contains(&seen.rank));
-    fact("source line", of_culprit.and_then(|seen| seen.frame.clone()).unwrap_or_default());
+    // The call's own line stands in the message: one that was skipped is not where the rank is.
+    let of_culprit = finding.evidence.iter().find(|seen| finding.culprits == [seen.rank]);
+    fact("culprit at", of_culprit.and_then(|seen| seen.frame.clone()).unwrap_or_default());
     if let Some(group) = &finding.group {
         let label = if group.desc.is_empty() { &group.name } else { &group.desc };
         fact("group", format!("{label} (ranks {})", ranks(&group.ranks)));

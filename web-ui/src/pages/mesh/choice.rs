@@ -147,10 +147,9 @@ fn nodes(machine: Machine) -> Machine {
 fn parse(typed: &str) -> Result<Vec<(String, u32)>, String> {
     let sizes: Result<Vec<u32>, _> =
         typed.split(['x', '×', ',', '*']).map(|size| size.trim().parse::<u32>()).collect();
-    if let Ok(sizes) = sizes {
-        let names = (0..sizes.len()).map(|dim| format!("dim{dim}"));
+    if let Some(sizes) = sizes.ok().filter(|sizes| sizes.len() <= 26) {
         let named: Vec<String> =
-            names.zip(sizes).map(|(name, size)| format!("{name}={size}")).collect();
+            ('a'..='z').zip(sizes).map(|(name, size)| format!("{name}={size}")).collect();
         return parse(&named.join(","));
     }
     let mut dims: Vec<(String, u32)> = Vec::new();
@@ -242,7 +241,7 @@ mod tests {
         let three = vec![("pp".to_owned(), 2), ("dp".to_owned(), 2), ("tp".to_owned(), 4)];
         assert_eq!(parse("pp=2, dp=2, tp=4"), Ok(three.clone()));
         assert_eq!(parse(" pp:2,dp : 2,tp=4,"), Ok(three));
-        let two = Ok(vec![("dim0".to_owned(), 2), ("dim1".to_owned(), 4)]);
+        let two = Ok(vec![("a".to_owned(), 2), ("b".to_owned(), 4)]);
         for sizes in ["2x4", "2, 4", "2 × 4"] {
             assert_eq!(parse(sizes), two, "{sizes}");
         }
