@@ -4,7 +4,7 @@ use super::sharing::{FlowId, Sharing};
 use lockstep_core::group::GroupId;
 use std::collections::BTreeMap;
 
-/// What is in flight on links that others may use too.
+/// Calls and transfers in flight on links that others may use too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallsInFlight {
     pub(crate) sharing: Sharing,

@@ -45,7 +45,7 @@ pub(crate) struct Transfer {
     pub(crate) way: Way,
 }
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// Its bytes leave, as a flow over links that others share: until when, as things are, and how long the

@@ -58,7 +58,7 @@ pub struct TimedCall {
 pub struct Computation {
     /// When it began.
     pub from_ps: u64,
-    /// When it ended.
+    /// Its end.
     pub to_ps: u64,
     /// Its name: `forward`, a kernel.
     pub name: Arc<str>,

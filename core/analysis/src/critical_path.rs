@@ -33,7 +33,7 @@ pub struct PathPart {
     pub rank: GlobalRank,
     /// When it began, in picoseconds after the start.
     pub from_ps: u64,
-    /// When it ended.
+    /// Its end.
     pub to_ps: u64,
     /// The reason for its time.
     pub cause: Cause,

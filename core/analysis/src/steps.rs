@@ -39,7 +39,7 @@ pub struct RankStep {
     pub calls: Range<usize>,
     /// When it began, in picoseconds after the start.
     pub from_ps: u64,
-    /// When it ended.
+    /// Its end.
     pub to_ps: u64,
 }
 

@@ -37,6 +37,16 @@ impl Call {
         let halves = [Collective::Reduce { op, root }, Collective::Broadcast { root }];
         Some(halves.map(|collective| Call { collective, ..self }))
     }
+
+    /// The call that a step belongs to, with the step's index in it: an all_reduce there and back is two calls, any
+    /// other is itself. `steps` counts the steps of a call.
+    pub(super) fn half_at(self, step: u32, steps: impl Fn(Call) -> u32) -> (Call, u32) {
+        let Some([there, back]) = self.there_and_back() else { return (self, step) };
+        match step.checked_sub(steps(there)) {
+            None => (there, step),
+            Some(step) => (back, step),
+        }
+    }
 }
 
 /// A step of a schedule, for its texts.

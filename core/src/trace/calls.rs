@@ -78,9 +78,9 @@ pub struct RankLog {
 /// A computation that a profiler recorded: a kernel, or a copy by the device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordedComputation {
-    /// When it began, in picoseconds after the trace's start.
+    /// Its begin, in picoseconds after the trace's start.
     pub from_ps: u64,
-    /// When it ended.
+    /// Its end.
     pub to_ps: u64,
     /// The kernel's name, shortened.
     pub name: Arc<str>,

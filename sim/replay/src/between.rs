@@ -52,7 +52,7 @@ impl<'a> Between<'a> {
         Between { computations }
     }
 
-    /// When the first computation began and the last one ended.
+    /// The begin of the first computation and the end of the last.
     pub(crate) fn ends(self) -> Option<(u64, u64)> {
         let first = self.computations.first()?;
         let last = self.computations.iter().map(|one| one.to_ps).max()?;
@@ -133,7 +133,7 @@ impl<'a> Between<'a> {
     }
 }
 
-/// When the last of the operations ended that had by a time.
+/// The end of the last of the operations that had ended by a time.
 fn last_end(open: &[Open], time_ps: u64) -> Option<u64> {
     open.iter().filter_map(|(ended_ps, _)| *ended_ps).filter(|ended_ps| *ended_ps <= time_ps).max()
 }

@@ -203,7 +203,8 @@ struct Recovery<'a> {
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
     stays: Vec<GlobalRank>,
     assumed: BTreeSet<Assumption>,
-    /// When the first rank began to compute, if the computations of all ranks are known: the program of each begins then.
+    /// The time at which the first rank began to compute, if the computations of all ranks are known: every program
+    /// begins then.
     begin_ps: Option<u64>,
 }
 
@@ -521,7 +522,8 @@ fn callers(log: &CallLog) -> Vec<Vec<GlobalRank>> {
     callers
 }
 
-/// When all ranks have begun to compute, by the devices' clocks; `None` if not all computations are known.
+/// The time by which all ranks have begun to compute, by the devices' clocks; `None` if not all computations are
+/// known.
 fn common_begin(log: &CallLog) -> Option<u64> {
     let begins = log.logs().map(|(_, own)| Some(own.computations.first()?.from_ps));
     let begins: Vec<u64> = begins.collect::<Option<_>>().filter(|_| log.device_times)?;

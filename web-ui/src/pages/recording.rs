@@ -309,7 +309,7 @@ impl Reading {
         });
     }
 
-    /// What is read next belongs to none of the files so far, and has no marks yet.
+    /// Begins anew: the next files belong to none of those so far, and have no marks.
     fn set_aside(&self) {
         self.opened.borrow_mut().clear();
         self.programs.borrow_mut().clear();

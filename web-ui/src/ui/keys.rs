@@ -25,7 +25,7 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-/// Where keys are heard, and what each does there.
+/// A place where keys are heard, and the effect of each.
 type Keys = (&'static str, &'static [(&'static str, &'static str)]);
 
 const KEYS: [Keys; 6] = [

@@ -92,7 +92,7 @@ impl Found {
         !self.kernels.is_empty()
     }
 
-    /// What the devices computed, by when it began. Takes it out.
+    /// Takes out the devices' computations, in the order in which they began.
     pub(super) fn computed(&mut self, base_ns: u64) -> Vec<Computed> {
         let computed = std::mem::take(&mut self.computed).into_iter().map(|one| Computed {
             from_ns: ns(base_ns, one.from_us),

@@ -44,7 +44,7 @@ fn shortened(signature: &str) -> String {
     name
 }
 
-/// Where the list of arguments begins: at the first bracket outside of template arguments.
+/// The place of the list of arguments: the first bracket outside of template arguments.
 fn arguments(name: &str) -> Option<usize> {
     let mut depth = 0_i32;
     name.char_indices().find_map(|(at, letter)| {

@@ -29,7 +29,7 @@ pub(crate) struct RankCalls {
     pub(crate) backend: BackendName,
     pub(crate) groups: Vec<Group>,
     pub(crate) calls: Vec<Call>,
-    /// What its devices computed, by when it began; empty where that was not recorded.
+    /// The computations of its devices, in the order in which they began; empty where they were not recorded.
     pub(crate) computed: Vec<Computed>,
     /// True if calls end when the device has carried them out, by the device's own clock.
     pub(crate) on_device: bool,

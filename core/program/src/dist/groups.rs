@@ -76,7 +76,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     subgroups(builder);
 }
 
-/// Which backends there are.
+/// The backends of this PyTorch.
 #[starlark_module]
 fn backends(builder: &mut GlobalsBuilder) {
     fn is_available() -> anyhow::Result<bool> {

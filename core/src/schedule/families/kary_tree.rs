@@ -25,21 +25,13 @@ impl Family for KaryTree {
     }
 
     fn actions(&self, call: Call, participant: GroupRank, step: u32, list: &mut Vec<Action>) {
-        if let Some([there, back]) = call.there_and_back() {
-            return match step.checked_sub(self.steps(there)) {
-                None => self.actions(there, participant, step, list),
-                Some(step) => self.actions(back, participant, step, list),
-            };
-        }
-        actions(call, participant, step, list);
+        let (half, step) = call.half_at(step, |call| self.steps(call));
+        actions(half, participant, step, list);
     }
 
     fn step_text(&self, call: Call, step: Step) -> String {
-        let reduces = match call.there_and_back() {
-            Some([there, _]) => step.at < self.steps(there),
-            None => call.collective.reduce_op().is_some(),
-        };
-        let text = match reduces {
+        let (half, _) = call.half_at(step.at, |call| self.steps(call));
+        let text = match half.collective.reduce_op().is_some() {
             true => {
                 "parents of a level receive the sum of one of their up to 4 children and add it to \
                  theirs."

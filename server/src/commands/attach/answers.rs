@@ -32,7 +32,7 @@ pub(super) struct Answer {
     pub(super) is_silent: bool,
     /// True if its process is stopped by a signal or a debugger.
     pub(super) is_stopped: bool,
-    /// Where its main thread is, by its frames, if somebody said.
+    /// The frames of its main thread, if somebody said.
     pub(super) main_thread: Option<String>,
     /// The answers that did not come, a sentence each.
     pub(super) problems: Vec<String>,

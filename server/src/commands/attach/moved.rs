@@ -14,7 +14,7 @@ type Numbers = BTreeMap<(String, bool), u64>;
 pub(super) struct Look {
     /// The calls that each rank has made.
     pub(super) calls: BTreeMap<GlobalRank, Numbers>,
-    /// Where their main threads are.
+    /// The frames of their main threads.
     pub(super) main_threads: BTreeMap<GlobalRank, String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the debugger keeps in the address: the rank that is looked at, the places to stop at, and the
+//! The debugger's part of the address: the rank that is looked at, the places to stop at, and the
 //! order of what the program leaves open.
 
 use super::{explore, stops};
@@ -8,12 +8,12 @@ use lockstep_core::stop::Stop;
 use lockstep_sim::Order;
 use yew::prelude::*;
 
-/// What an address asks of the debugger.
+/// An address, as the debugger reads it.
 pub(super) struct Addressed {
     pub(super) stops: Vec<Stop>,
     pub(super) order: Option<Order>,
     pub(super) rank: u32,
-    /// What of the address cannot be, a sentence each.
+    /// A sentence for each part of the address that cannot be.
     pub(super) wrong: Vec<String>,
 }
 

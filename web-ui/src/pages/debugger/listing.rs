@@ -28,7 +28,7 @@ pub(super) struct ListingProps {
     /// The rank that is looked at.
     pub(super) rank: u32,
     pub(super) on_rank: Callback<u32>,
-    /// Whether the text is edited at first.
+    /// True if the text is edited at first.
     pub(super) writing: bool,
     /// Hears of another text.
     pub(super) on_text: Callback<String>,
@@ -72,7 +72,7 @@ pub(super) fn listing(props: &ListingProps) -> Html {
     }
 }
 
-/// What can be done at a line.
+/// The tools of a line.
 fn tools(props: &ListingProps, reached: Rc<BTreeSet<u32>>) -> LineTools {
     let on_stop = {
         let (on_stops, stops) = (props.on_stops.clone(), props.stops.clone());
