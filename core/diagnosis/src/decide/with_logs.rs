@@ -134,7 +134,11 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
             known.evidence.extend(logged.evidence);
         }
         None if closed && from_calls => {}
-        None => claims.push(logged),
+        // Calls tell more of what a rank did than the lines at which all gave up.
+        None => match claims.iter_mut().find(|known| guess && from_calls && same(known)) {
+            Some(known) => known.evidence.extend(logged.evidence),
+            None => claims.push(logged),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::words::{cap_ranks, ranks};
 use lockstep_core::rank::GlobalRank;
-use lockstep_formats::job_log::{Said, Statement};
+use lockstep_formats::job_log::{Heard, Said, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines at which ranks gave up that are told.
@@ -15,6 +15,12 @@ pub(crate) fn call_of(it: &Statement) -> Option<&str> {
         Said::GaveUp { call, .. } => call.as_deref(),
         _ => None,
     }
+}
+
+/// The ranks that gave up on a call.
+pub(crate) fn who(heard: &Heard) -> BTreeSet<GlobalRank> {
+    let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
+    heard.statements.iter().filter(gave_up).map(|it| it.rank).collect()
 }
 
 /// The call in which all of these ranks gave up, where they all receive or all send.

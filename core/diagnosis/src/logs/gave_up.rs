@@ -3,7 +3,7 @@
 
 use crate::claim::Claim;
 use crate::facts::alternatives::Alternatives;
-use crate::facts::gave_up::{call_of, frame_of, only_messages, places};
+use crate::facts::gave_up::{call_of, frame_of, only_messages, places, who};
 use crate::kinds::Kind;
 use crate::logs::ended_ranks;
 use crate::logs::log_finding::finding;
@@ -20,8 +20,7 @@ const SHOWN: usize = 4;
 pub(crate) fn found(heard: &Heard, world: u32) -> Option<Claim> {
     let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
     let about: Vec<&Statement> = heard.statements.iter().filter(gave_up).collect();
-    let victims: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
-    let victims: Vec<GlobalRank> = victims.into_iter().collect();
+    let victims: Vec<GlobalRank> = who(heard).into_iter().collect();
     if victims.is_empty() {
         return None;
     }

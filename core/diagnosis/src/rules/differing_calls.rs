@@ -11,6 +11,7 @@ use crate::facts::call_sites::{
 };
 use crate::facts::ddp_pass::of_pass;
 use crate::facts::deed::{Deed, Reason};
+use crate::facts::gave_up;
 use crate::facts::loops;
 use crate::facts::loops::fix_loop;
 use crate::facts::other_readings::{doubt, late, one_of_many};
@@ -199,10 +200,12 @@ impl Deviation<'_, '_, '_> {
         };
         let majority = self.mismatch.majority.as_slice();
         let waits = |rank: &GlobalRank| row.of(*rank).is_some_and(|made| made.pending());
+        let gave_up = self.gave_up();
+        let victim = |rank: &GlobalRank| waits(rank) || gave_up.contains(rank);
         Claim {
             kind: kind_of(difference),
             culprits: self.side.ranks.clone(),
-            also_victims: majority.iter().copied().filter(waits).collect(),
+            also_victims: majority.iter().copied().filter(victim).collect(),
             group: Some(row.group),
             seq: Some(row.seq),
             op: Some(self.theirs.record.call.op.clone()),
@@ -327,7 +330,23 @@ impl Deviation<'_, '_, '_> {
             describe(log, self.theirs, difference),
             words::at_line(their_line),
             words::and_who_waits(self.row),
-        )
+        ) + &self.and_who_gave_up()
+    }
+
+    /// The ranks of the majority that gave up on the call, as their logs say, though the recorder has
+    /// it as done: gloo retires a call that fails too (`ProcessGroupGloo.cpp`, `Work::finish`).
+    fn gave_up(&self) -> Vec<GlobalRank> {
+        let said = gave_up::who(&self.facts.other_sources.heard);
+        let done = |rank: &GlobalRank| self.row.of(*rank).is_some_and(|made| !made.pending());
+        let majority = self.mismatch.majority.iter().copied();
+        majority.filter(|rank| said.contains(rank) && done(rank)).collect()
+    }
+
+    fn and_who_gave_up(&self) -> String {
+        match self.gave_up().as_slice() {
+            [] => String::new(),
+            some => format!("; {} gave up, as the log says", ranks(some)),
+        }
     }
 
     /// The evidence that the majority's call is the usual one, where it is not the number of ranks.

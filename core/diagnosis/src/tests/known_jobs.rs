@@ -76,3 +76,26 @@ fn a_group_in_which_nothing_was_called_keeps_a_job_from_being_healthy() {
     assert!(told, "{:?}", report.unseen);
     assert_eq!(report_of("healthy", Read::Dumps).verdict, Verdict::Healthy);
 }
+
+/// The log says where all gave up, and a circle of calls says who went another way: that is one mistake.
+#[test]
+fn a_log_that_blames_the_same_rank_adds_its_lines_to_the_finding_of_the_calls() {
+    let report = report_of("moe_t", Read::DumpsAndLog);
+    let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [Kind::OpSkipped], "{}", report.to_text());
+    let of_the_log = report.findings[0].evidence.iter().filter(|seen| seen.note.contains("log"));
+    assert_eq!(of_the_log.count(), 4, "{}", report.to_text());
+}
+
+/// gloo's recorder has a call as done that failed. The job's log names the ranks that gave up on it.
+#[test]
+fn ranks_that_gave_up_on_a_call_are_its_victims_though_the_recorder_has_it_as_done() {
+    let victims = |read| {
+        let report = report_of("nan_skip_t", read);
+        let first = &report.findings[0];
+        assert_eq!(first.culprits, [lockstep_core::rank::GlobalRank(2)]);
+        first.victims.iter().map(|rank| rank.0).collect::<Vec<u32>>()
+    };
+    assert_eq!(victims(Read::Dumps), [0]);
+    assert_eq!(victims(Read::DumpsAndLog), [0, 1, 3]);
+}
