@@ -213,8 +213,9 @@ fn output_methods(builder: &mut MethodsBuilder) {
     }
 
     /// The value, which is not known: a model's computation is not followed.
-    fn item<'v>(this: Value<'v>) -> anyhow::Result<UnknownValue> {
+    fn item<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<UnknownValue> {
         let output = output(this)?;
+        crate::tensor::elementwise::read(process(eval)?, &output.like)?;
         Ok(output.unknown(Unknown::Value(Number::of(output.like.dtype()))))
     }
 

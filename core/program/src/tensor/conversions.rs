@@ -48,6 +48,9 @@ fn moved<'v>(
     if !copy && (to, dtype) == (own, from.dtype()) {
         return Ok(this);
     }
+    if to.0 == Device::Cpu {
+        crate::tensor::elementwise::read(process(eval)?, from)?;
+    }
     let heap = eval.heap();
     let made = make_as(eval, from, to, dtype)?;
     Ok(heap.alloc(made))

@@ -14,7 +14,7 @@ use crate::tensor::made::{Filled, WRITTEN_DOWN};
 use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
-use lockstep_torch::c10d::Tensor;
+use lockstep_torch::c10d::{Device, Tensor};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -149,6 +149,14 @@ fn python<'v>(dtype: Dtype, value: f64, heap: Heap<'v>) -> Value<'v> {
     }
 }
 
+/// The process reads elements: of a tensor on the GPU, it waits for what is on the stream before.
+pub(crate) fn read(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<()> {
+    if of.device() == Device::Cuda {
+        process.dist()?.read_on_device();
+    }
+    Ok(())
+}
+
 /// `x.item()`, where the element is known.
 pub(crate) fn item<'v>(
     of: Value<'v>,
@@ -163,6 +171,7 @@ pub(crate) fn item<'v>(
         )));
     }
     let process = process(eval)?;
+    read(process, of)?;
     Ok(match known(process, of)?.and_then(|values| values.first().copied()) {
         Some(value) => python(of.dtype(), value, heap),
         None => heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))),
@@ -184,6 +193,7 @@ fn listed<'v>(of: &Tensor, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<V
     }
     let heap = eval.heap();
     let process = process(eval)?;
+    read(process, of)?;
     if of.numel() > WRITTEN_DOWN {
         return Ok(heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))));
     }

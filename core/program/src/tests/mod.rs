@@ -258,6 +258,37 @@ run(main, world_size=2)
     assert_eq!(error.line, 9);
 }
 
+/// `item()` copies an element from the GPU: the process waits until its stream has come to it
+/// (`aten/src/ATen/native/cuda/CUDAScalar.cu`: a copy, then `cudaStreamSynchronize`).
+#[test]
+fn who_reads_an_element_on_the_gpu_waits_for_the_stream() {
+    let text = |backend: &str, body: &str| {
+        format!(
+            "def main():
+    dist.init_process_group('{backend}')
+    x = torch.ones(1)
+    {body}
+run(main, world_size=2)
+"
+        )
+    };
+    let names = |backend: &str, body: &str| {
+        let compiled = compiled(&text(backend, body));
+        let ops = ops(&compiled.plan, 0);
+        ops.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    for read in ["x.item()", "x.tolist()", "float(x)", "y = x.cpu()"] {
+        let body = format!("dist.all_reduce(x); {read}; {read}");
+        assert_eq!(names("nccl", &body)[..2], ["all_reduce", "synchronize"], "{read}");
+        let waits =
+            |backend| names(backend, &body).iter().filter(|it| *it == "synchronize").count();
+        assert_eq!((waits("nccl"), waits("gloo")), (1, 0), "{read}");
+    }
+    // Nobody waited for the call: it is on a stream of its own.
+    let body = "w = dist.all_reduce(x, async_op=True); x.item(); w.wait(); x.item()";
+    assert_eq!(names("nccl", body), ["all_reduce", "wait", "synchronize"]);
+}
+
 /// Unbatched sends around a ring make their communicators in a circle; batched ones need none.
 #[test]
 fn a_ring_of_isends_never_makes_its_communicators() {

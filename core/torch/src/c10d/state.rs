@@ -45,6 +45,8 @@ pub(super) struct RankState {
     /// The checks that `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
     pub(super) checks: Vec<super::fingerprint::Check>,
     pub(super) streams: super::stream::Streams,
+    /// The number of operations that were recorded when an element on the GPU was read last.
+    pub(super) read_to: usize,
     /// NCCL's communicators of two ranks that this one has come to.
     pub(super) pairs: BTreeSet<Pair>,
     /// The user's call that the following calls are a part of: DDP's passes.

@@ -7,10 +7,11 @@
 
 use super::dist::Dist;
 use super::error::DistError;
+use super::recorded::Recorded;
 use super::stream::{Stream, StreamEvent};
 use super::work::Work;
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::Call;
+use lockstep_core::plan::{Action, Call};
 
 /// At most so many streams of a rank.
 const MAX_STREAMS: usize = 1000;
@@ -62,6 +63,33 @@ impl Dist<'_> {
         self.wait_event(Stream::DEFAULT, event)?;
         self.synchronize();
         Ok(())
+    }
+
+    /// The process reads an element of a tensor on the GPU (`x.item()`, `x.tolist()`, `print(x)`): it
+    /// waits until its stream has come to it, and so for every call of NCCL's that the stream waits for.
+    /// Calls that nobody has waited for are on streams of their own, and the process does not wait for
+    /// them: where there are some, nothing is recorded, since a plan's process waits for all.
+    pub fn read_on_device(&mut self) {
+        let since = std::mem::replace(&mut self.state.read_to, self.state.recorded.len());
+        let recorded = self.state.recorded.get(since..).unwrap_or_default();
+        let nccl = |call: &Call| self.shared.backend(call.group()) == BackendName::Nccl;
+        let held = recorded.iter().any(|recorded| match recorded {
+            Recorded::Op(op) | Recorded::Sized(op, _) => match &op.action {
+                Action::Call { async_op, .. } | Action::Coalesced { async_op, .. } => {
+                    !*async_op && op.action.calls().iter().all(nccl)
+                }
+                Action::Wait { .. } => true,
+                _ => false,
+            },
+            _ => false,
+        });
+        let open = self.state.works.iter().any(|work| work.on_nccl && !work.waited);
+        match (held, open) {
+            (true, false) => self.synchronize(),
+            // Looked at again when the works are waited for.
+            (true, true) => self.state.read_to = since,
+            (false, _) => {}
+        }
     }
 
     /// The stream that a call waits on, if that is one of the user's and its backend has streams.
