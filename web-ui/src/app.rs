@@ -79,22 +79,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
     let server = use_server();
     let dark = use_dark();
     let handed = use_handed();
-    let help = use_state(|| false);
-    {
-        let help = help.clone();
-        use_effect_with(*help, move |open| {
-            let open = *open;
-            let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
-                if keys::typing(&event) {
-                    return;
-                }
-                if event.key() == "?" {
-                    help.set(!open);
-                }
-            });
-            move || drop(heard)
-        });
-    }
+    let help = use_help();
     let client = match &*client {
         Ok(client) => client.clone(),
         Err(why) => return html! { <main class="alone">{ cannot_start(why) }</main> },
@@ -129,26 +114,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
     html! {
         <ContextProvider<Shared> context={shared}>
             <button class="skip" onclick={skip} data-test="skip">{ "Skip to the content" }</button>
-            <header class="top">
-                <a class="brand" href="#/" aria-label="Lockstep, home" aria-current={(view == View::Home).then_some("page")} data-test="home">
-                    <img src={dom::icon()} alt="" width="22" height="22" />{ "Lockstep" }
-                </a>
-                <nav aria-label="Views">
-                    { for View::GROUPS.into_iter().map(|(name, views)| html! {
-                        <div class="group" role="group" aria-label={name}>
-                            <span class="label" aria-hidden="true">{ name }</span>
-                            { for views.iter().map(|each| view_link(*each, view, &left.borrow())) }
-                        </div>
-                    }) }
-                </nav>
-                <span class="grow" />
-                <span class={classes!("server", server_class(&server))} data-test="server-state"
-                      title={server.missing().unwrap_or_default().replace('`', "")}>
-                    { server_words(&server) }
-                </span>
-                <button class="quiet" onclick={open_help} aria-label="Keyboard keys" title="Keys (?)"
-                        data-test="keys">{ "?" }</button>
-            </header>
+            { header(view, &left.borrow(), &server, open_help) }
             if let Some(why) = &*broken {
                 <p class="banner bad" role="alert" data-test="worker-broken">{ cannot_start(why) }</p>
             }
@@ -158,21 +124,7 @@ pub(crate) fn app(workers: &Workers) -> Html {
                 </p>
             }
             if view != View::Recording {
-                <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
-                    { match view {
-                        View::Home => html! { <Home /> },
-                        View::Step => html! { <Step /> },
-                        View::Gallery => html! { <Gallery /> },
-                        View::Mesh => html! { <Mesh /> },
-                        View::Cluster => html! { <Cluster /> },
-                        View::Ddp => html! { <Ddp /> },
-                        View::Hangs => html! { <Hangs /> },
-                        View::Program => html! { <Program /> },
-                        View::Recording => html! {},
-                        View::Runs => html! { <Runs /> },
-                        View::Learn => html! { <Learn /> },
-                    } }
-                </main>
+                <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>{ page(view) }</main>
             }
             // Kept when another view is shown: what was dropped, found and marked is there on the way back.
             if *recording_visited.borrow() {
@@ -184,6 +136,70 @@ pub(crate) fn app(workers: &Workers) -> Html {
                 <KeysHelp on_close={close_help} />
             }
         </ContextProvider<Shared>>
+    }
+}
+
+/// The keys' help: open or not; `?` changes it.
+#[hook]
+fn use_help() -> UseStateHandle<bool> {
+    let help = use_state(|| false);
+    let set = help.setter();
+    use_effect_with(*help, move |&open| {
+        let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
+            if !keys::typing(&event) && event.key() == "?" {
+                set.set(!open);
+            }
+        });
+        move || drop(heard)
+    });
+    help
+}
+
+/// The row at the top of the page: the views, and whether a server is there.
+fn header(
+    view: View,
+    left: &BTreeMap<&str, Route>,
+    server: &Server,
+    open_help: Callback<MouseEvent>,
+) -> Html {
+    html! {
+        <header class="top">
+            <a class="brand" href="#/" aria-label="Lockstep, home" aria-current={(view == View::Home).then_some("page")} data-test="home">
+                <img src={dom::icon()} alt="" width="22" height="22" />{ "Lockstep" }
+            </a>
+            <nav aria-label="Views">
+                { for View::GROUPS.into_iter().map(|(name, views)| html! {
+                    <div class="group" role="group" aria-label={name}>
+                        <span class="label" aria-hidden="true">{ name }</span>
+                        { for views.iter().map(|each| view_link(*each, view, left)) }
+                    </div>
+                }) }
+            </nav>
+            <span class="grow" />
+            <span class={classes!("server", server_class(server))} data-test="server-state"
+                  title={server.missing().unwrap_or_default().replace('`', "")}>
+                { server_words(server) }
+            </span>
+            <button class="quiet" onclick={open_help} aria-label="Keyboard keys" title="Keys (?)"
+                    data-test="keys">{ "?" }</button>
+        </header>
+    }
+}
+
+/// The content of a view; that of Recording is kept beside it.
+fn page(view: View) -> Html {
+    match view {
+        View::Home => html! { <Home /> },
+        View::Step => html! { <Step /> },
+        View::Gallery => html! { <Gallery /> },
+        View::Mesh => html! { <Mesh /> },
+        View::Cluster => html! { <Cluster /> },
+        View::Ddp => html! { <Ddp /> },
+        View::Hangs => html! { <Hangs /> },
+        View::Program => html! { <Program /> },
+        View::Recording => html! {},
+        View::Runs => html! { <Runs /> },
+        View::Learn => html! { <Learn /> },
     }
 }
 

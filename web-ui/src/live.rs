@@ -8,7 +8,7 @@ use lockstep_core::plan::Plan;
 use lockstep_sim::Comparison;
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{LiveCount, Opened, Request, Response, SessionId};
+use lockstep_web_protocol::{LiveCount, Opened, Request, Response, SessionId, SessionQuestion};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -185,7 +185,7 @@ impl Watcher {
                 (client.clone(), stage.clone(), id.clone(), counted.clone());
             let session = session.clone();
             move |buffer: js_sys::ArrayBuffer| {
-                let request = Request::Live { session: session.id() };
+                let request = SessionQuestion::Live.about(session.id());
                 let (asked, answer) = client.ask_with(request, &[buffer.into()], None);
                 let (stage, id, counted) = (stage.clone(), id.clone(), counted.clone());
                 let session = session.clone();
@@ -239,7 +239,9 @@ pub(crate) async fn settle(
     session: SessionId,
     simulated: Option<SessionId>,
 ) -> Result<(Rc<Opened>, Option<Comparison>), String> {
-    let Response::Opened(opened) = client.ask(Request::Settle { session }).await?.response else {
+    let Response::Opened(opened) =
+        client.ask(SessionQuestion::Settle.about(session)).await?.response
+    else {
         return Err("the worker answered something else".to_owned());
     };
     let mut comparison = None;

@@ -160,6 +160,16 @@ pub(crate) fn use_playback() -> UseReducerHandle<Playback> {
     playback
 }
 
+/// A callback that goes to the last moment that is not after a virtual time; `times` has that of
+/// each moment.
+pub(crate) fn seeking(playback: &UseReducerHandle<Playback>, times: Vec<u64>) -> Callback<u64> {
+    let dispatch = playback.dispatcher();
+    Callback::from(move |time_ps: u64| {
+        let moment = times.partition_point(|at| *at <= time_ps).saturating_sub(1);
+        dispatch.dispatch(Act::To(moment));
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

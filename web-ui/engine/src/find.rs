@@ -5,7 +5,7 @@ use super::lanes::{OPEN, Row};
 use super::session::Held;
 use super::texts;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord};
+use lockstep_core::trace::{CallLog, CallRecord, CallSignature};
 use lockstep_diagnosis::who_waits;
 use lockstep_web_protocol::query::Query;
 use lockstep_web_protocol::{CallDetails, CallId, CallMark, FoundCalls, Member, Which};
@@ -24,7 +24,7 @@ impl Held {
         calls.get(calls.binary_search_by_key(&id.work, |call| call.work).ok()?)
     }
 
-    fn mark(&self, rank: u32, record: &CallRecord) -> CallMark {
+    pub(super) fn mark(&self, rank: u32, record: &CallRecord) -> CallMark {
         let group = self.log.as_ref().and_then(|log| log.groups.get(record.call.group.index()));
         CallMark {
             id: CallId { rank, work: record.work },
@@ -65,21 +65,31 @@ impl Held {
         FoundCalls { total: found.len() as u64, calls: calls.collect() }
     }
 
+    /// The unique name of a call's group.
+    fn group_name(&self, record: &CallRecord) -> Option<&str> {
+        let groups = self.log.as_ref().map(|log| &log.groups)?;
+        groups.get(record.call.group.index()).map(|group| group.name())
+    }
+
     /// A call of a rank.
     pub(super) fn locate(&self, rank: u32, which: &Which) -> Option<CallMark> {
         let calls = self.calls_of(rank);
+        let unfinished = || calls.iter().find(|call| call.completed_ps.is_none());
         let found = match which {
             Which::Work(work) => calls.iter().find(|call| call.work == *work),
             Which::Entry(entry) => calls
                 .iter()
                 .find(|call| call.record_id == Some(*entry))
                 .or_else(|| calls.iter().find(|call| u64::from(call.work) == *entry)),
-            Which::Numbered { op, seq } => {
-                let named = |call: &&CallRecord| op.as_ref().is_none_or(|op| *op == call.call.op);
-                let exact = calls.iter().find(|call| named(call) && call.seq == *seq);
-                exact.or_else(|| calls.iter().rev().filter(named).find(|call| call.seq < *seq))
-            }
-            Which::Last => calls.iter().find(|call| call.completed_ps.is_none()),
+            Which::Numbered { group, op, seq } => calls
+                .iter()
+                .find(|call| {
+                    call.seq == *seq
+                        && op.as_ref().is_none_or(|op| *op == call.call.op)
+                        && group.as_ref().is_none_or(|group| self.group_name(call) == Some(group))
+                })
+                .or_else(unfinished),
+            Which::Last => unfinished(),
             Which::At(time) => calls.iter().min_by_key(|call| {
                 let end = call.completed_ps.unwrap_or(OPEN);
                 // Zero while it goes on.
@@ -126,9 +136,10 @@ impl Held {
         };
         let member = |rank: &GlobalRank| {
             let call = self.calls_of(rank.0).iter().find(same);
-            let differs = call.is_some_and(|call| {
-                call.call.op != record.call.op || call.call.payload() != record.call.payload()
-            });
+            // Uneven splits of an all_to_all are no disagreement: only what members must agree on counts.
+            let signature = CallSignature::of(&record.call);
+            let differs = call
+                .is_some_and(|call| CallSignature::of(&call.call).difference(&signature).is_some());
             Member {
                 rank: rank.0,
                 call: call.map(|call| self.mark(rank.0, call)),
@@ -187,7 +198,15 @@ pub(super) mod tests {
         assert_eq!(held.locate(2, &Which::At(0)), Some(mark.clone()));
         let seq = held.call(mark.id).unwrap().seq;
         let op = Some("all_reduce".to_owned());
-        assert_eq!(held.locate(2, &Which::Numbered { op, seq }), Some(mark));
+        let numbered = |group: &str, seq| {
+            let (group, op) = (Some(group.to_owned()), op.clone());
+            held.locate(2, &Which::Numbered { group, op, seq })
+        };
+        let group = held.group_name(held.call(mark.id).unwrap()).unwrap();
+        assert_eq!(numbered(group, seq), Some(mark.clone()));
+        // Where the rank is, if it never made the call.
+        assert_eq!(numbered("another group", seq), Some(mark.clone()));
+        assert_eq!(numbered(group, seq.map(|seq| seq + 1)), Some(mark));
         assert_eq!(held.locate(9, &Which::Last), None);
         assert_eq!(held.about_call(CallId { rank: 2, work: 77 }), None);
     }

@@ -7,6 +7,7 @@
 
 mod account;
 mod analysis;
+mod answers;
 mod class;
 mod cluster;
 mod ddp;
@@ -40,7 +41,6 @@ use js_sys::Uint8Array;
 use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
 use lockstep_web_protocol::browser;
-use lockstep_web_protocol::query::Query;
 use lockstep_web_protocol::{Form, Hang, ModelRef, Question, Request, Response, SessionId, unpack};
 use questions::{Attached, Questions, post};
 use session::Held;
@@ -140,9 +140,6 @@ async fn answer(
             };
             plain(ddp::answer(&model, *question, slices).await?)
         }
-        Request::StepTimes { session } => {
-            plain(Response::StepTimes(with(state, session, |held| held.step_times())??))
-        }
         Request::OpenTrace { session, name } => {
             let (held, opened) =
                 open::trace(session, &name, &bytes_of(attachments), slices).await?;
@@ -163,66 +160,14 @@ async fn answer(
             keep(state, session, Held::live());
             plain(Response::Done)
         }
-        Request::Live { session } => {
-            let bytes = bytes_of(attachments);
-            plain(Response::Live(with(state, session, |held| held.take(&bytes))??))
-        }
-        Request::Settle { session } => {
-            plain(Response::Opened(Box::new(with(state, session, |held| held.settle(session))??)))
-        }
         Request::Close { session } => {
             let mut state = state.borrow_mut();
             state.sessions.remove(&session);
             state.models.remove(&session);
             plain(Response::Done)
         }
-        Request::See { session, moment } => {
-            plain(Response::Seen(Box::new(with(state, session, |held| held.see(moment))??)))
-        }
-        Request::FindStop { session, moment, stops, direction } => {
-            let found = with(state, session, |held| held.find_stop(moment, &stops, direction))??;
-            plain(Response::StopFound(found))
-        }
-        Request::FollowStops { session, stops } => {
-            plain(Response::StopsFollowed(with(state, session, |held| held.follow_stops(&stops))??))
-        }
-        Request::WaitsAt { session, moment } => {
-            let (waits, causes) = with(state, session, |held| held.waits_at(moment))??;
-            plain(Response::Waits(waits, causes))
-        }
-        Request::Elements { session, moment, rank, tensor, first, count } => {
-            let (total, bytes) =
-                with(state, session, |held| held.elements(moment, rank, tensor, first, count))??;
-            Ok((Response::Elements { total }, Some(bytes)))
-        }
-        Request::Draw { session, window } => {
-            let mut drawn = with(state, session, |held| held.draw(&window))?;
-            Ok((drawn.response(), Some(drawn.pixels)))
-        }
-        Request::Pick { session, rank, lane, time_ps, slack_ps, in_sight } => {
-            plain(Response::Picked(with(state, session, |held| {
-                held.pick((rank, lane), time_ps, slack_ps, &in_sight)
-            })?))
-        }
-        Request::FindCalls { session, query } => {
-            let query = Query::parse(&query)?;
-            let found = with(state, session, |held| held.find_calls(&query))?;
-            plain(Response::CallsFound(Box::new(found)))
-        }
-        Request::Locate { session, rank, which } => {
-            plain(Response::Located(with(state, session, |held| held.locate(rank, &which))?))
-        }
-        Request::Measure { session, area } => {
-            let measured = with(state, session, |held| held.measure(&area))?;
-            plain(Response::Measured(Box::new(measured)))
-        }
-        Request::AboutCall { session, id } => {
-            let told = with(state, session, |held| held.about_call(id))?;
-            plain(Response::CallTold(told.map(Box::new)))
-        }
-        Request::Export { session, form } => {
-            let bytes = with(state, session, |held| held.export(form))??;
-            Ok((Response::Exported, Some(bytes)))
+        Request::About { session, question } => {
+            with(state, session, |held| answers::answer(held, session, question, attachments))?
         }
         Request::TraceOf { plan_json, machine } => {
             let trace = open::trace_of(&plan_json, machine, slices).await?;
@@ -233,14 +178,6 @@ async fn answer(
             let (held, shown, plan) = repair::shown(repaired, tried, slices).await?;
             keep(state, repaired, held);
             Ok((shown, Some(plan)))
-        }
-        Request::AsProgram { session } => {
-            let text = with(state, session, |held| replayed::as_program(held))??;
-            plain(Response::ProgramWritten(text))
-        }
-        Request::Analyse { session } => {
-            let analysis = with(state, session, |held| analysis::analysed(held))??;
-            plain(Response::Analysed(Box::new(analysis)))
         }
         Request::WhatIf { session, changed, change } => {
             let asked = with(state, session, |held| analysis::asked(held, &change))??;

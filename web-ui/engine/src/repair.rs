@@ -4,7 +4,9 @@ use super::open::simulate;
 use super::replayed::recovered;
 use super::session::Held;
 use super::slices::Slices;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Op, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::CallRecord;
 use lockstep_replay::repair;
 use lockstep_sim::Topology;
 use lockstep_web_protocol::{Opened, Repaired, Response, SessionId};
@@ -15,7 +17,22 @@ pub(super) struct Tried {
     verified: bool,
     why: String,
     assumed: Vec<String>,
-    pub(super) plan: Plan,
+    plan: Plan,
+    /// The first operation of each changed rank that is another one than was recorded.
+    changed: Vec<(GlobalRank, u32)>,
+}
+
+/// The first operation of each rank that differs from one plan to the other.
+fn first_changes(before: &Plan, after: &Plan) -> Vec<(GlobalRank, u32)> {
+    fn ops(plan: &Plan, rank: GlobalRank) -> &[Op] {
+        plan.program(rank).map_or(&[], |program| &program.ops)
+    }
+    let changed = |rank: GlobalRank| {
+        let (before, after) = (ops(before, rank), ops(after, rank));
+        let same = before.iter().zip(after).take_while(|(before, after)| before == after).count();
+        (same < before.len().max(after.len())).then_some((rank, same as u32))
+    };
+    (0..after.world_size).map(GlobalRank).filter_map(changed).collect()
 }
 
 /// The repair of a recording's first finding.
@@ -27,6 +44,7 @@ pub(super) fn tried(held: &Held) -> Result<Tried, String> {
         verified: repair.tried.verified,
         why: repair.tried.why,
         assumed: recovered.assumed.iter().map(ToString::to_string).collect(),
+        changed: first_changes(&recovered.plan, &repair.plan),
         plan: repair.plan,
     })
 }
@@ -37,13 +55,18 @@ pub(super) async fn shown(
     tried: Tried,
     slices: Slices,
 ) -> Result<(Held, Response, Vec<u8>), String> {
-    let Tried { change, verified, why, assumed, plan } = tried;
+    let Tried { change, verified, why, assumed, plan, changed } = tried;
     let topology = Topology::of_ranks_per_node(plan.ranks_per_node);
     let (held, opened) = simulate(session, &plan, topology.into(), None, slices).await?;
     let Response::Opened(opened) = opened else {
         return Err("the repaired plan was not simulated".to_owned());
     };
     let opened: Opened = *opened;
-    let repaired = Repaired { change, verified, why, assumed, opened };
+    let call_from = |(rank, op): &(GlobalRank, u32)| {
+        let from = |call: &&CallRecord| call.plan_op.is_some_and(|own| own >= *op);
+        Some(held.mark(rank.0, held.calls_of(rank.0).iter().find(from)?))
+    };
+    let changed = changed.iter().filter_map(call_from).collect();
+    let repaired = Repaired { change, verified, why, assumed, opened, changed };
     Ok((held, Response::Repaired(Box::new(repaired)), plan.to_json().into_bytes()))
 }

@@ -44,8 +44,11 @@ pub enum Which {
     Work(u32),
     /// By its number in the recorder that wrote it, else its number on its rank.
     Entry(u64),
-    /// By its name and its number in its group; where a rank has none such, the last before.
+    /// By its name and its number in its group; where a rank never made it, the call in which the
+    /// rank is: the first that never ended, else the last.
     Numbered {
+        /// The unique name of the group, if it is known.
+        group: Option<String>,
         /// The name of the collective.
         op: Option<String>,
         /// Its number in its group.

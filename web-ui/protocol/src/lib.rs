@@ -24,6 +24,7 @@ pub mod query;
 mod schedule_file;
 mod session;
 mod session_id;
+mod session_question;
 mod wire;
 
 pub use account::{Account, Explanation, Stroke, Weave};
@@ -42,13 +43,13 @@ pub use planned_call::PlannedCall;
 pub use schedule_file::{Proved, Refused, ScheduleFile};
 pub use session::Session;
 pub use session_id::SessionId;
+pub use session_question::SessionQuestion;
 pub use wire::{pack, unpack};
 
 use lockstep_analysis::Analysis;
 use lockstep_core::plan::CollectiveLab;
-use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::stop::{Direction, Stop};
 use lockstep_diagnosis::{Wait, WaitGroup};
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
@@ -137,11 +138,6 @@ pub enum Request {
         /// The question.
         question: Box<DdpQuestion>,
     },
-    /// When each step of the only call of a simulation begins, in picoseconds.
-    StepTimes {
-        /// The session.
-        session: SessionId,
-    },
     /// Read the trace in the attachment.
     OpenTrace {
         /// The session.
@@ -171,126 +167,17 @@ pub enum Request {
         /// The session.
         session: SessionId,
     },
-    /// The next bytes of such a trace, in the attachment.
-    Live {
+    /// A question about a session that is held.
+    About {
         /// The session.
         session: SessionId,
-    },
-    /// The account of a live trace as far as it has come.
-    Settle {
-        /// The session.
-        session: SessionId,
+        /// The question.
+        question: SessionQuestion,
     },
     /// Forget a session.
     Close {
         /// The session.
         session: SessionId,
-    },
-    /// A simulation at one of its moments.
-    See {
-        /// The session.
-        session: SessionId,
-        /// The moment.
-        moment: usize,
-    },
-    /// The nearest moment from `moment` on, or before it, at which one of `stops` is met.
-    FindStop {
-        /// The session.
-        session: SessionId,
-        /// The moment.
-        moment: usize,
-        /// The stops.
-        stops: Vec<Stop>,
-        /// The direction to look in.
-        direction: Direction,
-    },
-    /// The first moments at which stops are met, each looked for from the one before it on.
-    FollowStops {
-        /// The session.
-        session: SessionId,
-        /// The stops.
-        stops: Vec<Stop>,
-    },
-    /// The waits at a moment: each rank, and the ranks it waits for.
-    WaitsAt {
-        /// The session.
-        session: SessionId,
-        /// The moment.
-        moment: usize,
-    },
-    /// Elements of a rank's tensor at a moment; their bytes come as the attachment.
-    Elements {
-        /// The session.
-        session: SessionId,
-        /// The moment.
-        moment: usize,
-        /// The rank.
-        rank: GlobalRank,
-        /// The tensor.
-        tensor: TensorId,
-        /// The first element.
-        first: u64,
-        /// The number of elements.
-        count: u64,
-    },
-    /// A stretch of the timeline as pixels, one byte each, in the attachment.
-    Draw {
-        /// The session.
-        session: SessionId,
-        /// The stretch.
-        window: Window,
-    },
-    /// The item under a point of the timeline.
-    Pick {
-        /// The session.
-        session: SessionId,
-        /// The rank.
-        rank: u32,
-        /// The row among those of its rank.
-        lane: u32,
-        /// The time, in picoseconds.
-        time_ps: u64,
-        /// The distance from the time that is near enough, in picoseconds.
-        slack_ps: u64,
-        /// The ranks in sight: links to them are reported.
-        in_sight: Vec<u32>,
-    },
-    /// The calls that a query takes (`query.rs`).
-    FindCalls {
-        /// The session.
-        session: SessionId,
-        /// The text of the query.
-        query: String,
-    },
-    /// A call of a rank.
-    Locate {
-        /// The session.
-        session: SessionId,
-        /// The rank.
-        rank: u32,
-        /// The call.
-        which: Which,
-    },
-    /// Measure ranks in a stretch of time.
-    Measure {
-        /// The session.
-        session: SessionId,
-        /// The stretch and its ranks.
-        area: Area,
-    },
-    /// All that is known of a call.
-    AboutCall {
-        /// The session.
-        session: SessionId,
-        /// The call.
-        id: CallId,
-    },
-    /// The trace, in the attachment.
-    Export {
-        /// The session.
-        session: SessionId,
-        /// The form.
-        form: Form,
     },
     /// The trace of a plan without holding it, in the attachment; on the network that the plan's
     /// nodes ask for, if no machine is given.
@@ -307,16 +194,6 @@ pub enum Request {
         session: SessionId,
         /// The session of the repaired job.
         repaired: SessionId,
-    },
-    /// Write a recording as a program that makes the same calls.
-    AsProgram {
-        /// The session.
-        session: SessionId,
-    },
-    /// The analysis of a trace's time.
-    Analyse {
-        /// The session.
-        session: SessionId,
     },
     /// Simulate the job of a trace as it is and with a change, and hold the changed one.
     WhatIf {
@@ -516,6 +393,8 @@ pub struct Repaired {
     pub assumed: Vec<String>,
     /// The repaired job, simulated.
     pub opened: Opened,
+    /// The first call of each changed rank that is another one than was recorded.
+    pub changed: Vec<CallMark>,
 }
 
 /// The progress of a live trace.

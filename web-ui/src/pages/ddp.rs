@@ -27,7 +27,9 @@ use super::recording::files::{dropped, picked};
 use super::simulation::{Addressed, use_addressed_moment};
 use crate::app::use_shared;
 use crate::dom;
-use crate::playback::{Act, use_playback};
+use crate::nav::Nav;
+use crate::playback::{Playback, seeking, use_playback};
+use crate::route::Route;
 use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
 use blocks::Blocks;
@@ -44,7 +46,7 @@ use simulate::Simulate;
 use std::rc::Rc;
 use streams::Streams;
 use sweep::Sweep;
-use web_sys::{DragEvent, Event, HtmlInputElement};
+use web_sys::{DragEvent, Event, File, HtmlInputElement};
 use yew::prelude::*;
 
 /// DistributedDataParallel, bucket for bucket.
@@ -69,23 +71,68 @@ fn model_ref(choice: &LabChoice, file: Option<&answers::ModelFile>) -> Result<Mo
     }
 }
 
+/// The callback that goes from one state of the lab to another.
+fn going(nav: &Nav, before: &LabChoice) -> Callback<LabChoice> {
+    let (nav, before) = (nav.clone(), before.clone());
+    Callback::from(move |next: LabChoice| {
+        let mut route = next.route();
+        // The same pass stays at its moment.
+        let same = (&next.model, &next.a, next.pass, next.rank)
+            == (&before.model, &before.a, before.pass, before.rank);
+        if let Some(moment) = nav.route.get("moment").filter(|_| same) {
+            route = route.with("moment", moment);
+        }
+        nav.replace(route);
+    })
+}
+
+/// Opens the first of the files that are dropped.
+fn dropping(open: &Callback<File>) -> Callback<DragEvent> {
+    let open = open.clone();
+    Callback::from(move |event: DragEvent| {
+        event.prevent_default();
+        let (open, files) = (open.clone(), dropped(&event));
+        wasm_bindgen_futures::spawn_local(async move {
+            if let Some(file) = files.await.into_iter().next() {
+                open.emit(file);
+            }
+        });
+    })
+}
+
+/// Opens the file that is picked.
+fn picking(open: Callback<File>) -> Callback<Event> {
+    Callback::from(move |event: Event| {
+        let input: HtmlInputElement = event.target_unchecked_into();
+        if let Some(file) = picked(&input).into_iter().next() {
+            open.emit(file);
+        }
+        input.set_value("");
+    })
+}
+
+/// The playing of a pass: another pass is another film, which begins where some buckets are
+/// reduced, one is filling, and others wait.
+#[hook]
+fn use_film(account: Option<&Rc<DdpAccount>>, base: Route) -> UseReducerHandle<Playback> {
+    let playback = use_playback();
+    let film = use_mut_ref(|| (None::<Rc<DdpAccount>>, 0u64));
+    let moments = account.map(|account| {
+        let mut film = film.borrow_mut();
+        if film.0.as_ref().is_none_or(|last| last.pass.moments != account.pass.moments) {
+            *film = (Some(account.clone()), film.1 + 1);
+        }
+        Addressed { of: film.1, last: account.pass.moments.len().saturating_sub(1) }
+    });
+    use_addressed_moment(&playback, moments, base, |last| last * 2 / 5);
+    playback
+}
+
 #[component(Lab)]
 fn lab() -> Html {
     let nav = use_shared().nav;
     let (choice, unmet) = LabChoice::asked(&nav.route);
-    let go = {
-        let (nav, before) = (nav.clone(), choice.clone());
-        Callback::from(move |next: LabChoice| {
-            let mut route = next.route();
-            // The same pass stays at its moment.
-            let same = (&next.model, &next.a, next.pass, next.rank)
-                == (&before.model, &before.a, before.pass, before.rank);
-            if let Some(moment) = nav.route.get("moment").filter(|_| same) {
-                route = route.with("moment", moment);
-            }
-            nav.replace(route);
-        })
-    };
+    let go = going(&nav, &choice);
     let on_read = {
         let (go, choice) = (go.clone(), choice.clone());
         Callback::from(move |()| {
@@ -94,75 +141,27 @@ fn lab() -> Html {
         })
     };
     let (file, file_wrong, open) = use_model_file(on_read);
-    let drop_file = {
-        let open = open.clone();
-        Callback::from(move |event: DragEvent| {
-            event.prevent_default();
-            let (open, files) = (open.clone(), dropped(&event));
-            wasm_bindgen_futures::spawn_local(async move {
-                if let Some(file) = files.await.into_iter().next() {
-                    open.emit(file);
-                }
-            });
-        })
-    };
+    let (drop_file, pick) = (dropping(&open), picking(open));
     let over = Callback::from(|event: DragEvent| event.prevent_default());
-    let pick = Callback::from(move |event: Event| {
-        let input: HtmlInputElement = event.target_unchecked_into();
-        if let Some(file) = picked(&input).into_iter().next() {
-            open.emit(file);
-        }
-        input.set_value("");
-    });
     let model = model_ref(&choice, file.as_ref());
     let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
     let refused = |placed| model.clone().and(placed);
     let (setting_a, setting_b) =
         (refused(choice.a.placed()), choice.b.as_ref().map(|b| refused(b.placed())));
-    let a = use_pass(&of, Some(setting_a.clone()), choice.pass, choice.rank);
-    let b = use_pass(&of, setting_b.clone(), choice.pass, choice.rank);
+    let a = use_pass(&of, Some(setting_a), choice.pass, choice.rank);
+    let b = use_pass(&of, setting_b, choice.pass, choice.rank);
     let account = a.answer().cloned();
     let other = b.answer().filter(|_| choice.b.is_some()).cloned();
     let wrong = a.wrong().or(b.wrong()).or(file_wrong.as_ref()).cloned();
-    let playback = use_playback();
-    // Another pass is another film.
-    let film = use_mut_ref(|| (None::<Rc<DdpAccount>>, 0u64));
     // An address that asks for what cannot be is answered, not written over.
-    let possible = account.as_ref().filter(|_| unmet.is_empty());
-    let moments = possible.map(|account| {
-        let mut film = film.borrow_mut();
-        if film.0.as_ref().is_none_or(|last| last.pass.moments != account.pass.moments) {
-            *film = (Some(account.clone()), film.1 + 1);
-        }
-        Addressed { of: film.1, last: account.pass.moments.len().saturating_sub(1) }
-    });
-    // Where some buckets are reduced, one is filling, and others wait.
-    use_addressed_moment(&playback, moments, choice.route(), |last| last * 2 / 5);
-    let times: Vec<u64> = account.as_ref().map_or_else(Vec::new, |account| {
-        account.pass.moments.iter().map(|moment| moment.time_ps).collect()
-    });
-    let time_ps = playback.time_ps(&times);
-    let seek = {
-        let (dispatch, times) = (playback.dispatcher(), times.clone());
-        Callback::from(move |time_ps: u64| {
-            let moment = times.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
-    let select = {
-        let (go, choice) = (go.clone(), choice.clone());
-        Callback::from(move |param: Option<u32>| go.emit(LabChoice { param, ..choice.clone() }))
-    };
+    let playback = use_film(account.as_ref().filter(|_| unmet.is_empty()), choice.route());
     let ready = a.fresh && (choice.b.is_none() || b.fresh) && wrong.is_none();
+    let form = html! {
+        <LabForm choice={choice.clone()} file={file.map(|file| file.name)} on_choose={go.clone()} on_pick={pick} />
+    };
     if !unmet.is_empty() {
-        let file = file.map(|file| file.name);
-        let form =
-            html! { <LabForm choice={choice.clone()} {file} on_choose={go} on_pick={pick} /> };
         return cannot("DistributedDataParallel", unmet, choice.words(), form);
     }
-    let sentence = account
-        .as_ref()
-        .map(|account| account.pass.sentence(&account.model, &account.setting, playback.moment));
     html! {
         <div class={classes!("lab", other.is_some().then_some("two"))} data-test="ddp" data-ready={ready.to_string()}
              ondrop={drop_file} ondragover={over.clone()} ondragenter={over}>
@@ -171,7 +170,7 @@ fn lab() -> Html {
                 <h1>{ "DistributedDataParallel" }</h1>
                 <p class="muted hint">{ "Choose a model and DDP's arguments; see which gradients share a bucket, when each is reduced, and what backward cannot hide." }</p>
                 <Fold words={choice.words()}>
-                    <LabForm choice={choice.clone()} file={file.map(|file| file.name)} on_choose={go.clone()} on_pick={pick} />
+                    { form }
                     <div class="against">
                         <a class="button" href={choice.below("simulate").to_hash()} data-test="simulate">{ "Simulate this plan, or run it for real" }</a>
                     </div>
@@ -181,68 +180,28 @@ fn lab() -> Html {
                 if let Some(wrong) = &wrong {
                     <p class="bad" role="alert" data-test="ddp-wrong">{ wrong }</p>
                 } else {
-                    <p aria-live="polite" data-test="sentence">{ sentence.unwrap_or_else(|| "Filling the buckets…".to_owned()) }</p>
-                    if let Some(words) = account.as_ref().filter(|_| a.fresh).and_then(|account| no_such_pass(&choice, account)) {
-                        <p class="bad small-print" data-test="no-such-pass">{ words }</p>
-                    }
-                    { for account.iter().flat_map(|account| notes(&account.setting, account.pass.buckets.len())).map(|note| html! {
-                        <p class="muted small-print" data-test="hook-note">{ note }</p>
-                    }) }
-                    if let Some(words) = account.as_ref().and_then(|account| on_cluster(account)) {
-                        <p class="muted small-print" data-test="on-cluster">{ words }</p>
-                    }
-                    if let Some(raised) = account.as_ref().and_then(|account| account.raised.as_ref()) {
-                        <details class="raised" data-test="raised">
-                            <summary class="bad">{ format!("In the end DDP raises: {}", start(raised)) }</summary>
-                            <pre>{ raised }</pre>
-                        </details>
-                    }
+                    { told(&choice, account.as_ref(), a.fresh, playback.moment) }
                 }
             </div>
             if let Some(account) = &account {
-                <section class="panel shelves" aria-label="Gradients in their buckets">
-                    <Blocks account={account.clone()} moment={playback.moment} label={other.is_some().then_some("A")}
-                            selected={choice.param} on_select={select.clone()}>
-                        { passes(&choice, account, &go) }
-                    </Blocks>
-                    if let Some(other) = &other {
-                        <Blocks account={other.clone()} moment={other.pass.moment_at(time_ps)} label={Some("B")}
-                                selected={choice.param} on_select={select} />
-                    }
-                </section>
-                <section class="panel lanes" aria-label="Streams of a rank">
-                    <Streams sides={sides(&choice, account, other.as_ref())} {time_ps} on_seek={seek} rank={choice.rank} />
-                </section>
-                <Transport playback={playback.clone()} {time_ps} />
+                { shelves_and_streams(&choice, account, other.as_ref(), &playback, &go) }
             }
         </div>
         if let Some(account) = &account {
             <section class="panel ddp-more">
-                <div class="tabs" role="group" aria-label="What is shown">
-                    { for Tab::ALL.into_iter().map(|tab| {
-                        let next = LabChoice { tab, ..choice.clone() };
-                        let onclick = go.reform(move |event: MouseEvent| {
-                            into_sight(&event);
-                            next.clone()
-                        });
-                        html! {
-                            <button aria-pressed={(tab == choice.tab).to_string()} {onclick}
-                                    data-test={format!("tab-{}", tab.word())}>{ tab.title() }</button>
-                        }
-                    }) }
-                </div>
+                { tabs(&choice, &go) }
                 { match choice.tab {
                     Tab::Buckets => html! {
                         <>
-                        <Check model={of.clone()} account={account.clone()} />
-                        <BucketTable a={account.clone()} b={other.clone()} />
+                        <Check model={of} account={account.clone()} />
+                        <BucketTable a={account.clone()} b={other} />
                         </>
                     },
                     Tab::Changes => html! {
-                        <Changes model={of.clone()} a={account.clone()} b={other.clone()} choice={choice.clone()} on_choose={go.clone()} />
+                        <Changes model={of} a={account.clone()} b={other} choice={choice.clone()} on_choose={go} />
                     },
                     Tab::Sweep => html! {
-                        <Sweep model={of.clone()} placed={account.placed()} choice={choice.clone()} on_choose={go.clone()} />
+                        <Sweep model={of} placed={account.placed()} choice={choice.clone()} on_choose={go} />
                     },
                     Tab::Log => log(&choice, account, other.as_ref(), &go),
                 } }
@@ -252,7 +211,88 @@ fn lab() -> Html {
     }
 }
 
-/// The pass that the lab shows at an address, or what of the address cannot be.
+/// The moment of the pass in a sentence, and what of the setting is worth a note.
+fn told(choice: &LabChoice, account: Option<&Rc<DdpAccount>>, fresh: bool, moment: usize) -> Html {
+    let Some(account) = account else {
+        return html! { <p aria-live="polite" data-test="sentence">{ "Filling the buckets…" }</p> };
+    };
+    let sentence = account.pass.sentence(&account.model, &account.setting, moment);
+    let no_such_pass = no_such_pass(choice, account).filter(|_| fresh);
+    html! {
+        <>
+        <p aria-live="polite" data-test="sentence">{ sentence }</p>
+        if let Some(words) = no_such_pass {
+            <p class="bad small-print" data-test="no-such-pass">{ words }</p>
+        }
+        { for notes(&account.setting, account.pass.buckets.len()).into_iter().map(|note| html! {
+            <p class="muted small-print" data-test="hook-note">{ note }</p>
+        }) }
+        if let Some(words) = on_cluster(account) {
+            <p class="muted small-print" data-test="on-cluster">{ words }</p>
+        }
+        if let Some(raised) = &account.raised {
+            <details class="raised" data-test="raised">
+                <summary class="bad">{ format!("In the end DDP raises: {}", start(raised)) }</summary>
+                <pre>{ raised }</pre>
+            </details>
+        }
+        </>
+    }
+}
+
+/// The gradients in their buckets, a rank's streams, and the bar that plays the pass.
+fn shelves_and_streams(
+    choice: &LabChoice,
+    account: &Rc<DdpAccount>,
+    other: Option<&Rc<DdpAccount>>,
+    playback: &UseReducerHandle<Playback>,
+    go: &Callback<LabChoice>,
+) -> Html {
+    let times: Vec<u64> = account.pass.moments.iter().map(|moment| moment.time_ps).collect();
+    let time_ps = playback.time_ps(&times);
+    let seek = seeking(playback, times);
+    let select = {
+        let choice = choice.clone();
+        go.reform(move |param: Option<u32>| LabChoice { param, ..choice.clone() })
+    };
+    html! {
+        <>
+        <section class="panel shelves" aria-label="Gradients in their buckets">
+            <Blocks account={account.clone()} moment={playback.moment} label={other.is_some().then_some("A")}
+                    selected={choice.param} on_select={select.clone()}>
+                { passes(choice, account, go) }
+            </Blocks>
+            if let Some(other) = other {
+                <Blocks account={other.clone()} moment={other.pass.moment_at(time_ps)} label={Some("B")}
+                        selected={choice.param} on_select={select} />
+            }
+        </section>
+        <section class="panel lanes" aria-label="Streams of a rank">
+            <Streams sides={sides(choice, account, other)} {time_ps} on_seek={seek} rank={choice.rank} />
+        </section>
+        <Transport playback={playback.clone()} {time_ps} />
+        </>
+    }
+}
+
+/// The buttons that choose the part below the streams.
+fn tabs(choice: &LabChoice, go: &Callback<LabChoice>) -> Html {
+    let button = |tab: Tab| {
+        let next = LabChoice { tab, ..choice.clone() };
+        let onclick = go.reform(move |event: MouseEvent| {
+            into_sight(&event);
+            next.clone()
+        });
+        html! {
+            <button aria-pressed={(tab == choice.tab).to_string()} {onclick}
+                    data-test={format!("tab-{}", tab.word())}>{ tab.title() }</button>
+        }
+    };
+    html! {
+        <div class="tabs" role="group" aria-label="What is shown">{ for Tab::ALL.into_iter().map(button) }</div>
+    }
+}
+
 /// Brings a button of the lower half of the window to its top: what it shows lies below it.
 fn into_sight(event: &MouseEvent) {
     let Some(button) = event.target_dyn_into::<web_sys::Element>() else { return };
@@ -262,6 +302,7 @@ fn into_sight(event: &MouseEvent) {
     }
 }
 
+/// The pass that the lab shows at an address, or what of the address cannot be.
 #[cfg(test)]
 pub(super) fn account_at(route: &crate::route::Route) -> Result<DdpAccount, String> {
     let (choice, unmet) = LabChoice::asked(route);

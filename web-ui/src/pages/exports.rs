@@ -3,7 +3,7 @@
 use crate::app::use_shared;
 use crate::dom;
 use lockstep_core::plan::Plan;
-use lockstep_web_protocol::{Form, Request, SessionId};
+use lockstep_web_protocol::{Form, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -91,7 +91,7 @@ pub(super) fn exports(props: &ExportsProps) -> Html {
             let said = said.clone();
             said.set("Writing…".to_owned());
             wasm_bindgen_futures::spawn_local(async move {
-                let request = Request::Export { session, form: offer.form };
+                let request = SessionQuestion::Export { form: offer.form }.about(session);
                 said.set(match client.ask(request).await {
                     Ok(answered) => {
                         dom::download(&format!("{name}.{}", offer.ending), &answered.bytes());

@@ -4,7 +4,7 @@
 use super::recording::files::{dropped, picked};
 use super::simulation::{Addressed, use_simulation, use_view};
 use crate::app::use_shared;
-use crate::playback::{Act, use_playback};
+use crate::playback::{Act, seeking, use_playback};
 use crate::route::{Route, View};
 use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
@@ -311,13 +311,7 @@ fn run_once(props: &RunOnceProps) -> Html {
         return html! { <p class="muted">{ "Simulating…" }</p> };
     };
     let time_ps = playback.time_ps(&opened.moments);
-    let seek = {
-        let (dispatch, moments) = (playback.dispatcher(), opened.moments.clone());
-        Callback::from(move |time_ps: u64| {
-            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
+    let seek = seeking(&playback, opened.moments.clone());
     html! { <div class="file-run">
         <section class="panel graph" aria-label="Messages on their way">
             if view.ranks.len() <= MAX_RING {

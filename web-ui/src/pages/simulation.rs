@@ -7,7 +7,7 @@ use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, View};
 use lockstep_web_protocol::{
-    CANCELLED, Machine, Opened, Progress, Reached, Request, Response, SessionId,
+    CANCELLED, Machine, Opened, Progress, Reached, Request, Response, SessionId, SessionQuestion,
 };
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -101,7 +101,8 @@ pub(super) fn use_view(session: Option<SessionId>, moment: usize) -> Option<Rc<V
         let view = view.setter();
         use_effect_with((session, moment), move |&(session, moment)| {
             let asked = session.map(|session| {
-                let (asked, answer) = client.ask_with(Request::See { session, moment }, &[], None);
+                let (asked, answer) =
+                    client.ask_with(SessionQuestion::See { moment }.about(session), &[], None);
                 wasm_bindgen_futures::spawn_local(async move {
                     if let Ok(answered) = answer.await
                         && let Response::Seen(seen) = answered.response
@@ -127,7 +128,8 @@ pub(super) fn use_step_times(session: Option<SessionId>) -> Option<Rc<Vec<u64>>>
         let times = times.setter();
         use_effect_with(session, move |&session| {
             let asked = session.map(|session| {
-                let (asked, answer) = client.ask_with(Request::StepTimes { session }, &[], None);
+                let (asked, answer) =
+                    client.ask_with(SessionQuestion::StepTimes.about(session), &[], None);
                 wasm_bindgen_futures::spawn_local(async move {
                     if let Ok(answered) = answer.await
                         && let Response::StepTimes(found) = answered.response

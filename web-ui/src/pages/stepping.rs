@@ -3,7 +3,7 @@
 use super::simulation::{
     Addressed, Simulated, use_addressed_moment, use_ordered_simulation, use_view,
 };
-use crate::playback::{Act, Playback, use_playback};
+use crate::playback::{Playback, seeking, use_playback};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, View};
@@ -65,13 +65,7 @@ pub(super) fn use_ordered_stepping(
     let view = use_view(opened.map(|opened| opened.session), playback.moment);
     let moments = opened.map(|opened| opened.moments.clone()).unwrap_or_default();
     let time_ps = playback.time_ps(&moments);
-    let seek = {
-        let dispatch = playback.dispatcher();
-        Callback::from(move |time_ps: u64| {
-            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
+    let seek = seeking(&playback, moments);
     let selected = use_state(|| 0u32);
     let select = {
         let selected = selected.setter();

@@ -1,6 +1,6 @@
 //! The buffers of many ranks: a row a rank, a pixel block a chunk.
 
-use super::canvas::{FONT, cleared, ink, use_size};
+use super::canvas::{FONT, Ink, cleared, ink, use_size};
 use crate::app::use_shared;
 use crate::dom::when;
 use crate::explain;
@@ -8,6 +8,7 @@ use crate::palette::piece_fill;
 use lockstep_sim::View;
 use lockstep_sim::view::{CallView, ChunkView};
 use std::rc::Rc;
+use web_sys::CanvasRenderingContext2d;
 use yew::prelude::*;
 
 /// Properties of [`BufferMap`].
@@ -40,64 +41,10 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
         let (canvas, view) = (canvas.clone(), view.clone());
         let deps = (props.view.clone(), props.selected, width as u32, height as u32, dark);
         use_effect_with(deps, move |(_, selected, _, _, dark)| {
-            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else {
-                return;
-            };
-            let ink = ink(*dark);
-            context.set_font(FONT);
-            context.set_fill_style_str(ink.muted);
-            for rank in (0..n).step_by(8) {
-                let _ = context.fill_text(
-                    &rank.to_string(),
-                    8.0,
-                    TOP + (rank as f64 + 0.5) * row + 4.0,
-                );
+            if let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) {
+                let ranks = n;
+                Map { context, ink: ink(*dark), wide, row, ranks }.draw(&view, *selected);
             }
-            for (rank, state) in view.ranks.iter().enumerate() {
-                let y = TOP + rank as f64 * row;
-                let Some(call) = state.calls.last() else { continue };
-                let parts = chunks(call);
-                let sizes = sizes(&parts);
-                // Where sums grow, what is still one rank's own stays pale.
-                let reduces = call.op.contains("reduce");
-                for (at, (name, part)) in parts.into_iter().enumerate() {
-                    if rank == 0 {
-                        context.set_global_alpha(1.0);
-                        context.set_fill_style_str(ink.muted);
-                        let x = LEFT + left_of(&sizes, wide, at, 0);
-                        let _ = context.fill_text(name, x, 12.0);
-                    }
-                    for (index, chunk) in part.iter().enumerate() {
-                        let x = LEFT + left_of(&sizes, wide, at, index);
-                        context.set_global_alpha(1.0);
-                        context.set_fill_style_str(ink.empty);
-                        context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
-                        let from = chunk.contributors.count_ones();
-                        if from > 0 {
-                            let (fill, share) = match from {
-                                // One reserved colour: all of it is there.
-                                _ if from as usize == n => (ink.done, 0.9),
-                                1 => (
-                                    piece_fill(chunk.contributors.trailing_zeros()),
-                                    if reduces { 0.55 } else { 1.0 },
-                                ),
-                                _ => (ink.muted, 0.15 + 0.6 * f64::from(from) / n as f64),
-                            };
-                            context.set_fill_style_str(fill);
-                            context.set_global_alpha(share);
-                            context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
-                        }
-                    }
-                }
-                if rank as u32 == *selected {
-                    context.set_global_alpha(1.0);
-                    context.set_stroke_style_str(ink.accent);
-                    context.set_line_width(1.5);
-                    let all = left_of(&sizes, wide, sizes.len(), 0) - GAP;
-                    context.stroke_rect(LEFT - 1.0, y - 1.0, all + 1.0, row + 1.0);
-                }
-            }
-            context.set_global_alpha(1.0);
         });
     }
     let rank_at = move |event: &MouseEvent| {
@@ -126,6 +73,94 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
                     style={format!("width:{width}px;height:{height}px")} />
             if let Some(words) = &*pointed { <p class="pointed mono">{ words }</p> }
         </div>
+    }
+}
+
+/// The drawing of all buffers.
+struct Map {
+    context: CanvasRenderingContext2d,
+    ink: Ink,
+    /// The width of a chunk and the height of a rank's row, in pixels.
+    wide: f64,
+    row: f64,
+    ranks: usize,
+}
+
+impl Map {
+    fn draw(&self, view: &View, selected: u32) {
+        let context = &self.context;
+        context.set_font(FONT);
+        context.set_fill_style_str(self.ink.muted);
+        for rank in (0..self.ranks).step_by(8) {
+            let middle = TOP + (rank as f64 + 0.5) * self.row + 4.0;
+            let _ = context.fill_text(&rank.to_string(), 8.0, middle);
+        }
+        let calls = view.ranks.iter().map(|rank| rank.calls.last());
+        for (rank, call) in calls.enumerate().filter_map(|(rank, call)| Some((rank, call?))) {
+            if rank == 0 {
+                self.names(call);
+            }
+            let y = TOP + rank as f64 * self.row;
+            self.buffers(call, y);
+            if rank as u32 == selected {
+                context.set_global_alpha(1.0);
+                context.set_stroke_style_str(self.ink.accent);
+                context.set_line_width(1.5);
+                let sizes = sizes(&chunks(call));
+                let all = left_of(&sizes, self.wide, sizes.len(), 0) - GAP;
+                context.stroke_rect(LEFT - 1.0, y - 1.0, all + 1.0, self.row + 1.0);
+            }
+        }
+        context.set_global_alpha(1.0);
+    }
+
+    /// The names of a call's buffers, above them.
+    fn names(&self, call: &CallView) {
+        let parts = chunks(call);
+        let sizes = sizes(&parts);
+        self.context.set_global_alpha(1.0);
+        self.context.set_fill_style_str(self.ink.muted);
+        for (at, (name, _)) in parts.into_iter().enumerate() {
+            let _ = self.context.fill_text(name, LEFT + left_of(&sizes, self.wide, at, 0), 12.0);
+        }
+    }
+
+    /// A rank's buffers, at a height.
+    fn buffers(&self, call: &CallView, y: f64) {
+        let parts = chunks(call);
+        let sizes = sizes(&parts);
+        let reduces = call.op.contains("reduce");
+        for (at, (_, part)) in parts.into_iter().enumerate() {
+            for (index, chunk) in part.iter().enumerate() {
+                let x = LEFT + left_of(&sizes, self.wide, at, index);
+                self.block((x, y), self.ink.empty, 1.0);
+                if let Some((fill, share)) = self.fill(chunk, reduces) {
+                    self.block((x, y), fill, share);
+                }
+            }
+        }
+    }
+
+    fn block(&self, (x, y): (f64, f64), fill: &str, alpha: f64) {
+        self.context.set_fill_style_str(fill);
+        self.context.set_global_alpha(alpha);
+        self.context.fill_rect(x, y, (self.wide - 0.4).max(0.4), (self.row - 0.6).max(0.6));
+    }
+
+    /// Colour and strength of a chunk; nothing of an empty one.
+    fn fill(&self, chunk: &ChunkView, reduces: bool) -> Option<(&'static str, f64)> {
+        let from = chunk.contributors.count_ones();
+        match from {
+            0 => None,
+            // One reserved colour: all of it is there.
+            _ if from as usize == self.ranks => Some((self.ink.done, 0.9)),
+            1 => {
+                // Where sums grow, what is still one rank's own stays pale.
+                let share = if reduces { 0.55 } else { 1.0 };
+                Some((piece_fill(chunk.contributors.trailing_zeros()), share))
+            }
+            _ => Some((self.ink.muted, 0.15 + 0.6 * f64::from(from) / self.ranks as f64)),
+        }
     }
 }
 

@@ -254,113 +254,146 @@ fn draw_bands(
     Ok(())
 }
 
-fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Error>> {
-    let &Shown { curves, bands, dots, at, measure } = shown;
-    let Look { size, dark, pointed } = look;
-    let mut drawn = Drawn::default();
-    let mut svg = String::new();
-    let Ink { muted, line, text, .. } = ink(dark);
-    let (muted, line, text) = (colour(muted), colour(line), colour(text));
-    let [r, g, b] = crate::palette::chosen_rgb(dark);
-    let chosen = RGBColor(r, g, b);
-    let faint = if dark { RGBColor(0x56, 0x62, 0x6f) } else { RGBColor(0xb9, 0xc2, 0xcc) };
-    // Colour and width of a curve, and the ink of its name.
-    let pen = |index: usize, curve: &Curve| match pointed == Some(index) {
-        true => (text, 3, text),
-        false if curve.chosen => (chosen, 3, if pointed.is_some() { muted } else { text }),
-        false => (faint, 1, muted),
-    };
-    let points = || curves.iter().flat_map(|curve| curve.points.iter()).chain(dots).copied();
-    let least = points().map(|(_, ps)| log10(ps)).fold(f64::MAX, f64::min);
-    let most = points().map(|(_, ps)| log10(ps)).fold(f64::MIN, f64::max);
-    let from = points().map(|(bytes, _)| log2(bytes)).fold(f64::MAX, f64::min);
-    let to = points().map(|(bytes, _)| log2(bytes)).fold(f64::MIN, f64::max);
-    if !(least <= most && from <= to) {
-        return Ok(drawn);
+/// The logarithms that the axes reach over: sizes to the base of 2, values to that of 10.
+struct Reach {
+    sizes: Range<f64>,
+    values: Range<f64>,
+}
+
+impl Reach {
+    /// Room for every curve and dot; nothing where there are none.
+    fn of(curves: &[Curve], dots: &[(u64, u64)]) -> Option<Reach> {
+        let points = || curves.iter().flat_map(|curve| curve.points.iter()).chain(dots).copied();
+        let least = points().map(|(_, ps)| log10(ps)).fold(f64::MAX, f64::min);
+        let most = points().map(|(_, ps)| log10(ps)).fold(f64::MIN, f64::max);
+        let from = points().map(|(bytes, _)| log2(bytes)).fold(f64::MAX, f64::min);
+        let to = points().map(|(bytes, _)| log2(bytes)).fold(f64::MIN, f64::max);
+        let values = least.floor()..(most + 0.05).max(least.floor() + 0.5);
+        (least <= most && from <= to).then_some(Reach { sizes: from..to, values })
     }
-    let (low, high) = (least.floor(), (most + 0.05).max(least.floor() + 0.5));
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        let names = size.0.saturating_sub(NAMES);
-        let (left, _) = root.split_horizontally(names);
-        let every = match size.0 {
+
+    /// The sizes that have a label on `width` pixels.
+    fn size_marks(&self, width: u32) -> Vec<f64> {
+        let every = match width {
             0..450 => 10,
             450..620 => 8,
             _ => 4,
         };
-        let sizes: Vec<f64> =
-            (0..=60).step_by(every).map(f64::from).filter(|at| (from..=to).contains(at)).collect();
-        let decades: Vec<f64> =
-            (0..=24).map(f64::from).filter(|at| (low..=high).contains(at)).collect();
-        let mut chart = ChartBuilder::on(&left)
-            .margin_top(8)
-            .margin_right(2)
-            .x_label_area_size(22)
-            .y_label_area_size(58)
-            .build_cartesian_2d(
-                Axis { range: from..to.max(from + 1.0), marks: sizes },
-                Axis { range: low..high, marks: decades },
-            )?;
-        let label = TextStyle::from((FONT, 11).into_font()).color(&muted);
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(line)
-            .axis_style(line)
-            .label_style(label)
-            .x_label_formatter(&|at| explain::bytes(at.exp2().round() as u64))
-            .y_label_formatter(&|at| measure.words(10f64.powf(*at).round() as u64))
-            .draw()?;
-        let within = |bytes: u64| log2(bytes).clamp(from, to);
-        let (top, foot) =
-            (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
-        let x = |bytes: u64| chart.backend_coord(&(within(bytes), low)).0;
-        draw_bands(&left, bands, (x, top, foot), (line, muted))?;
-        let at = log2(at).clamp(from, to);
-        chart.draw_series(DashedLineSeries::new(
-            [(at, low), (at, high)],
-            4,
-            3,
-            muted.stroke_width(1),
-        ))?;
-        let mut ends: Vec<(i32, usize)> = Vec::new();
-        // Grey ones first: those with a colour lie on top.
-        let mut order: Vec<usize> = (0..curves.len()).collect();
-        order.sort_by_key(|index| (pointed == Some(*index), curves[*index].chosen));
-        drawn.ways = vec![Vec::new(); curves.len()];
-        for index in order {
-            let curve = &curves[index];
-            let (ink, wide, _) = pen(index, curve);
-            let style = ink.stroke_width(wide);
-            let way = || curve.points.iter().map(|&(bytes, ps)| (log2(bytes), log10(ps)));
-            match curve.dashed {
-                true => drop(chart.draw_series(DashedLineSeries::new(way(), 7, 4, style))?),
-                false => drop(chart.draw_series(LineSeries::new(way(), style))?),
-            }
-            drawn.ways[index] = way().map(|at| chart.backend_coord(&at)).collect();
-            if let Some((_, y)) = drawn.ways[index].last() {
-                ends.push((*y, index));
-            }
-        }
-        let dot = |&(bytes, value): &(u64, u64)| {
-            Circle::new((log2(bytes), log10(value)), 3, text.stroke_width(1))
-        };
-        chart.draw_series(dots.iter().map(dot))?;
-        let (edge, names) = (chart.backend_coord(&(to, low)).0, names as i32);
-        drawn.edge = edge;
-        for (y, wanted, index) in apart(ends, size.1 as i32) {
-            let curve = &curves[index];
-            let (line, _, ink) = pen(index, curve);
-            let lead = vec![(edge + 2, wanted), (names + 9, y)];
-            root.draw(&PathElement::new(lead, line.stroke_width(1)))?;
-            drawn.names.push((y, index));
-            let style = TextStyle::from((FONT, 11).into_font())
-                .color(&ink)
-                .pos(Pos::new(HPos::Left, VPos::Center));
-            root.draw(&Text::new(curve.name.clone(), (names + 13, y), style))?;
-        }
-        root.present()?;
+        let marks = (0..=60).step_by(every).map(f64::from);
+        marks.filter(|at| (self.sizes.start..=self.sizes.end).contains(at)).collect()
     }
+
+    fn decades(&self) -> Vec<f64> {
+        let decades = (0..=24).map(f64::from);
+        decades.filter(|at| (self.values.start..=self.values.end).contains(at)).collect()
+    }
+}
+
+/// The colours of a drawing.
+struct Inks {
+    muted: RGBColor,
+    line: RGBColor,
+    text: RGBColor,
+    chosen: RGBColor,
+    faint: RGBColor,
+}
+
+impl Inks {
+    fn of(dark: bool) -> Inks {
+        let Ink { muted, line, text, .. } = ink(dark);
+        let [r, g, b] = crate::palette::chosen_rgb(dark);
+        let faint = if dark { RGBColor(0x56, 0x62, 0x6f) } else { RGBColor(0xb9, 0xc2, 0xcc) };
+        let chosen = RGBColor(r, g, b);
+        Inks { muted: colour(muted), line: colour(line), text: colour(text), chosen, faint }
+    }
+
+    /// Colour and width of a curve, and the ink of its name.
+    fn pen(
+        &self,
+        index: usize,
+        curve: &Curve,
+        pointed: Option<usize>,
+    ) -> (RGBColor, u32, RGBColor) {
+        match pointed {
+            Some(at) if at == index => (self.text, 3, self.text),
+            Some(_) if curve.chosen => (self.chosen, 3, self.muted),
+            None if curve.chosen => (self.chosen, 3, self.text),
+            _ => (self.faint, 1, self.muted),
+        }
+    }
+}
+
+fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Error>> {
+    let &Shown { curves, bands, dots, at, measure } = shown;
+    let Look { size, dark, pointed } = look;
+    let mut drawn = Drawn::default();
+    let inks = Inks::of(dark);
+    let Some(reach) = Reach::of(curves, dots) else { return Ok(drawn) };
+    let (from, to) = (reach.sizes.start, reach.sizes.end);
+    let (low, high) = (reach.values.start, reach.values.end);
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    let names = size.0.saturating_sub(NAMES);
+    let (left, _) = root.split_horizontally(names);
+    let mut chart = ChartBuilder::on(&left)
+        .margin_top(8)
+        .margin_right(2)
+        .x_label_area_size(22)
+        .y_label_area_size(58)
+        .build_cartesian_2d(
+            Axis { range: from..to.max(from + 1.0), marks: reach.size_marks(size.0) },
+            Axis { range: low..high, marks: reach.decades() },
+        )?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(inks.line)
+        .axis_style(inks.line)
+        .label_style(TextStyle::from((FONT, 11).into_font()).color(&inks.muted))
+        .x_label_formatter(&|at| explain::bytes(at.exp2().round() as u64))
+        .y_label_formatter(&|at| measure.words(10f64.powf(*at).round() as u64))
+        .draw()?;
+    let (top, foot) = (chart.backend_coord(&(from, high)).1, chart.backend_coord(&(from, low)).1);
+    let x = |bytes: u64| chart.backend_coord(&(log2(bytes).clamp(from, to), low)).0;
+    draw_bands(&left, bands, (x, top, foot), (inks.line, inks.muted))?;
+    let at = log2(at).clamp(from, to);
+    let upright = inks.muted.stroke_width(1);
+    chart.draw_series(DashedLineSeries::new([(at, low), (at, high)], 4, 3, upright))?;
+    let mut ends: Vec<(i32, usize)> = Vec::new();
+    // Grey ones first: those with a colour lie on top.
+    let mut order: Vec<usize> = (0..curves.len()).collect();
+    order.sort_by_key(|index| (pointed == Some(*index), curves[*index].chosen));
+    drawn.ways = vec![Vec::new(); curves.len()];
+    for index in order {
+        let curve = &curves[index];
+        let (ink, wide, _) = inks.pen(index, curve, pointed);
+        let style = ink.stroke_width(wide);
+        let way = || curve.points.iter().map(|&(bytes, ps)| (log2(bytes), log10(ps)));
+        match curve.dashed {
+            true => drop(chart.draw_series(DashedLineSeries::new(way(), 7, 4, style))?),
+            false => drop(chart.draw_series(LineSeries::new(way(), style))?),
+        }
+        drawn.ways[index] = way().map(|at| chart.backend_coord(&at)).collect();
+        if let Some((_, y)) = drawn.ways[index].last() {
+            ends.push((*y, index));
+        }
+    }
+    let dot = |&(bytes, value): &(u64, u64)| {
+        Circle::new((log2(bytes), log10(value)), 3, inks.text.stroke_width(1))
+    };
+    chart.draw_series(dots.iter().map(dot))?;
+    drawn.edge = chart.backend_coord(&(to, low)).0;
+    for (y, wanted, index) in apart(ends, size.1 as i32) {
+        let (line, _, ink) = inks.pen(index, &curves[index], pointed);
+        let lead = vec![(drawn.edge + 2, wanted), (names as i32 + 9, y)];
+        root.draw(&PathElement::new(lead, line.stroke_width(1)))?;
+        drawn.names.push((y, index));
+        let style = TextStyle::from((FONT, 11).into_font()).color(&ink);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new(curves[index].name.clone(), (names as i32 + 13, y), style))?;
+    }
+    root.present()?;
+    drop((chart, left, root));
     drawn.svg = svg;
     Ok(drawn)
 }

@@ -6,7 +6,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::display_element;
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_web_protocol::{Request, Response, SessionId};
+use lockstep_web_protocol::{Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -67,15 +67,14 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
         let (shown, client) = (shown.clone(), client.clone());
         let deps = (props.session, props.moment, props.rank, tensor, first);
         use_effect_with(deps, move |&(session, moment, rank, tensor, first)| {
-            let request = Request::Elements {
-                session,
+            let question = SessionQuestion::Elements {
                 moment,
                 rank: GlobalRank(rank),
                 tensor: TensorId(tensor),
                 first,
                 count: PAGE,
             };
-            let (asked, answer) = client.ask_with(request, &[], None);
+            let (asked, answer) = client.ask_with(question.about(session), &[], None);
             wasm_bindgen_futures::spawn_local(async move {
                 let Ok(answered) = answer.await else { return };
                 let Response::Elements { total } = answered.response else { return };

@@ -1,7 +1,7 @@
 //! The findings of the diagnosis.
 
 use super::facts::Facts;
-use super::go::{Go, goes};
+use super::go::Go;
 use super::keys;
 use super::ladder::ladder;
 use super::prose::prose;
@@ -9,7 +9,7 @@ use crate::dom::{self, Listener};
 use crate::explain;
 use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
-use lockstep_diagnosis::{Certainty, Finding, Kind, Report, Verdict};
+use lockstep_diagnosis::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use lockstep_web_protocol::Which;
 use web_sys::KeyboardEvent;
 use yew::prelude::*;
@@ -93,11 +93,21 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
 /// The ranks that are blamed, with the call that each finding names.
 fn blamed(report: &Report) -> Vec<Go> {
     let of = |finding: &Finding| {
-        let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
-        let go = move |rank: &GlobalRank| Go { rank: rank.0, which: which.clone() };
+        let go = |rank: &GlobalRank| to_culprit(finding, *rank);
         finding.culprits.iter().take(MAX_CHIPS).map(go).collect::<Vec<Go>>()
     };
     report.findings.iter().flat_map(of).collect()
+}
+
+/// The call in which a rank is to blame: the one that the evidence names, else the finding's own.
+fn to_culprit(finding: &Finding, rank: GlobalRank) -> Go {
+    let seen = finding.evidence.iter().find(|seen| seen.rank == rank).and_then(|seen| seen.entry);
+    let numbered = || Which::Numbered {
+        group: finding.group.as_ref().map(|group| group.name.clone()),
+        op: finding.op.clone(),
+        seq: finding.seq,
+    };
+    Go { rank: rank.0, which: seen.map_or_else(numbered, Which::Entry) }
 }
 
 /// Keys of findings that lead to a timeline: F goes to the next rank that is blamed and into the timeline, R
@@ -175,14 +185,19 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
     let list =
         |ranks: &[GlobalRank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let evidence = |from: usize, to: usize| {
-        finding.evidence.iter().skip(from).take(to - from).map(|seen| html! {
-        <li>
-            { goes(format!("rank {}", seen.rank), Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) }, on_go) }
-            if let Some(frame) = &seen.frame { <code>{ frame }</code> }
-            <span>{ prose(&seen.note) }</span>
-            if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
-        </li>
-    }).collect::<Html>()
+        finding
+            .evidence
+            .iter()
+            .skip(from)
+            .take(to - from)
+            .map(|seen| {
+                html! {
+                    <li>
+                        { evidence_line(seen, on_go) }
+                    </li>
+                }
+            })
+            .collect::<Html>()
     };
     let count = finding.evidence.len();
     html! {
@@ -210,15 +225,31 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
     }
 }
 
+/// A line of the evidence; all of it leads to the call, where it can be gone to.
+fn evidence_line(seen: &Evidence, on_go: Option<&Callback<Go>>) -> Html {
+    let words = html! {
+        <>
+        <b>{ format!("rank {}", seen.rank) }</b>
+        if let Some(frame) = &seen.frame { <code>{ frame }</code> }
+        <span>{ prose(&seen.note) }</span>
+        if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
+        </>
+    };
+    let Some(on_go) = on_go else { return words };
+    let to = Go { rank: seen.rank.0, which: seen.entry.map_or(Which::Last, Which::Entry) };
+    let go = on_go.reform(move |_: MouseEvent| to.clone());
+    html! { <button class="goes line" onclick={go} title="Show it in the timeline" data-test="go-evidence">{ words }</button> }
+}
+
 /// More culprits than this are named in the facts only.
 const MAX_CHIPS: usize = 32;
 
 /// The ranks that are blamed, each of which goes to where it is in the call that the finding names.
 fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
     let chip = |rank: &GlobalRank| {
+        let to = to_culprit(finding, *rank);
         let rank = rank.0;
-        let which = Which::Numbered { op: finding.op.clone(), seq: finding.seq };
-        let go = on_go.reform(move |_: MouseEvent| Go { rank, which: which.clone() });
+        let go = on_go.reform(move |_: MouseEvent| to.clone());
         html! {
             <button class="chip culprit"
                     onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="go-culprit">{ rank }</button>

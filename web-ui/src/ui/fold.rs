@@ -1,7 +1,8 @@
 //! A form that folds on a phone, so that the drawings are in sight; elsewhere it is always open.
 
 use crate::dom::{self, Listener};
-use web_sys::Event;
+use wasm_bindgen::JsCast;
+use web_sys::{Element, Event, HtmlElement};
 use yew::prelude::*;
 
 /// The widths at which `assets/style.css` lays out for a phone.
@@ -52,10 +53,20 @@ pub(crate) fn fold(props: &FoldProps) -> Html {
             open.set(!*open);
         })
     };
+    let skip = Callback::from(|event: MouseEvent| {
+        let button = event.target_dyn_into::<Element>();
+        let form = button.and_then(|button| button.closest("aside").ok().flatten());
+        let behind = form.and_then(|form| form.next_element_sibling());
+        if let Some(behind) = behind.and_then(|behind| behind.dyn_into::<HtmlElement>().ok()) {
+            behind.set_tab_index(-1);
+            let _ = behind.focus();
+        }
+    });
     html! {
         <details class="fold" open={!(*narrow || beside) || *open}>
             <summary onclick={toggle} data-test="fold"><span>{ &props.words }</span></summary>
-            <div class="body">{ props.children.clone() }</div>
+            <div class="body"><button class="skip" type="button" onclick={skip} data-test="skip-form">{ "Skip the form" }</button>
+                { props.children.clone() }</div>
         </details>
     }
 }

@@ -10,8 +10,8 @@ use crate::live::{Stage, use_real_run};
 use crate::route::{Route, View};
 use crate::server::{self, Executor, RunAsked};
 use lockstep_core::plan::{Fault, Plan};
-use lockstep_sim::{SimConfig, value_bytes};
-use lockstep_web_protocol::SessionId;
+use lockstep_sim::{Comparison, SimConfig, value_bytes};
+use lockstep_web_protocol::{Opened, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -62,9 +62,6 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         let run = run.clone();
         Callback::from(move |_: MouseEvent| run.clear())
     };
-    let can_run = missing.is_none() && !running;
-    let (values, most) = (value_bytes(&props.plan), SimConfig::default().max_value_bytes);
-    let compared = values <= most;
     let stage = match &run.stage {
         Stage::Idle => "idle",
         Stage::Starting => "starting",
@@ -84,23 +81,19 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             }
         });
     }
+    let is_missing = missing.is_some();
     html! {
         <section class="real-run" data-test="real-run" data-stage={stage}>
-            <button class="primary" onclick={start} disabled={missing.is_some() || running || is_wrong} data-test="run-real"
-                    aria-describedby={missing.is_some().then_some("no-server")}>
+            <button class="primary" onclick={start} disabled={is_missing || running || is_wrong} data-test="run-real"
+                    aria-describedby={is_missing.then_some("no-server")}>
                 { if running { "Running…" } else { "Run it for real" } }
             </button>
             if let Some(why) = missing {
                 <p id="no-server" class="muted" data-test="run-disabled">{ prose(&why) }</p>
             } else if run.stage == Stage::Idle {
-                <p class="muted">{ format!("{}{}.", where_it_runs(executor, props.plan.world_size),
-                    match compared { _ if props.hangs => "; a watchdog ends it", true => ", then value by value against the simulation", false => ", then call by call against the simulation" }) }</p>
-                if !compared && !props.hangs {
-                    <p class="muted" data-test="no-values">{ format!("Not value by value: the tensors take {} on all ranks together, and the page simulates values of {} at most. The order and the sizes of all calls are compared.",
-                        explain::bytes(values), explain::bytes(most)) }</p>
-                }
+                { before_it_runs(props, executor) }
             }
-            if can_run {
+            if !is_missing && !running {
                 <SelectField name="executor" label="By" value={executor.name()} choices={executors.to_vec()} on_choose={choose} />
                 <details class="faults">
                     <summary>{ "Break it on purpose" }</summary>
@@ -115,33 +108,66 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 },
                 Stage::Ended { id, opened, comparison, .. } => html! {
                     <div class="sheet" role="region" aria-label="The real run" ref={sheet}>
-                        <header>
-                            <h2>{ format!("Run {id}") }</h2><span class="grow" />
-                            <a href={Route::below(View::Runs, id).to_hash()} data-test="run-link">{ "In the list of runs" }</a>
-                            <button onclick={close} data-test="run-close" aria-label="Close the run">{ "Close" }</button>
-                        </header>
-                        <p data-test="run-outcome">
-                            { opened.outcome.as_ref().map_or("The stream ended before the run did.".to_owned(), |outcome| {
-                                format!("After {}: {}", explain::time(opened.end_ps), explain::ending(outcome))
-                            }) }
-                        </p>
-                        if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
-                        if let Some(comparison) = comparison {
-                            if !props.hangs || comparison.tensors > 0 {
-                                <ComparisonCard comparison={comparison.clone()} />
-                            }
-                        }
-                        <Dumps run={id.clone()} />
-                        <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                                  end_ps={opened.end_ps} fit={opened.fit} />
-                        if props.hangs || !opened.report.findings.is_empty() {
-                            <Findings report={opened.report.clone()} />
-                            <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} world_size={opened.header.world_size} />
-                        }
+                        { ended(id, opened, comparison.as_ref(), props.hangs, close) }
                     </div>
                 },
             } }
         </section>
+    }
+}
+
+/// The words before a run: where it runs, and what is compared.
+fn before_it_runs(props: &RealRunProps, executor: Executor) -> Html {
+    let (values, most) = (value_bytes(&props.plan), SimConfig::default().max_value_bytes);
+    let compared = values <= most;
+    let then = match compared {
+        _ if props.hangs => "; a watchdog ends it",
+        true => ", then value by value against the simulation",
+        false => ", then call by call against the simulation",
+    };
+    html! {
+        <>
+        <p class="muted">{ format!("{}{then}.", where_it_runs(executor, props.plan.world_size)) }</p>
+        if !compared && !props.hangs {
+            <p class="muted" data-test="no-values">{ format!("Not value by value: the tensors take {} on all ranks together, and the page simulates values of {} at most. The order and the sizes of all calls are compared.",
+                explain::bytes(values), explain::bytes(most)) }</p>
+        }
+        </>
+    }
+}
+
+/// A run that ended: its outcome, the comparison with the simulation, its dumps and its findings.
+fn ended(
+    id: &str,
+    opened: &Rc<Opened>,
+    comparison: Option<&Comparison>,
+    hangs: bool,
+    close: Callback<MouseEvent>,
+) -> Html {
+    let outcome = opened.outcome.as_ref().map_or_else(
+        || "The stream ended before the run did.".to_owned(),
+        |outcome| format!("After {}: {}", explain::time(opened.end_ps), explain::ending(outcome)),
+    );
+    html! {
+        <>
+        <header>
+            <h2>{ format!("Run {id}") }</h2><span class="grow" />
+            <a href={Route::below(View::Runs, id).to_hash()} data-test="run-link">{ "In the list of runs" }</a>
+            <button onclick={close} data-test="run-close" aria-label="Close the run">{ "Close" }</button>
+        </header>
+        <p data-test="run-outcome">{ outcome }</p>
+        if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
+        if let Some(comparison) = comparison.filter(|comparison| !hangs || comparison.tensors > 0) {
+            <ComparisonCard comparison={comparison.clone()} />
+        }
+        <Dumps run={id.to_owned()} />
+        <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
+                  end_ps={opened.end_ps} fit={opened.fit} />
+        if hangs || !opened.report.findings.is_empty() {
+            <Findings report={opened.report.clone()} />
+            <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} world_size={opened.header.world_size} />
+        }
+        </>
     }
 }
 

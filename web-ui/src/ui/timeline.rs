@@ -19,7 +19,9 @@ use geometry::{Geometry, Stretch};
 pub(crate) use hover::frame;
 use hover::{Hover, Hovered, use_hover};
 use lockstep_core::words::counted;
-use lockstep_web_protocol::{Area, CallId, CallMark, Request, Response, SessionId, Window};
+use lockstep_web_protocol::{
+    Area, CallId, CallMark, FoundCalls, Response, SessionId, SessionQuestion, Window,
+};
 pub(crate) use order::{Order, Shown};
 pub(crate) use paint::PathMark;
 use paint::{Marks, Raster, image_of, paint};
@@ -61,6 +63,9 @@ pub(crate) struct TimelineProps {
     /// The call that is marked.
     #[prop_or_default]
     pub(crate) selected: Option<CallMark>,
+    /// The calls that a search found: all others are dimmed.
+    #[prop_or_default]
+    pub(crate) found: Option<Rc<FoundCalls>>,
     /// A place to bring into sight; each once.
     #[prop_or_default]
     pub(crate) look: Option<Look>,
@@ -130,6 +135,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         culprits: props.culprits.clone(),
         playhead_ps: props.playhead_ps,
         selected: props.selected.clone(),
+        found: props.found.clone(),
         area: props.area.clone(),
         path: props.path.clone(),
         flags: props.flags.clone(),
@@ -388,7 +394,9 @@ fn use_raster(
             };
             asking.set(true);
             wasm_bindgen_futures::spawn_local(async move {
-                let answered = client.ask(Request::Draw { session, window: window.clone() }).await;
+                let answered = client
+                    .ask(SessionQuestion::Draw { window: window.clone() }.about(session))
+                    .await;
                 if let Ok(answered) = answered {
                     let bytes = answered.bytes();
                     if let Response::Drawn { rows, texts } = answered.response {

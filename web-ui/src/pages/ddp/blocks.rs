@@ -81,6 +81,35 @@ impl State {
     }
 }
 
+/// The place of the pointer inside `frame`; outside of it where there is no frame.
+fn place(frame: &NodeRef, event: &PointerEvent) -> (f64, f64) {
+    let area = frame.cast::<Element>().map(|element| element.get_bounding_client_rect());
+    area.map_or((-1.0, -1.0), |area| {
+        (f64::from(event.client_x()) - area.left(), f64::from(event.client_y()) - area.top())
+    })
+}
+
+/// Up and down select the gradient before and after; Escape lets go of it.
+fn keys(shelves: &Rc<Shelves>, props: &BlocksProps) -> Callback<KeyboardEvent> {
+    let (shelves, on_select) = (shelves.clone(), props.on_select.clone());
+    let selected = props.selected;
+    Callback::from(move |event: KeyboardEvent| {
+        let at = selected.and_then(|param| shelves.blocks.iter().position(|b| b.param == param));
+        let next = match event.key().as_str() {
+            "ArrowDown" => at.map_or(0, |at| at + 1),
+            "ArrowUp" => at.map_or(0, |at| at.saturating_sub(1)),
+            "Escape" => {
+                on_select.emit(None);
+                return;
+            }
+            _ => return,
+        };
+        event.prevent_default();
+        let found = shelves.blocks.get(next.min(shelves.blocks.len().saturating_sub(1)));
+        on_select.emit(found.map(|block| block.param));
+    })
+}
+
 /// Gradients in their buckets.
 #[component(Blocks)]
 pub(super) fn blocks(props: &BlocksProps) -> Html {
@@ -105,22 +134,10 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
             }
         });
     }
-    let place = {
-        let frame = frame.clone();
-        move |event: &PointerEvent| {
-            let area = frame.cast::<Element>().map(|element| element.get_bounding_client_rect());
-            area.map_or((-1.0, -1.0), |area| {
-                (
-                    f64::from(event.client_x()) - area.left(),
-                    f64::from(event.client_y()) - area.top(),
-                )
-            })
-        }
-    };
     let moved = {
-        let (place, shelves, pointed) = (place.clone(), shelves.clone(), pointed.clone());
+        let (frame, shelves, pointed) = (frame.clone(), shelves.clone(), pointed.clone());
         Callback::from(move |event: PointerEvent| {
-            let (x, y) = place(&event);
+            let (x, y) = place(&frame, &event);
             let found = shelves.at(x, y).map(|block| block.param);
             if found != *pointed {
                 pointed.set(found);
@@ -132,34 +149,15 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
         Callback::from(move |_: PointerEvent| pointed.set(None))
     };
     let tapped = {
-        let (shelves, on_select, selected) =
-            (shelves.clone(), props.on_select.clone(), props.selected);
+        let (frame, shelves) = (frame.clone(), shelves.clone());
+        let (on_select, selected) = (props.on_select.clone(), props.selected);
         Callback::from(move |event: PointerEvent| {
-            let (x, y) = place(&event);
+            let (x, y) = place(&frame, &event);
             let found = shelves.at(x, y).map(|block| block.param);
             on_select.emit(found.filter(|found| Some(*found) != selected));
         })
     };
-    let keys = {
-        let (shelves, on_select, selected) =
-            (shelves.clone(), props.on_select.clone(), props.selected);
-        Callback::from(move |event: KeyboardEvent| {
-            let at =
-                selected.and_then(|param| shelves.blocks.iter().position(|b| b.param == param));
-            let next = match event.key().as_str() {
-                "ArrowDown" => at.map_or(0, |at| at + 1),
-                "ArrowUp" => at.map_or(0, |at| at.saturating_sub(1)),
-                "Escape" => {
-                    on_select.emit(None);
-                    return;
-                }
-                _ => return,
-            };
-            event.prevent_default();
-            let found = shelves.blocks.get(next.min(shelves.blocks.len().saturating_sub(1)));
-            on_select.emit(found.map(|block| block.param));
-        })
-    };
+    let keys = keys(&shelves, props);
     let close = props.on_select.reform(|_: MouseEvent| None);
     let account = &props.account;
     let shown = shelves.blocks.len();

@@ -50,44 +50,225 @@ pub(super) struct LabFormProps {
     pub(super) on_pick: Callback<Event>,
 }
 
-/// The form that changes the choice.
-#[component(LabForm)]
-pub(super) fn lab_form(props: &LabFormProps) -> Html {
-    let choice = &props.choice;
-    let knobs = choice.edited();
-    // Every field writes its word into the address of the edited setting.
-    let set = |name: &'static str| {
-        let (choice, plain) = (choice.clone(), knobs.write());
-        props
-            .on_choose
+/// The fields of the edited setting: each writes its word into the address.
+struct Fields<'a> {
+    choice: &'a LabChoice,
+    knobs: &'a Knobs,
+    on_choose: &'a Callback<LabChoice>,
+}
+
+/// The choices that a list of words and labels makes.
+fn labelled<const N: usize>(words: [(&str, &str); N]) -> Vec<Choice> {
+    words.map(|(word, label)| Choice::new(word, label)).to_vec()
+}
+
+impl Fields<'_> {
+    /// Sets one word of the address.
+    fn set(&self, name: &'static str) -> Callback<String> {
+        let (choice, plain) = (self.choice.clone(), self.knobs.write());
+        self.on_choose
             .reform(move |value: String| choice.with(Knobs::read(&plain.clone().with(name, value))))
-    };
-    let number = |name: &'static str| set(name).reform(|value: u64| value.to_string());
-    let model = {
-        let choice = choice.clone();
-        props.on_choose.reform(move |model: String| {
-            let model = if model == "mlp" { DEFAULT_MLP.to_owned() } else { model };
-            LabChoice { model, param: None, pass: None, ..choice.clone() }
-        })
-    };
-    let sizes = {
-        let choice = choice.clone();
-        props.on_choose.reform(move |sizes: String| LabChoice {
-            model: format!("mlp:{}", sizes.trim()),
-            param: None,
-            ..choice.clone()
-        })
-    };
-    let machine = {
-        let choice = choice.clone();
-        let before = knobs.machine;
-        props.on_choose.reform(move |route: Route| {
+    }
+
+    fn number(
+        &self,
+        name: &'static str,
+        label: &'static str,
+        value: u64,
+        from: u64,
+        to: u64,
+    ) -> Html {
+        let on_choose = self.set(name).reform(|value: u64| value.to_string());
+        html! { <NumberField {name} {label} {value} min={from} max={to} {on_choose} /> }
+    }
+
+    fn text(
+        &self,
+        name: &'static str,
+        label: &'static str,
+        value: &str,
+        wrong: Option<String>,
+    ) -> Html {
+        html! { <TextField {name} {label} value={value.to_owned()} {wrong} on_choose={self.set(name)} /> }
+    }
+
+    fn select(
+        &self,
+        name: &'static str,
+        label: &'static str,
+        value: &str,
+        choices: Vec<Choice>,
+    ) -> Html {
+        html! { <SelectField {name} {label} value={value.to_owned()} {choices} on_choose={self.set(name)} /> }
+    }
+
+    /// A choice of values that people try, beside a field that takes any.
+    fn known(
+        &self,
+        name: &'static str,
+        field: &'static str,
+        label: &'static str,
+        value: &str,
+        choices: Vec<Choice>,
+    ) -> Html {
+        html! { <SelectField {name} {label} value={value.to_owned()} {choices} on_choose={self.set(field)} /> }
+    }
+
+    fn flag(&self, name: &'static str, label: &'static str, on: bool) -> Html {
+        let chosen = self.set(name).reform(|on: bool| u8::from(on).to_string());
+        let onchange = when(&chosen, |event: Event| {
+            let input: HtmlInputElement = event.target()?.dyn_into().ok()?;
+            Some(input.checked())
+        });
+        html! {
+            <label class="check"><input type="checkbox" checked={on} {onchange} data-test={format!("choose-{name}")} />
+                <span class="mono">{ label }</span></label>
+        }
+    }
+
+    /// The machine and its card.
+    fn machine(&self) -> Html {
+        let (choice, before) = (self.choice.clone(), self.knobs.machine);
+        let on_route = self.on_choose.reform(move |route: Route| {
             let mut knobs = Knobs::read(&route);
             // Another cluster has other cards.
             if let Some(device) = device_of(knobs.machine).filter(|_| knobs.machine != before) {
                 knobs.device = device.name;
             }
             choice.with(knobs)
+        });
+        let knobs = self.knobs;
+        let devices =
+            Device::known().into_iter().map(|device| Choice::word(&device.name)).collect();
+        html! {
+            <>
+            <MachineFields machine={knobs.machine} route={knobs.write()} world_size={knobs.world} {on_route} />
+            { self.select("device", "Device (40 % of its peak)", &knobs.device, devices) }
+            { self.number("batch", "Samples a rank and pass", knobs.batch, 1, MAX_BATCH) }
+            </>
+        }
+    }
+
+    /// The arguments of DistributedDataParallel itself.
+    fn arguments(&self) -> Html {
+        let knobs = self.knobs;
+        let mut caps = labelled(CAPS);
+        if !CAPS.iter().any(|(cap, _)| *cap == knobs.cap) {
+            caps.insert(0, Choice::new(&knobs.cap, "as typed"));
+        }
+        html! {
+            <>
+            { self.known("known-cap", "cap", "bucket_cap_mb", &knobs.cap, caps) }
+            { self.text("cap", "bucket_cap_mb, as typed (MiB)", &knobs.cap, knobs.cap().err()) }
+            <div class="checks">
+                { self.flag("unused", "find_unused_parameters", knobs.find_unused) }
+                { self.flag("static", "static_graph", knobs.static_graph) }
+                { self.flag("view", "gradient_as_bucket_view", knobs.bucket_view) }
+                { self.flag("buffers", "broadcast_buffers", knobs.broadcast_buffers) }
+                { self.flag("last", "DDP_SET_LAST_BUCKET_CAP", knobs.last_cap) }
+                { self.flag("syncbn", "SyncBatchNorm", knobs.sync_batch_norm) }
+            </div>
+            { self.select("hook", "Communication hook", knobs.hook, labelled(HOOKS)) }
+            { self.number("accumulate", "Passes a step (all but the last in no_sync)", knobs.accumulate.into(), 1, MAX_ACCUMULATE.into()) }
+            if knobs.hook_has_state() { { self.hook_state() } }
+            </>
+        }
+    }
+
+    /// The state of a communication hook that has one.
+    fn hook_state(&self) -> Html {
+        let knobs = self.knobs;
+        let power = matches!(knobs.hook, "powersgd" | "batched");
+        let local = knobs.hook == "localsgd";
+        html! {
+            <details class="links around" open={power || local} data-test="hook-state">
+                <summary>{ "The hook's state" }</summary>
+                <div>
+                if power {
+                    { self.number("psgd_start", "start_powerSGD_iter", knobs.power.start_iter, 0, MAX_START) }
+                    { self.number("psgd_rank", "matrix_approximation_rank", knobs.power.matrix_approximation_rank, 1, MAX_RANK) }
+                    <div class="checks">
+                        { self.flag("feedback", "use_error_feedback", knobs.power.use_error_feedback) }
+                        { self.flag("warm", "warm_start", knobs.power.warm_start) }
+                    </div>
+                    { self.text("psgd_rate", "min_compression_rate", &knobs.power.min_compression_rate.to_string(), None) }
+                }
+                if local {
+                    { self.number("local_start", "start_localSGD_iter", knobs.local_start, 0, MAX_START) }
+                    { self.number("subgroup", "Ranks of its subgroup (0: a node's)", knobs.subgroup.into(), 0, MAX_WORLD.into()) }
+                    <div class="checks">{ self.flag("local_reduce", "post_local_gradient_allreduce", knobs.local_reduce) }</div>
+                }
+                { self.select("wrapper", "Wrapped in", knobs.wrapper, labelled(WRAPPERS)) }
+                </div>
+            </details>
+        }
+    }
+
+    /// The fields that few need, folded: mixed precision, uneven inputs, averaging, and the order of
+    /// gradients.
+    fn around(&self) -> Html {
+        let knobs = self.knobs;
+        let set = around_words(knobs);
+        let dtypes =
+            |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
+        let [param, reduce, buffers] = knobs.mixed;
+        let [delayed, delay_hook] = &knobs.delay;
+        html! {
+            <details class="links around" open={!set.is_empty()} data-test="around">
+                <summary>{ "Around it: " }{ if set.is_empty() { "mixed precision, join, averaging, …".to_owned() } else { set } }</summary>
+                <div>
+                    { self.select("mixed", "mixed_precision: param_dtype", param, dtypes(&PARAM_DTYPES)) }
+                    { self.select("reduce", "reduce_dtype", reduce, dtypes(&REDUCE_DTYPES)) }
+                    { self.select("mixed_buffers", "buffer_dtype", buffers, dtypes(&BUFFER_DTYPES)) }
+                    { self.text("join", "Uneven inputs, by rank: join()", &knobs.join, knobs.uneven().err()) }
+                    <div class="checks">{ self.flag("throw", "throw_on_early_termination", knobs.throw) }</div>
+                    { self.known("known-averager", "averager", "Model averager", &knobs.averager, averagers(knobs)) }
+                    { self.text("averager", "Averager, as typed", &knobs.averager, knobs.averager().err()) }
+                    <div class="checks">{ self.flag("init", "init_sync", knobs.init_sync) }</div>
+                    { self.text("ignore", "Parameters and buffers that DDP ignores", &knobs.ignore, None) }
+                    { self.text("delay", "delay_all_reduce_named_params", delayed, None) }
+                    { self.text("delay_hook", "param_to_hook_all_reduce", delay_hook, None) }
+                    { self.text("order", "Order of gradients: 13-11,4", &knobs.order, knobs.order().err()) }
+                    { self.text("nograd", "No gradient for (parameters, modules)", &knobs.nograd, None) }
+                    { self.devices() }
+                </div>
+            </details>
+        }
+    }
+
+    /// The devices of a process: replicas are of the 1.x source alone.
+    fn devices(&self) -> Html {
+        let (choice, plain) = (self.choice.clone(), self.knobs.write());
+        let on_choose = self.on_choose.reform(move |devices: u64| {
+            let mut route = plain.clone().with("devices", devices);
+            if devices > 1 {
+                route = route.with("version", DdpVersion::V1.name());
+            }
+            choice.with(Knobs::read(&route))
+        });
+        html! {
+            <NumberField name="devices" label="Devices a process (replicas, 1.x)" value={u64::from(self.knobs.devices)} min={1}
+                         max={u64::from(MAX_DEVICES)} {on_choose} />
+        }
+    }
+}
+
+/// The model: one that ships, an MLP by its sizes, or one from a file.
+fn model_fields(props: &LabFormProps) -> Html {
+    let choice = &props.choice;
+    let on_model = {
+        let choice = choice.clone();
+        props.on_choose.reform(move |model: String| {
+            let model = if model == "mlp" { DEFAULT_MLP.to_owned() } else { model };
+            LabChoice { model, param: None, pass: None, ..choice.clone() }
+        })
+    };
+    let on_sizes = {
+        let choice = choice.clone();
+        props.on_choose.reform(move |sizes: String| LabChoice {
+            model: format!("mlp:{}", sizes.trim()),
+            param: None,
+            ..choice.clone()
         })
     };
     let mut models: Vec<Choice> =
@@ -98,116 +279,39 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
     }
     let mlp = choice.model.strip_prefix("mlp:");
     let shown = if mlp.is_some() { "mlp" } else { choice.model.as_str() };
-    let devices =
-        Device::known().into_iter().map(|device| Choice::word(&device.name)).collect::<Vec<_>>();
-    let mut caps: Vec<Choice> = CAPS.iter().map(|(cap, label)| Choice::new(cap, label)).collect();
-    if !CAPS.iter().any(|(cap, _)| *cap == knobs.cap) {
-        caps.insert(0, Choice::new(&knobs.cap, "as typed"));
-    }
-    let versions = DdpVersion::ALL.map(|version| Choice::word(version.name())).to_vec();
-    let hooks = HOOKS.map(|(word, label)| Choice::new(word, label)).to_vec();
-    let wrappers = WRAPPERS.map(|(word, label)| Choice::new(word, label)).to_vec();
-    let power = matches!(knobs.hook, "powersgd" | "batched");
-    let zero = ZERO.map(|(word, label)| Choice::new(word, label)).to_vec();
-    let dtypes = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
-    let mixed = knobs.mixed;
-    let overlaps = matches!(knobs.zero, "overlap" | "interleaved");
-    let around = around_words(knobs);
-    let averagers = averagers(knobs);
-    // Replicas are of the 1.x source alone.
-    let replicate = {
-        let (choice, plain) = (choice.clone(), knobs.write());
-        props.on_choose.reform(move |devices: u64| {
-            let mut route = plain.clone().with("devices", devices);
-            if devices > 1 {
-                route = route.with("version", DdpVersion::V1.name());
-            }
-            choice.with(Knobs::read(&route))
-        })
-    };
-    let flag = |name: &'static str, label: &'static str, on: bool| {
-        let chosen = set(name).reform(|on: bool| u8::from(on).to_string());
-        let onchange = when(&chosen, |event: Event| {
-            let input: HtmlInputElement = event.target()?.dyn_into().ok()?;
-            Some(input.checked())
-        });
-        html! {
-            <label class="check"><input type="checkbox" checked={on} {onchange} data-test={format!("choose-{name}")} />
-                <span class="mono">{ label }</span></label>
+    html! {
+        <>
+        <SelectField name="model" label="Model" value={shown.to_owned()} choices={models} on_choose={on_model} />
+        if let Some(mlp) = mlp {
+            <TextField name="sizes" label="Layer sizes" value={mlp.to_owned()} on_choose={on_sizes} />
         }
-    };
+        <label class="button quiet pick">{ "or drop a model file (JSON, CSV)…" }
+            <input class="hidden" type="file" accept=".json,.csv,.txt" onchange={props.on_pick.clone()} data-test="pick-model" /></label>
+        </>
+    }
+}
+
+/// The form that changes the choice.
+#[component(LabForm)]
+pub(super) fn lab_form(props: &LabFormProps) -> Html {
+    let choice = &props.choice;
+    let knobs = choice.edited();
+    let fields = Fields { choice, knobs, on_choose: &props.on_choose };
+    let versions = DdpVersion::ALL.map(|version| Choice::word(version.name())).to_vec();
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="Which model and setting">
-            <SelectField name="model" label="Model" value={shown.to_owned()} choices={models} on_choose={model} />
-            if let Some(mlp) = mlp {
-                <TextField name="sizes" label="Layer sizes" value={mlp.to_owned()} on_choose={sizes} />
-            }
-            <label class="button quiet pick">{ "or drop a model file (JSON, CSV)…" }
-                <input class="hidden" type="file" accept=".json,.csv,.txt" onchange={props.on_pick.clone()} data-test="pick-model" /></label>
+            { model_fields(props) }
             { sides(choice, &props.on_choose) }
-            <NumberField name="world" label="World size" value={u64::from(knobs.world)} min={1} max={u64::from(MAX_WORLD)} on_choose={number("world")} />
-            <MachineFields machine={knobs.machine} route={knobs.write()} world_size={knobs.world} on_route={machine} />
-            <SelectField name="device" label="Device (40 % of its peak)" value={knobs.device.clone()} choices={devices} on_choose={set("device")} />
-            <NumberField name="batch" label="Samples a rank and pass" value={knobs.batch} min={1} max={MAX_BATCH} on_choose={number("batch")} />
+            { fields.number("world", "World size", knobs.world.into(), 1, MAX_WORLD.into()) }
+            { fields.machine() }
             <h2 class="part">{ "DistributedDataParallel(…)" }</h2>
-            <SelectField name="known-cap" label="bucket_cap_mb" value={knobs.cap.clone()} choices={caps} on_choose={set("cap")} />
-            <TextField name="cap" label="bucket_cap_mb, as typed (MiB)" value={knobs.cap.clone()} wrong={knobs.cap().err()} on_choose={set("cap")} />
-            <div class="checks">
-                { flag("unused", "find_unused_parameters", knobs.find_unused) }
-                { flag("static", "static_graph", knobs.static_graph) }
-                { flag("view", "gradient_as_bucket_view", knobs.bucket_view) }
-                { flag("buffers", "broadcast_buffers", knobs.broadcast_buffers) }
-                { flag("last", "DDP_SET_LAST_BUCKET_CAP", knobs.last_cap) }
-                { flag("syncbn", "SyncBatchNorm", knobs.sync_batch_norm) }
-            </div>
-            <SelectField name="hook" label="Communication hook" value={knobs.hook} choices={hooks} on_choose={set("hook")} />
-            <NumberField name="accumulate" label="Passes a step (all but the last in no_sync)" value={u64::from(knobs.accumulate)} min={1} max={u64::from(MAX_ACCUMULATE)} on_choose={number("accumulate")} />
-            if knobs.hook_has_state() {
-                <details class="links around" open={power || knobs.hook == "localsgd"} data-test="hook-state">
-                    <summary>{ "The hook's state" }</summary>
-                    <div>
-                    if power {
-                        <NumberField name="psgd_start" label="start_powerSGD_iter" value={knobs.power.start_iter} min={0} max={MAX_START} on_choose={number("psgd_start")} />
-                        <NumberField name="psgd_rank" label="matrix_approximation_rank" value={knobs.power.matrix_approximation_rank} min={1} max={MAX_RANK} on_choose={number("psgd_rank")} />
-                        <div class="checks">
-                            { flag("feedback", "use_error_feedback", knobs.power.use_error_feedback) }
-                            { flag("warm", "warm_start", knobs.power.warm_start) }
-                        </div>
-                        <TextField name="psgd_rate" label="min_compression_rate" value={knobs.power.min_compression_rate.to_string()} on_choose={set("psgd_rate")} />
-                    }
-                    if knobs.hook == "localsgd" {
-                        <NumberField name="local_start" label="start_localSGD_iter" value={knobs.local_start} min={0} max={MAX_START} on_choose={number("local_start")} />
-                        <NumberField name="subgroup" label="Ranks of its subgroup (0: a node's)" value={u64::from(knobs.subgroup)} min={0} max={u64::from(MAX_WORLD)} on_choose={number("subgroup")} />
-                        <div class="checks">{ flag("local_reduce", "post_local_gradient_allreduce", knobs.local_reduce) }</div>
-                    }
-                    <SelectField name="wrapper" label="Wrapped in" value={knobs.wrapper} choices={wrappers} on_choose={set("wrapper")} />
-                    </div>
-                </details>
+            { fields.arguments() }
+            { fields.select("zero", "ZeroRedundancyOptimizer", knobs.zero, labelled(ZERO)) }
+            if matches!(knobs.zero, "overlap" | "interleaved") {
+                <div class="checks">{ fields.flag("shard", "shard_buckets", knobs.shard_buckets) }</div>
             }
-            <SelectField name="zero" label="ZeroRedundancyOptimizer" value={knobs.zero} choices={zero} on_choose={set("zero")} />
-            if overlaps {
-                <div class="checks">{ flag("shard", "shard_buckets", knobs.shard_buckets) }</div>
-            }
-            <SelectField name="version" label="PyTorch" value={knobs.version.name()} choices={versions} on_choose={set("version")} />
-            <details class="links around" open={!around.is_empty()} data-test="around">
-                <summary>{ "Around it: " }{ if around.is_empty() { "mixed precision, join, averaging, …".to_owned() } else { around } }</summary>
-                <div>
-                    <SelectField name="mixed" label="mixed_precision: param_dtype" value={mixed[0]} choices={dtypes(&PARAM_DTYPES)} on_choose={set("mixed")} />
-                    <SelectField name="reduce" label="reduce_dtype" value={mixed[1]} choices={dtypes(&REDUCE_DTYPES)} on_choose={set("reduce")} />
-                    <SelectField name="mixed_buffers" label="buffer_dtype" value={mixed[2]} choices={dtypes(&BUFFER_DTYPES)} on_choose={set("mixed_buffers")} />
-                    <TextField name="join" label="Uneven inputs, by rank: join()" value={knobs.join.clone()} wrong={knobs.uneven().err()} on_choose={set("join")} />
-                    <div class="checks">{ flag("throw", "throw_on_early_termination", knobs.throw) }</div>
-                    <SelectField name="known-averager" label="Model averager" value={knobs.averager.clone()} choices={averagers} on_choose={set("averager")} />
-                    <TextField name="averager" label="Averager, as typed" value={knobs.averager.clone()} wrong={knobs.averager().err()} on_choose={set("averager")} />
-                    <div class="checks">{ flag("init", "init_sync", knobs.init_sync) }</div>
-                    <TextField name="ignore" label="Parameters and buffers that DDP ignores" value={knobs.ignore.clone()} on_choose={set("ignore")} />
-                    <TextField name="delay" label="delay_all_reduce_named_params" value={knobs.delay[0].clone()} on_choose={set("delay")} />
-                    <TextField name="delay_hook" label="param_to_hook_all_reduce" value={knobs.delay[1].clone()} on_choose={set("delay_hook")} />
-                    <TextField name="order" label="Order of gradients: 13-11,4" value={knobs.order.clone()} wrong={knobs.order().err()} on_choose={set("order")} />
-                    <TextField name="nograd" label="No gradient for (parameters, modules)" value={knobs.nograd.clone()} on_choose={set("nograd")} />
-                    <NumberField name="devices" label="Devices a process (replicas, 1.x)" value={u64::from(knobs.devices)} min={1} max={u64::from(MAX_DEVICES)} on_choose={replicate} />
-                </div>
-            </details>
+            { fields.select("version", "PyTorch", knobs.version.name(), versions) }
+            { fields.around() }
         </form>
     }
 }

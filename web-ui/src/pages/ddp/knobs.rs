@@ -129,6 +129,39 @@ pub(super) struct Knobs {
     pub(super) nograd: String,
 }
 
+/// The refusal of an iteration that is none.
+const ITERATIONS: &str = "An iteration from 0 to 1,000,000.";
+
+/// The device that an address asks for.
+fn device_asked(asked: &mut Asked<'_>, route: &Route) -> String {
+    match route.get("device").map(Device::named) {
+        None => "A100".to_owned(),
+        Some(Some(device)) => device.name,
+        Some(None) => {
+            let devices = Device::known();
+            let ways = asked.near("device", devices.iter().map(|device| device.name.as_str()), 4);
+            asked.refuse("device", "There is no such device.", ways);
+            "A100".to_owned()
+        }
+    }
+}
+
+/// The numbers of PowerSGD's state that an address asks for.
+fn power_asked(asked: &mut Asked<'_>) -> PowerSgd {
+    let usual = PowerSgd::default();
+    PowerSgd {
+        matrix_approximation_rank: asked.number(
+            "psgd_rank",
+            (1, MAX_RANK),
+            usual.matrix_approximation_rank,
+            "matrix_approximation_rank is 1 to 1,024 here.",
+        ),
+        start_iter: asked.number("psgd_start", (0, MAX_START), usual.start_iter, ITERATIONS),
+        min_compression_rate: asked.parsed("psgd_rate", usual.min_compression_rate),
+        ..usual
+    }
+}
+
 /// Longer texts are cut: an address is a stranger's.
 const MAX_TEXT: usize = 4000;
 
@@ -153,17 +186,7 @@ impl Knobs {
             word("reduce", &REDUCE_DTYPES, "reduce_dtype here"),
             word("mixed_buffers", &BUFFER_DTYPES, "buffer_dtype here"),
         ];
-        let devices = Device::known();
-        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
-        let device = match route.get("device").map(Device::named) {
-            None => "A100".to_owned(),
-            Some(Some(device)) => device.name,
-            Some(None) => {
-                let ways = asked.near("device", names.iter().copied(), 4);
-                asked.refuse("device", "There is no such device.", ways);
-                "A100".to_owned()
-            }
-        };
+        let device = device_asked(&mut asked, route);
         let versions = DdpVersion::ALL;
         let version = asked.one_of(
             "version",
@@ -187,21 +210,9 @@ impl Knobs {
         let accumulate = "The lab follows 1 to 8 passes a step.";
         let on_devices = "A process has 1 to 16 devices here.";
         let subgroup = "Subgroups have up to as many ranks as there are; 0 takes those of a node.";
-        let iterations = "An iteration from 0 to 1,000,000.";
-        let usual = PowerSgd::default();
-        let power = PowerSgd {
-            matrix_approximation_rank: asked.number(
-                "psgd_rank",
-                (1, MAX_RANK),
-                usual.matrix_approximation_rank,
-                "matrix_approximation_rank is 1 to 1,024 here.",
-            ),
-            start_iter: asked.number("psgd_start", (0, MAX_START), usual.start_iter, iterations),
-            min_compression_rate: asked.parsed("psgd_rate", usual.min_compression_rate),
-            use_error_feedback: feedback,
-            warm_start: warm,
-        };
-        let local_start = asked.number("local_start", (0, MAX_START), LOCAL_START, iterations);
+        let power =
+            PowerSgd { use_error_feedback: feedback, warm_start: warm, ..power_asked(&mut asked) };
+        let local_start = asked.number("local_start", (0, MAX_START), LOCAL_START, ITERATIONS);
         let text = |name: &str| -> String {
             route.get(name).unwrap_or_default().trim().chars().take(MAX_TEXT).collect()
         };

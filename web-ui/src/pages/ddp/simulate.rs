@@ -7,18 +7,18 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::pages::exports::Exports;
 use crate::pages::machine_note::MachineNote;
-use crate::pages::simulation::{
-    Addressed, Simulated, use_addressed_moment, use_simulation, use_view,
-};
+use crate::pages::simulation::Simulated;
 use crate::pages::standing::standing;
-use crate::playback::{Act, use_playback};
+use crate::pages::stepping::{Stepping, use_stepping};
 use crate::route::{Route, View};
 use crate::ui::prose;
 use crate::ui::{
     BufferMap, Buffers, Elements, Matrix, RealRun, Ring, SourceView, Timeline, Transport,
 };
-use lockstep_core::plan::Source;
-use lockstep_web_protocol::ModelRef;
+use lockstep_core::plan::{Plan, Source};
+use lockstep_torch::ddp::lab::Setting;
+use lockstep_web_protocol::{ModelRef, Opened, SessionId};
+use std::rc::Rc;
 use yew::prelude::*;
 
 /// Worlds above this are drawn on canvases.
@@ -29,53 +29,36 @@ const MAX_WORLD: u32 = 64;
 const MAX_REAL_WORLD: u32 = 16;
 const MAX_REAL_BYTES: u64 = 4 << 30;
 
-/// The plan of the lab's setting A.
-#[component(Simulate)]
-pub(super) fn simulate() -> Html {
-    let nav = use_shared().nav;
-    let choice = LabChoice::read(&nav.route);
-    let (file, _, _) = use_model_file(Callback::noop());
-    let model = model_ref(&choice, file.as_ref());
-    let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
-    let setting = model.and(choice.a.setting()).and_then(|setting| match setting.training.ranks() {
+/// The setting, if its ranks are few enough to be stepped.
+fn steppable(setting: Setting) -> Result<Setting, String> {
+    match setting.training.ranks() {
         0..=MAX_WORLD => Ok(setting),
         world => Err(format!(
             "{world} ranks send too many messages to be stepped here: at most {MAX_WORLD}. The lab \
              shows any world in closed form, and `lockstep ddp --plan` with `lockstep sim` goes \
              further."
         )),
-    });
-    let known = use_plan(&of, setting);
+    }
+}
+
+/// The plan of the lab's setting A.
+#[component(Simulate)]
+pub(super) fn simulate() -> Html {
+    let choice = LabChoice::read(&use_shared().nav.route);
+    let (file, _, _) = use_model_file(Callback::noop());
+    let model = model_ref(&choice, file.as_ref());
+    let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
+    let known = use_plan(&of, model.and(choice.a.setting()).and_then(steppable));
     let plan = match &known.found {
         Some(Ok(plan)) if known.fresh => Ok(plan.clone()),
         Some(Err(why)) if known.fresh => Err(why.clone()),
         _ => Err(String::new()),
     };
-    let simulated = use_simulation(&plan, choice.a.machine);
-    let playback = use_playback();
-    let selected = use_state(|| 0u32);
-    let select = {
-        let selected = selected.setter();
-        Callback::from(move |rank| selected.set(rank))
-    };
+    let base = choice.below("simulate");
+    let stepping = use_stepping(&plan, choice.a.machine, base, |last| last.min(1));
+    let Stepping { simulated, playback, view, time_ps, seek, rank, select } = stepping;
     let opened = simulated.ready().cloned();
     let session = opened.as_ref().map(|opened| opened.session);
-    use_addressed_moment(
-        &playback,
-        Addressed::of(opened.as_ref()),
-        choice.below("simulate"),
-        |last| last.min(1),
-    );
-    let view = use_view(session, playback.moment);
-    let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
-    let time_ps = playback.time_ps(&moments);
-    let seek = {
-        let (dispatch, moments) = (playback.dispatcher(), moments.clone());
-        Callback::from(move |time_ps: u64| {
-            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
     let sentence = match (&plan, &simulated, &view) {
         (Err(why), _, _) if !why.is_empty() => why.clone(),
         (_, Simulated::Failed { why }, _) if !why.is_empty() => why.clone(),
@@ -85,32 +68,9 @@ pub(super) fn simulate() -> Html {
         (_, _, Some(view)) => explain::job(view),
         _ => "Writing the plan…".to_owned(),
     };
-    let ranks = plan.as_ref().map_or(choice.a.world, |plan| plan.world_size);
-    let bytes = plan.as_ref().ok().map(|plan| {
-        let tensors = plan.tensors.iter().map(|t| t.numel.saturating_mul(t.dtype.size_bytes()));
-        tensors.fold(0, u64::saturating_add).saturating_mul(plan.world_size.into())
-    });
-    let real = bytes.is_some_and(|bytes| bytes <= MAX_REAL_BYTES) && ranks <= MAX_REAL_WORLD;
-    let rank = (*selected).min(ranks.saturating_sub(1));
-    let back = Route { path: Route::to(View::Ddp).path, ..choice.route() };
     html! {
         <div class="step-grid call" data-test="ddp-simulate" data-ready={session.is_some().to_string()}>
-            <aside class="panel side">
-                <a href={back.to_hash()} data-test="back-to-lab">{ "← The lab" }</a>
-                <h1>{ "The training run, message by message" }</h1>
-                <p class="muted">{ format!("{}: {} passes of setting A, from the constructor's broadcasts to the last optimizer step.", choice.words(),
-                    choice.a.setting().map_or(0, |setting| setting.optimizer_steps() * setting.passes_a_step())) }</p>
-                if let Some(opened) = &opened { <MachineNote opened={opened.clone()} /> }
-                if let Ok(plan) = &plan {
-                    if real {
-                        <RealRun plan={plan.clone()} simulated={session} />
-                    } else {
-                        <p class="muted" data-test="no-real-run">{ prose(&format!("A real run here takes {MAX_REAL_WORLD} ranks and {} at most; this plan's tensors take {} on {} ranks. `lockstep ddp --plan` and `lockstep run` take more.",
-                            explain::bytes(MAX_REAL_BYTES), explain::bytes(bytes.unwrap_or(0)), ranks)) }</p>
-                    }
-                    <Exports {session} name={format!("ddp-{}-{}", choice.model.replace([':', ','], "-"), choice.a.world)} plan={plan.clone()} />
-                }
-            </aside>
+            { side(&choice, plan.as_ref().ok(), opened.as_ref()) }
             <div class="sentence"><p class={classes!((plan.as_ref().is_err_and(|why| !why.is_empty())).then_some("bad"))} aria-live="polite" data-test="sentence">{ prose(&sentence) }</p></div>
             <section class="panel memory" aria-label="Program">
                 if let Ok(plan) = &plan {
@@ -147,6 +107,43 @@ pub(super) fn simulate() -> Html {
             }
         </div>
     }
+}
+
+/// The panel beside the simulation: the way back, a real run of the plan, and its files.
+fn side(choice: &LabChoice, plan: Option<&Rc<Plan>>, opened: Option<&Rc<Opened>>) -> Html {
+    let back = Route { path: Route::to(View::Ddp).path, ..choice.route() };
+    let passes =
+        choice.a.setting().map_or(0, |setting| setting.optimizer_steps() * setting.passes_a_step());
+    let session = opened.map(|opened| opened.session);
+    html! {
+        <aside class="panel side">
+            <a href={back.to_hash()} data-test="back-to-lab">{ "← The lab" }</a>
+            <h1>{ "The training run, message by message" }</h1>
+            <p class="muted">{ format!("{}: {passes} passes of setting A, from the constructor's broadcasts to the last optimizer step.", choice.words()) }</p>
+            if let Some(opened) = opened { <MachineNote opened={opened.clone()} /> }
+            if let Some(plan) = plan {
+                { real_run(plan, session) }
+                <Exports {session} name={format!("ddp-{}-{}", choice.model.replace([':', ','], "-"), choice.a.world)} plan={plan.clone()} />
+            }
+        </aside>
+    }
+}
+
+/// A real run of a plan, or why it is too large for one.
+fn real_run(plan: &Rc<Plan>, session: Option<SessionId>) -> Html {
+    let tensors = plan.tensors.iter().map(|t| t.numel.saturating_mul(t.dtype.size_bytes()));
+    let bytes = tensors.fold(0, u64::saturating_add).saturating_mul(plan.world_size.into());
+    if bytes <= MAX_REAL_BYTES && plan.world_size <= MAX_REAL_WORLD {
+        return html! { <RealRun plan={plan.clone()} simulated={session} /> };
+    }
+    let words = format!(
+        "A real run here takes {MAX_REAL_WORLD} ranks and {} at most; this plan's tensors take {} on \
+         {} ranks. `lockstep ddp --plan` and `lockstep run` take more.",
+        explain::bytes(MAX_REAL_BYTES),
+        explain::bytes(bytes),
+        plan.world_size
+    );
+    html! { <p class="muted" data-test="no-real-run">{ prose(&words) }</p> }
 }
 
 fn empty() -> Source {

@@ -47,53 +47,108 @@ fn axis(name: &str, setting: &Setting, few: bool) -> Axis {
     }
 }
 
-/// A figure of a step: its name, its title, its value, and how that is written.
-type Figure = (&'static str, &'static str, fn(&Summary) -> f64, fn(f64) -> String);
+/// A figure of a step.
+struct Figure {
+    name: &'static str,
+    title: &'static str,
+    value: fn(&Summary) -> f64,
+    /// The value as it is written.
+    words: fn(f64) -> String,
+}
+
+fn time_words(ps: f64) -> String {
+    explain::time(ps.max(0.0) as u64)
+}
+
+const FIGURES: [Figure; 3] = [
+    Figure {
+        name: "step",
+        title: "A step",
+        value: |point| point.step_ps as f64,
+        words: time_words,
+    },
+    Figure {
+        name: "exposed",
+        title: "Exposed communication",
+        value: |point| point.exposed_ps as f64,
+        words: time_words,
+    },
+    Figure {
+        name: "efficiency",
+        title: "Share of the step that computes",
+        value: |point| point.efficiency_permille() as f64 / 10.0,
+        words: |percent| match percent.fract() == 0.0 {
+            true => format!("{percent} %"),
+            false => format!("{percent:.1} %"),
+        },
+    },
+];
+
+/// The axis of a sweep by its word, and its label.
+const AXES: [(&str, &str); 3] =
+    [("caps", "bucket caps"), ("worlds", "world sizes"), ("links", "links' bandwidth")];
+
+/// The words of the two axes: the one that is swept, and the one that has thin lines. They are not
+/// the same one, and the links of a cluster are its own.
+fn axes_of(choice: &LabChoice, own_links: bool) -> (&str, &str) {
+    let possible = |word: &str| !(own_links && word == "links");
+    let across = Some(choice.sweep.0.as_str()).filter(|word| possible(word)).unwrap_or("caps");
+    let lines = Some(choice.sweep.1.as_str()).filter(|word| possible(word) && *word != across);
+    (across, lines.unwrap_or("none"))
+}
+
+/// Milliseconds from the question to its answer; 0 until it is there.
+#[hook]
+fn use_took(question: &DdpQuestion, answered: bool) -> f64 {
+    let asked_ms = use_mut_ref(|| (0.0, None::<DdpQuestion>, 0.0));
+    let mut asked = asked_ms.borrow_mut();
+    let now = crate::dom::now_ms();
+    if asked.1.as_ref() != Some(question) {
+        *asked = (now, Some(question.clone()), 0.0);
+    } else if answered && asked.2 == 0.0 {
+        asked.2 = now - asked.0;
+    }
+    asked.2
+}
+
+/// The curves of a figure: the reader's own setting first, then the thin ones with their names.
+fn curves(
+    own: Option<&[Summary]>,
+    thin: &[(String, &[Summary])],
+    figure: &Figure,
+) -> Rc<Vec<Line>> {
+    let values = |points: &[Summary]| points.iter().map(figure.value).collect();
+    let own = own.map(|points| Line {
+        name: "this setting".to_owned(),
+        colour: None,
+        values: values(points),
+    });
+    let thin = thin.iter().enumerate().map(|(index, (name, points))| Line {
+        name: name.clone(),
+        colour: Some(piece_rgb(index as u32 + 1)),
+        values: values(points),
+    });
+    Rc::new(own.into_iter().chain(thin).collect())
+}
 
 /// A sweep, drawn.
 #[component(Sweep)]
 pub(super) fn sweep(props: &SweepProps) -> Html {
     let choice = &props.choice;
     let setting = &props.placed.setting;
-    // The links of a cluster are its own.
     let own_links = props.placed.machine.cluster().is_some();
-    let swept = |word: &str| own_links && word == "links";
-    let across_name =
-        if swept(&choice.sweep.0) { "caps".to_owned() } else { choice.sweep.0.clone() };
-    let lines_name = match choice.sweep.1.as_str() {
-        word if word == across_name || swept(word) => "none",
-        word => word,
-    };
-    let (across, lines) = (axis(&across_name, setting, false), axis(lines_name, setting, true));
-    let question = DdpQuestion::Sweep {
+    let (across_name, lines_name) = axes_of(choice, own_links);
+    let (across, lines) = (axis(across_name, setting, false), axis(lines_name, setting, true));
+    let asks = |lines: Axis| DdpQuestion::Sweep {
         placed: props.placed.clone(),
         across: across.clone(),
-        lines: lines.clone(),
+        lines,
     };
-    let asked_ms = use_mut_ref(|| (0.0, None::<DdpQuestion>, 0.0));
+    let question = asks(lines.clone());
     let known = use_sweep(&props.model, Some(question.clone()));
-    let own = {
-        // The setting itself, alone: what is best for the reader.
-        let lines = Axis::Worlds(vec![setting.training.world_size]);
-        use_sweep(
-            &props.model,
-            Some(DdpQuestion::Sweep {
-                placed: props.placed.clone(),
-                across: across.clone(),
-                lines,
-            }),
-        )
-    };
-    let took = {
-        let mut asked = asked_ms.borrow_mut();
-        let now = crate::dom::now_ms();
-        if asked.1.as_ref() != Some(&question) {
-            *asked = (now, Some(question), 0.0);
-        } else if known.fresh && asked.2 == 0.0 {
-            asked.2 = now - asked.0;
-        }
-        asked.2
-    };
+    // The setting itself, alone: what is best for the reader.
+    let own = use_sweep(&props.model, Some(asks(Axis::Worlds(vec![setting.training.world_size]))));
+    let took = use_took(&question, known.fresh);
     let set = |which: fn(&mut LabChoice, String)| {
         let choice = choice.clone();
         props.on_choose.reform(move |value: String| {
@@ -102,65 +157,32 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
             next
         })
     };
-    let axes = [("caps", "bucket caps"), ("worlds", "world sizes"), ("links", "links' bandwidth")];
-    let axes = || axes.iter().filter(|(word, _)| !swept(word));
-    let choices = axes().map(|(word, label)| Choice::new(word, label)).collect::<Vec<_>>();
-    let mut others: Vec<Choice> = axes()
-        .filter(|(word, _)| *word != across_name)
-        .map(|(word, label)| Choice::new(word, label))
-        .collect();
+    let axes = || AXES.iter().filter(|(word, _)| !(own_links && *word == "links"));
+    let label = |(word, label): &(&str, &str)| Choice::new(word, label);
+    let choices: Vec<Choice> = axes().map(label).collect();
+    let mut others: Vec<Choice> =
+        axes().filter(|(word, _)| *word != across_name).map(label).collect();
     others.push(Choice::new("none", "nothing"));
     let values: Rc<Vec<String>> =
         Rc::new((0..across.len()).map(|index| across.words(index)).collect());
-    let own_points = own.answer().and_then(|lines| lines.first()).cloned();
-    let found = own_points.as_ref().and_then(|points| best(&across, points));
-    let charts: [Figure; 3] = [
-        ("step", "A step", |point| point.step_ps as f64, |ps| explain::time(ps.max(0.0) as u64)),
-        (
-            "exposed",
-            "Exposed communication",
-            |point| point.exposed_ps as f64,
-            |ps| explain::time(ps.max(0.0) as u64),
-        ),
-        (
-            "efficiency",
-            "Share of the step that computes",
-            |point| point.efficiency_permille() as f64 / 10.0,
-            |percent| match percent.fract() == 0.0 {
-                true => format!("{percent} %"),
-                false => format!("{percent:.1} %"),
-            },
-        ),
-    ];
-    let draw = |of: fn(&Summary) -> f64| {
-        let mut drawn = Vec::new();
-        if let Some(points) = &own_points {
-            drawn.push(Line {
-                name: "this setting".to_owned(),
-                colour: None,
-                values: points.iter().map(of).collect(),
-            });
-        }
-        if lines_name != "none" {
-            for (index, points) in
-                known.answer().into_iter().flat_map(|lines| lines.iter().enumerate())
-            {
-                drawn.push(Line {
-                    name: lines.words(index),
-                    colour: Some(piece_rgb(index as u32 + 1)),
-                    values: points.iter().map(of).collect(),
-                });
-            }
-        }
-        Rc::new(drawn)
+    let own_points = own.answer().and_then(|lines| lines.first());
+    let found = own_points.and_then(|points| best(&across, points));
+    let thin: Vec<(String, &[Summary])> = match (lines_name, known.answer()) {
+        ("none", _) | (_, None) => Vec::new(),
+        (_, Some(answer)) => answer
+            .iter()
+            .enumerate()
+            .map(|(index, points)| (lines.words(index), points.as_slice()))
+            .collect(),
     };
+    let draw = |figure: &Figure| curves(own_points.map(Vec::as_slice), &thin, figure);
     let points = across.len() * lines.len();
     let wrong = known.wrong().or(own.wrong());
     html! {
         <div class="ddp-sweep" data-test="sweep" data-ready={(known.fresh && own.fresh).to_string()} data-points={points.to_string()} data-ms={format!("{took:.0}")}
              data-best={found.as_ref().map_or(String::new(), |found| across.words(found.index))}>
             <div class="row">
-                <SelectField name="sweep" label="Over" value={across_name.clone()} {choices} on_choose={set(|choice, value| choice.sweep.0 = value)} />
+                <SelectField name="sweep" label="Over" value={across_name.to_owned()} {choices} on_choose={set(|choice, value| choice.sweep.0 = value)} />
                 <SelectField name="lines" label="Thin lines for some" value={lines_name.to_owned()} choices={others} on_choose={set(|choice, value| choice.sweep.1 = value)} />
                 if let Some((done, total)) = known.progress { <span class="muted">{ format!("{done} of {total} points…") }</span> }
             </div>
@@ -169,10 +191,10 @@ pub(super) fn sweep(props: &SweepProps) -> Html {
                 <p class="best" data-test="best"><b>{ "Best: " }</b>{ &found.why }</p>
             }
             <div class="charts">
-                { for charts.into_iter().map(|(name, title, of, words)| html! {
+                { for FIGURES.iter().map(|figure| html! {
                     <figure>
-                        <figcaption>{ title }</figcaption>
-                        <SweepChart {name} values={values.clone()} lines={draw(of)} at={found.as_ref().map(|found| found.index)} words={Words(words)} />
+                        <figcaption>{ figure.title }</figcaption>
+                        <SweepChart name={figure.name} values={values.clone()} lines={draw(figure)} at={found.as_ref().map(|found| found.index)} words={Words(figure.words)} />
                     </figure>
                 }) }
             </div>

@@ -4,6 +4,7 @@ use super::editor::Editor;
 use super::search::Search;
 use super::wrong::wrong_with;
 use super::{PATH, stops};
+use crate::dom;
 use crate::ui::{LineTools, SourceView};
 use lockstep_core::plan::{Plan, Source};
 use lockstep_core::stop::{Direction, Stop};
@@ -53,6 +54,7 @@ pub(super) fn listing(props: &ListingProps) -> Html {
         let editing = editing.setter();
         Callback::from(move |()| editing.set(false))
     };
+    use_focus_of(*editing);
     let lines = use_memo(props.plan.clone(), |plan| {
         plan.as_ref().as_ref().map(|plan| lines_of(plan)).unwrap_or_default()
     });
@@ -70,6 +72,19 @@ pub(super) fn listing(props: &ListingProps) -> Html {
             }
         </section>
     }
+}
+
+/// The button that was pressed goes away with the other of listing and editor: the focus goes on into the
+/// text, and back to the button that opens it.
+#[hook]
+fn use_focus_of(editing: bool) {
+    let before = use_mut_ref(|| editing);
+    use_effect_with(editing, move |editing| {
+        if before.replace(*editing) != *editing {
+            let there = if *editing { "program-text" } else { "edit" };
+            dom::focus(&format!("main:not([hidden]) [data-test={there}]"));
+        }
+    });
 }
 
 /// The tools of a line.

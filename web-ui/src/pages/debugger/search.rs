@@ -5,7 +5,7 @@ use crate::playback::{Act, Playback};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_web_protocol::Client;
-use lockstep_web_protocol::{Request, Response, SessionId};
+use lockstep_web_protocol::{Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -46,13 +46,17 @@ impl Search {
     }
 
     /// Goes to the nearest moment at which one of `stops` is met; to the start or the end if there
-    /// is none.
-    pub(super) fn go(&self, stops: Vec<Stop>, direction: Direction) {
+    /// is none. Without stops, the way on leads to where the ranks first disagree.
+    pub(super) fn go(&self, mut stops: Vec<Stop>, direction: Direction) {
         let Some(session) = self.session else { return };
+        if stops.is_empty() && direction == Direction::Forward {
+            stops.push(Stop::Differ);
+        }
         let search = self.clone();
         let moment = self.playback.moment;
         wasm_bindgen_futures::spawn_local(async move {
-            let request = Request::FindStop { session, moment, stops: stops.clone(), direction };
+            let request = SessionQuestion::FindStop { moment, stops: stops.clone(), direction }
+                .about(session);
             let Ok(answered) = search.client.ask(request).await else { return };
             let Response::StopFound(found) = answered.response else { return };
             let (to, words) = match (found, direction) {

@@ -104,7 +104,7 @@ pub(super) fn stops(props: &StopsProps) -> Html {
     html! {
         <div class="stops" role="group" aria-label="Where to stop" data-test="stops" data-stops={write(&props.stops)}>
             <button onclick={go(Direction::Back)} title="Back to the stop before (Shift+C)" data-test="stop-back">{ "◀ Back" }</button>
-            <button class="primary" onclick={go(Direction::Forward)} title="On to the next stop; without one, to the end (C)" data-test="stop-on">{ "Continue ▶" }</button>
+            <button class="primary" onclick={go(Direction::Forward)} title="On to the next stop; without one, to where the ranks first disagree, then to the end (C)" data-test="stop-on">{ "Continue ▶" }</button>
             <span class="pair">
                 <button onclick={step(Direction::Back)} title="To this rank's call before (P)" data-test="rank-back">{ "‹" }</button>
                 <span>{ format!("rank {}", props.rank) }</span>

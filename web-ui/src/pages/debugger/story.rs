@@ -4,7 +4,7 @@ use crate::app::use_shared;
 use crate::playback::{Act, Playback};
 use crate::ui::prose;
 use lockstep_core::stop::Stop;
-use lockstep_web_protocol::{Chapter, Request, Response, SessionId};
+use lockstep_web_protocol::{Chapter, Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -25,7 +25,7 @@ pub(super) fn story(props: &StoryProps) -> Html {
         let moments = moments.setter();
         let stops: Vec<Stop> = props.chapters.iter().map(|chapter| chapter.stop).collect();
         use_effect_with((props.session, stops), move |(session, stops)| {
-            let request = Request::FollowStops { session: *session, stops: stops.clone() };
+            let request = SessionQuestion::FollowStops { stops: stops.clone() }.about(*session);
             let (asked, answer) = client.ask_with(request, &[], None);
             wasm_bindgen_futures::spawn_local(async move {
                 if let Ok(answered) = answer.await

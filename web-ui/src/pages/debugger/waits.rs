@@ -3,7 +3,7 @@
 use crate::app::use_shared;
 use crate::ui::WaitGraph;
 use lockstep_diagnosis::{Wait, WaitGroup};
-use lockstep_web_protocol::{Request, Response, SessionId};
+use lockstep_web_protocol::{Response, SessionId, SessionQuestion};
 use yew::prelude::*;
 
 /// Properties of [`WaitsAt`].
@@ -24,7 +24,7 @@ pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
     {
         let waits = waits.setter();
         use_effect_with((props.session, props.moment), move |&(session, moment)| {
-            let request = Request::WaitsAt { session, moment };
+            let request = SessionQuestion::WaitsAt { moment }.about(session);
             let (asked, answer) = client.ask_with(request, &[], None);
             wasm_bindgen_futures::spawn_local(async move {
                 match answer.await.map(|answered| answered.response) {

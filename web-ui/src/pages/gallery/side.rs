@@ -9,14 +9,14 @@ use crate::explain;
 use crate::pages::simulation::{
     Addressed, Simulated, use_addressed_moment, use_simulation, use_step_times, use_view,
 };
-use crate::playback::{Act, use_playback};
+use crate::playback::{seeking, use_playback};
 use crate::route::Route;
 use crate::ui::{
     BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport, parents_of,
 };
 use lockstep_core::schedule::{Algorithm, Rounds};
 use lockstep_sim::View;
-use lockstep_web_protocol::{Account, Opened};
+use lockstep_web_protocol::{Account, Opened, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -73,46 +73,86 @@ fn between(positions: &[[u64; 2]], at: usize, fraction: f64) -> [u64; 2] {
     [0, 1].map(|side| from[side] + (to[side].saturating_sub(from[side]) as f64 * fraction) as u64)
 }
 
+/// The simulations of both algorithms, and the positions at which they stand together.
+struct Pair {
+    simulated: [Simulated; 2],
+    table: Rc<Vec<[u64; 2]>>,
+}
+
+impl Pair {
+    fn opened(&self, side: usize) -> Option<&Rc<Opened>> {
+        self.simulated[side].ready()
+    }
+
+    fn session(&self, side: usize) -> Option<SessionId> {
+        self.opened(side).map(|opened| opened.session)
+    }
+
+    /// The reason that one of them cannot be simulated.
+    fn failed(&self, side: usize) -> Option<&String> {
+        match &self.simulated[side] {
+            Simulated::Failed { why } => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The moment of one side at a virtual time.
+    fn moment(&self, side: usize, time_ps: u64) -> usize {
+        let moments = self.opened(side).map_or(&[][..], |opened| &opened.moments);
+        moments.partition_point(|at| *at <= time_ps).saturating_sub(1)
+    }
+
+    /// The moments that an address counts, once both are there.
+    fn addressed(&self, together: Together) -> Option<Addressed> {
+        let (a, b) = (self.session(0)?, self.session(1)?);
+        let last = self.table.len().checked_sub(1)?;
+        // The newer of the two is new whenever either is.
+        Some(Addressed {
+            of: (u64::from(a.0.max(b.0)) << 1) | u64::from(together == Together::Step),
+            last,
+        })
+    }
+}
+
+/// Simulates both algorithms of the choice.
+#[hook]
+fn use_pair(choice: GalleryChoice, together: Together) -> Pair {
+    let [a, b] = choice.pair;
+    let plan_a = use_memo((choice, a), |(choice, by)| choice.plan(*by).map(Rc::new));
+    let plan_b = use_memo((choice, b), |(choice, by)| choice.plan(*by).map(Rc::new));
+    let simulated = [
+        use_simulation(&plan_a, choice.machine.links().into()),
+        use_simulation(&plan_b, choice.machine.links().into()),
+    ];
+    let session = |side: usize| simulated[side].ready().map(|opened| opened.session);
+    let steps = [use_step_times(session(0)), use_step_times(session(1))];
+    let moments = [0, 1].map(|side: usize| simulated[side].ready().map(|of| of.moments.clone()));
+    let table =
+        use_memo((together, moments, steps), |(together, moments, steps)| match (moments, steps) {
+            ([Some(ma), Some(mb)], [Some(sa), Some(sb)]) => {
+                positions(*together, [ma, mb], [sa, sb])
+            }
+            _ => Vec::new(),
+        });
+    Pair { simulated, table }
+}
+
 /// Two algorithms side by side.
 #[component(SideBySide)]
 pub(super) fn side_by_side(props: &ChosenProps) -> Html {
     let nav = use_shared().nav;
     let choice = props.choice;
     let together = Together::read(&nav.route);
-    let [a, b] = choice.pair;
-    let plan_a = use_memo((choice, a), |(choice, by)| choice.plan(*by).map(Rc::new));
-    let plan_b = use_memo((choice, b), |(choice, by)| choice.plan(*by).map(Rc::new));
-    let simulated_a = use_simulation(&plan_a, choice.machine.links().into());
-    let simulated_b = use_simulation(&plan_b, choice.machine.links().into());
-    let opened = [simulated_a.ready().cloned(), simulated_b.ready().cloned()];
-    let session = |side: usize| opened[side].as_ref().map(|opened| opened.session);
-    let steps_a = use_step_times(session(0));
-    let steps_b = use_step_times(session(1));
-    let table = {
-        let moments = |side: usize| opened[side].as_ref().map(|opened| opened.moments.clone());
-        let deps = (together, moments(0), moments(1), steps_a.clone(), steps_b.clone());
-        use_memo(deps, |(together, ma, mb, sa, sb)| match (ma, mb, sa, sb) {
-            (Some(ma), Some(mb), Some(sa), Some(sb)) => positions(*together, [ma, mb], [sa, sb]),
-            _ => Vec::new(),
-        })
-    };
+    let pair = use_pair(choice, together);
     let playback = use_playback();
     let base = choice.side_route().with("by", together.word());
-    let addressed = match (session(0), session(1)) {
-        (Some(a), Some(b)) if !table.is_empty() => Some(Addressed {
-            // The newer of the two is new whenever either is.
-            of: (u64::from(a.0.max(b.0)) << 1) | u64::from(together == Together::Step),
-            last: table.len() - 1,
-        }),
-        _ => None,
-    };
+    let addressed = pair.addressed(together);
     use_addressed_moment(&playback, addressed, base.clone(), |last| last.min(1));
-    let times = between(&table, playback.moment, playback.shown_fraction());
-    let local = |side: usize| {
-        let moments = opened[side].as_ref().map_or(&[][..], |opened| &opened.moments);
-        moments.partition_point(|at| *at <= times[side]).saturating_sub(1)
-    };
-    let views = [use_view(session(0), local(0)), use_view(session(1), local(1))];
+    let times = between(&pair.table, playback.moment, playback.shown_fraction());
+    let views = [
+        use_view(pair.session(0), pair.moment(0, times[0])),
+        use_view(pair.session(1), pair.moment(1, times[1])),
+    ];
     let selected = use_state(|| 0u32);
     let select = {
         let selected = selected.setter();
@@ -120,82 +160,74 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
     };
     let rank = (*selected).min(choice.world_size - 1);
     let accounts = use_accounts(choice, choice.pair.to_vec());
-    let pair = [0, 1].map(|side| match accounts.of(side) {
+    let accounts = [0, 1].map(|side| match accounts.of(side) {
         Some(Ok(account)) if accounts.ready() => Some(account.clone()),
         _ => None,
     });
-    let longest = opened.iter().flatten().map(|opened| opened.end_ps).max().unwrap_or(1);
-    let seek = {
-        let (dispatch, table) = (playback.dispatcher(), table.clone());
-        move |side: usize| {
-            let (dispatch, table) = (dispatch.clone(), table.clone());
-            Callback::from(move |time_ps: u64| {
-                let at = table.partition_point(|times| times[side] <= time_ps).saturating_sub(1);
-                dispatch.dispatch(Act::To(at));
-            })
-        }
+    let longest = [0, 1].into_iter().filter_map(|side| pair.opened(side));
+    let longest = longest.map(|opened| opened.end_ps).max().unwrap_or(1);
+    let seek = |side: usize| {
+        seeking(&playback, pair.table.iter().map(|times| times[side]).collect::<Vec<_>>())
     };
-    let go = {
-        let nav = nav.clone();
-        Callback::from(move |route: Route| nav.replace(route.without("moment")))
-    };
-    let choose = |name: &'static str| {
-        let (go, base) = (go.clone(), base.clone());
-        Callback::from(move |value: String| go.emit(base.clone().with(name, value)))
-    };
-    let algorithms: Vec<Choice> =
-        choice.algorithms().iter().map(|each| Choice::word(each.name())).collect();
-    let ways = [("time", "the same moment"), ("step", "the same step")];
-    let ways = ways.map(|(value, label)| Choice::new(value, label)).to_vec();
-    let counter = (together == Together::Step).then(|| {
-        let steps = table.len().saturating_sub(1);
+    let go = Callback::from(move |route: Route| nav.replace(route.without("moment")));
+    let round = (together == Together::Step).then_some(playback.moment as u32);
+    let counter = round.map(|_| {
+        let steps = pair.table.len().saturating_sub(1);
         let (at, words) = match playback.moment >= steps {
             true => (steps, "all done".to_owned()),
             false => (playback.moment + 1, String::new()),
         };
         Counter { at, of: steps, words }
     });
-    let told = match &pair {
-        [Some(left), Some(right)] => Some(difference(&choice, [left, right])),
-        _ => None,
-    };
-    let failed = [&simulated_a, &simulated_b].map(|side| match side {
-        Simulated::Failed { why } => Some(why.clone()),
-        _ => None,
-    });
     html! {
         <div class="side-grid" data-ready={addressed.is_some().to_string()} data-test="side" data-by={together.word()}>
-            <aside class="panel side">
-                <p class="crumbs"><a href={choice.route().to_hash()} data-test="back-to-cards">{ "← All algorithms" }</a></p>
-                <h1>{ "Side by side" }</h1>
-                <Fold words={choice.words()}>
-                <div class="choice">
-                    <SelectField name="a" label="Left" value={a.name()} choices={algorithms.clone()} on_choose={choose("a")} />
-                    <SelectField name="b" label="Right" value={b.name()} choices={algorithms} on_choose={choose("b")} />
-                    <SelectField name="by" label="Both stand at" value={together.word()} choices={ways} on_choose={choose("by")} />
-                </div>
-                <GalleryForm {choice} route={base.clone()} on_route={go.clone()} />
-                </Fold>
-                if choice.machine.cluster().is_some() {
-                    <p class="muted small-print" data-test="by-messages">{ "Side by side, messages go over usual links: on a cluster a call takes NCCL's time as a whole." }</p>
-                }
-            </aside>
+            { form(choice, together, &base, &go) }
             <section class="panel verdict-card" aria-live="polite">
-                if let Some(why) = failed.iter().flatten().next() {
+                if let Some(why) = pair.failed(0).or(pair.failed(1)) {
                     <p class="bad">{ why }</p>
-                } else if let Some(told) = told {
-                    <Difference {told} />
+                } else if let [Some(left), Some(right)] = &accounts {
+                    <Difference told={difference(&choice, [left, right])} />
                 } else {
                     <p class="muted">{ "Simulating…" }</p>
                 }
             </section>
             { for [0usize, 1].map(|side| html! {
-                <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()} failed={failed[side].is_some()}
-                      account={pair[side].clone()} round={(together == Together::Step).then_some(playback.moment as u32)} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
+                <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={pair.opened(side).cloned()} failed={pair.failed(side).is_some()}
+                      account={accounts[side].clone()} {round} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
                       on_seek={seek(side)} />
             }) }
             <Transport {playback} time_ps={times[0]} {counter} />
         </div>
+    }
+}
+
+/// The panel that chooses the two algorithms, and the quantity at which both stand.
+fn form(choice: GalleryChoice, together: Together, base: &Route, go: &Callback<Route>) -> Html {
+    let [a, b] = choice.pair;
+    let choose = |name: &'static str| {
+        let base = base.clone();
+        go.reform(move |value: String| base.clone().with(name, value))
+    };
+    let algorithms: Vec<Choice> =
+        choice.algorithms().iter().map(|each| Choice::word(each.name())).collect();
+    let ways = [("time", "the same moment"), ("step", "the same step")];
+    let ways = ways.map(|(value, label)| Choice::new(value, label)).to_vec();
+    html! {
+        <aside class="panel side">
+            <p class="crumbs"><a href={choice.route().to_hash()} data-test="back-to-cards">{ "← All algorithms" }</a></p>
+            <h1>{ "Side by side" }</h1>
+            <Fold words={choice.words()}>
+            <div class="choice">
+                <SelectField name="a" label="Left" value={a.name()} choices={algorithms.clone()} on_choose={choose("a")} />
+                <SelectField name="b" label="Right" value={b.name()} choices={algorithms} on_choose={choose("b")} />
+                <SelectField name="by" label="Both stand at" value={together.word()} choices={ways} on_choose={choose("by")} />
+            </div>
+            <GalleryForm {choice} route={base.clone()} on_route={go.clone()} />
+            </Fold>
+            if choice.machine.cluster().is_some() {
+                <p class="muted small-print" data-test="by-messages">{ "Side by side, messages go over usual links: on a cluster a call takes NCCL's time as a whole." }</p>
+            }
+        </aside>
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ui::Timeline;
 use lockstep_analysis::{Analysis, CallKind, Share, Stretch};
 use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
-use lockstep_web_protocol::{Client, Opened, Request, Response, Session};
+use lockstep_web_protocol::{Client, Opened, Request, Response, Session, SessionQuestion};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -50,7 +50,7 @@ async fn load(client: &Client, id: &str) -> Result<Side, String> {
     let Response::Opened(opened) = answer.await?.response else {
         return Err("the worker answered something else".to_owned());
     };
-    let analysed = client.ask(Request::Analyse { session: session.id() }).await;
+    let analysed = client.ask(SessionQuestion::Analyse.about(session.id())).await;
     let analysis = match analysed.map(|answered| answered.response) {
         Ok(Response::Analysed(analysis)) => Some(*analysis),
         _ => None,

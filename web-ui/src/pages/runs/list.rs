@@ -54,33 +54,6 @@ pub(super) fn list() -> Html {
             refresh.emit(());
         })
     };
-    let rename = {
-        let done = done.clone();
-        Callback::from(move |(id, name): (String, String)| {
-            let done = done.clone();
-            wasm_bindgen_futures::spawn_local(async move {
-                done.emit(server::rename(&id, &name).await)
-            });
-        })
-    };
-    let delete = {
-        let chosen = chosen.clone();
-        Callback::from(move |id: String| {
-            let done = done.clone();
-            chosen.set(chosen.iter().filter(|other| **other != id).cloned().collect());
-            wasm_bindgen_futures::spawn_local(async move { done.emit(server::delete(&id).await) });
-        })
-    };
-    let choose = {
-        let chosen = chosen.clone();
-        Callback::from(move |id: String| {
-            let mut now = (*chosen).clone();
-            if !now.remove(&id) {
-                now.insert(id);
-            }
-            chosen.set(now);
-        })
-    };
     let compare = {
         let chosen = chosen.clone();
         Callback::from(move |_: MouseEvent| {
@@ -92,11 +65,7 @@ pub(super) fn list() -> Html {
             }
         })
     };
-    let set_change = Callback::from({
-        let change = change.setter();
-        move |next: Option<Change>| change.set(next)
-    });
-    let actions = Actions { change: (*change).clone(), set: set_change, rename, delete, choose };
+    let actions = Actions::of(&change, &chosen, &done);
     let press = refresh.reform(|_: MouseEvent| ());
     html! {
         <section class="panel runs">
@@ -132,6 +101,51 @@ struct Actions {
     rename: Callback<(String, String)>,
     delete: Callback<String>,
     choose: Callback<String>,
+}
+
+impl Actions {
+    /// The changes of a row, given the row that is being changed, the ticked ones, and what hears a
+    /// change's end.
+    fn of(
+        change: &UseStateHandle<Option<Change>>,
+        chosen: &UseStateHandle<BTreeSet<String>>,
+        done: &Callback<Result<(), String>>,
+    ) -> Actions {
+        let rename = {
+            let done = done.clone();
+            Callback::from(move |(id, name): (String, String)| {
+                let done = done.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    done.emit(server::rename(&id, &name).await)
+                });
+            })
+        };
+        let delete = {
+            let (done, chosen) = (done.clone(), chosen.clone());
+            Callback::from(move |id: String| {
+                let done = done.clone();
+                chosen.set(chosen.iter().filter(|other| **other != id).cloned().collect());
+                wasm_bindgen_futures::spawn_local(
+                    async move { done.emit(server::delete(&id).await) },
+                );
+            })
+        };
+        let choose = {
+            let chosen = chosen.clone();
+            Callback::from(move |id: String| {
+                let mut now = (*chosen).clone();
+                if !now.remove(&id) {
+                    now.insert(id);
+                }
+                chosen.set(now);
+            })
+        };
+        let set = {
+            let change = change.setter();
+            Callback::from(move |next: Option<Change>| change.set(next))
+        };
+        Actions { change: (**change).clone(), set, rename, delete, choose }
+    }
 }
 
 /// Whether a run has every word that was typed, in lower case, somewhere in its row.

@@ -8,7 +8,7 @@ use crate::ui::prose;
 use crate::ui::{Go, PathMark};
 use lockstep_analysis::{Analysis, CallKind, Cause, LateRank, PathKind, RankTime};
 use lockstep_core::words::counted;
-use lockstep_web_protocol::{Request, Response, SessionId, Which};
+use lockstep_web_protocol::{Response, SessionId, SessionQuestion, Which};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -62,7 +62,7 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
             stage.set(Stage::Asked);
             let (stage, client, turn) = (stage.clone(), client.clone(), turns.next());
             wasm_bindgen_futures::spawn_local(async move {
-                let answered = client.ask(Request::Analyse { session }).await;
+                let answered = client.ask(SessionQuestion::Analyse.about(session)).await;
                 if turn.counts() {
                     stage.set(match answered.map(|answered| answered.response) {
                         Ok(Response::Analysed(analysis)) => Stage::Told(Rc::new(*analysis)),

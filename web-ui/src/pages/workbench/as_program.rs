@@ -5,7 +5,7 @@ use crate::dom;
 use crate::pages::debugger::code;
 use crate::route::{Route, View};
 use crate::ui::prose;
-use lockstep_web_protocol::{Request, Response, SessionId};
+use lockstep_web_protocol::{Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -41,7 +41,7 @@ pub(super) fn as_program(props: &AsProgramProps) -> Html {
         Callback::from(move |_: MouseEvent| {
             let (stage, client) = (stage.clone(), client.clone());
             wasm_bindgen_futures::spawn_local(async move {
-                stage.set(match client.ask(Request::AsProgram { session }).await {
+                stage.set(match client.ask(SessionQuestion::AsProgram.about(session)).await {
                     Err(why) => Stage::None(why),
                     Ok(answered) => match answered.response {
                         Response::ProgramWritten(text) => Stage::Written(text.into()),

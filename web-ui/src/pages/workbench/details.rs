@@ -19,6 +19,8 @@ pub(super) struct DetailsProps {
     pub(super) details: Rc<CallDetails>,
     /// Whether its rank is kept at the top.
     pub(super) pinned: bool,
+    /// The reader's notes, of all calls.
+    pub(super) notes: Rc<Vec<Note>>,
     pub(super) on_call: Callback<CallMark>,
     pub(super) on_go: Callback<Go>,
     pub(super) on_pin: Callback<u32>,
@@ -82,6 +84,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
                 <button class="quiet" onclick={pin} aria-pressed={props.pinned.to_string()} data-test="pin-rank">{ if props.pinned { "Unpin rank" } else { "Pin rank" } }</button>
                 <button class="quiet" onclick={close} aria-label="Close" data-test="details-close">{ "×" }</button>
             </header>
+            { own_notes(props) }
             <WriteNote place={Place { rank, work: Some(mark.id.work), time_ps: mark.from_ps, title: mark.title.clone() }} on_note={props.on_note.clone()} />
             <div class="columns">
                 <div>
@@ -96,6 +99,14 @@ pub(super) fn details(props: &DetailsProps) -> Html {
             </div>
         </section>
     }
+}
+
+/// The reader's notes on the call.
+fn own_notes(props: &DetailsProps) -> Html {
+    let id = props.details.mark.id;
+    let own = |note: &&Note| note.place.rank == id.rank && note.place.work == Some(id.work);
+    let shown = |note: &Note| html! { <p class="own-note" data-test="own-note">{ &note.text }</p> };
+    props.notes.iter().filter(own).map(shown).collect()
 }
 
 /// For whom the call waits.

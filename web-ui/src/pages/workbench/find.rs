@@ -7,7 +7,7 @@ use crate::turns::use_turns;
 use crate::ui::keys;
 use crate::ui::prose;
 use lockstep_web_protocol::query::{self, Query};
-use lockstep_web_protocol::{CallMark, FoundCalls, Request, Response, SessionId};
+use lockstep_web_protocol::{CallMark, FoundCalls, Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use web_sys::{HtmlElement, HtmlInputElement, InputEvent, KeyboardEvent};
 use yew::prelude::*;
@@ -19,6 +19,62 @@ pub(super) struct FindProps {
     pub(super) query: UseStateHandle<String>,
     /// A hit is gone to.
     pub(super) on_call: Callback<CallMark>,
+    /// Hears of the hits, where all of them are known, and of their end.
+    pub(super) on_found: Callback<Option<Rc<FoundCalls>>>,
+}
+
+/// The field gets the focus when `/` is pressed.
+#[hook]
+fn use_slash(input: &NodeRef) {
+    let input = input.clone();
+    use_effect_with((), move |()| {
+        let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
+            if event.key() == "/" && !keys::typing(&event) {
+                event.prevent_default();
+                if let Some(input) = input.cast::<HtmlInputElement>() {
+                    let _ = input.focus();
+                    input.select();
+                }
+            }
+        });
+        move || drop(heard)
+    });
+}
+
+/// The hit after or before `at` of `count`; after the last comes the first.
+fn next_hit(at: Option<usize>, count: usize, forward: bool) -> Option<usize> {
+    let last = count.checked_sub(1)?;
+    Some(match (at, forward) {
+        (None, true) => 0,
+        (None, false) => last,
+        (Some(at), true) => (at + 1) % count,
+        (Some(at), false) => (at + last) % count,
+    })
+}
+
+/// Enter goes to the next hit, Shift+Enter to the one before; Escape ends the search.
+fn keys_of(
+    turn: &Callback<bool>,
+    query: &UseStateHandle<String>,
+    open: &UseStateHandle<bool>,
+) -> Callback<KeyboardEvent> {
+    let (turn, query, open) = (turn.clone(), query.clone(), open.setter());
+    Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
+        "Enter" => {
+            open.set(false);
+            turn.emit(!event.shift_key());
+        }
+        "Escape" => {
+            query.set(String::new());
+            open.set(false);
+            if let Some(input) = event.target_dyn_into::<HtmlElement>() {
+                let _ = input.blur();
+            }
+            // The keys that go from call to call are heard there.
+            dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
+        }
+        _ => {}
+    })
 }
 
 /// The search of a trace's calls.
@@ -32,25 +88,18 @@ pub(super) fn find(props: &FindProps) -> Html {
         let at = at.setter();
         use_effect_with((props.session, (*props.query).clone()), move |_| at.set(None));
     }
-    {
-        let input = input.clone();
-        use_effect_with((), move |()| {
-            let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
-                if event.key() == "/" && !keys::typing(&event) {
-                    event.prevent_default();
-                    if let Some(input) = input.cast::<HtmlInputElement>() {
-                        let _ = input.focus();
-                        input.select();
-                    }
-                }
-            });
-            move || drop(heard)
-        });
-    }
+    use_slash(&input);
     let hits = match &found {
         Some(Ok(found)) => Some(found.clone()),
         _ => None,
     };
+    {
+        let on_found = props.on_found.clone();
+        use_effect_with(hits.clone(), move |hits| {
+            let all = |hits: &&Rc<FoundCalls>| hits.total == hits.calls.len() as u64;
+            on_found.emit(hits.as_ref().filter(all).cloned());
+        });
+    }
     let to = {
         let (at, hits, on_call) = (at.clone(), hits.clone(), props.on_call.clone());
         Callback::from(move |index: usize| {
@@ -61,17 +110,18 @@ pub(super) fn find(props: &FindProps) -> Html {
         })
     };
     let turn = {
-        let (at, hits, to) = (*at, hits.clone(), to.clone());
+        let (at, count) = (*at, hits.as_ref().map_or(0, |hits| hits.calls.len()));
+        let to = to.clone();
         Callback::from(move |forward: bool| {
-            let count = hits.as_ref().map_or(0, |hits| hits.calls.len());
-            if count > 0 {
-                to.emit(match (at, forward) {
-                    (None, true) => 0,
-                    (None, false) => count - 1,
-                    (Some(at), true) => (at + 1) % count,
-                    (Some(at), false) => (at + count - 1) % count,
-                });
-            }
+            next_hit(at, count, forward).iter().for_each(|next| to.emit(*next))
+        })
+    };
+    // The list would hide the row that is gone to.
+    let chosen = {
+        let (to, open) = (to.clone(), open.setter());
+        Callback::from(move |index: usize| {
+            open.set(false);
+            to.emit(index);
         })
     };
     let typed = {
@@ -82,26 +132,7 @@ pub(super) fn find(props: &FindProps) -> Html {
             query.set(input.value());
         })
     };
-    let key = {
-        let (turn, query, open) = (turn.clone(), props.query.clone(), open.setter());
-        Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
-            "Enter" => {
-                // The list would hide the row that is gone to.
-                open.set(false);
-                turn.emit(!event.shift_key());
-            }
-            "Escape" => {
-                query.set(String::new());
-                open.set(false);
-                if let Some(input) = event.target_dyn_into::<HtmlElement>() {
-                    let _ = input.blur();
-                }
-                // The keys that go from call to call are heard there.
-                dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
-            }
-            _ => {}
-        })
-    };
+    let key = keys_of(&turn, &props.query, &open);
     let focus = |is: bool| {
         let open = open.setter();
         Callback::from(move |_: FocusEvent| open.set(is))
@@ -122,7 +153,7 @@ pub(super) fn find(props: &FindProps) -> Html {
             <button class="quiet" onclick={press(true)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Next hit" title="Next hit (Enter)" data-test="find-next">{ "↓" }</button>
             { match &found {
                 Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ prose(why) }</p> },
-                Some(Ok(found)) if *open => hit_list(found, *at, &to),
+                Some(Ok(found)) if *open => hit_list(found, *at, &chosen),
                 None if *open => html! {
                     <dl class="hits facts" data-test="find-words">
                         { for query::WORDS.iter().map(|(word, does)| html! { <><dt><code>{ *word }</code></dt><dd>{ *does }</dd></> }) }
@@ -178,7 +209,8 @@ fn use_found(session: SessionId, query: &str) -> Option<Result<Rc<FoundCalls>, S
                 Ok(parsed) if parsed.is_empty() => found.set(None),
                 Err(why) => found.set(Some(Err(why))),
                 Ok(_) => {
-                    let request = Request::FindCalls { session: *session, query: query.clone() };
+                    let request =
+                        SessionQuestion::FindCalls { query: query.clone() }.about(*session);
                     wasm_bindgen_futures::spawn_local(async move {
                         let answered = client.ask(request).await;
                         if !turn.counts() {

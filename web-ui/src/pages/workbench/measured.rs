@@ -5,7 +5,9 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::turns::use_turns;
 use lockstep_core::words::counted;
-use lockstep_web_protocol::{Area, CallShare, Measured, RankShare, Request, Response, SessionId};
+use lockstep_web_protocol::{
+    Area, CallShare, Measured, RankShare, Response, SessionId, SessionQuestion,
+};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -102,7 +104,7 @@ fn use_measured(session: SessionId, area: &Area) -> Option<Rc<Measured>> {
         let measured = measured.setter();
         use_effect_with((session, area.clone()), move |(session, area)| {
             let turn = turns.next();
-            let request = Request::Measure { session: *session, area: area.clone() };
+            let request = SessionQuestion::Measure { area: area.clone() }.about(*session);
             wasm_bindgen_futures::spawn_local(async move {
                 let answered = client.ask(request).await.map(|answered| answered.response);
                 if let Ok(Response::Measured(found)) = answered

@@ -27,10 +27,12 @@ use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{
-    CallDetails, CallId, CallMark, Opened, Request, Response, SessionId, Which,
+    CallDetails, CallId, CallMark, Client, FoundCalls, Opened, Response, SessionId,
+    SessionQuestion, Which,
 };
 use measured::{Marked, MeasuredArea};
 use notes::{Note, Notes};
+use repair::{Repair, Stage};
 use sources::Sources;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -88,6 +90,11 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         let marked = marked.setter();
         Callback::from(move |()| marked.set(None))
     };
+    let found = use_state(|| None::<Rc<FoundCalls>>);
+    let on_found = {
+        let found = found.setter();
+        Callback::from(move |hits| found.set(hits))
+    };
     let order = {
         let pins: BTreeSet<u32> = (*selection.pins).clone();
         let deps = (opened.session, pins, *together);
@@ -101,6 +108,15 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         Callback::from(move |_: Event| together.set(!*together))
     };
     let can_group = rows::can_group(&opened.waits);
+    let (repair, try_repair) = repair::use_repair(opened.session);
+    let repaired = match &*repair {
+        Stage::Tried(found, _, _) => Some(found.clone()),
+        _ => None,
+    };
+    let fit = match &repaired {
+        Some(found) => repair::stretch(opened, repair::common_ps(opened, &found.opened)),
+        None => opened.fit,
+    };
     let appendix = AttrValue::from(Note::markdown(&selection.notes));
     let flags: Vec<_> =
         selection.notes.iter().map(|note| (note.place.rank, note.place.time_ps)).collect();
@@ -109,7 +125,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             <p class="sentence" data-test="trace-summary">{ summary(opened, recorded) }</p>
             <section class="panel lanes" aria-label="Timeline">
                 <div class="bench-tools">
-                    <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} />
+                    <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} {on_found} />
                     if can_group {
                         <label class="check" title="One row for the ranks that wait in the same call for the same ranks">
                             <input type="checkbox" checked={*together} onchange={group_rows} data-test="rows-together" />
@@ -118,16 +134,17 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                     }
                 </div>
                 <ContextProvider<Texts> context={props.texts.clone()}>
-                    <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit}
-                              {culprits} order={(*order).clone()} selected={selection.mark.clone()} look={(*selection.look).clone()}
+                    <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} {fit}
+                              {culprits} order={(*order).clone()} selected={selection.mark.clone()} found={(*found).clone()} look={(*selection.look).clone()}
                               area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()} {flags}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} />
+                    if let Some(found) = &repaired { { repair::lanes(opened, found, order.as_ref().as_ref()) } }
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
                     // One pane at a time, or no room is left for the timeline.
                     if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done) {
                         <MeasuredArea session={opened.session} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
                     } else if let Some(details) = &selection.details {
-                        <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} on_call={selection.show.clone()}
+                        <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} notes={Rc::new((*selection.notes).clone())} on_call={selection.show.clone()}
                                  on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_note={selection.note.clone()} on_close={selection.close.clone()} />
                     }
                 </ContextProvider<Texts>>
@@ -135,10 +152,10 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             <section class="panel verdicts" aria-label="What is wrong">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ prose(problem) }</p> }) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
+                if !asking && recorded && has_findings && opened.calls > 0 { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
                 <h2 class="spaced">{ "Who waits for whom, at the end" }</h2>
                 <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
-                if !asking && recorded && has_findings && opened.calls > 0 { <repair::Repair session={opened.session} {world_size} /> }
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
@@ -269,44 +286,15 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             bring.emit(mark);
         })
     };
-    let go = {
-        let show = show.clone();
-        Callback::from(move |Go { rank, which }: Go| {
-            let (client, show) = (client.clone(), show.clone());
-            wasm_bindgen_futures::spawn_local(async move {
-                let answered = client.ask(Request::Locate { session, rank, which }).await;
-                if let Ok(Response::Located(Some(mark))) =
-                    answered.map(|answered| answered.response)
-                {
-                    show.emit(mark);
-                }
-            });
-        })
+    let go = going(client, session, &show);
+    let step = Stepping {
+        go: go.clone(),
+        show: show.clone(),
+        select: select.clone(),
+        details: details.clone(),
+        first: culprits.first().copied().unwrap_or(0),
     };
-    let step = {
-        let (go, show, select, details) =
-            (go.clone(), show.clone(), select.clone(), details.clone());
-        let first = culprits.first().copied().unwrap_or(0);
-        Callback::from(move |step: Step| match (step, &details) {
-            (Step::Leave, _) => select.emit(None),
-            (Step::Open, Some(_)) => details::focus(),
-            (Step::Open | Step::Previous | Step::Next, None) => {
-                go.emit(Go { rank: first, which: Which::Last });
-            }
-            (Step::Previous, Some(at)) => {
-                at.previous.iter().for_each(|mark| show.emit(mark.clone()))
-            }
-            (Step::Next, Some(at)) => at.next.iter().for_each(|mark| show.emit(mark.clone())),
-            (Step::To { rank }, Some(at)) => {
-                let same = at.members.iter().find(|member| member.rank == rank);
-                match same.and_then(|member| member.call.clone()) {
-                    Some(mark) => show.emit(mark),
-                    None => go.emit(Go { rank, which: Which::At(at.mark.from_ps) }),
-                }
-            }
-            (Step::To { rank }, None) => go.emit(Go { rank, which: Which::Last }),
-        })
-    };
+    let step = Callback::from(move |to: Step| step.take(to));
     let (note, drop_note) = adding_and_dropping(&notes);
     let details = details.filter(|details| Some(details.mark.id) == *selected);
     Selection {
@@ -324,6 +312,57 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         go,
         step,
         query,
+    }
+}
+
+/// Looks for a call, and shows it.
+fn going(client: Client, session: SessionId, show: &Callback<CallMark>) -> Callback<Go> {
+    let show = show.clone();
+    Callback::from(move |Go { rank, which }: Go| {
+        let (client, show) = (client.clone(), show.clone());
+        wasm_bindgen_futures::spawn_local(async move {
+            let question = SessionQuestion::Locate { rank, which }.about(session);
+            let answered = client.ask(question).await;
+            if let Ok(Response::Located(Some(mark))) = answered.map(|answered| answered.response) {
+                show.emit(mark);
+            }
+        });
+    })
+}
+
+/// The way from call to call by keys.
+struct Stepping {
+    go: Callback<Go>,
+    show: Callback<CallMark>,
+    select: Callback<Option<CallId>>,
+    /// The selected call.
+    details: Option<Rc<CallDetails>>,
+    /// The rank at which the keys begin.
+    first: u32,
+}
+
+impl Stepping {
+    fn take(&self, step: Step) {
+        let Stepping { go, show, select, first, .. } = self;
+        match (step, &self.details) {
+            (Step::Leave, _) => select.emit(None),
+            (Step::Open, Some(_)) => details::focus(),
+            (Step::Open | Step::Previous | Step::Next, None) => {
+                go.emit(Go { rank: *first, which: Which::Last });
+            }
+            (Step::Previous, Some(at)) => {
+                at.previous.iter().for_each(|mark| show.emit(mark.clone()));
+            }
+            (Step::Next, Some(at)) => at.next.iter().for_each(|mark| show.emit(mark.clone())),
+            (Step::To { rank }, Some(at)) => {
+                let same = at.members.iter().find(|member| member.rank == rank);
+                match same.and_then(|member| member.call.clone()) {
+                    Some(mark) => show.emit(mark),
+                    None => go.emit(Go { rank, which: Which::At(at.mark.from_ps) }),
+                }
+            }
+            (Step::To { rank }, None) => go.emit(Go { rank, which: Which::Last }),
+        }
     }
 }
 
@@ -369,7 +408,7 @@ fn use_details(
             return;
         };
         wasm_bindgen_futures::spawn_local(async move {
-            let answered = client.ask(Request::AboutCall { session, id }).await;
+            let answered = client.ask(SessionQuestion::AboutCall { id }.about(session)).await;
             if let Ok(Response::CallTold(told)) = answered.map(|answered| answered.response)
                 && turn.counts()
             {

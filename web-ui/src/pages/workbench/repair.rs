@@ -2,24 +2,15 @@
 
 use crate::app::use_shared;
 use crate::dom;
-use crate::ui::Timeline;
-use crate::ui::prose;
+use crate::ui::{Order, Timeline, prose};
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{Repaired, Request, Response, SessionId};
+use lockstep_web_protocol::{Opened, Repaired, Request, Response, SessionId};
 use std::rc::Rc;
 use yew::prelude::*;
 
-/// Properties of [`Repair`].
-#[derive(Properties, PartialEq)]
-pub(super) struct RepairProps {
-    /// The recording.
-    pub(super) session: SessionId,
-    pub(super) world_size: u32,
-}
-
 /// The progress of a repair.
 #[derive(Clone, PartialEq)]
-enum Stage {
+pub(super) enum Stage {
     Idle,
     Trying,
     /// With the plan as JSON, and its session for as long as it is shown.
@@ -27,73 +18,121 @@ enum Stage {
     None(String),
 }
 
-/// A button that tries the repair, and what comes of it.
-#[component(Repair)]
-pub(super) fn repair(props: &RepairProps) -> Html {
+/// The repair of a recording's first finding: how far it is, and the callback that tries it.
+#[hook]
+pub(super) fn use_repair(session: SessionId) -> (UseStateHandle<Stage>, Callback<MouseEvent>) {
     let client = use_shared().client;
     let stage = use_state(|| Stage::Idle);
     {
         let stage = stage.setter();
-        use_effect_with(props.session, move |_| stage.set(Stage::Idle));
+        use_effect_with(session, move |_| stage.set(Stage::Idle));
     }
-    let try_it = {
-        let (stage, client, session) = (stage.setter(), client.clone(), props.session);
-        Callback::from(move |_: MouseEvent| {
-            stage.set(Stage::Trying);
-            let (stage, client) = (stage.clone(), client.clone());
-            let repaired = client.new_session();
-            wasm_bindgen_futures::spawn_local(async move {
-                let request = Request::Repair { session, repaired: repaired.id() };
-                stage.set(match client.ask(request).await {
-                    Err(why) => Stage::None(why),
-                    Ok(answered) => {
-                        let plan = answered.bytes();
-                        match answered.response {
-                            Response::Repaired(found) => {
-                                Stage::Tried(Rc::new(*found), Rc::new(plan), repaired)
-                            }
-                            _ => Stage::Idle,
+    let setter = stage.setter();
+    let try_it = Callback::from(move |_: MouseEvent| {
+        setter.set(Stage::Trying);
+        let (stage, client) = (setter.clone(), client.clone());
+        let repaired = client.new_session();
+        wasm_bindgen_futures::spawn_local(async move {
+            let request = Request::Repair { session, repaired: repaired.id() };
+            stage.set(match client.ask(request).await {
+                Err(why) => Stage::None(why),
+                Ok(answered) => {
+                    let plan = answered.bytes();
+                    match answered.response {
+                        Response::Repaired(found) => {
+                            Stage::Tried(Rc::new(*found), Rc::new(plan), repaired)
                         }
+                        _ => Stage::Idle,
                     }
-                });
+                }
             });
-        })
-    };
-    match &*stage {
-        Stage::Idle => html! {
-            <p class="repair"><button onclick={try_it} data-test="try-repair">{ "Try the repair" }</button>
-                <span class="muted">{ " Replays the recording with the ranks that are blamed calling as the others do." }</span></p>
-        },
-        Stage::Trying => {
-            html! { <p class="repair muted" aria-live="polite">{ "Simulating the repaired job…" }</p> }
-        }
-        Stage::None(why) => {
-            html! { <p class="repair muted" data-test="no-repair">{ prose(why) }</p> }
-        }
-        Stage::Tried(found, plan, _) => shown(found, plan, props.world_size),
-    }
+        });
+    });
+    (stage, try_it)
 }
 
-fn shown(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>, world_size: u32) -> Html {
+/// Properties of [`Repair`].
+#[derive(Properties, PartialEq)]
+pub(super) struct RepairProps {
+    pub(super) stage: Stage,
+    pub(super) try_it: Callback<MouseEvent>,
+}
+
+/// A button that tries the repair, and what comes of it.
+#[component(Repair)]
+pub(super) fn repair(props: &RepairProps) -> Html {
+    // The button goes away when it is pressed: the focus goes on to what comes of it.
+    let told = use_node_ref();
+    {
+        let told = told.clone();
+        use_effect_with(props.stage != Stage::Idle, move |pressed| {
+            if let Some(told) = told.cast::<web_sys::HtmlElement>().filter(|_| *pressed) {
+                let _ = told.focus();
+            }
+        });
+    }
+    let inside = match &props.stage {
+        Stage::Idle => html! {
+            <><button onclick={props.try_it.clone()} data-test="try-repair">{ "Try the repair" }</button>
+            <span class="muted">{ "Replays the recording with the ranks that are blamed calling as the others do, beside what was recorded." }</span></>
+        },
+        Stage::Trying => html! { <p class="muted">{ "Simulating the repaired job…" }</p> },
+        Stage::None(why) => html! { <p class="muted" data-test="no-repair">{ prose(why) }</p> },
+        Stage::Tried(found, plan, _) => tried(found, plan),
+    };
+    html! { <section class="repair" tabindex="-1" ref={told} aria-label="The repair" aria-live="polite">{ inside }</section> }
+}
+
+fn tried(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>) -> Html {
     let save = {
         let plan = plan.clone();
         Callback::from(move |_: MouseEvent| dom::download("repaired.json", &plan))
     };
-    let opened = &found.opened;
     let (class, word) = match found.verified {
         true => ("good", "Proved"),
         false => ("bad", "Not proved"),
     };
     html! {
-        <section class="repair" data-test="repaired" data-verified={found.verified.to_string()}>
-            <h3>{ "The repair" }</h3>
-            <p>{ &found.change }</p>
-            <p class={classes!("verdict", class)}>{ format!("{word}. {}", found.why) }</p>
-            <div class="lanes repaired"><Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} culprits={Vec::<u32>::new()} /></div>
-            <p><button onclick={save}>{ "Save the repaired plan" }</button>
-                <span class="muted">{ " lockstep run repaired.json runs it for real." }</span></p>
-            <details><summary>{ "What the replay assumes" }</summary>
-                <ul>{ for found.assumed.iter().map(|one| html! { <li>{ prose(one) }</li> }) }</ul></details>
-        </section>
+        <>
+        <h3 data-test="repaired" data-verified={found.verified.to_string()}>{ "The repair" }</h3>
+        <p>{ &found.change }</p>
+        <p class={classes!("verdict", class)}>{ format!("{word}. {}", found.why) }</p>
+        <p><button onclick={save}>{ "Save the repaired plan" }</button>
+            <span class="muted">{ " lockstep run repaired.json runs it for real." }</span></p>
+        <details><summary>{ "What the replay assumes" }</summary>
+            <ul>{ for found.assumed.iter().map(|one| html! { <li>{ prose(one) }</li> }) }</ul></details>
+        </>
+    }
+}
+
+/// The time that recording and repaired job are both shown over, in picoseconds: so long that neither is
+/// cut.
+pub(super) fn common_ps(recorded: &Opened, repaired: &Opened) -> u64 {
+    let shown = |opened: &Opened| opened.fit.1.saturating_sub(opened.fit.0);
+    shown(recorded).max(shown(repaired)).max(1)
+}
+
+/// A stretch that begins where a trace does, and is so long.
+pub(super) fn stretch(opened: &Opened, length_ps: u64) -> (u64, u64) {
+    let (from, _) = opened.fit;
+    (from, from.saturating_add(length_ps))
+}
+
+/// The repaired job under the recording: the same rows, on the same scale, with a flag at the first call
+/// of each rank that is another one.
+pub(super) fn lanes(recorded: &Opened, found: &Repaired, order: Option<&Order>) -> Html {
+    let opened = &found.opened;
+    let flags: Vec<(u32, u64)> =
+        found.changed.iter().map(|mark| (mark.id.rank, mark.from_ps)).collect();
+    let words = match found.verified {
+        true => "Repaired, simulated: all calls complete.",
+        false => "Repaired, simulated: it does not complete.",
+    };
+    html! {
+        <div class="repaired" role="region" aria-label="The repaired job" data-test="repaired-lanes" data-changed={flags.len().to_string()}>
+            <p class="caption"><b>{ words }</b><span class="muted">{ " On the scale of the recording above. A flag marks the first call of a rank that is another one." }</span></p>
+            <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
+                      fit={stretch(opened, common_ps(recorded, opened))} order={order.cloned()} {flags} selected={found.changed.first().cloned()} />
+        </div>
     }
 }

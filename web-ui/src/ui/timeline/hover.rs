@@ -4,7 +4,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::ui::Facts;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
-use lockstep_web_protocol::{Client, Link, Picked, Request, Response, SessionId};
+use lockstep_web_protocol::{Client, Link, Picked, Request, Response, SessionId, SessionQuestion};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -31,7 +31,7 @@ pub(super) struct Hovered {
 /// The question for what is at a point.
 fn pick(session: SessionId, point: Point, in_sight: Vec<u32>) -> Request {
     let Point { rank, lane, time_ps, slack_ps, .. } = point;
-    Request::Pick { session, rank, lane, time_ps, slack_ps, in_sight }
+    SessionQuestion::Pick { rank, lane, time_ps, slack_ps, in_sight }.about(session)
 }
 
 impl Hovered {

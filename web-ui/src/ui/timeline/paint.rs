@@ -5,7 +5,9 @@ use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{span_ink, timeline_rgb};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
-use lockstep_web_protocol::{Area, CallMark, Link, RowKind, SessionId, SpanText, Spot, Window};
+use lockstep_web_protocol::{
+    Area, CallMark, FoundCalls, Link, RowKind, SessionId, SpanText, Spot, Window,
+};
 use std::rc::Rc;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
@@ -36,6 +38,8 @@ pub(super) struct Marks {
     pub(super) culprits: Vec<u32>,
     pub(super) playhead_ps: Option<u64>,
     pub(super) selected: Option<CallMark>,
+    /// The calls that a search found; all others are dimmed.
+    pub(super) found: Option<Rc<FoundCalls>>,
     pub(super) area: Option<Area>,
     /// A path across ranks, in order of time.
     pub(super) path: Rc<Vec<PathMark>>,
@@ -74,6 +78,12 @@ pub(super) fn paint(
     if let Some((raster, image)) = drawn {
         pixels(&context, now, raster, image);
         texts(&context, now, raster, &ink, dark);
+        if let Some(found) = &marks.found {
+            dim_others(&context, now, found, &ink, || {
+                pixels(&context, now, raster, image);
+                texts(&context, now, raster, &ink, dark);
+            });
+        }
     }
     names(&context, now, &marks.culprits, &ink);
     if let Some((raster, _)) = drawn {
@@ -227,11 +237,49 @@ fn links(context: &CanvasRenderingContext2d, now: &Geometry, links: &[Link], ink
     context.restore();
 }
 
-/// A frame around the selected call, and a line from top to bottom where it was made.
-fn selection(context: &CanvasRenderingContext2d, now: &Geometry, mark: &CallMark, ink: &Ink) {
-    let Some(top) = now.top_of(mark.id.rank) else { return };
+/// The place of a call: its left edge and top, its width and height.
+fn place_of(now: &Geometry, mark: &CallMark) -> Option<[f64; 4]> {
+    let top = now.top_of(mark.id.rank)?;
     let left = now.x_of(mark.from_ps as f64);
     let right = mark.to_ps.map_or(now.width, |to| now.x_of(to as f64));
+    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    let (y, high) = match mark.lane {
+        Some(lane) if lane_tall >= 5.0 => (top + 1.5 + f64::from(lane) * lane_tall, lane_tall),
+        _ => (top, tall),
+    };
+    Some([left, AXIS + y, (right - left).max(2.0), high.max(3.0)])
+}
+
+/// A veil over everything, and the calls that were found painted once more above it.
+fn dim_others(
+    context: &CanvasRenderingContext2d,
+    now: &Geometry,
+    found: &FoundCalls,
+    ink: &Ink,
+    paint: impl FnOnce(),
+) {
+    context.set_fill_style_str(ink.empty);
+    context.set_global_alpha(0.78);
+    context.fill_rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
+    context.set_global_alpha(1.0);
+    context.save();
+    context.begin_path();
+    let seen = |[left, top, wide, high]: &[f64; 4]| {
+        left + wide >= now.gutter() && *left <= now.width && top + high > AXIS && *top < now.height
+    };
+    let places = found.calls.iter().filter_map(|mark| place_of(now, mark)).filter(seen);
+    for [left, top, wide, high] in places {
+        let left_in = left.max(now.gutter());
+        context.rect(left_in, top, wide - (left_in - left), high);
+    }
+    context.clip();
+    paint();
+    context.restore();
+}
+
+/// A frame around the selected call, and a line from top to bottom where it was made.
+fn selection(context: &CanvasRenderingContext2d, now: &Geometry, mark: &CallMark, ink: &Ink) {
+    let Some([left, top, wide, high]) = place_of(now, mark) else { return };
     context.save();
     context.begin_path();
     context.rect(now.gutter(), 0.0, now.width - now.gutter(), now.height);
@@ -240,20 +288,10 @@ fn selection(context: &CanvasRenderingContext2d, now: &Geometry, mark: &CallMark
     context.set_global_alpha(0.5);
     context.fill_rect(left - 0.5, AXIS, 1.0, now.height - AXIS);
     context.set_global_alpha(1.0);
-    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
-    let (y, high) = match mark.lane {
-        Some(lane) if lane_tall >= 5.0 => (top + 1.5 + f64::from(lane) * lane_tall, lane_tall),
-        _ => (top, tall),
-    };
-    if y > -tall {
+    if top > AXIS - now.rank_height() {
         context.set_stroke_style_str(ink.accent);
         context.set_line_width(2.0);
-        context.stroke_rect(
-            left - 1.0,
-            AXIS + y - 1.0,
-            (right - left).max(2.0) + 2.0,
-            high.max(3.0) + 1.0,
-        );
+        context.stroke_rect(left - 1.0, top - 1.0, wide + 2.0, high + 1.0);
         context.set_line_width(1.0);
     }
     context.restore();

@@ -4,6 +4,7 @@ use super::geometry::{Geometry, Stretch};
 use super::hover::{Hovered, Point};
 use crate::dom::Listener;
 use lockstep_web_protocol::Area;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use web_sys::{Element, PointerEvent, WheelEvent};
@@ -17,6 +18,9 @@ pub(super) struct Pointer {
     pub(super) leave: Callback<PointerEvent>,
     pub(super) dragging: bool,
 }
+
+/// A pointer that travels less while it is down, in CSS pixels, clicks.
+const CLICK_PX: f64 = 4.0;
 
 /// Fingers and buttons that are down.
 #[derive(Default)]
@@ -43,6 +47,134 @@ fn place(frame: &NodeRef, x: i32, y: i32) -> (f64, f64) {
     (f64::from(x) - left, f64::from(y) - top)
 }
 
+/// The wheel zooms at the pointer, moves along, and with Shift goes from rank to rank.
+#[hook]
+fn use_wheel(frame: &NodeRef, latest: Rc<RefCell<Rc<Geometry>>>, set: UseStateSetter<Stretch>) {
+    let frame = frame.clone();
+    use_effect_with((), move |()| {
+        let heard = frame.cast::<Element>().map(|element| {
+            Listener::on(&element, "wheel", move |event: WheelEvent| {
+                event.prevent_default();
+                let now = latest.borrow().clone();
+                let (x, _) = place(&frame, event.client_x(), event.client_y());
+                let span = now.stretch.to - now.stretch.from;
+                let unit = if event.delta_mode() == 0 { 1.0 } else { 24.0 };
+                let (dx, dy) = (event.delta_x() * unit, event.delta_y() * unit);
+                set.set(if event.shift_key() {
+                    now.stretch.scrolled((dy + dx) / 24.0, now.rows.count, now.visible())
+                } else if dx.abs() > dy.abs() {
+                    now.stretch.moved(dx / now.width.max(1.0) * span, now.end)
+                } else {
+                    let factor = 1.0022f64.powf(dy.clamp(-300.0, 300.0));
+                    now.stretch.zoomed(factor, now.time_at(x), now.end)
+                });
+            })
+        });
+        move || drop(heard)
+    });
+}
+
+/// What the pointer's handlers have in common.
+#[derive(Clone)]
+struct Stage {
+    frame: NodeRef,
+    now: Rc<Geometry>,
+    set: UseStateSetter<Stretch>,
+    held: Rc<RefCell<Held>>,
+    dragging: UseStateHandle<bool>,
+    hover: Rc<Hovered>,
+    clicks: Rc<Clicks>,
+}
+
+impl Stage {
+    fn place(&self, event: &PointerEvent) -> (f64, f64) {
+        place(&self.frame, event.client_x(), event.client_y())
+    }
+
+    fn down(&self, event: &PointerEvent) {
+        let mut held = self.held.borrow_mut();
+        let here = self.place(event);
+        held.at.insert(event.pointer_id(), here);
+        held.travelled = 0.0;
+        let marks_area = self.clicks.on_area.is_some() && event.shift_key();
+        held.area = marks_area.then_some(here);
+    }
+
+    fn moved(&self, event: &PointerEvent) {
+        let here = self.place(event);
+        let mut held = self.held.borrow_mut();
+        let Some(before) = held.at.insert(event.pointer_id(), here) else {
+            // Nothing is held: the pointer only looks.
+            held.at.remove(&event.pointer_id());
+            if !self.hover.pinned {
+                self.hover.set.emit((point(&self.now, here), false));
+            }
+            return;
+        };
+        held.travelled += (here.0 - before.0).abs() + (here.1 - before.1).abs();
+        if held.travelled < CLICK_PX {
+            return;
+        }
+        if !*self.dragging {
+            self.dragging.set(true);
+            if let Some(element) = self.frame.cast::<Element>() {
+                let _ = element.set_pointer_capture(event.pointer_id());
+            }
+        }
+        if let (Some(begin), Some(on_area)) = (held.area, &self.clicks.on_area) {
+            on_area.emit((self.now.area(begin, here), false));
+            return;
+        }
+        let other = held.at.iter().find(|(id, _)| **id != event.pointer_id()).map(|(_, at)| *at);
+        self.set.set(self.dragged(before, here, other));
+    }
+
+    /// The stretch after a drag from one place to another: with a second finger it zooms.
+    fn dragged(&self, before: (f64, f64), here: (f64, f64), other: Option<(f64, f64)>) -> Stretch {
+        let now = &self.now;
+        if let Some(other) = other {
+            let apart = |at: (f64, f64)| (at.0 - other.0).abs().max(8.0);
+            let factor = apart(before) / apart(here);
+            return now.stretch.zoomed(factor, now.time_at(other.0), now.end);
+        }
+        let span = now.stretch.to - now.stretch.from;
+        let along = (before.0 - here.0) / now.width.max(1.0) * span;
+        let down = (before.1 - here.1) / now.rank_height();
+        now.stretch.moved(along, now.end).scrolled(down, now.rows.count, now.visible())
+    }
+
+    fn up(&self, event: &PointerEvent) {
+        let mut held = self.held.borrow_mut();
+        let was_down = held.at.remove(&event.pointer_id()).is_some();
+        self.dragging.set(false);
+        let here = self.place(event);
+        let Clicks { on_seek, on_click, on_area } = &*self.clicks;
+        if let (Some(begin), Some(on_area)) = (held.area.take(), on_area)
+            && held.travelled >= CLICK_PX
+        {
+            on_area.emit((self.now.area(begin, here), true));
+            return;
+        }
+        if !was_down || held.travelled >= CLICK_PX {
+            return;
+        }
+        let hover = &self.hover;
+        match (on_seek, on_click) {
+            (Some(seek), _) => seek.emit(self.now.time_at(here.0).max(0.0) as u64),
+            (None, Some(click)) if !hover.pinned => click.emit(point(&self.now, here)),
+            // A click keeps what was found; the next one lets go of it.
+            _ if hover.pinned => hover.set.emit((None, false)),
+            _ => hover.set.emit((point(&self.now, here), true)),
+        }
+    }
+
+    fn left(&self) {
+        if !self.hover.pinned {
+            self.hover.set.emit((None, false));
+        }
+    }
+}
+
 /// Makes the handlers.
 #[hook]
 pub(super) fn use_pointer(
@@ -52,131 +184,25 @@ pub(super) fn use_pointer(
     hover: Rc<Hovered>,
     clicks: Clicks,
 ) -> Pointer {
-    let Clicks { on_seek, on_click, on_area } = clicks;
     let held = use_mut_ref(Held::default);
     let dragging = use_state(|| false);
     let latest = use_mut_ref(|| now.clone());
     *latest.borrow_mut() = now.clone();
-    {
-        let (frame, latest, set) = (frame.clone(), latest.clone(), set.clone());
-        use_effect_with((), move |()| {
-            let heard = frame.cast::<Element>().map(|element| {
-                Listener::on(&element, "wheel", move |event: WheelEvent| {
-                    event.prevent_default();
-                    let now = latest.borrow().clone();
-                    let (x, _) = place(&frame, event.client_x(), event.client_y());
-                    let span = now.stretch.to - now.stretch.from;
-                    let unit = if event.delta_mode() == 0 { 1.0 } else { 24.0 };
-                    let (dx, dy) = (event.delta_x() * unit, event.delta_y() * unit);
-                    set.set(if event.shift_key() {
-                        now.stretch.scrolled((dy + dx) / 24.0, now.rows.count, now.visible())
-                    } else if dx.abs() > dy.abs() {
-                        now.stretch.moved(dx / now.width.max(1.0) * span, now.end)
-                    } else {
-                        let factor = 1.0022f64.powf(dy.clamp(-300.0, 300.0));
-                        now.stretch.zoomed(factor, now.time_at(x), now.end)
-                    });
-                })
-            });
-            move || drop(heard)
-        });
+    use_wheel(frame, latest, set.clone());
+    let is_dragging = *dragging;
+    let (frame, clicks) = (frame.clone(), Rc::new(clicks));
+    let stage = Stage { frame, now, set, held, dragging, hover, clicks };
+    let heard = |hear: fn(&Stage, &PointerEvent)| {
+        let stage = stage.clone();
+        Callback::from(move |event: PointerEvent| hear(&stage, &event))
+    };
+    Pointer {
+        down: heard(Stage::down),
+        moved: heard(Stage::moved),
+        up: heard(Stage::up),
+        leave: heard(|stage, _| stage.left()),
+        dragging: is_dragging,
     }
-    let marks_area = on_area.is_some();
-    let down = {
-        let (frame, held) = (frame.clone(), held.clone());
-        Callback::from(move |event: PointerEvent| {
-            let mut held = held.borrow_mut();
-            held.at.insert(event.pointer_id(), place(&frame, event.client_x(), event.client_y()));
-            held.travelled = 0.0;
-            let here = held.at.get(&event.pointer_id()).copied();
-            held.area = here.filter(|_| marks_area && event.shift_key());
-        })
-    };
-    let moved = {
-        let (frame, held, dragging, hover) =
-            (frame.clone(), held.clone(), dragging.clone(), hover.clone());
-        let (now, set, on_area) = (now.clone(), set.clone(), on_area.clone());
-        Callback::from(move |event: PointerEvent| {
-            let here = place(&frame, event.client_x(), event.client_y());
-            let mut held = held.borrow_mut();
-            let span = now.stretch.to - now.stretch.from;
-            let wide = now.width.max(1.0);
-            let Some(before) = held.at.insert(event.pointer_id(), here) else {
-                // Nothing is held: the pointer only looks.
-                held.at.remove(&event.pointer_id());
-                if !hover.pinned {
-                    hover.set.emit((point(&now, here), false));
-                }
-                return;
-            };
-            let (dx, dy) = (here.0 - before.0, here.1 - before.1);
-            held.travelled += dx.abs() + dy.abs();
-            if held.travelled < 4.0 {
-                return;
-            }
-            if !*dragging {
-                dragging.set(true);
-                if let Some(element) = frame.cast::<Element>() {
-                    let _ = element.set_pointer_capture(event.pointer_id());
-                }
-            }
-            if let (Some(begin), Some(on_area)) = (held.area, &on_area) {
-                on_area.emit((now.area(begin, here), false));
-                return;
-            }
-            let other =
-                held.at.iter().find(|(id, _)| **id != event.pointer_id()).map(|(_, at)| *at);
-            set.set(match other {
-                Some(other) => {
-                    let (old, new) =
-                        ((before.0 - other.0).abs().max(8.0), (here.0 - other.0).abs().max(8.0));
-                    now.stretch.zoomed(old / new, now.time_at(other.0), now.end)
-                }
-                None => now.stretch.moved(-dx / wide * span, now.end).scrolled(
-                    -dy / now.rank_height(),
-                    now.rows.count,
-                    now.visible(),
-                ),
-            });
-        })
-    };
-    let up = {
-        let (frame, held, dragging, hover) =
-            (frame.clone(), held.clone(), dragging.clone(), hover.clone());
-        let now = now.clone();
-        Callback::from(move |event: PointerEvent| {
-            let mut held = held.borrow_mut();
-            let was_down = held.at.remove(&event.pointer_id()).is_some();
-            dragging.set(false);
-            if let (Some(begin), Some(on_area)) = (held.area.take(), &on_area)
-                && held.travelled >= 4.0
-            {
-                let here = place(&frame, event.client_x(), event.client_y());
-                on_area.emit((now.area(begin, here), true));
-                return;
-            }
-            if !was_down || held.travelled >= 4.0 {
-                return;
-            }
-            let here = place(&frame, event.client_x(), event.client_y());
-            match (&on_seek, &on_click) {
-                (Some(seek), _) => seek.emit(now.time_at(here.0).max(0.0) as u64),
-                (None, Some(click)) if !hover.pinned => click.emit(point(&now, here)),
-                // A click keeps what was found; the next one lets go of it.
-                _ if hover.pinned => hover.set.emit((None, false)),
-                _ => hover.set.emit((point(&now, here), true)),
-            }
-        })
-    };
-    let leave = {
-        let hover = hover.clone();
-        Callback::from(move |_: PointerEvent| {
-            if !hover.pinned {
-                hover.set.emit((None, false));
-            }
-        })
-    };
-    Pointer { down, moved, up, leave, dragging: *dragging }
 }
 
 fn point(now: &Geometry, (x, y): (f64, f64)) -> Option<Point> {
