@@ -170,17 +170,44 @@ impl Browser {
     /// # Errors
     /// When the driver does not do that: Firefox's never does.
     pub async fn throttle(&self, bytes_a_second: u64, latency_ms: u64) -> Result<()> {
-        ensure!(self.kind == Kind::Chromium, "only Chromium's driver makes a network slow");
-        let session = self.client.session_id().await?.context("no session")?;
-        let url =
-            format!("http://127.0.0.1:{}/session/{session}/chromium/network_conditions", self.port);
         let conditions = json!({ "network_conditions": {
             "offline": false,
             "latency": latency_ms,
             "download_throughput": bytes_a_second,
             "upload_throughput": bytes_a_second,
         } });
-        ureq::post(url).send(conditions.to_string())?;
+        self.chromium("network_conditions", &conditions).await
+    }
+
+    /// Shows the page in a window of that size, and to a reader who prefers a dark page or a light one
+    /// and no motion.
+    ///
+    /// # Errors
+    /// When the driver does not do that: Firefox's never does.
+    pub async fn emulate(&self, (width, height): (u32, u32), dark: bool) -> Result<()> {
+        let metrics = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+        });
+        let scheme = if dark { "dark" } else { "light" };
+        let media = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
+        for (command, parameters) in
+            [("Emulation.setDeviceMetricsOverride", metrics), ("Emulation.setEmulatedMedia", media)]
+        {
+            let sent = json!({ "cmd": command, "params": parameters });
+            self.chromium("send_command_and_get_result", &sent).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what WebDriver has no word for to Chromium's driver.
+    async fn chromium(&self, command: &str, parameters: &Value) -> Result<()> {
+        ensure!(self.kind == Kind::Chromium, "only Chromium's driver knows {command}");
+        let session = self.client.session_id().await?.context("no session")?;
+        let url = format!("http://127.0.0.1:{}/session/{session}/chromium/{command}", self.port);
+        ureq::post(url).send(parameters.to_string())?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! Elements that the tests look at have a `data-test` attribute in the page. `LOCKSTEP_SCREENSHOTS=FOLDER`
 //! keeps a picture of each use.
 
+mod every_view;
 mod files;
 mod gallery;
 mod learn;
