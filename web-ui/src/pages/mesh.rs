@@ -89,7 +89,7 @@ fn meshed(props: &MeshedProps) -> Html {
                         <section class="panel dims" aria-label="Each dimension">
                             <DimTable account={account.clone()} {dim} ranks_per_node={node} on_choose={choose_dim} />
                         </section>
-                        <FabricView account={account.clone()} collective={choice.collective.name()} />
+                        <FabricView account={account.clone()} {dim} collective={choice.collective.name()} />
                         </>
                     }
                 }

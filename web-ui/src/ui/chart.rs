@@ -229,7 +229,7 @@ struct Shown<'a> {
     measure: Measure,
 }
 
-/// The bands behind the curves: every second one is shaded, and named where its name has room. `x`
+/// The bands behind the curves: every second one is shaded, and named above where its name has room. `x`
 /// says where a size lies, `top` and `foot` where the curves do, in pixels.
 fn draw_bands(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
@@ -248,7 +248,7 @@ fn draw_bands(
             area.draw(&PathElement::new(vec![(from, top), (from, foot)], ink.mix(0.5)))?;
         }
         if f64::from(to - from) > band.name.len() as f64 * LETTER + 6.0 {
-            area.draw(&Text::new(band.name.clone(), ((from + to) / 2, top + 3), style.clone()))?;
+            area.draw(&Text::new(band.name.clone(), ((from + to) / 2, top - LINE), style.clone()))?;
         }
     }
     Ok(())
@@ -336,7 +336,7 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
     let names = size.0.saturating_sub(NAMES);
     let (left, _) = root.split_horizontally(names);
     let mut chart = ChartBuilder::on(&left)
-        .margin_top(8)
+        .margin_top(if bands.is_empty() { 8 } else { 8 + LINE })
         .margin_right(2)
         .x_label_area_size(22)
         .y_label_area_size(58)

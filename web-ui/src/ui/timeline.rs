@@ -12,6 +12,7 @@ mod pointer;
 mod rows;
 
 use super::canvas::use_size;
+use super::fold::use_asking;
 use crate::app::use_shared;
 use crate::explain;
 use crate::palette;
@@ -131,9 +132,11 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         order: order.clone(),
         end: props.end_ps as f64,
     });
+    let future_hidden = use_asking();
     let marks = Marks {
         culprits: props.culprits.clone(),
         playhead_ps: props.playhead_ps,
+        future_hidden,
         selected: props.selected.clone(),
         found: props.found.clone(),
         area: props.area.clone(),

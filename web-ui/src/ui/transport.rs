@@ -78,11 +78,11 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
         Some(counter) => ("step ", counter.clone()),
         None => {
             let (at, of) = (playback.moment, playback.last);
-            ("", Counter { at, of, words: explain::time(props.time_ps) })
+            ("moment ", Counter { at, of, words: explain::time(props.time_ps) })
         }
     };
     let Counter { at, of, words } = counter;
-    let place = format!("{}{at} of {of} {words}", if unit.is_empty() { "moment " } else { unit });
+    let place = format!("{unit}{at} of {of} {words}");
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
              data-moment={playback.moment.to_string()} data-last={playback.last.to_string()} data-time-ps={props.time_ps.to_string()}
@@ -103,7 +103,7 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
                    value={playback.moment.to_string()} oninput={scrub} aria-label="Moment"
                    aria-valuetext={place.clone()} data-test="scrub" />
             <output class="place mono" data-test="place">
-                <i>{ unit }<b>{ at }</b>{ format!(" / {of}") }</i>
+                <i><span class="unit">{ unit }</span><b>{ at }</b>{ format!(" / {of}") }</i>
                 <span>{ words }</span>
             </output>
             <label class="speed"><span class="hidden">{ "Speed" }</span>

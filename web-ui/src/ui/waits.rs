@@ -10,8 +10,12 @@ use std::collections::BTreeSet;
 use std::f64::consts::TAU;
 use yew::prelude::*;
 
-/// More ranks than this are a map of squares.
+/// More ranks than this, or more waits, are no graph that can be read, but squares.
 const MAX_DRAWN: usize = 16;
+const MAX_EDGES: usize = 20;
+
+/// More ranks than this are a map of squares without numbers.
+const MAX_NUMBERED: u32 = 64;
 
 /// More ranks than this are told, not drawn.
 const MAX_MAPPED: u32 = 4096;
@@ -52,6 +56,7 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     };
     let circle = ranks_that(|group| group.in_circle);
     let culprits = ranks_that(|group| group.culprits);
+    let edges: usize = props.waits.iter().map(|wait| wait.waits_for.len()).sum();
     let ground = Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node };
     let on_light = {
         let lit = lit.setter();
@@ -59,8 +64,10 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     };
     html! {
         <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())} data-groups={causes.len().to_string()}>
-            if props.world_size as usize <= MAX_DRAWN {
+            if props.world_size as usize <= MAX_DRAWN && edges <= MAX_EDGES {
                 { graph(&props.waits, ground, &Marked { circle: &circle, culprits: &culprits }, props.on_go.as_ref()) }
+            } else if props.world_size <= MAX_NUMBERED {
+                { numbered(causes, props.world_size, *lit, props.on_go.as_ref()) }
             } else if props.world_size <= MAX_MAPPED {
                 { rank_map(causes, props.world_size, *lit, props.on_go.as_ref()) }
             }
@@ -114,12 +121,7 @@ fn cause(
 ) -> Html {
     let ranks: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();
     let one = ranks.len() == 1;
-    let class = match group.depth {
-        0 if group.culprits => "culprit",
-        0 => "root",
-        1 => "direct",
-        _ => "queued",
-    };
+    let class = class_of(group);
     let go = Go { rank: ranks.first().copied().unwrap_or(0), which: Which::Last };
     let light = |lit: Option<usize>| {
         let on_light = on_light.clone();
@@ -184,6 +186,58 @@ fn few_ranks(ranks: &[u32]) -> String {
     }
 }
 
+/// The class of a group's ranks: by whom they wait for.
+fn class_of(group: &WaitGroup) -> &'static str {
+    match group.depth {
+        _ if group.culprits => "culprit",
+        0 => "root",
+        1 => "direct",
+        _ => "queued",
+    }
+}
+
+/// The classes that are there, as a legend.
+fn classes_there(causes: &[WaitGroup]) -> Html {
+    let all = [
+        ("culprit", "culprits"),
+        ("root", "waited for"),
+        ("direct", "wait for them"),
+        ("queued", "queued behind"),
+    ];
+    let there = all.into_iter().filter(|(class, _)| causes.iter().any(|of| class_of(of) == *class));
+    there.map(|(class, words)| html! { <span><i class={class} />{ words }</span> }).collect()
+}
+
+/// All ranks as squares with their numbers: each in the colour of its group's depth.
+fn numbered(
+    causes: &[WaitGroup],
+    world_size: u32,
+    lit: Option<usize>,
+    on_go: Option<&Callback<Go>>,
+) -> Html {
+    let of = |rank: u32| {
+        causes.iter().position(|group| group.ranks.iter().any(|member| member.0 == rank))
+    };
+    let cell = |rank: u32| {
+        let at = of(rank);
+        let class = at.map_or("idle", |at| class_of(&causes[at]));
+        let class = classes!("cell", class, (at.is_some() && lit == at).then_some("lit"));
+        match on_go {
+            None => html! { <li {class}>{ rank }</li> },
+            Some(on_go) => {
+                let go = on_go.reform(move |_: MouseEvent| Go { rank, which: Which::Last });
+                html! { <li><button {class} onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="waits-rank">{ rank }</button></li> }
+            }
+        }
+    };
+    html! {
+        <figure class="rank-map">
+            <ol class="cells" aria-label="The ranks; the list below says the same">{ for (0..world_size).map(cell) }</ol>
+            <figcaption class="small-print muted">{ classes_there(causes) }</figcaption>
+        </figure>
+    }
+}
+
 /// All ranks as squares, row by row: each in the colour of its group's depth.
 fn rank_map(
     causes: &[WaitGroup],
@@ -231,21 +285,11 @@ fn rank_map(
                 <path class="idle" d={squares(&all)} />
                 { for causes.iter().enumerate().map(|(at, group)| {
                     let ranks: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();
-                    let class = match group.depth {
-                        _ if group.culprits => "culprit",
-                        0 => "root",
-                        1 => "direct",
-                        _ => "queued",
-                    };
+                    let class = class_of(group);
                     html! { <path class={classes!(class, (lit == Some(at)).then_some("lit"))} d={squares(&ranks)}><title>{ capital(&named(&ranks)) }</title></path> }
                 }) }
             </svg>
-            <figcaption class="small-print muted">{ for [("culprit", "culprits"), ("root", "waited for"), ("direct", "wait for them"), ("queued", "queued behind")].into_iter().filter(|(class, _)| causes.iter().any(|group| match *class {
-                "culprit" => group.culprits,
-                "root" => group.depth == 0 && !group.culprits,
-                "direct" => group.depth == 1 && !group.culprits,
-                _ => group.depth > 1 && !group.culprits,
-            })).map(|(class, words)| html! { <span><i class={class} />{ words }</span> }) }<span>{ format!("{across} ranks a row") }</span></figcaption>
+            <figcaption class="small-print muted">{ classes_there(causes) }<span>{ format!("{across} ranks a row") }</span></figcaption>
         </figure>
     }
 }

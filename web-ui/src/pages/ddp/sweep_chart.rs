@@ -199,8 +199,11 @@ fn draw(
     let own = lines.iter().find(|line| line.colour.is_none());
     let best = at.and_then(|at| Some((at, *own?.values.get(at)?)));
     if let Some((at, value)) = best {
-        let point = chart.backend_coord(&(at as f64, upright.place(value)));
-        draw_value(&root, (words.0)(value), point, size.0, (text, dark))?;
+        // At the end of the dashed line that is farther from the curve.
+        let upper = upright.place(value) < (low + high) / 2.0;
+        let (x, end) = chart.backend_coord(&(at as f64, if upper { high } else { low }));
+        let y = if upper { end + 18 } else { end - 2 };
+        draw_value(&root, (words.0)(value), (x, y), size.0, (text, dark))?;
     }
     root.present()?;
     drop(chart);
@@ -208,7 +211,7 @@ fn draw(
     Ok(svg)
 }
 
-/// The best value beside its point, on a ground of its own: curves may pass there.
+/// The best value beside the dashed line, on a ground of its own: curves may pass there.
 fn draw_value(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     told: String,

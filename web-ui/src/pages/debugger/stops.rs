@@ -120,7 +120,7 @@ pub(super) fn stops(props: &StopsProps) -> Html {
                             <button class="quiet" onclick={remove} aria-label={format!("Do not stop at {words}")}>{ "×" }</button></li>
                     }
                 }) }
-                <li class="add"><button class="quiet" onclick={show} aria-expanded={(*open).to_string()} data-test="add-stop">{ "+ stop when…" }</button></li>
+                <li class="add"><button class="quiet" onclick={show} aria-expanded={(*open).to_string()} data-test="add-stop">{ "+ stop" }<span class="more-words">{ " when…" }</span></button></li>
             </ul>
             if *open {
                 <div class="row form" data-test="stop-form">

@@ -11,6 +11,8 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(super) struct FabricViewProps {
     pub(super) account: Rc<MeshAccount>,
+    /// The dimension that the view is about.
+    pub(super) dim: usize,
     pub(super) collective: &'static str,
 }
 
@@ -28,14 +30,20 @@ const KINDS: [(&str, IsOfKind); 3] = [
 #[component(FabricView)]
 pub(super) fn fabric_view(props: &FabricViewProps) -> Html {
     let chosen = use_state(|| None::<usize>);
-    let Some(fabric) = &props.account.fabric else { return html! {} };
     let name = |dim: u32| props.account.dims.get(dim as usize).map_or("", |dim| dim.name.as_str());
-    // Where nothing is chosen, the stretch in which links are busiest.
+    {
+        let chosen = chosen.setter();
+        use_effect_with(props.dim, move |_| chosen.set(None));
+    }
+    let Some(fabric) = &props.account.fabric else { return html! {} };
+    // Where nothing is chosen, the stretch of the view's dimension in which links are busiest.
     let busiest = || {
         let busy =
             |stretch: &LoadStretch| stretch.loads.iter().map(|load| u64::from(*load)).sum::<u64>();
-        let stretches = fabric.stretches.iter().enumerate();
-        stretches.max_by_key(|(at, stretch)| (busy(stretch), std::cmp::Reverse(*at))).map(|it| it.0)
+        let key = |(at, stretch): &(usize, &LoadStretch)| {
+            (stretch.dim as usize == props.dim, busy(stretch), std::cmp::Reverse(*at))
+        };
+        fabric.stretches.iter().enumerate().max_by_key(key).map(|it| it.0)
     };
     let at = chosen.filter(|at| *at < fabric.stretches.len()).or_else(busiest);
     let shown = at.and_then(|at| fabric.stretches.get(at));
@@ -70,6 +78,7 @@ pub(super) fn fabric_view(props: &FabricViewProps) -> Html {
             if let Some(shown) = shown {
                 <p data-test="fabric-told">{ format!("Along {}: {}.", name(shown.dim), loads_in_words(fabric, shown)) }</p>
                 { drawing(fabric, shown) }
+                { numbers(fabric, shown) }
             }
             <p class="muted small-print">{ "The darker a link, the busier; a full one holds up the calls that share it. No public measurement of concurrent collectives backs these loads: they are extrapolations." }</p>
         </section>
@@ -128,6 +137,25 @@ fn drawing(fabric: &FabricAccount, stretch: &LoadStretch) -> Html {
                 </div>
             }) }
         </div>
+    }
+}
+
+/// More links than this have no room for their numbers.
+const MAX_NUMBERS: usize = 512;
+
+/// The load of each link as a number.
+fn numbers(fabric: &FabricAccount, stretch: &LoadStretch) -> Html {
+    let name = |part: FabricPart| match part {
+        FabricPart::Gpu { rank } => format!("GPU of rank {rank}"),
+        FabricPart::Nic { node, rail } => format!("NIC {rail} of node {node}"),
+        FabricPart::Leaf { leaf } => format!("uplinks of leaf {leaf}"),
+    };
+    let links = fabric.links.iter().zip(&stretch.loads);
+    let line = |(part, load): (&FabricPart, &u16)| html! { <li>{ name(*part) }<b>{ format!("{}%", f64::from(*load) / 10.0) }</b></li> };
+    html! {
+        if fabric.links.len() <= MAX_NUMBERS {
+            <details class="link-numbers"><summary>{ "Each link in numbers" }</summary><ul>{ for links.map(line) }</ul></details>
+        }
     }
 }
 

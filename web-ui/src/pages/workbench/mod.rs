@@ -150,7 +150,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 </ContextProvider<Texts>>
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
-                { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ prose(problem) }</p> }) }
+                { not_used(&opened.problems) }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
@@ -163,6 +163,17 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             </section>
         </div>
     }
+}
+
+/// The files that were not used, and why: no trouble of the job, so folded where there are many.
+fn not_used(problems: &[String]) -> Html {
+    const FEW: usize = 2;
+    let line = |problem: &String| html! { <p class="note muted" data-test="file-problem">{ prose(problem) }</p> };
+    let lines: Html = problems.iter().map(line).collect();
+    if problems.len() <= FEW {
+        return lines;
+    }
+    html! { <details><summary>{ format!("{} were not used, or not whole", counted(problems.len(), "file")) }</summary>{ lines }</details> }
 }
 
 /// The name of files that are saved of a trace, without an ending.

@@ -37,6 +37,8 @@ pub(super) struct Marks {
     /// Ranks that the findings blame.
     pub(super) culprits: Vec<u32>,
     pub(super) playhead_ps: Option<u64>,
+    /// Whether what comes after the playhead is still a question.
+    pub(super) future_hidden: bool,
     pub(super) selected: Option<CallMark>,
     /// The calls that a search found; all others are dimmed.
     pub(super) found: Option<Rc<FoundCalls>>,
@@ -91,6 +93,11 @@ pub(super) fn paint(
     }
     if let Some(area) = &marks.area {
         shade(&context, now, area, &ink);
+    }
+    if let Some(time) = marks.playhead_ps.filter(|_| marks.future_hidden) {
+        let x = now.x_of(time as f64).max(now.gutter());
+        context.set_fill_style_str(ink.empty);
+        context.fill_rect(x, AXIS, (now.width - x).max(0.0), now.height - AXIS);
     }
     path(&context, now, &marks.path, &ink);
     links(&context, now, &marks.links, &ink);

@@ -250,13 +250,13 @@ fn caps_why(
     if let Some(default) = default.and_then(|at| points.get(at))
         && default.step_ps > found.step_ps
     {
-        let saved =
-            u128::from(default.step_ps - found.step_ps) * 1000 / u128::from(default.step_ps);
-        if saved > 0 {
+        let longer =
+            u128::from(default.step_ps - found.step_ps) * 1000 / u128::from(found.step_ps.max(1));
+        if longer > 0 {
             why.push_str(&format!(
-                " That is {}.{} % less than the default takes.",
-                saved / 10,
-                saved % 10
+                " With the default cap a step takes {}.{} % longer.",
+                longer / 10,
+                longer % 10
             ));
         }
     }
