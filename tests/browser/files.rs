@@ -125,6 +125,12 @@ async fn a_recording_is_repaired() -> Result<()> {
     assert_eq!(page.browser.run(&format!("return {rows}")).await?, 1);
     page.click("try-repair").await?;
     page.until("repaired", "data-verified", "true").await?;
+    // Rank 2 alone calls something else, and both jobs are on one scale.
+    page.until("repaired-lanes", "data-changed", "1").await?;
+    let lengths = "const shown = [...document.querySelectorAll('[data-test=timeline]')];
+        const long = shown.map(lane => lane.dataset.to - lane.dataset.from);
+        return long.length === 2 && long[0] > 0 && long[0] === long[1]";
+    page.browser.until("two timelines of one length", lengths).await?;
     page.browser.screenshot("recording-repaired").await?;
     page.click("as-program").await?;
     let written =
