@@ -64,6 +64,19 @@ impl Acknowledged {
         self.runs.insert(id, None);
         Some(id)
     }
+
+    fn upload(&mut self, service: &Service, sample: &[u8], round: u64) {
+        let answer = service.post_bytes("api/traces", "application/octet-stream", sample.to_vec());
+        assert_eq!(answer.status, 201, "round {round}: {}", answer.error());
+        let id = answer.json()["id"].as_u64().unwrap();
+        let bytes = service.get(&format!("api/traces/{id}/trace")).body;
+        self.uploads.insert(id, bytes);
+    }
+}
+
+/// Bytes that are no request and no trace.
+fn noise(random: &mut Random) -> Vec<u8> {
+    (0..random.below(5000)).map(|_| random.below(256) as u8).collect()
 }
 
 /// A connection that says some of a request and then nothing more.
@@ -111,14 +124,7 @@ fn what_was_acknowledged_is_kept_whatever_happens() {
                     assert!([202, 409].contains(&cancelled.status), "round {round}");
                 }
             }
-            3 | 4 => {
-                let answer =
-                    service.post_bytes("api/traces", "application/octet-stream", sample.clone());
-                assert_eq!(answer.status, 201, "round {round}: {}", answer.error());
-                let id = answer.json()["id"].as_u64().unwrap();
-                let bytes = service.get(&format!("api/traces/{id}/trace")).body;
-                kept.uploads.insert(id, bytes);
-            }
+            3 | 4 => kept.upload(&service, &sample, round),
             5 => {
                 // Half of an upload, and then gone, or silent.
                 let half = &sample[..random.below(sample.len() as u64) as usize];
@@ -140,16 +146,13 @@ fn what_was_acknowledged_is_kept_whatever_happens() {
                 }
             }
             8 => {
-                let noise: Vec<u8> =
-                    (0..random.below(5000)).map(|_| random.below(256) as u8).collect();
-                let mut stream = said(&service, &noise);
+                let mut stream = said(&service, &noise(&mut random));
                 let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
                 let _ = stream.read(&mut [0; 100]);
             }
             9 => {
-                let noise: Vec<u8> =
-                    (0..random.below(5000)).map(|_| random.below(256) as u8).collect();
-                let answer = service.post_bytes("api/traces", "application/octet-stream", noise);
+                let bytes = noise(&mut random);
+                let answer = service.post_bytes("api/traces", "application/octet-stream", bytes);
                 assert_eq!(answer.status, 422, "round {round}");
                 assert_ne!(answer.error(), "", "round {round}");
             }

@@ -70,17 +70,26 @@ fn ddp_verifies_against_real_runs() {
     }
 }
 
+/// Writes a file, and returns its path.
+fn written(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// An MLP on gloo.
+const ON_GLOO: [&str; 5] = ["ddp", "--model", "mlp:8,4", "--backend", "gloo"];
+
 /// Fields that were not compared are named, and so are other options than those of the run; a
 /// refusal is compared too.
 #[test]
-fn ddp_passes_nothing_over() {
+fn ddp_names_what_it_did_not_compare() {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let short = file("short.json", r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "world_size": 3}"#);
+    let short = written(
+        &folder,
+        "short.json",
+        r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "world_size": 3}"#,
+    );
     let words = ["ddp", "--model", "mlp:8,4", "--verify-against", &short];
     let same = lockstep(words);
     assert_eq!(same.code, 0, "{same:?}");
@@ -98,7 +107,8 @@ fn ddp_passes_nothing_over() {
     let refused = lockstep(words.iter().chain(&["--bucket-cap-mb", "-1"]));
     assert_eq!(refused.code, 0, "{refused:?}");
     let text = "device_ids can only be None or contain a single element.";
-    let refused = file("refused.json", &format!(r#"{{"error": "ValueError: {text}"}}"#));
+    let refused =
+        written(&folder, "refused.json", &format!(r#"{{"error": "ValueError: {text}"}}"#));
     let words = ["ddp", "--model", "mlp:8,4", "--verify-against", &refused];
     let same = lockstep(words.iter().chain(&["--device-ids", "2"]));
     assert_eq!(same.code, 0, "{same:?}");
@@ -106,8 +116,13 @@ fn ddp_passes_nothing_over() {
     assert_eq!(shown["differences"], serde_json::json!([]), "{shown}");
     let other = lockstep(words);
     assert!(other.code == 1 && other.out.contains("raised: here nothing"), "{other:?}");
-    // What gloo does not know is refused where PyTorch refuses it.
-    let complex = file("complex.csv", "w,4x4,complex64\n");
+}
+
+/// What gloo does not know is refused where PyTorch refuses it.
+#[test]
+fn ddp_refuses_on_gloo_what_pytorch_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let complex = written(&folder, "complex.csv", "w,4x4,complex64\n");
     let gloo = lockstep(["ddp", "--model", &complex, "--backend", "gloo"]);
     assert_refused(&gloo, "DDP raises RuntimeError: Invalid scalar type");
     let cpu = ["ddp", "--model", "mlp:8,4", "--backend", "gloo", "--device-ids", "1"];
@@ -116,11 +131,16 @@ fn ddp_passes_nothing_over() {
     assert!(refused["error"].as_str().unwrap().starts_with("ValueError: Distrib"), "{refused}");
     let cpu = ["ddp", "--model", "resnet18", "--backend", "gloo", "--sync-batch-norm"];
     assert_refused(&lockstep(cpu), "ValueError: SyncBatchNorm layers only work with GPU modules");
-    let cpu = ["ddp", "--model", "mlp:8,4", "--backend", "gloo"];
+}
+
+/// Where DDP raises in a step, what was before it is shown, and what there is none of is named.
+#[test]
+fn ddp_shows_what_was_before_it_raises() {
+    let folder = tempfile::tempdir().unwrap();
+    let cpu = ON_GLOO;
     let hook = ["--comm-hook", "quantization-pertensor"];
     let raised = lockstep(cpu.iter().chain(&hook));
     assert!(raised.code == 1 && raised.out.contains("IndexError: invalid index"), "{raised:?}");
-    // Where DDP raises in a step, what was before it is shown, and what there is none of is named.
     let asked = ["--simulate", "--log", "--sweep", "0,25"];
     let raised = lockstep(cpu.iter().chain(&hook).chain(&asked));
     let place = "DDP raises in the backward pass of iteration 1: RuntimeError: Got the following";
@@ -146,21 +166,26 @@ fn ddp_passes_nothing_over() {
     assert!(simulated.out.contains(said), "{simulated:?}");
     assert!(simulated.out.contains("Ranks 0-1 died at train.py:7: "), "{simulated:?}");
     assert!(simulated.out.contains("did not receive grad for this rank: 2 3"), "{simulated:?}");
+}
+
+/// Passes that all leave out the same are alike; others `join()` does not follow.
+#[test]
+fn ddp_tells_passes_that_change_from_those_that_are_alike() {
+    let folder = tempfile::tempdir().unwrap();
     let changing = r#"{"params": [["a.weight", [4, 4], 16, "float32", true],
         ["b.weight", [4, 4], 16, "float32", true]], "unused": [["b"], []]}"#;
-    let changing = file("changing.json", changing);
+    let changing = written(&folder, "changing.json", changing);
     let raised = lockstep(["ddp", "--model", &changing, "--static-graph"]).out;
     let place =
         "in the backward pass of iteration 2: RuntimeError: Your training graph has changed";
     assert!(raised.contains(place), "{raised}");
-    // Passes that all leave out the same are alike; others join() does not follow.
     let join = ["--join", "3,2", "--find-unused-parameters"];
     let refused = lockstep(["ddp", "--model", &changing].iter().chain(&join));
     assert_refused(&refused, "lists different parameters for different passes");
     let with = |unused: &str| {
         let text = r#"{"name": "m", "params": [["a.weight", [4, 4], 16, "float32", true],
             ["b.weight", [4, 4], 16, "float32", true]], "unused": "#;
-        file("alike.json", &format!("{text}{unused}}}"))
+        written(&folder, "alike.json", &format!("{text}{unused}}}"))
     };
     let same = ["[[\"b\"]]", "[[\"b\"], [\"b\"]]"].map(|unused| {
         let path = with(unused);
@@ -172,9 +197,14 @@ fn ddp_passes_nothing_over() {
     for same in same {
         assert_eq!(same.out, by_flag.out);
     }
+}
+
+/// Steps that never happen are not shown, and what is not as in PyTorch is noted.
+#[test]
+fn ddp_notes_what_pytorch_would_do_otherwise() {
+    let cpu = ON_GLOO;
     let alone = lockstep(["ddp", "--model", "mlp:8,4", "--world-size", "1", "--simulate"]).out;
     assert!(alone.contains("simulated on 1 rank, as"), "{alone}");
-    // Steps that never happen are not shown.
     let slow = ["ddp", "--model", "mlp:64,64", "--link-bytes-per-second", "1", "--simulate"];
     let slow = lockstep(slow);
     assert!(slow.code == 1 && !slow.out.contains("0.00 ns"), "{slow:?}");
@@ -189,7 +219,13 @@ fn ddp_passes_nothing_over() {
     assert_eq!(noted["notes"].as_array().unwrap().len(), 1, "{noted}");
     let noted = lockstep(cpu.iter().chain(&["--mixed-precision", "param=float16"]));
     assert!(noted.code == 0 && noted.out.contains("mixed_precision needs a GPU"), "{noted:?}");
-    // The recording says how many passes there were to be, and how many of them accumulate.
+    let batched = ["ddp", "--model", "mlp:8,4", "--comm-hook", "batched-power-sgd"];
+    assert!(lockstep(batched).out.contains("raises an AssertionError"));
+}
+
+/// The recording says how many passes there were to be, and how many of them accumulate.
+#[test]
+fn ddp_takes_the_passes_of_a_recording() {
     let run = data("pytorch/ddp_runs/raises_static_graph_accumulate.json");
     let run = run.to_str().unwrap();
     let words = ["ddp", "--model", run, "--verify-against", run, "--static-graph"];
@@ -205,32 +241,29 @@ fn ddp_passes_nothing_over() {
     for (sizes, about) in [("mlp:10", "one size is no layer"), ("mlp:0,0", "\"0\" is no size")] {
         assert_refused(&lockstep(["ddp", "--model", sizes]), about);
     }
-    let batched = ["ddp", "--model", "mlp:8,4", "--comm-hook", "batched-power-sgd"];
-    assert!(lockstep(batched).out.contains("raises an AssertionError"));
 }
 
-/// Each flag changes what it says, and nothing is asked for that nobody answers.
+/// The report of a setting, as JSON.
+fn shown(model: &str, words: &[&str]) -> Value {
+    let output = lockstep(["ddp", "--model", model, "--json"].iter().chain(words));
+    assert_eq!(output.code, 0, "{words:?}: {output:?}");
+    json(&output)
+}
+
+/// The collectives of a phase: `all_reduce float32[212]`.
+fn calls(report: &Value, iteration: u64, phase: &str) -> Vec<String> {
+    let calls = report["collectives"].as_array().unwrap().iter();
+    let of = calls.filter(|c| c["iteration"] == iteration && c["phase"] == phase);
+    let text = |c: &Value, name: &str| c[name].as_str().unwrap().to_owned();
+    of.map(|c| format!("{} {}[{}]", text(c, "op"), text(c, "dtype"), c["numel"])).collect()
+}
+
+const MLP: &str = "mlp:8,16,4";
+
+/// Each flag changes what it says.
 #[test]
-fn ddp_has_a_flag_for_everything_around_it() {
-    let shown = |model: &str, words: &[&str]| {
-        let output = lockstep(["ddp", "--model", model, "--json"].iter().chain(words));
-        assert_eq!(output.code, 0, "{words:?}: {output:?}");
-        json(&output)
-    };
-    let calls = |report: &Value, iteration: u64, phase: &str| -> Vec<String> {
-        let calls = report["collectives"].as_array().unwrap().iter();
-        let of = calls.filter(|c| c["iteration"] == iteration && c["phase"] == phase);
-        of.map(|c| {
-            format!(
-                "{} {}[{}]",
-                c["op"].as_str().unwrap(),
-                c["dtype"].as_str().unwrap(),
-                c["numel"]
-            )
-        })
-        .collect()
-    };
-    let mlp = "mlp:8,16,4";
+fn ddp_has_a_flag_for_what_is_reduced() {
+    let mlp = MLP;
     let report = shown(mlp, &["--accumulate", "2", "--iterations", "4"]);
     assert!(calls(&report, 1, "backward").is_empty());
     assert_eq!(calls(&report, 2, "backward"), ["all_reduce float32[212]"]);
@@ -266,6 +299,11 @@ fn ddp_has_a_flag_for_everything_around_it() {
     assert_eq!(calls(&report, 1, "backward"), ["all_reduce float16[212]"]);
     let report = shown(mlp, &["--comm-hook", "fp16-compress", "--compress-wrapper", "bfloat16"]);
     assert_eq!(calls(&report, 1, "backward"), ["all_reduce float16[212]"]);
+}
+
+#[test]
+fn ddp_has_a_flag_for_everything_around_it() {
+    let mlp = MLP;
     let overlap = ["--zero-overlap", "interleaved", "--iterations", "4"];
     let report = shown(mlp, &overlap);
     assert_eq!(
@@ -296,6 +334,12 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let report = shown(mlp, &["--log", "--simulate", "--steps", "4", "--world-size", "5"]);
     assert_eq!(report["log"]["numbers"]["world_size"], 5);
     assert_eq!(report["simulated"].as_array().unwrap().len(), 4);
+}
+
+/// Averagers, shards, uneven inputs and replicas are in the plan and in the report.
+#[test]
+fn ddp_plans_what_is_around_it() {
+    let mlp = MLP;
     let averager = ["--averager", "hierarchical:1=2,2=4:0", "--world-size", "4", "--steps", "2"];
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("averaged.json");
@@ -316,7 +360,6 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let text = lockstep(["ddp", "--model", mlp].iter().chain(&shares)).out;
     assert!(text.contains("4 broadcasts in every step"), "{text}");
     assert!(text.contains("after step 2 among 2"), "{text}");
-    // Uneven inputs, replicas and what gets no gradient are in the plan too.
     let report = shown(mlp, &["--join", "1,3", "--simulate"]);
     assert_eq!(report["simulated"].as_array().unwrap().len(), 4);
     let report = shown("resnet18", &["--device-ids", "2", "--version", "1.x", "--simulate"]);
@@ -324,6 +367,12 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let report = shown(mlp, &["--unused", "layers.1", "--find-unused-parameters"]);
     assert_eq!(report["grad_ready_order"], serde_json::json!([1, 0]));
     assert_eq!(calls(&report, 1, "backward"), ["all_reduce float32[212]", "all_reduce int32[4]"]);
+}
+
+/// Nothing is asked for that nobody answers.
+#[test]
+fn ddp_refuses_what_cannot_be_around_it() {
+    let mlp = MLP;
     let idle = lockstep(["ddp", "--model", mlp, "--join", "0,0"]).out;
     assert!(idle.contains("rank 1: 0 iterations with 0 collectives\n"), "{idle}");
     let once = lockstep(["ddp", "--model", mlp, "--averager", "periodic:0:1"]);
