@@ -3,6 +3,11 @@
 use super::*;
 
 pub(super) fn groups() -> Vec<Case> {
+    [made(), called_through(), subgroups()].into_iter().flatten().collect()
+}
+
+/// Groups that `new_group` makes, and refuses to make.
+fn made() -> Vec<Case> {
     let new = |name, script| case(name, script);
     vec![
         new("new_group_rank_negative", |dist| {
@@ -85,6 +90,13 @@ pub(super) fn groups() -> Vec<Case> {
                 dist.all_reduce(&x, in_group(mine)).map(nothing)
             },
         ),
+    ]
+}
+
+/// Calls of a group's members and of others, and questions about its ranks.
+fn called_through() -> Vec<Case> {
+    let new = |name, script| case(name, script);
+    vec![
         new("non_member_all_reduce", |dist| {
             let group = pair(dist)?;
             let x = ints(dist, "x", &[1]);
@@ -164,6 +176,13 @@ pub(super) fn groups() -> Vec<Case> {
             dist.destroy_process_group(group)?;
             dist.get_backend(group).map(nothing)
         }),
+    ]
+}
+
+/// `new_subgroups`, `split_group`, and the names of groups.
+fn subgroups() -> Vec<Case> {
+    let new = |name, script| case(name, script);
+    vec![
         new("new_subgroups_ok", |dist| {
             gloo(dist)?;
             let (mine, all) = dist.new_subgroups(Some(2), &NewGroup::default())?;
