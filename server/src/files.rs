@@ -1,6 +1,7 @@
 //! Reading the paths that users give, within bounds: no device, no endless folder, no file past the limit.
 
 use anyhow::{Context, Result, bail};
+use lockstep_core::trace::rank_of_file_name;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ pub(crate) fn head(file: &mut (impl Read + Seek), bytes: u64) -> std::io::Result
 }
 
 /// The files that paths name, in name order: a file itself; a folder's own files, or, when it has
-/// none, those of the folders in it. Hidden ones are left out.
+/// none, those of the folders in it; beside a log, the dumps in a folder below it. Hidden ones are left out.
 ///
 /// # Errors
 /// When a path is not there, cannot be listed, or holds more than can be meant.
@@ -95,16 +96,51 @@ pub(crate) fn below(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The folders among some paths that have files and folders: only the files are read.
+/// The folders among some paths in which files are read and other folders are not.
 pub(crate) fn passed_over(paths: &[impl AsRef<Path>]) -> Vec<&Path> {
-    let has_both = |path: &&Path| {
-        let entries = fs::read_dir(path).into_iter().flatten().take(MAX_FILES).flatten();
-        let shown = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
-        let kinds = shown.filter_map(|entry| Some(entry.file_type().ok()?.is_dir()));
-        let (folders, files): (Vec<bool>, Vec<bool>) = kinds.partition(|is_folder| *is_folder);
-        !folders.is_empty() && !files.is_empty()
+    let leaves_out = |path: &&Path| {
+        let (folders, own) = listed(path).unwrap_or_default();
+        !own.is_empty() && folders.iter().any(|folder| !is_read_beside(&own, folder))
     };
-    paths.iter().map(AsRef::as_ref).filter(has_both).collect()
+    paths.iter().map(AsRef::as_ref).filter(leaves_out).collect()
+}
+
+/// Ends of names of texts.
+const TEXTS: [&str; 8] = ["log", "txt", "out", "err", "md", "py", "sh", "yaml"];
+
+/// True of a file that is a rank's recording, as far as its name tells.
+fn names_a_dump(path: &Path) -> bool {
+    let is_text = path.extension().is_some_and(|end| TEXTS.iter().any(|text| end == *text));
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    !is_text && name.is_some_and(|name| rank_of_file_name(&name).is_ok())
+}
+
+/// True if a folder holds the dumps of the job whose log lies beside it: `job.log` and `dumps/rank_0`. Where
+/// the dumps lie above, it holds something else: other forms of them, another job.
+fn is_read_beside(own: &[PathBuf], folder: &Path) -> bool {
+    let (_, inside) = listed(folder).unwrap_or_default();
+    !own.iter().any(|path| names_a_dump(path)) && inside.iter().any(|path| names_a_dump(path))
+}
+
+/// The folders and the files in a folder, each in name order. Hidden ones are left out.
+fn listed(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let shown = folder.display();
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {shown}"))? {
+        let entry = entry.with_context(|| format!("cannot list {shown}"))?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+        if paths.len() > MAX_FILES {
+            bail!(
+                "{shown} holds more than {MAX_FILES} files; name the folder that holds the dumps"
+            );
+        }
+    }
+    paths.sort();
+    // A link to a folder is not followed: it may lead back up.
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|it| it.is_dir());
+    Ok(paths.into_iter().partition(is_folder))
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -114,27 +150,12 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
             "{shown} is more than {MAX_DEPTH} folders deep; name the folder that holds the dumps"
         );
     }
-    let listed = fs::read_dir(folder).with_context(|| format!("cannot list {shown}"))?;
-    let mut paths = Vec::new();
-    for entry in listed {
-        let entry = entry.with_context(|| format!("cannot list {shown}"))?;
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            paths.push(entry.path());
-        }
-        if files.len() + paths.len() > MAX_FILES {
-            bail!(
-                "{shown} holds more than {MAX_FILES} files; name the folder that holds the dumps"
-            );
-        }
+    let (folders, own) = listed(folder)?;
+    if files.len() + own.len() > MAX_FILES {
+        bail!("{shown} holds more than {MAX_FILES} files; name the folder that holds the dumps");
     }
-    paths.sort();
-    // A link to a folder is not followed: it may lead back up.
-    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|it| it.is_dir());
-    let (folders, own): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_folder);
-    // Folders below a job's dumps are something else: other forms of them, other jobs.
-    if own.is_empty() {
-        folders.iter().try_for_each(|folder| walk(folder, depth + 1, files))?;
-    }
+    let read = folders.iter().filter(|folder| own.is_empty() || is_read_beside(&own, folder));
+    read.into_iter().try_for_each(|folder| walk(folder, depth + 1, files))?;
     files.extend(own);
     Ok(())
 }
@@ -172,5 +193,20 @@ mod tests {
         assert_eq!(names, ["job/loop", "job/rank_0", "job/rank_1"].map(Path::new));
         let paths = ["job", "job/json", "job/rank_0"].map(|name| root.join(name));
         assert_eq!(passed_over(&paths), [&paths[0]]);
+    }
+
+    #[test]
+    fn dumps_in_a_folder_beside_their_log_are_read_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let files = ["job.log", "dumps/rank_0", "dumps/rank_1", "src/train.py", "logs/rank0.log"];
+        for name in files {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), "").unwrap();
+        }
+        let found = below(&[root.to_path_buf()]).unwrap();
+        let names: Vec<_> = found.iter().map(|it| it.strip_prefix(root).unwrap()).collect();
+        assert_eq!(names, ["dumps/rank_0", "dumps/rank_1", "job.log"].map(Path::new));
+        assert_eq!(passed_over(&[root]), [root], "sources and other logs are not read");
     }
 }

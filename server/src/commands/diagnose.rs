@@ -61,7 +61,7 @@ fn diagnose(paths: &[PathBuf], progress: &Progress) -> Result<Report> {
     let passed_over = files::passed_over(paths).into_iter().map(|folder| {
         let folder = folder.display();
         format!(
-            "The folders in {folder} were not read, since it holds files itself: name them to have them \
+            "Folders in {folder} were not read, since it holds files itself: name them to have them \
              read as well"
         )
     });
