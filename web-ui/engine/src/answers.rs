@@ -2,10 +2,11 @@
 
 use crate::questions::Attached;
 use crate::session::Held;
-use crate::{analysis, bytes_of, replayed};
+use crate::{analysis, replayed};
+use js_sys::Uint8Array;
 use lockstep_web_protocol::query::Query;
 use lockstep_web_protocol::{Response, SessionId, SessionQuestion};
-use wasm_bindgen::JsValue;
+use wasm_bindgen::{JsCast, JsValue};
 
 /// The answer to a question about `held`, which is `session`.
 ///
@@ -57,4 +58,11 @@ pub(crate) fn answer(
         SessionQuestion::Analyse => Response::Analysed(Box::new(analysis::analysed(held)?)),
     };
     Ok((response, None))
+}
+
+/// The bytes of the first attachment.
+pub(crate) fn bytes_of(attachments: Vec<JsValue>) -> Vec<u8> {
+    let first = attachments.into_iter().next();
+    let buffer = first.and_then(|value| value.dyn_into::<js_sys::ArrayBuffer>().ok());
+    buffer.map(|buffer| Uint8Array::new(&buffer).to_vec()).unwrap_or_default()
 }

@@ -142,7 +142,7 @@ async fn answer(
         }
         Request::OpenTrace { session, name } => {
             let (held, opened) =
-                open::trace(session, &name, &bytes_of(attachments), slices).await?;
+                open::trace(session, &name, &answers::bytes_of(attachments), slices).await?;
             keep(state, session, held);
             plain(opened)
         }
@@ -207,10 +207,4 @@ fn with<T>(
 
 fn no_session() -> String {
     "the worker no longer holds this trace; open it again".to_owned()
-}
-
-fn bytes_of(attachments: Vec<JsValue>) -> Vec<u8> {
-    let first = attachments.into_iter().next();
-    let buffer = first.and_then(|value| value.dyn_into::<js_sys::ArrayBuffer>().ok());
-    buffer.map(|buffer| Uint8Array::new(&buffer).to_vec()).unwrap_or_default()
 }

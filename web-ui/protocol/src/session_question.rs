@@ -1,6 +1,8 @@
 //! Questions about a session that the worker holds: a simulation, a run or a recording.
 
-use crate::{Area, CallId, Form, Request, SessionId, Which, Window};
+use crate::calls::{CallId, Which};
+use crate::measure::Area;
+use crate::timeline::Window;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
@@ -103,9 +105,19 @@ pub enum SessionQuestion {
     Analyse,
 }
 
-impl SessionQuestion {
-    /// The question as a request of the page.
-    pub fn about(self, session: SessionId) -> Request {
-        Request::About { session, question: self }
-    }
+/// The file format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// The binary form.
+    Binary,
+    /// JSON.
+    Json,
+    /// A trace for ui.perfetto.dev.
+    Perfetto,
+    /// PyTorch profiles, a file a rank, in a zip.
+    Kineto,
+    /// MLCommons Chakra execution traces, a file a rank, in a zip.
+    Chakra,
+    /// PyTorch Flight Recorder dumps, a file a rank, in a zip.
+    FlightRecorder,
 }
