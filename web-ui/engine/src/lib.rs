@@ -37,7 +37,6 @@ pub use ddp::ddp_account;
 pub use machine::config as machine_config;
 pub use mesh::{laid_out, mesh_account};
 
-use js_sys::Uint8Array;
 use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
 use lockstep_web_protocol::browser;

@@ -3,7 +3,6 @@
 use crate::account::Account;
 use crate::analysis::Changed;
 use crate::calls::{CallDetails, CallMark, FoundCalls};
-use crate::client::Progress;
 use crate::cluster::ClusterAccount;
 use crate::ddp::{ChangeRow, DdpAccount, Simulated};
 use crate::hang::Hang;

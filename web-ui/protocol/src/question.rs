@@ -1,6 +1,5 @@
 //! The requests of the page.
 
-use crate::account::Account;
 use crate::analysis::JobChange;
 use crate::cluster::ClusterQuestion;
 use crate::ddp::{DdpQuestion, ModelRef};
