@@ -4,9 +4,12 @@
 //! `LOCKSTEP_PYTHON=PYTHON cargo test --test watch -- --ignored`, where that Python has torch 2.9 or newer.
 
 use lockstep_core::trace::Trace;
-use lockstep_tests::binary;
+use lockstep_tests::{Patience, Service, binary, data};
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn watch(folder: &Path, options: &[&str], job: &[&str]) -> Output {
     let mut watch = Command::new(binary());
@@ -135,4 +138,94 @@ fn real_jobs_are_watched() {
             assert_eq!(Trace::read(&trace).unwrap().header.world_size, 4, "{fault}");
         }
     }
+}
+
+/// A rank of a watched job, without Python.
+struct Rank(UnixStream);
+
+impl Rank {
+    fn connect(socket: &str, rank: usize) -> Rank {
+        let mut own = Rank(UnixStream::connect(socket).unwrap());
+        let pid = std::process::id();
+        own.tell(&format!("{{\"t\":\"hello\",\"rank\":{rank},\"pid\":{pid}}}"), b"");
+        own.tell("{\"t\":\"world\",\"world_size\":4}", b"");
+        own
+    }
+
+    fn tell(&mut self, text: &str, payload: &[u8]) {
+        self.0.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
+        self.0.write_all(&(payload.len() as u64).to_le_bytes()).unwrap();
+        self.0.write_all(text.as_bytes()).unwrap();
+        self.0.write_all(payload).unwrap();
+    }
+}
+
+/// The page has the newest calls of the job and what each rank does, and at the end the report.
+#[test]
+fn a_job_is_shown_on_the_page_while_it_runs() {
+    let service = Service::start();
+    let folder = tempfile::tempdir().unwrap();
+    let page = format!("http://{}/#token={}", service.address(), service.token());
+    let script = "echo \"$LOCKSTEP_WATCH\" > place.new && mv place.new place
+                  until [ -e done ]; do sleep 0.05; done; exit 3";
+    let watch = Command::new(binary())
+        .current_dir(folder.path())
+        .args(["watch", "-o", "out", "--page", &page, "--", "sh", "-c", script])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let place = folder.path().join("place");
+    let socket = Patience::until("the hub's place", || std::fs::read_to_string(&place).ok());
+    let case = data("flight-recorder/t215_skip_allreduce_diff_size");
+    let ranks: Vec<Rank> = (0..4)
+        .map(|rank| {
+            let mut own = Rank::connect(socket.trim(), rank);
+            let dump = std::fs::read(case.join(format!("rank_{rank}"))).unwrap();
+            own.tell("{\"t\":\"dump\"}", &dump);
+            own.tell("{\"t\":\"beat\",\"changes\":1}", b"");
+            own
+        })
+        .collect();
+    let job = || service.get("api/watched").json()[0].clone();
+    let doing = |job: &Value| -> Vec<String> {
+        let ranks = job["ranks"].as_array().cloned().unwrap_or_default();
+        ranks.iter().map(|rank| rank["doing"].as_str().unwrap().to_owned()).collect()
+    };
+    let world =
+        |calls: Vec<u8>| Trace::from_bytes(&calls).ok().map(|trace| trace.header.world_size);
+    let trace = || world(service.get("api/watched/1/trace").body);
+    assert_eq!(
+        Patience::until("the calls of four ranks", || trace().filter(|world| *world == 4)),
+        4
+    );
+    let now = Patience::until("four ranks", || Some(job()).filter(|job| doing(job) == ["runs"; 4]));
+    assert_eq!((&now["world_size"], &now["ended"]), (&4.into(), &Value::Null));
+    assert!(now["command"].as_str().unwrap().starts_with("sh -c echo"), "{now}");
+    drop(ranks);
+    Patience::until("their end", || Some(job()).filter(|job| doing(job) == ["gone"; 4]));
+    std::fs::write(folder.path().join("done"), "").unwrap();
+    let done = watch.wait_with_output().unwrap();
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert!(said.contains(&format!("the job is shown at {page}&/runs/watched-1")), "{said}");
+    let end = job();
+    assert_eq!(end["ended"], "exit code 3");
+    assert!(end["report"].as_str().unwrap().contains("[op_skipped]"), "{end}");
+    // Whoever has no token neither sees nor shows a job; what is no trace is not taken.
+    let refused = service.post_bytes("api/watched", "application/json", b"{}".to_vec());
+    assert_eq!(refused.status, 400, "{}", refused.error());
+    assert_eq!(service.get("api/watched/2").status, 404);
+}
+
+#[test]
+fn a_page_that_does_not_answer_is_no_reason_not_to_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = watch(folder.path(), &["--page", "http://127.0.0.1:1/#token=x"], &["true"]);
+    assert_eq!(done.status.code(), Some(0));
+    let said = text(&done.stderr);
+    assert!(said.contains("the page does not show the job for now"), "{said}");
+    let wrong = watch(folder.path(), &["--page", "https://example.org/"], &["true"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("lockstep serve prints"), "{}", text(&wrong.stderr));
 }

@@ -11,6 +11,7 @@ mod connections;
 mod exit_rule;
 mod files;
 mod findings;
+mod http;
 mod late_faults;
 mod output_file;
 mod plan_source;
@@ -27,6 +28,7 @@ mod terminal;
 mod token;
 mod topology_file;
 mod trace_file;
+mod watched_jobs;
 mod written_report;
 
 use crate::progress::watched;

@@ -1,7 +1,7 @@
 //! Every route of the service.
 
 use super::admission::admit;
-use super::api::{errors_as_json, guard, page, runs, scenarios, traces, version};
+use super::api::{errors_as_json, guard, page, runs, scenarios, traces, version, watched};
 use super::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -15,12 +15,18 @@ const MAX_BODY_BYTES: u64 = 64 << 20;
 /// All files of one upload together.
 const MAX_UPLOAD_BYTES: u64 = 512 << 20;
 
+/// The newest trace of a watched job: 2,000 calls a rank of some hundred ranks.
+const MAX_WATCHED_BYTES: u64 = 64 << 20;
+
 /// The service behind its guard.
 pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
     let bodies = |most_bytes| from_fn_with_state(service.admission.bodies(most_bytes), admit);
     let uploads = Router::new()
         .route("/api/traces", get(traces::list).post(traces::upload))
         .layer(bodies(MAX_UPLOAD_BYTES));
+    let watched_traces = Router::new()
+        .route("/api/watched/{id}/trace", get(watched::trace).put(watched::show))
+        .layer(bodies(MAX_WATCHED_BYTES));
     Router::new()
         .route("/api/version", get(version::get))
         .route("/api/scenarios", get(scenarios::list))
@@ -35,11 +41,14 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/runs/{id}/trace", get(runs::trace))
         .route("/api/runs/{id}/events", get(runs::events))
         .route("/api/runs/{id}/findings", get(runs::findings).layer(from_fn(guard::own_site)))
+        .route("/api/watched", get(watched::list).post(watched::begin))
+        .route("/api/watched/{id}", get(watched::get).put(watched::tell))
         .route("/api/traces/{id}", get(traces::get))
         .route("/api/traces/{id}/trace", get(traces::trace))
         .route("/api/traces/{id}/findings", get(traces::findings))
         .layer(bodies(MAX_BODY_BYTES))
         .merge(uploads)
+        .merge(watched_traces)
         // Admission bounds them.
         .layer(DefaultBodyLimit::disable())
         .fallback(page::serve)

@@ -5,6 +5,7 @@ use super::commands::version::Version;
 use super::findings::Findings;
 use super::runs::Runs;
 use super::store::Store;
+use super::watched_jobs::WatchedJobs;
 use std::sync::Arc;
 
 /// The state that every handler can use.
@@ -14,6 +15,7 @@ pub(crate) struct Service {
     pub(crate) runs: Runs,
     pub(crate) findings: Findings,
     pub(crate) version: Arc<Version>,
+    pub(crate) watched: WatchedJobs,
     /// Bounds the memory of request bodies.
     pub(crate) admission: Admission,
 }

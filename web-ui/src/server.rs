@@ -195,6 +195,33 @@ pub(crate) async fn tell(id: &str, what: &str) -> Result<(), String> {
     request("POST", &format!("api/runs/{id}/{what}"), None).await.map(drop)
 }
 
+/// The jobs that a `lockstep watch` shows on this server, newest first.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn watched_jobs() -> Result<Vec<Run>, String> {
+    let found = json("GET", "api/watched", None).await?;
+    let list = found.as_array().cloned().unwrap_or_default();
+    Ok(list.into_iter().filter_map(Run::of).collect())
+}
+
+/// One of them.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn watched_job(id: &str) -> Result<Run, String> {
+    let found = json("GET", &format!("api/watched/{id}"), None).await?;
+    Run::of(found).ok_or_else(|| format!("the server knows nothing of watched job {id}"))
+}
+
+/// The newest trace of one.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn watched_trace(id: &str) -> Result<js_sys::ArrayBuffer, String> {
+    bytes(&format!("api/watched/{id}/trace")).await
+}
+
 /// The ranks of a run of which there is a Flight Recorder dump.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ pub(crate) mod runs;
 pub(crate) mod scenarios;
 pub(crate) mod traces;
 pub(crate) mod version;
+pub(crate) mod watched;
 
 pub(crate) use error::ApiError;
 

@@ -5,7 +5,6 @@
 //! are named, processes and what they started. Every answer is bounded in time and size.
 
 mod answers;
-mod http;
 mod moved;
 mod processes;
 mod workers;
@@ -13,10 +12,10 @@ mod workers;
 use super::gathered_folder::Folder;
 use super::signals;
 use crate::exit_rule::ExitRule;
+use crate::http::{AskError, Place};
 use crate::terminal;
 use answers::{Answer, Asked};
 use anyhow::{Context, Result, bail};
-use http::{AskError, Place};
 use hyper::Method;
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 use lockstep_core::trace::{RankLog, RankState, Trace};

@@ -12,6 +12,7 @@ use crate::service::Service;
 use crate::store::Store;
 use crate::terminal;
 use crate::token::Token;
+use crate::watched_jobs::WatchedJobs;
 use anyhow::{Context, Result, anyhow, bail};
 use lockstep_gpu_exec::MemoryGroup;
 use std::io::ErrorKind;
@@ -93,6 +94,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
         store,
         runs: runs.clone(),
         findings: Findings::default(),
+        watched: WatchedJobs::default(),
         version: Arc::new(Version::here()?),
         admission: Admission::new(bodies_bytes(MemoryGroup::now().limit_bytes), Pace::default()),
     };

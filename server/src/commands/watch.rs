@@ -5,6 +5,7 @@
 
 mod hub;
 mod job_log;
+mod shown;
 
 use super::gathered_folder::Folder;
 use super::signals;
@@ -18,6 +19,7 @@ use lockstep_core::trace::Trace;
 use lockstep_diagnosis::{Report, Verdict, diagnose_job};
 use lockstep_formats::job_log::Said;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use shown::{PageAddress, Shown};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -51,6 +53,9 @@ pub(crate) struct Arguments {
     /// Report a job that makes no call for so many seconds; it is left running
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
+    /// Show the job on a page while it runs: the address that `lockstep serve` printed
+    #[arg(long, value_name = "ADDRESS")]
+    page: Option<PageAddress>,
     /// Print the Python file that runs in every rank, and do nothing else
     #[arg(long)]
     print_watcher: bool,
@@ -77,6 +82,10 @@ fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
     let socket = python.path().join("hub");
     let hub = Hub::listen(&socket, &folder.recording())?;
     let patience = Duration::from_secs(arguments.patience.max(1));
+    let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
+    let show =
+        |page: PageAddress| Shown::begin(page, words.join(" "), hub.clone(), folder.recording());
+    let shown = arguments.page.clone().map(show);
     let mut job = Job::start(arguments, folder, python.path(), &socket)?;
     let mut told_to_end: Option<Instant> = None;
     let mut told_still = false;
@@ -101,7 +110,7 @@ fn watch(arguments: &Arguments, folder: &Folder) -> Result<ExitCode> {
         told_still = still;
     };
     job.log.finish();
-    Ok(tell_end(&hub, folder, status, told_to_end.is_some()))
+    Ok(tell_end(&hub, folder, status, told_to_end.is_some(), shown))
 }
 
 /// Reports a job that makes no progress, with the reason, and leaves it as it is.
@@ -125,12 +134,27 @@ fn tell_standing(hub: &Hub, folder: &Folder, patience: Duration) {
 }
 
 /// The job has ended: says why, unless all went well. Returns its exit code.
-fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> ExitCode {
-    let watched = hub.watched();
-    let shown = match status.code() {
+fn tell_end(
+    hub: &Hub,
+    folder: &Folder,
+    status: ExitStatus,
+    cancelled: bool,
+    shown: Option<Shown>,
+) -> ExitCode {
+    let how = match status.code() {
         Some(code) => format!("exit code {code}"),
         None => format!("signal {}", status.signal().unwrap_or_default()),
     };
+    // The hub is let go of before the page is told: it is asked there for what the ranks do.
+    let diagnosed = diagnose(folder, &hub.watched());
+    if let Some(shown) = shown {
+        let (report, trace) = match &diagnosed {
+            Ok((report, trace)) => (Some(report.to_text()), trace.as_ref()),
+            Err(_) => (None, None),
+        };
+        shown.end(how.clone(), report, trace);
+    }
+    let watched = hub.watched();
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     let code = ExitCode::from(u8::try_from(code).unwrap_or(1));
     if let Some(why) = &watched.unwritten {
@@ -138,7 +162,7 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
     }
     if watched.ranks.is_empty() {
         terminal::note(&format!(
-            "lockstep: the job ended with {shown}. No rank came to init_process_group under this watch, so \
+            "lockstep: the job ended with {how}. No rank came to init_process_group under this watch, so \
              nothing was recorded but its output"
         ));
         if status.success() {
@@ -146,11 +170,11 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
             return code;
         }
     }
-    match diagnose(folder, &watched) {
+    match diagnosed {
         Ok((report, _)) if status.success() && report.verdict != Verdict::Findings => {
             let world = watched.world_size.unwrap_or(watched.ranks.len() as u32);
             terminal::note(&format!(
-                "lockstep: the job of {world} ranks ended well ({shown}, {})",
+                "lockstep: the job of {world} ranks ended well ({how}, {})",
                 match report.verdict {
                     Verdict::Healthy => "every recorded call ended",
                     _ => "not every call was seen to end",
@@ -162,13 +186,13 @@ fn tell_end(hub: &Hub, folder: &Folder, status: ExitStatus, cancelled: bool) -> 
             folder.keep(&report, trace.as_ref(), TRACE);
             let ended = if cancelled { "was ended" } else { "ended" };
             terminal::note(&format!(
-                "lockstep: the job {ended} with {shown}. What was gathered is in {}\n{}",
+                "lockstep: the job {ended} with {how}. What was gathered is in {}\n{}",
                 folder.path().display(),
                 report.to_text()
             ));
         }
         Err(error) => terminal::note(&format!(
-            "lockstep: the job ended with {shown}, and {error:#}. What was gathered is in {}",
+            "lockstep: the job ended with {how}, and {error:#}. What was gathered is in {}",
             folder.path().display()
         )),
     }

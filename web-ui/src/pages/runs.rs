@@ -2,6 +2,7 @@
 
 mod compare;
 mod list;
+mod watched;
 mod words;
 
 use super::workbench::Workbench;
@@ -22,6 +23,7 @@ use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{Machine, Opened, Request, Response, SessionId};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use watched::WatchedJob;
 use words::{compared_there, is_paused};
 use yew::prelude::*;
 
@@ -46,7 +48,10 @@ pub(crate) fn runs() -> Html {
             let key = format!("{a} {b}");
             html! { <TwoRuns {key} {a} {b} /> }
         }
-        (Server::Here { .. }, Some(id)) => html! { <OneRun key={id} id={id.to_owned()} /> },
+        (Server::Here { .. }, Some(name)) => match watched::id_of(name) {
+            Some(id) => html! { <WatchedJob key={name} id={id.to_owned()} /> },
+            None => html! { <OneRun key={name} id={name.to_owned()} /> },
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! The answers of a job's ranks: their Flight Recorders and their threads, as files that every reader of recordings
 //! knows.
 
-use super::http::{AskError, Place};
+use crate::http::{AskError, Place};
 use futures_util::stream::{self, StreamExt};
 use hyper::Method;
 use lockstep_core::rank::GlobalRank;

@@ -1,7 +1,7 @@
 //! The debug servers of a job's ranks (`torch.distributed.debug.start_debug_server`, PyTorch 2.10): each rank writes
 //! the address of its own into the job's store, under `debug_server/rankN`.
 
-use super::http::Place;
+use crate::http::Place;
 use anyhow::{Context, Result, bail};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 use lockstep_gpu_exec::store::{PrefixStore, Store, StoreClient};

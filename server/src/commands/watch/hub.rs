@@ -5,6 +5,7 @@
 //! rank waits for it.
 
 use crate::processes::is_stopped;
+use crate::watched_jobs::{RankDoing, RankNow};
 use anyhow::{Context, Result};
 use lockstep_core::rank::{GlobalRank, MAX_WORLD_SIZE};
 use serde::Deserialize;
@@ -63,6 +64,20 @@ pub(super) struct WatchedRank {
     gone: bool,
 }
 
+impl WatchedRank {
+    /// The rank's doing at this moment.
+    pub(super) fn now(&self, rank: GlobalRank) -> RankNow {
+        let doing = match self {
+            WatchedRank { ended: true, .. } => RankDoing::Ended,
+            WatchedRank { stopped: true, .. } => RankDoing::Stopped,
+            WatchedRank { gone: true, .. } => RankDoing::Gone,
+            _ => RankDoing::Runs,
+        };
+        let still_ms = self.moved.elapsed().as_millis() as u64;
+        RankNow { rank: rank.0, still_ms, doing }
+    }
+}
+
 /// The newest record of each rank.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
@@ -70,6 +85,8 @@ pub(super) struct Watched {
     pub(super) ranks: BTreeMap<GlobalRank, WatchedRank>,
     /// The number of ranks of the job, if any rank has reported it.
     pub(super) world_size: Option<u32>,
+    /// Counts the dumps that came.
+    pub(super) dumps: u64,
     /// Dumps and stacks that could not be written, the first one's reason.
     pub(super) unwritten: Option<String>,
 }
@@ -148,6 +165,7 @@ impl Hub {
                 _ => Ok(()),
             };
             let mut watched = self.watched();
+            watched.dumps += u64::from(matches!(message, Message::Dump) && written.is_ok());
             if let Err(error) = written {
                 watched.unwritten.get_or_insert(error.to_string());
             }

@@ -1,6 +1,7 @@
 //! The list of runs: filtered, renamed, deleted, two of them chosen to be compared.
 
 use super::compare;
+use super::watched::{ended, route_of};
 use super::words::{agreement, diagnosis, ended_by_user, ending};
 use crate::app::use_shared;
 use crate::explain;
@@ -24,14 +25,19 @@ enum Change {
 pub(super) fn list() -> Html {
     let nav = use_shared().nav;
     let runs = use_state(|| None::<Result<Vec<Run>, String>>);
+    let watched = use_state(Vec::<Run>::new);
     let again = use_state(|| 0u32);
     let chosen = use_state(BTreeSet::<String>::new);
     let change = use_state(|| None::<Change>);
     let refused = use_state(String::new);
     {
-        let runs = runs.setter();
+        let (runs, watched) = (runs.setter(), watched.setter());
         use_effect_with(*again, move |_| {
-            wasm_bindgen_futures::spawn_local(async move { runs.set(Some(server::runs().await)) });
+            wasm_bindgen_futures::spawn_local(async move {
+                runs.set(Some(server::runs().await));
+                // A server of before has none.
+                watched.set(server::watched_jobs().await.unwrap_or_default());
+            });
         });
     }
     let wanted = use_state(String::new);
@@ -77,6 +83,7 @@ pub(super) fn list() -> Html {
                 <input type="text" class="filter" placeholder="Filter: hang, gloo, rank 2" aria-label="Filter the runs" oninput={filter} data-test="filter-runs" />
                 <button onclick={press} data-test="refresh">{ "Refresh" }</button></header>
             if !refused.is_empty() { <p class="verdict bad" role="alert" data-test="runs-refused">{ (*refused).clone() }</p> }
+            { watched_jobs(&watched) }
             { match &*runs {
                 None => html! { <p class="muted">{ "Asking…" }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ why }</p> },
@@ -92,6 +99,21 @@ pub(super) fn list() -> Html {
             } }
         </section>
     }
+}
+
+/// The real jobs that a `lockstep watch` shows here.
+fn watched_jobs(jobs: &[Run]) -> Html {
+    if jobs.is_empty() {
+        return html! {};
+    }
+    let job = |job: &Run| {
+        let state = ended(job).map_or("it runs".to_owned(), |how| format!("ended with {how}"));
+        html! {
+            <li><a href={route_of(&job.id).to_hash()} data-test={format!("watched-{}", job.id)}>{ format!("Watched job {}", job.id) }</a>
+                <code>{ job.text("command") }</code><span class="muted">{ state }</span></li>
+        }
+    };
+    html! { <ul class="watched-jobs" data-test="watched-jobs">{ for jobs.iter().map(job) }</ul> }
 }
 
 /// The changes that a row offers.

@@ -60,6 +60,9 @@ pub(super) struct WorkbenchProps {
     /// The job's own files, as far as they were dropped.
     #[prop_or_default]
     pub(super) texts: Texts,
+    /// Whether it is shown what is wrong: what a job that still moves has not finished is no hang.
+    #[prop_or(true)]
+    pub(super) judged: bool,
 }
 
 /// A trace that is open.
@@ -67,7 +70,7 @@ pub(super) struct WorkbenchProps {
 pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let opened = &props.opened;
     let world_size = opened.header.world_size;
-    let asking = use_asking();
+    let asking = use_asking() || !props.judged;
     let culprits = opened.report.culprits();
     let culprits: Vec<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let selection = use_selection(opened, asking);
@@ -103,11 +106,6 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     };
     let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
     let has_findings = !opened.report.findings.is_empty();
-    let group_rows = {
-        let together = together.clone();
-        Callback::from(move |_: Event| together.set(!*together))
-    };
-    let can_group = rows::can_group(&opened.waits);
     let (repair, try_repair) = repair::use_repair(opened.session);
     let repaired = match &*repair {
         Stage::Tried(found, _, _) => Some(found.clone()),
@@ -124,15 +122,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         <div class="trace-grid" data-test="open-trace" data-world={world_size.to_string()} data-calls={opened.calls.to_string()}>
             <p class="sentence" data-test="trace-summary">{ summary(opened, recorded) }</p>
             <section class="panel lanes" aria-label="Timeline">
-                <div class="bench-tools">
-                    <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} {on_found} />
-                    if can_group {
-                        <label class="check" title="One row for the ranks that wait in the same call for the same ranks">
-                            <input type="checkbox" checked={*together} onchange={group_rows} data-test="rows-together" />
-                            <span>{ "Waiting alike in one row" }</span>
-                        </label>
-                    }
-                </div>
+                { tools(opened, &selection, on_found, &together) }
                 <ContextProvider<Texts> context={props.texts.clone()}>
                     <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} {fit}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} found={(*found).clone()} look={(*selection.look).clone()}
@@ -151,6 +141,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
                 { not_used(&opened.problems) }
+                if !props.judged { <p class="muted" data-test="not-judged">{ "The job moves: what is wrong is said when no rank has made a call for 10 s, or when it has ended." }</p> }
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
@@ -161,6 +152,30 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
                 if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
             </section>
+        </div>
+    }
+}
+
+/// The search, and the rows that are put together.
+fn tools(
+    opened: &Opened,
+    selection: &Selection,
+    on_found: Callback<Option<Rc<FoundCalls>>>,
+    together: &UseStateHandle<bool>,
+) -> Html {
+    let group_rows = {
+        let together = together.clone();
+        Callback::from(move |_: Event| together.set(!*together))
+    };
+    html! {
+        <div class="bench-tools">
+            <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} {on_found} />
+            if rows::can_group(&opened.waits) {
+                <label class="check" title="One row for the ranks that wait in the same call for the same ranks">
+                    <input type="checkbox" checked={**together} onchange={group_rows} data-test="rows-together" />
+                    <span>{ "Waiting alike in one row" }</span>
+                </label>
+            }
         </div>
     }
 }

@@ -1,4 +1,5 @@
-//! One question over HTTP, within a time and a size: to a worker's debug server, or to the job's page of all of them.
+//! One question over HTTP, within a time and a size: to a worker's debug server, to the job's page of all of
+//! them, or to a `lockstep serve`.
 
 use axum::body::{Body, to_bytes};
 use hyper::client::conn::http1;
@@ -16,7 +17,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// An address that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// A TCP port, of the host as it was named.
     Tcp { host: String, address: SocketAddr },
     /// A Unix socket (`TORCH_WORKER_SERVER_SOCKET`).
@@ -34,7 +35,7 @@ impl fmt::Display for Place {
 
 /// The reason that there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AskError {
+pub(crate) enum AskError {
     /// Nothing listens there.
     #[error("{0} refuses connections")]
     Refused(Place),
@@ -46,7 +47,7 @@ pub(super) enum AskError {
         /// The time that it had.
         within: Duration,
     },
-    /// It answered with another status than 200, and this text.
+    /// It answered with a status that is no success, and this text.
     #[error("{place} answers {status}: {}", text.trim())]
     Status {
         /// The server that was asked.
@@ -82,20 +83,38 @@ impl Place {
     ///
     /// # Errors
     /// There is no answer with status 200 within that time.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
         within: Duration,
     ) -> Result<Vec<u8>, AskError> {
-        let place = || self.clone();
-        match tokio::time::timeout(within, self.exchange(method, path)).await {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_LENGTH, 0)
+            .body(Body::empty())
+            .map_err(|error| AskError::NotHttp { place: self.clone(), why: error.to_string() })?;
+        self.send(request, within).await
+    }
+
+    /// The body of the answer to a request.
+    ///
+    /// # Errors
+    /// There is no answer with a status of success within that time.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Body>,
+        within: Duration,
+    ) -> Result<Vec<u8>, AskError> {
+        match tokio::time::timeout(within, self.exchange(request)).await {
             Ok(answer) => answer,
-            Err(_) => Err(AskError::Silent { place: place(), within }),
+            Err(_) => Err(AskError::Silent { place: self.clone(), within }),
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str) -> Result<Vec<u8>, AskError> {
+    async fn exchange(&self, request: Request<Body>) -> Result<Vec<u8>, AskError> {
         let not_http = |why: String| AskError::NotHttp { place: self.clone(), why };
         let stream = self.connect().await.map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => {
@@ -107,20 +126,13 @@ impl Place {
             .await
             .map_err(|error| not_http(error.to_string()))?;
         let connection = tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .header(header::CONTENT_LENGTH, 0)
-            .body(String::new())
-            .map_err(|error| not_http(error.to_string()))?;
         let answer = async {
             let response =
                 sender.send_request(request).await.map_err(|error| not_http(error.to_string()))?;
             let status = response.status();
             let body = to_bytes(Body::new(response.into_body()), MAX_ANSWER_BYTES);
             let body = body.await.map_err(|error| not_http(error.to_string()))?;
-            if status != StatusCode::OK {
+            if !status.is_success() {
                 let text = String::from_utf8_lossy(&body).chars().take(200).collect();
                 return Err(AskError::Status { place: self.clone(), status, text });
             }
