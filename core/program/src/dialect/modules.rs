@@ -127,7 +127,7 @@ fn function(
     let close = closing(init.mask.as_bytes(), open)?;
     let arguments = init.text.get(open + 1..close)?.trim().strip_prefix("self")?;
     let arguments = arguments.trim_start().trim_start_matches(',').replace('\n', " ");
-    let body: Vec<Logical> = body_of(block, at).map(registered).collect();
+    let body: Vec<Logical> = body_of(block, at).map(registered).map(tied).collect();
     let body: Vec<&Logical> = body.iter().collect();
     let (indent, last) = (body.first()?.indent, *body.last()?);
     let mut lines = vec![String::new(); end + 1 - first];
@@ -241,6 +241,25 @@ fn registered(own: &Logical) -> Logical {
         Some(Logical { text, mask, ..own.clone() })
     });
     made.unwrap_or_else(|| own.clone())
+}
+
+/// `self.out.weight = self.embedding.weight`, which makes two parameters one, in the dict's words.
+fn tied(own: Logical) -> Logical {
+    let parameter = |text: &str| {
+        let path = text.trim().strip_prefix("self.")?;
+        let plain = path.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+        (plain && path.contains('.')).then(|| path.to_owned())
+    };
+    let paths = own.mask.split_once('=').and_then(|(alias, of)| {
+        let (alias, of) = (parameter(alias)?, parameter(of)?);
+        let of_parameter = |path: &str| path.ends_with(".weight") || path.ends_with(".bias");
+        (of_parameter(&alias) && of_parameter(&of)).then_some((alias, of))
+    });
+    let Some((alias, of)) = paths else { return own };
+    let front = " ".repeat(own.indent);
+    let put =
+        |quote: &str| format!("{front}_tied(self, {quote}{alias}{quote}, {quote}{of}{quote})");
+    Logical { text: put("\""), mask: put("\u{1}"), ..own }
 }
 
 /// Methods that every module has. Their effect in an `__init__` is not followed.

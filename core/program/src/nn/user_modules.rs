@@ -212,6 +212,25 @@ pub(crate) fn attribute<'v>(
     Ok(Some(submodules::named(&of, name.to_owned(), heap).unwrap_or(value)))
 }
 
+/// The key under which `self` keeps the parameters that have two names. No program can name it.
+const TIED: &str = "tied!";
+
+/// The model in which parameters that are one are one.
+fn tied(model: ModelValue, kept: &DictRef<'_>) -> anyhow::Result<ModelValue> {
+    let lines = kept.get_str(TIED).and_then(|lines| lines.unpack_str()).unwrap_or_default();
+    if lines.is_empty() {
+        return Ok(model);
+    }
+    let mut made = (*model.0).clone();
+    for (alias, of) in lines.lines().filter_map(|line| line.split_once(' ')) {
+        anyhow::ensure!(
+            made.tie(alias, of),
+            "self.{alias} = self.{of} makes two parameters one, and the model has no two such parameters"
+        );
+    }
+    Ok(ModelValue(Arc::new(made), model.1))
+}
+
 /// A parameter or buffer that a model has itself, as a part of it without a name.
 fn tensor_of_model(of: &Tensor, buffer: bool) -> ModelValue {
     let (shape, dtype) = (of.shape().to_vec(), of.dtype());
@@ -274,7 +293,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             !used && !model.0.params.is_empty()
         };
         let unused = models.iter().find(unused).map(|(part, _)| part.clone());
-        let model = of_parts(name, models, returned as usize);
+        let model = tied(of_parts(name, models, returned as usize), &all)?;
         let process = process(eval)?;
         let number = process.own.len();
         let new = process.own.iter().all(|own| own.class != name);
@@ -289,6 +308,20 @@ fn functions(builder: &mut GlobalsBuilder) {
         process.own.push(OwnModule { model: model.0.clone(), class: name.to_owned() });
         eval.module().set(&kept_at(number), kept);
         Ok(model)
+    }
+
+    /// `self.out.weight = self.embedding.weight` in `__init__`: one parameter with two names.
+    fn _tied<'v>(
+        #[starlark(require = pos)] kept: Value<'v>,
+        #[starlark(require = pos)] alias: &str,
+        #[starlark(require = pos)] of: &str,
+        heap: Heap<'v>,
+    ) -> starlark::Result<NoneType> {
+        let before = DictRef::from_value(kept).and_then(|all| all.get_str(TIED));
+        let before = before.and_then(|before| before.unpack_str()).unwrap_or_default();
+        let now = heap.alloc(format!("{before}{alias} {of}\n"));
+        kept.set_at(heap.alloc(TIED), now)?;
+        Ok(NoneType)
     }
 
     /// `self.register_buffer(name, tensor)` and its like, without the name.

@@ -141,6 +141,28 @@ impl Model {
         indices.collect()
     }
 
+    /// Makes two parameters one, as `self.head.weight = self.embedding.weight` does: the one has the
+    /// shape of `of`, and the name that comes first, as `named_parameters()` has it. False, and nothing
+    /// is changed, where one of them is no parameter.
+    pub fn tie(&mut self, alias: &str, of: &str) -> bool {
+        let place = |name: &str| self.params.iter().position(|param| param.name == name);
+        let (Some(alias), Some(of)) = (place(alias), place(of)) else { return false };
+        if alias == of {
+            return true;
+        }
+        let shape = self.params[of].shape.clone();
+        let (kept, dropped) = (alias.min(of), alias.max(of));
+        self.params[kept].shape = shape;
+        let name = self.params.remove(dropped).name;
+        self.tied.push((name, self.params[kept].name.clone()));
+        for layer in &mut self.layers {
+            layer.params.retain(|param| *param as usize != dropped);
+            let behind = layer.params.iter_mut().filter(|param| **param as usize > dropped);
+            behind.for_each(|param| *param -= 1);
+        }
+        true
+    }
+
     /// The parameters that a pass, from 0, leaves alone.
     fn unused_in(&self, pass: u32) -> &[u32] {
         let list = self.unused.get(pass as usize).or(self.unused.last());
