@@ -11,6 +11,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
+use lockstep_sim::training::messages;
 use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate_watched};
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
     /// what the links make of them
     #[arg(long, conflicts_with_all = ["topology", "cluster", "link_latency_ns", "link_bytes_per_second"])]
     as_recorded: bool,
-    /// Leave single messages out of the trace, which is then much smaller
+    /// Leave single messages out of the trace that -o writes, which is then much smaller
     #[arg(long)]
     no_messages: bool,
     /// Give up once the trace has this many events [default: 5000000, or what the plan has without messages]
@@ -66,6 +67,26 @@ fn events_of(plan: &Plan) -> usize {
         .iter()
         .map(|of| plan.programs.get(*of as usize).map_or(0, |program| program.ops.len() + 2));
     ops.sum::<usize>().saturating_mul(EVENTS_OF_AN_OP)
+}
+
+/// True if single messages are recorded: only a trace that is written shows them, and one that they would make
+/// too large is written without them.
+fn records_messages(arguments: &Arguments, plan: &Plan) -> bool {
+    if arguments.no_messages || arguments.output.is_none() {
+        return false;
+    }
+    let sent = messages(plan);
+    let events = u64::try_from(events_of(plan)).unwrap_or(u64::MAX);
+    // Each is sent and arrives.
+    let too_many = events.saturating_add(sent.saturating_mul(2)) > MAX_EVENTS as u64;
+    if !too_many || arguments.max_events.is_some() {
+        return true;
+    }
+    terminal::note(&format!(
+        "lockstep: the trace leaves out its {sent} single messages; --max-events {} keeps them",
+        events.saturating_add(sent.saturating_mul(2))
+    ));
+    false
 }
 
 /// The JSON that `--json` prints.
@@ -137,8 +158,9 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     let Found { plan, said, replay } = arguments.plan.find(progress)?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
+    let record_messages = records_messages(&arguments, &plan);
     // Without messages the plan bounds the events: an operation has a few.
-    let bounded = if arguments.no_messages { events_of(&plan) } else { 0 };
+    let bounded = if record_messages { 0 } else { events_of(&plan) };
     let call_times = match (&replay, arguments.as_recorded) {
         (Some(replay), true) => Some(Arc::new(replay.times(&plan)?)),
         (None, true) => bail!(
@@ -149,7 +171,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     };
     let links = arguments.links.config(&plan)?;
     let config = SimConfig {
-        record_messages: !arguments.no_messages,
+        record_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
         call_times: call_times.or(links.call_times),
         ..links
