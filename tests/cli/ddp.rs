@@ -118,7 +118,7 @@ fn ddp_names_what_it_did_not_compare() {
     assert!(other.code == 1 && other.out.contains("raised: here nothing"), "{other:?}");
 }
 
-/// What gloo does not know is refused where PyTorch refuses it.
+/// Types, hooks and options that gloo does not know are refused where PyTorch refuses them.
 #[test]
 fn ddp_refuses_on_gloo_what_pytorch_refuses() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn ddp_refuses_on_gloo_what_pytorch_refuses() {
     assert_refused(&lockstep(cpu), "ValueError: SyncBatchNorm layers only work with GPU modules");
 }
 
-/// Where DDP raises in a step, what was before it is shown, and what there is none of is named.
+/// A step in which DDP raises is shown up to there, and what there is none of is named.
 #[test]
 fn ddp_shows_what_was_before_it_raises() {
     let folder = tempfile::tempdir().unwrap();

@@ -204,7 +204,7 @@ pub(super) mod tests {
         };
         let group = held.group_name(held.call(mark.id).unwrap()).unwrap();
         assert_eq!(numbered(group, seq), Some(mark.clone()));
-        // Where the rank is, if it never made the call.
+        // A rank that never made the call is shown where it is.
         assert_eq!(numbered("another group", seq), Some(mark.clone()));
         assert_eq!(numbered(group, seq.map(|seq| seq + 1)), Some(mark));
         assert_eq!(held.locate(9, &Which::Last), None);

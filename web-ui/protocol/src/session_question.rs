@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// A question about a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum SessionQuestion {
-    /// When each step of the only call of a simulation begins, in picoseconds.
+    /// The beginning of each step of the only call of a simulation, in picoseconds.
     StepTimes,
     /// The next bytes of a live trace, in the attachment.
     Live,

@@ -127,7 +127,7 @@ struct Showing {
     recording: PathBuf,
     /// The number of the job on the page, once it is there.
     id: Option<u64>,
-    /// Whether a failure was told: once is enough.
+    /// True once a failure was told: once is enough.
     told: bool,
     /// The dumps that were there when the last trace was made.
     dumps: u64,

@@ -36,7 +36,7 @@ pub(super) fn fabric_view(props: &FabricViewProps) -> Html {
         use_effect_with(props.dim, move |_| chosen.set(None));
     }
     let Some(fabric) = &props.account.fabric else { return html! {} };
-    // Where nothing is chosen, the stretch of the view's dimension in which links are busiest.
+    // Without a choice, the stretch of the view's dimension in which links are busiest.
     let busiest = || {
         let busy =
             |stretch: &LoadStretch| stretch.loads.iter().map(|load| u64::from(*load)).sum::<u64>();

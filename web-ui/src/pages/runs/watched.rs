@@ -22,7 +22,7 @@ const PACE_MS: i32 = 1000;
 /// A rank without a call for so long is said to stand, in milliseconds.
 const STANDS_MS: u64 = 2000;
 
-/// Where all stand for so long, in milliseconds, the diagnosis is shown: what a moving job has not finished yet is
+/// The diagnosis is shown once all have stood for so long, in milliseconds: what a moving job has not finished yet is
 /// no hang.
 const JUDGED_MS: u64 = 10_000;
 

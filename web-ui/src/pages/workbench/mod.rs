@@ -60,7 +60,7 @@ pub(super) struct WorkbenchProps {
     /// The job's own files, as far as they were dropped.
     #[prop_or_default]
     pub(super) texts: Texts,
-    /// Whether it is shown what is wrong: what a job that still moves has not finished is no hang.
+    /// True if what is wrong is shown: what a job that still moves has not finished is no hang.
     #[prop_or(true)]
     pub(super) judged: bool,
 }

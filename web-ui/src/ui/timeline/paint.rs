@@ -37,7 +37,7 @@ pub(super) struct Marks {
     /// Ranks that the findings blame.
     pub(super) culprits: Vec<u32>,
     pub(super) playhead_ps: Option<u64>,
-    /// Whether what comes after the playhead is still a question.
+    /// True while what comes after the playhead is a question.
     pub(super) future_hidden: bool,
     pub(super) selected: Option<CallMark>,
     /// The calls that a search found; all others are dimmed.

@@ -74,7 +74,7 @@ fn use_wheel(frame: &NodeRef, latest: Rc<RefCell<Rc<Geometry>>>, set: UseStateSe
     });
 }
 
-/// What the pointer's handlers have in common.
+/// The state that the pointer's handlers have in common.
 #[derive(Clone)]
 struct Stage {
     frame: NodeRef,
