@@ -271,6 +271,7 @@ impl PlanArguments {
             ranks_per_node: self.options.ranks_per_node,
             timeout_ms: self.options.timeout_ms,
             arguments: self.arguments.clone(),
+            files: self.beside(text),
             ..lockstep_scenarios::program::Options::default()
         };
         let name = match Path::new(&self.what).file_name() {
@@ -282,6 +283,20 @@ impl PlanArguments {
         let Compiled { plan, printed, raised, assumed, .. } = compiled;
         let said = Said { name, printed, raised, assumed, all: self.options.all_output };
         Ok(Found { said, ..Found::only(plan) })
+    }
+
+    /// The files beside a program that it imports. A program from standard input has none beside it.
+    fn beside(&self, text: &str) -> Vec<(String, String)> {
+        const MAX_BYTES: u64 = 1 << 20;
+        let folder = match Path::new(&self.what).parent() {
+            Some(folder) if self.what != "-" => folder,
+            _ => return Vec::new(),
+        };
+        lockstep_program::siblings(text, &mut |path| {
+            // One that cannot be read is as one that is not there: its import says so.
+            let bytes = files::read(&folder.join(path), MAX_BYTES).ok()?;
+            String::from_utf8(bytes).ok()
+        })
     }
 
     /// A plan of ours, or a GOAL file as a plan.

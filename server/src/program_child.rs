@@ -26,6 +26,7 @@ struct Question {
     ranks_per_node: Option<u32>,
     timeout_ms: Option<u64>,
     arguments: Vec<String>,
+    files: Vec<(String, String)>,
 }
 
 /// The plan of a program.
@@ -40,6 +41,7 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
         ranks_per_node: options.ranks_per_node,
         timeout_ms: options.timeout_ms,
         arguments: options.arguments.clone(),
+        files: options.files.clone(),
     };
     let question = serde_json::to_vec(&question)?;
     let oom_kills = MemoryGroup::now().oom_kills;
@@ -147,10 +149,10 @@ pub(crate) fn answer() -> Result<ExitCode> {
         .context("cannot be ended with the process that asked")?;
     let mut question = Vec::new();
     std::io::stdin().lock().read_to_end(&mut question)?;
-    let Question { path, text, world_size, ranks_per_node, timeout_ms, arguments } =
+    let Question { path, text, world_size, ranks_per_node, timeout_ms, arguments, files } =
         serde_json::from_slice(&question)?;
     let options =
-        Options { world_size, ranks_per_node, timeout_ms, arguments, ..Options::default() };
+        Options { world_size, ranks_per_node, timeout_ms, arguments, files, ..Options::default() };
     let worker = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || compile(&path, &text, &options))?;

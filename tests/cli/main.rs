@@ -13,6 +13,7 @@ mod recordings;
 mod replay;
 mod runs;
 mod schedules;
+mod several_files;
 mod stopped;
 mod time;
 

@@ -15,6 +15,7 @@
 // `unsafe impl` of marker traits, by which the interpreter knows our types.
 #![allow(unsafe_code, reason = "starlark's macros expand to it; there is none of ours here")]
 
+mod bundle;
 mod classes;
 mod data;
 mod dialect;
@@ -30,5 +31,6 @@ mod torch;
 #[cfg(test)]
 mod tests;
 
+pub use bundle::siblings;
 pub use execute::compile::compile;
 pub use execute::scenario_plan::{ScenarioError, scenario_plan};

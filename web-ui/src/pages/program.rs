@@ -1,7 +1,9 @@
 //! Program: a text that says what each rank does, written or pasted here, and debugged.
 
+mod files;
+
 use super::asked::Asked;
-use super::debugger::{Debugger, code, text_of};
+use super::debugger::{Debugger, code};
 use super::machine_choice;
 use super::machine_fields::{Links, MachineFields};
 use crate::app::use_shared;
@@ -23,6 +25,8 @@ pub(crate) fn program() -> Html {
     let shared = use_shared();
     let nav = shared.nav.clone();
     let problem = use_state(|| None::<String>);
+    // Files that were dropped with the program; its address does not hold them.
+    let beside = use_state(Vec::<(String, String)>::new);
     let set_text = {
         let (nav, problem) = (nav.clone(), problem.setter());
         Callback::from(move |text: String| {
@@ -38,12 +42,16 @@ pub(crate) fn program() -> Html {
         })
     };
     {
-        let (set_text, problem) = (set_text.clone(), problem.setter());
+        let (set_text, problem, beside) = (set_text.clone(), problem.setter(), beside.setter());
         use_effect_with((shared.handed.clone(), nav.route.clone()), move |(handed, _)| {
-            if let Some(file) = handed.take(&Route::to(View::Program)).into_iter().next() {
+            let dropped = handed.take(&Route::to(View::Program));
+            if !dropped.is_empty() {
                 wasm_bindgen_futures::spawn_local(async move {
-                    match text_of(&file).await {
-                        Ok(text) => set_text.emit(text),
+                    match files::read(dropped).await {
+                        Ok(dropped) => {
+                            beside.set(dropped.files);
+                            set_text.emit(dropped.text);
+                        }
                         Err(why) => problem.set(Some(why)),
                     }
                 });
@@ -71,7 +79,11 @@ pub(crate) fn program() -> Html {
     if let Some(code) = nav.route.get("code") {
         base = base.with("code", code);
     }
-    let options = Options { world_size: (world > 0).then_some(world), ..Options::default() };
+    let options = Options {
+        world_size: (world > 0).then_some(world),
+        files: (*beside).clone(),
+        ..Options::default()
+    };
     let choose_world = {
         let nav = nav.clone();
         Callback::from(move |world: u64| {

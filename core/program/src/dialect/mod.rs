@@ -38,7 +38,7 @@ pub(crate) mod properties;
 mod reflected;
 mod refused;
 pub(crate) mod rewritten;
-mod scan;
+pub(crate) mod scan;
 mod semicolons;
 mod slice_assignment;
 mod starred;
@@ -80,7 +80,7 @@ fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
 /// # Errors
 /// The program contains something that programs cannot have.
 pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
-    let original = text.lines().map(str::to_owned).collect();
+    let mut out = Rewritten::of(text);
     let text = loop_else::rewrite(text);
     let text = modules::rewrite(&text);
     let text = globals::rewrite(&text);
@@ -89,8 +89,6 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
     let mut statements = scan::scan(text)?;
     let asks = asked_methods::Asks::of(text, sums);
     statements.iter_mut().for_each(|own| own.asks = asks);
-    let room = String::with_capacity(text.len() + 64);
-    let mut out = Rewritten { text: room, origin: Vec::new(), original };
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
     let bound = Bound::find(&statements);

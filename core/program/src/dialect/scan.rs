@@ -12,26 +12,26 @@ const MAX_INDENT: usize = 24;
 
 /// A statement's first line up to where the statement, or the head of its block, ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Logical {
+pub(crate) struct Logical {
     /// Index of its first physical line.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// Index of its last physical line.
-    pub(super) last: usize,
+    pub(crate) last: usize,
     /// Bytes of white space in front.
-    pub(super) indent: usize,
+    pub(crate) indent: usize,
     /// Its text.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Its text with strings and comments blanked out, of the same length.
-    pub(super) mask: String,
+    pub(crate) mask: String,
     /// The questions that its program asks of objects.
-    pub(super) asks: Asks,
+    pub(crate) asks: Asks,
 }
 
 /// Splits a text into statements. Blank lines and comments belong to none.
 ///
 /// # Errors
 /// A string or bracket that is not closed, or nesting deeper than allowed.
-pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
+pub(crate) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
     let mut lines = Vec::new();
     let mut masks = Mask::new();
     let mut open: Option<Logical> = None;

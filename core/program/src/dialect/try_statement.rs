@@ -28,12 +28,8 @@ const MAX_DEPTH: usize = 100;
 /// A clause without its `try`, or more of them than allowed.
 pub(super) fn rewrite(from: Rewritten) -> Result<Rewritten, ProgramError> {
     let statements = scan::scan(&from.text)?;
-    let out = Rewritten {
-        text: String::with_capacity(from.text.len() * 2),
-        origin: Vec::new(),
-        original: from.original,
-    };
-    let (origin, statements) = (from.origin, &statements[..]);
+    let (out, origin) = from.begun_anew();
+    let statements = &statements[..];
     let mut writer = Writer { out, origin, statements, tries: 0, depth: 0 };
     writer.block(0..statements.len(), &Around::default(), 0)?;
     Ok(writer.out)

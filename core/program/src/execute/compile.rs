@@ -1,5 +1,6 @@
 //! Executes a program: once, and again with rewritten operators if it computes with bools.
 
+use crate::bundle::Bundle;
 use crate::execute::ranks::executed;
 use lockstep_scenarios::program::ProgramError;
 use lockstep_scenarios::program::{Compiled, Options};
@@ -10,12 +11,23 @@ use lockstep_scenarios::program::{Compiled, Options};
 /// # Errors
 /// The text is not a program, does not call `run`, or exceeds the limits.
 pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
-    let once = executed(path, text, options, false);
+    let bundle = Bundle::of(path, text, &options.files)?;
+    let once = executed(path, text, bundle.as_ref(), options, false);
     let ended = match once {
-        Err(error) if counts(&error.message) => executed(path, text, options, true),
+        Err(error) if counts(&error.message) => {
+            executed(path, text, bundle.as_ref(), options, true)
+        }
         ended => ended,
     };
-    ended.map_err(|error| error.in_column(text))
+    match &bundle {
+        None => ended.map_err(|error| error.in_column(text)),
+        Some(bundle) => {
+            let ended = ended.map_err(|error| error.in_column(&bundle.shown));
+            ended
+                .map(|compiled| bundle.placed(compiled))
+                .map_err(|error| bundle.placed_error(error))
+        }
+    }
 }
 
 /// True if the interpreter refused an operator on a bool, which Python takes for a number. `ok + n` of names

@@ -3,6 +3,7 @@
 use super::leftovers::Leftovers;
 use super::missing_imports::AbsentValue;
 use super::{job, launched_processes};
+use crate::bundle::Bundle;
 use crate::classes::objects;
 use crate::dist::sent_objects::Board;
 use crate::execute::failure::{Failure, failure, reword_unknown};
@@ -47,15 +48,26 @@ fn machine(name: &str) -> Option<u32> {
 pub(crate) fn executed(
     path: &str,
     text: &str,
+    bundle: Option<&Bundle>,
     options: &Options,
     sums: bool,
 ) -> Result<Compiled, ProgramError> {
     let limits = options.limits;
+    let text = bundle.map_or(text, |bundle| &bundle.shown);
     if text.len() > limits.text_bytes {
         let why = format!("the program has {} bytes; {} are read", text.len(), limits.text_bytes);
         return Err(ProgramError::whole(why));
     }
-    let rewritten = Arc::new(dialect::asking(text, sums)?);
+    let rewritten = Arc::new(match bundle {
+        None => dialect::asking(text, sums)?,
+        Some(bundle) => {
+            let shown = |error: ProgramError| match error.line.checked_sub(1) {
+                Some(line) => ProgramError { line: bundle.shown_line(line) + 1, ..error },
+                None => error,
+            };
+            dialect::asking(&bundle.text, sums).map_err(shown)?.shown_as(bundle)
+        }
+    });
     let globals = globals();
     let script = Script {
         path,

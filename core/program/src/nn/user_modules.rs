@@ -301,6 +301,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             ("", Some(part)) => format!("it runs self.{part} in a branch only, or not at all"),
             (why, _) => why.to_owned(),
         };
+        let line = process.program.as_ref().map_or(line, |program| program.shown_line(line));
         if new && !why.is_empty() {
             process.dist()?.note_unfollowed(format!("{name}.forward"), line, why);
         }

@@ -47,6 +47,10 @@ pub struct Options {
     pub timeout_ms: Option<u64>,
     /// The arguments of the script, as `argparse` gets them: `--epochs`, `1`.
     pub arguments: Vec<String>,
+    /// The files beside the program that it may import, by their paths from its folder: `utils.py`,
+    /// `models/net.py`.
+    #[serde(default)]
+    pub files: Vec<(String, String)>,
     /// The resources that the program may use.
     pub limits: Limits,
 }
