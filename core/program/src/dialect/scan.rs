@@ -24,7 +24,7 @@ pub(crate) struct Logical {
     /// Its text with strings and comments blanked out, of the same length.
     pub(crate) mask: String,
     /// The questions that its program asks of objects.
-    pub(crate) asks: Asks,
+    pub(super) asks: Asks,
 }
 
 /// Splits a text into statements. Blank lines and comments belong to none.
