@@ -64,7 +64,7 @@ def run_real_rank(recorder_path, out_path, script, arguments):
             return None
 
     class Options:
-        module, code = False, None
+        module, code, plays, finds_roles = False, None, None, False
 
     Options.script = script
     tape = recorder.Tape(File(), Options, rank)

@@ -1,6 +1,7 @@
 //! `lockstep record`: the user's own PyTorch runs a training script as every rank of a job, and its calls become a
 //! plan. No GPU, no peers and no network are needed.
 
+mod by_roles;
 mod hub;
 mod launch;
 
@@ -14,7 +15,7 @@ use lockstep_clusters::compute_card;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::words::rank_list;
 use lockstep_core::{plan::Plan, rank::GlobalRank};
-use lockstep_replay::script::{ScriptEvent, ScriptPlan, WorkTime, plan_of_script};
+use lockstep_replay::script::{Roles, ScriptEvent, ScriptPlan, WorkTime, plan_of_roles, plan_of_script};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -47,6 +48,10 @@ pub(crate) struct Arguments {
     /// Ranks a node; all on one node if absent
     #[arg(long, value_name = "RANKS")]
     ranks_per_node: Option<u32>,
+    /// The ranks that are recorded: all, or one of each role, which is copied to the others of the role. `roles`
+    /// is for large worlds: ranks with the same place in all process groups but the data-parallel ones play a role
+    #[arg(long, value_enum, default_value_t = Recorded::All)]
+    ranks: Recorded,
     /// End each rank after so many optimizer steps
     #[arg(long, value_name = "STEPS")]
     steps: Option<u32>,
@@ -60,6 +65,10 @@ pub(crate) struct Arguments {
     /// Let large matrix products and convolutions be zeros, so that a model for GPUs is recorded in seconds
     #[arg(long)]
     no_math: bool,
+    /// Let large float tensors have shapes and no values, so that a model larger than this machine's memory is
+    /// recorded
+    #[arg(long)]
+    no_memory: bool,
     /// Let torchvision's data sets be random images of the same shape, and pretrained weights the initial ones, so
     /// that nothing is downloaded
     #[arg(long)]
@@ -86,6 +95,13 @@ pub(crate) struct Arguments {
     print_recorder: bool,
 }
 
+/// The ranks that are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Recorded {
+    All,
+    Roles,
+}
+
 /// The recorder's options; its class `Options` reads them.
 #[derive(Serialize)]
 struct RecorderOptions<'a> {
@@ -102,8 +118,26 @@ struct RecorderOptions<'a> {
     starts_ranks: bool,
     random_data: bool,
     no_math: bool,
+    no_memory: bool,
     script: &'a str,
     arguments: &'a [String],
+    /// By rank, the recorded rank that stands for it.
+    plays: Option<&'a [u32]>,
+    finds_roles: bool,
+    silent: bool,
+}
+
+/// Which ranks of a world a run of the recorder records, and how.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    world_size: u32,
+    ranks_per_node: u32,
+    ranks: &'a [u32],
+    /// By rank, the recorded rank that stands for it; absent if all are recorded.
+    plays: Option<&'a [u32]>,
+    steps: Option<u32>,
+    /// Whether only the groups are looked for: the script's output is not shown.
+    looks: bool,
 }
 
 /// Rates that operators reach.
@@ -127,6 +161,9 @@ struct Printed<'a> {
     /// Why the recording stopped before the script's end.
     cut: Option<String>,
     ranks: Vec<RecordedRank>,
+    /// The ranks that were not recorded, and whose calls they have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<by_roles::PrintedRole>,
 }
 
 /// One rank in numbers.
@@ -153,7 +190,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let script = PathBuf::from(&launch.script);
     arguments.overwrite.check(&output, FileKind::Plan, &[&script])?;
 
-    let noted = record(&arguments, &launch, world_size, ranks_per_node)?;
+    let world = (world_size, ranks_per_node);
+    let (noted, roles) = match arguments.ranks {
+        Recorded::All => (record_all(&arguments, &launch, world)?, None),
+        Recorded::Roles => {
+            let (noted, roles) = by_roles::record(&arguments, &launch, world)?;
+            (noted, Some(roles))
+        }
+    };
     let time = match arguments.card.as_str() {
         "measured" => WorkTime::Measured,
         _ => WorkTime::OnCard,
@@ -167,8 +211,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         bail!("{}", without_calls(&launch.script, &events));
     }
     let texts = texts_of(&events, &launch);
-    let recorded = plan_of_script(&name, ranks_per_node, &events, &texts, time)
-        .context("what was recorded makes no plan")?;
+    let recorded = match &roles {
+        Some(roles) => plan_of_roles(&name, ranks_per_node, &noted.events, roles, &texts, time),
+        None => plan_of_script(&name, ranks_per_node, &events, &texts, time),
+    }
+    .context("what was recorded makes no plan")?;
     write_plan(&output, &recorded.plan)?;
     let ranks: Vec<RecordedRank> =
         noted.events.iter().map(|(rank, own)| in_numbers(*rank, own)).collect();
@@ -183,10 +230,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 assumed: &recorded.assumed,
                 cut: noted.cut.map(|cut| cut.to_string()),
                 ranks,
+                roles: roles.as_ref().map(by_roles::printed).unwrap_or_default(),
             };
             terminal::text(&(serde_json::to_string_pretty(&printed)? + "\n"))?;
         }
-        false => terminal::text(&summary(&launch, &noted, &recorded, &ranks, &output))?,
+        false => terminal::text(&summary(&launch, &noted, &recorded, (&ranks, roles.as_ref()), &output))?,
     }
     Ok(ExitCode::from(match noted.cut {
         Some(Cut::Cancelled) => 130,
@@ -215,9 +263,13 @@ fn sizes(arguments: &Arguments, launch: &Launch) -> Result<(u32, u32)> {
     let Some(world_size) = arguments.world_size.or(launch.world_size).or(launched) else {
         bail!("say how many ranks the job has: lockstep record --world-size 8 -- {}", launch.script)
     };
-    if world_size == 0 || world_size > MAX_PROCESSES.min(MAX_WORLD_SIZE) {
+    if world_size == 0 || world_size > MAX_WORLD_SIZE {
+        bail!("{world_size} ranks cannot be recorded: give 1 to {MAX_WORLD_SIZE}");
+    }
+    if world_size > MAX_PROCESSES && arguments.ranks == Recorded::All {
         bail!(
-            "{world_size} ranks cannot be recorded: give 1 to {MAX_PROCESSES}, each is a process"
+            "{world_size} ranks cannot be recorded one by one: give 1 to {MAX_PROCESSES}, each is a process, or \
+             record one of each role: --ranks roles"
         );
     }
     match per_node {
@@ -249,22 +301,28 @@ fn local_rank_argument(launch: &Launch) -> Option<&'static str> {
 }
 
 /// Runs the script as all its ranks.
-fn record(
+fn record_all(
     arguments: &Arguments,
     launch: &Launch,
-    world_size: u32,
-    ranks_per_node: u32,
+    (world_size, ranks_per_node): (u32, u32),
 ) -> Result<Noted> {
+    let ranks: Vec<u32> = (0..world_size).collect();
+    let (plays, steps, looks) = (None, arguments.steps, false);
+    let pass = Pass { world_size, ranks_per_node, ranks: &ranks, plays, steps, looks };
+    record(arguments, launch, pass)
+}
+
+/// Runs the script as some ranks of a world.
+fn record(arguments: &Arguments, launch: &Launch, pass: Pass<'_>) -> Result<Noted> {
     let card = match arguments.card.as_str() {
         "measured" => None,
         name => Some(compute_card(name)?),
     };
-    let ranks: Vec<u32> = (0..world_size).collect();
     let options = RecorderOptions {
-        ranks: &ranks,
-        world_size,
-        ranks_per_node,
-        steps: arguments.steps,
+        ranks: pass.ranks,
+        world_size: pass.world_size,
+        ranks_per_node: pass.ranks_per_node,
+        steps: pass.steps,
         cuda: !arguments.no_cuda,
         card: card.map(|card| CardRates {
             flops: card
@@ -282,15 +340,19 @@ fn record(
         starts_ranks: launch.is_plain(),
         random_data: arguments.random_data,
         no_math: arguments.no_math,
+        no_memory: arguments.no_memory,
         script: &launch.script,
         arguments: &launch.arguments,
+        plays: pass.plays,
+        finds_roles: pass.plays.is_some(),
+        silent: pass.looks,
     };
     let folder = tempfile::tempdir().context("cannot make a folder for the recorder")?;
     let recorder = folder.path().join("lockstep_recorder.py");
     std::fs::write(&recorder, RECORDER).context("cannot write the recorder")?;
     let socket = folder.path().join("hub");
     let cancelled = signals::cancelled()?;
-    let hub = Hub::listen(&socket, ranks.len())?;
+    let hub = Hub::listen(&socket, pass.ranks.len())?;
     let python = arguments
         .python
         .clone()
@@ -314,7 +376,7 @@ fn record(
         })?;
     let mut recorder = Recorder { child };
     let patience = Duration::from_secs(arguments.patience.max(1));
-    hub.serve(&ranks, patience, &cancelled, || Ok(recorder.child.try_wait()?.is_none()))
+    hub.serve(pass.ranks, patience, &cancelled, || Ok(recorder.child.try_wait()?.is_none()))
 }
 
 /// The recorder's processes; none of them outlives it.
@@ -400,17 +462,22 @@ fn summary(
     launch: &Launch,
     noted: &Noted,
     recorded: &ScriptPlan,
-    ranks: &[RecordedRank],
+    (ranks, roles): (&[RecordedRank], Option<&Roles>),
     output: &Path,
 ) -> String {
-    let calls: u64 = ranks.iter().map(|rank| rank.calls).sum();
+    let copies = roles.map(Roles::copies).unwrap_or_default();
+    let stands_for = |rank: &RecordedRank| 1 + copies.get(&rank.rank).map_or(0, Vec::len) as u64;
+    let calls: u64 = ranks.iter().map(|rank| rank.calls * stands_for(rank)).sum();
     let steps = ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
     let mut text = format!(
         "recorded  {} on {} ranks: {calls} calls in {} groups, {steps} optimizer steps\n",
         launch.script,
-        ranks.len(),
+        recorded.plan.world_size,
         recorded.plan.groups.len(),
     );
+    for role in roles.map(by_roles::printed).unwrap_or_default() {
+        text.push_str(&format!("by roles  {role}\n"));
+    }
     text.push_str(&format!("calls     {}\n", kinds_of(&recorded.plan)));
     let mut ends: BTreeMap<&str, Vec<GlobalRank>> = BTreeMap::new();
     for rank in ranks {

@@ -330,7 +330,9 @@ impl Board {
         match request {
             Request::Hello { .. } => bail!("the recorder broke: rank {rank} came twice"),
             Request::Post { key, from, readers, none } => {
-                self.posted_bytes += payload.len();
+                if readers > 0 {
+                    self.posted_bytes += payload.len();
+                }
                 if self.posted_bytes > MAX_POSTED_BYTES {
                     bail!(
                         "the ranks tell each other more than {} GiB at once",
@@ -338,8 +340,10 @@ impl Board {
                     );
                 }
                 let data = (!none).then_some(payload);
-                self.posted.insert((key, from), Posted { data, readers });
-                self.wake();
+                if readers > 0 {
+                    self.posted.insert((key.clone(), from), Posted { data, readers });
+                    self.wake(&key);
+                }
             }
             Request::Take { key, from } => self.wait(rank, Waiting::Parts { key, from }),
             Request::TakeAny { keys } => self.wait(rank, Waiting::Any { keys }),
@@ -402,9 +406,14 @@ impl Board {
         posted.data
     }
 
-    /// Serves the ranks whose messages are now there.
-    fn wake(&mut self) {
-        let ranks: Vec<u32> = self.waiting.keys().copied().collect();
+    /// Serves the ranks that waited for this key, if their messages are now there.
+    fn wake(&mut self, key: &str) {
+        let waits = |waiting: &Waiting| match waiting {
+            Waiting::Parts { key: known, .. } | Waiting::Key { key: known, .. } => known == key,
+            Waiting::Any { keys } => keys.iter().any(|(known, _)| known == key),
+        };
+        let waiting = self.waiting.iter().filter(|(_, waiting)| waits(waiting));
+        let ranks: Vec<u32> = waiting.map(|(rank, _)| *rank).collect();
         for rank in ranks {
             let Some(waiting) = self.waiting.remove(&rank) else { continue };
             if !self.serve(rank, &waiting) {
@@ -433,6 +442,7 @@ impl Board {
         amount: i64,
         expected: usize,
     ) {
+        let named = key.clone();
         let mut answer = Answer::default();
         let mut payload = Vec::new();
         match op {
@@ -471,7 +481,7 @@ impl Board {
             }
         }
         self.answer(rank, &answer, &payload);
-        self.wake();
+        self.wake(&named);
     }
 
     /// A rank that has gone gets no answer; its connection's end says so by itself.

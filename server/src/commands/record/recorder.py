@@ -15,13 +15,16 @@ Tensors on `cuda` are kept on the CPU, and `torch.cuda` answers as on a machine 
 Environment: LOCKSTEP_HUB (path of the socket), LOCKSTEP_RECORD (options as JSON, see `Options`).
 """
 
+import ast
 import collections
 import contextlib
 import ctypes
 import functools
+import hashlib
 import importlib
 import inspect
 import json
+import math
 import multiprocessing.process
 import operator
 import os
@@ -34,6 +37,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 
 try:
     import torch
@@ -77,8 +81,12 @@ class Options:
         self.local_rank_argument = options.get("local_rank_argument")  # torch.distributed.launch's, or None
         self.master_port = options.get("master_port", 29500)
         self.no_math = options.get("no_math", False)  # large products and convolutions give zeros
+        self.no_memory = options.get("no_memory", False)  # large float tensors have shapes and no values
         self.random_data = options.get("random_data", False)  # stand-ins for torchvision's data sets and weights
         self.starts_ranks = options.get("starts_ranks", False)  # no launcher: a Process of the script may be a rank
+        self.plays = options.get("plays")  # by rank, the recorded rank that stands for it; None if all are recorded
+        self.finds_roles = options.get("finds_roles", False)  # notes what roles are derived from
+        self.silent = options.get("silent", False)  # the script's output is not shown
 
 
 class StepsReached(BaseException):
@@ -139,6 +147,10 @@ class Tape:
         self.groups = 0
         self.started_others = False  # whether this process has started ranks, and is none of them
         self.process = os.getpid()
+        self.plays, self.finds_roles = options.plays, options.finds_roles
+        self.reduced = {}  # by group, the addresses of what was all-reduced in it since the last optimizer step
+        self.assumed_values = None
+        self.averaged = set()  # ids of the groups over which gradients are averaged
 
     def is_own_process(self):
         """False in what a rank has forked: a worker of a data loader is no rank."""
@@ -232,6 +244,20 @@ class Tape:
         self.unwaited[number] = self.backward_depth > 0
         return number
 
+    def group_of_others(self, made):
+        """Notes a group of which this rank is no member."""
+        name, ranks, timeout = str(made["name"]), list(made["ranks"]), made["timeout"]
+        self.note({"t": "group_of_others", "id": group_id(name, ranks), "name": name, "ranks": ranks,
+                   "backend": made["backend"], "desc": made["desc"] or "",
+                   "timeout_ms": int(timeout.total_seconds() * 1000) if timeout else None})
+
+    def averages_gradients(self, group):
+        """Notes that the members of a group hold the same parameters and average their gradients, or shard both."""
+        name = getattr(group, "lockstep_id", None)
+        if self.finds_roles and name is not None and name not in self.averaged:
+            self.averaged.add(name)
+            self.note({"t": "data_parallel", "group": name})
+
     def wait(self, number):
         if self.unwaited.pop(number, None) is not None:
             at, _ = self.place()
@@ -281,12 +307,19 @@ def is_plain(tensor):
     return tensor.device.type == "cpu" and type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
-def is_exchanged(tensor):
-    if not is_plain(tensor):
-        return False
+def is_small(tensor):
     size = tensor.numel() * tensor.element_size()
     limit = EXCHANGED_FLOAT_BYTES if tensor.is_floating_point() or tensor.is_complex() else EXCHANGED_BYTES
     return size <= limit
+
+
+def is_exchanged(tensor):
+    return is_plain(tensor) and is_small(tensor)
+
+
+def is_without_memory(tensor):
+    """True for a tensor that has a shape and no values."""
+    return not is_plain(tensor) and isinstance(tensor, torch._subclasses.FakeTensor)
 
 
 def bytes_of(tensor):
@@ -302,6 +335,11 @@ def tensor_of(data, like):
     if not data:
         return torch.empty(0, dtype=like.dtype)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(like.dtype)
+
+
+def group_id(name, ranks):
+    """Names a group in the notes, equal on all its members and short: two groups may share a name."""
+    return f"{name}:{hashlib.sha1(','.join(map(str, ranks)).encode()).hexdigest()[:10]}"
 
 
 class Exchange:
@@ -337,6 +375,146 @@ class Exchange:
             parts.append(payload[start : start + length])
             start += length
         return parts
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Values that came from other ranks and are not known
+
+
+def local_part(tensor):
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+class Assumed:
+    """Tensors whose values would have come from other ranks, or were worked out from such, by their memory."""
+
+    def __init__(self, tape):
+        self.tape, self.addresses, self.told = tape, set(), set()
+        aten = torch.ops.aten
+        self.overwrites = {aten.zero_.default, aten.fill_.Scalar, aten.normal_.default, aten.uniform_.default}
+        self.copies = aten.copy_.default
+
+    @staticmethod
+    def address(tensor):
+        tensor = local_part(tensor)
+        return tensor.untyped_storage().data_ptr() if is_plain(tensor) else 0
+
+    def add(self, tensor):
+        address = self.address(tensor) if tensor.is_floating_point() else 0
+        if address:
+            self.addresses.add(address)
+
+    def holds(self, tensor):
+        return bool(self.addresses) and self.address(tensor) in self.addresses
+
+    def follow(self, func, args, out):
+        """What an operator makes of such values is such a value."""
+        tensors = []
+        for value in args:
+            for one in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(one, torch.Tensor):
+                    tensors.append(one)
+        if func in self.overwrites:
+            tensors = []
+        elif func is self.copies and tensors[0].untyped_storage().nbytes() == tensors[0].numel() * tensors[0].element_size():
+            tensors = tensors[1:]
+        is_assumed = any(self.holds(tensor) for tensor in tensors)
+        for one in out if isinstance(out, (tuple, list)) else (out,):
+            address = self.address(one) if isinstance(one, torch.Tensor) else 0
+            if address:
+                (self.addresses.add if is_assumed else self.addresses.discard)(address)
+
+    def decides(self):
+        """Notes that the script's own code, or a library's, branches on such a value."""
+        frame = sys._getframe(2)
+        place = frame.f_code.co_filename, frame.f_lineno
+        if place not in self.told and self.tape._kind(place[0]) != "inner":
+            self.told.add(place)
+            self.tape.assumed("a branch on a value that other ranks have a part in was taken as if all held this rank's values")
+
+    def number(self, value):
+        """A float that notes when it is compared."""
+        return AssumedFloat.of(value, self) if isinstance(value, float) else value
+
+
+class AssumedFloat(float):
+    """A float that was worked out from values that would have come from other ranks."""
+
+    @classmethod
+    def of(cls, value, assumed):
+        number = cls(value)
+        number.assumed = assumed
+        return number
+
+    def __reduce__(self):
+        return float, (float(self),)
+
+    __hash__ = float.__hash__
+
+
+def _follow_operators():
+    def comparing(name):
+        original = getattr(float, name)
+
+        def compared(self, *others):
+            self.assumed.decides()
+            return original(self, *others)
+
+        return compared
+
+    def reckoning(name):
+        original = getattr(float, name)
+
+        def reckoned(self, *others):
+            return self.assumed.number(original(self, *others))
+
+        return reckoned
+
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"):
+        setattr(AssumedFloat, name, comparing(name))
+    for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "neg", "abs"):
+        setattr(AssumedFloat, f"__{name}__", reckoning(f"__{name}__"))
+
+
+_follow_operators()
+
+
+def follow_branches(tape):
+    """`item`, `tolist` and `bool` of what came from other ranks and is not known give values that note their use."""
+    assumed = tape.assumed_values = Assumed(tape)
+    item, tolist, truth = torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__bool__
+
+    def item_of(self):
+        value = item(self)
+        return assumed.number(value) if assumed.holds(self) else value
+
+    def list_of(self):
+        values = tolist(self)
+        if not assumed.holds(self):
+            return values
+
+        def marked(value):
+            return [*map(marked, value)] if isinstance(value, list) else assumed.number(value)
+
+        return marked(values)
+
+    def truth_of(self):
+        if assumed.holds(self):
+            assumed.decides()
+        return truth(self)
+
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__bool__ = item_of, list_of, truth_of
+
+    def asked(original):
+        def ask(value):
+            if isinstance(value, AssumedFloat):
+                value.assumed.decides()
+            return original(value)
+
+        return ask
+
+    for name in ("isnan", "isinf", "isfinite"):
+        setattr(math, name, asked(getattr(math, name)))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -440,6 +618,8 @@ def unmetered(method):
 class RecordedGroup(ProcessGroup):
     """A process group that notes its calls and fills their outputs."""
 
+    by_name = {}
+
     def __init__(self, tape, exchange, rank, ranks, name, backend, desc, timeout_ms):
         super().__init__(rank, len(ranks))
         self._tape, self._exchange = tape, exchange
@@ -449,11 +629,23 @@ class RecordedGroup(ProcessGroup):
         if tape.started_others:
             raise RuntimeError(NOT_STARTED)
         tape.groups += 1
-        self.lockstep_id = f"{name}:{','.join(map(str, ranks))}"
+        self.lockstep_id = group_id(name, ranks)
+        self._find_present()
+        RecordedGroup.by_name[name] = self
         tape.note({
             "t": "group", "id": self.lockstep_id, "name": name, "ranks": ranks, "backend": backend,
             "desc": desc or "", "timeout_ms": timeout_ms,
         })
+
+    def _find_present(self):
+        """With `--ranks roles` some members are not recorded: a member of the same role speaks for each of them."""
+        plays = self._tape.plays
+        voices = [rank if plays is None else plays[rank] for rank in self._ranks]
+        places = {rank: place for place, rank in enumerate(self._ranks)}
+        # By group rank: the group rank of the recorded member that speaks for it, None if that is no member.
+        self._voices = [places.get(voice) for voice in voices]
+        self._present = [place for place, voice in enumerate(self._voices) if voice == place]
+        self._heard = [place for place in self._present if place != self._rank]
 
     # What Python asks of a group
 
@@ -551,6 +743,24 @@ class RecordedGroup(ProcessGroup):
     def _others(self):
         return [rank for rank in range(self._count) if rank != self._rank]
 
+    def _post(self, key, data):
+        """Leaves bytes for the other members."""
+        self._exchange.post(key, self._rank, data, len(self._heard))
+
+    def _take(self, key, mine):
+        """What the other members have posted, in order; `mine` is this rank's own. None if one never posts."""
+        taken = self._exchange.take(key, self._heard)
+        if taken is None or len(self._present) == self._count:
+            return taken
+        said = dict(zip(self._heard, taken))
+        said[self._rank] = mine
+        parts = [said.get(self._voices[place]) for place in self._others()]
+        return None if any(part is None for part in parts) else parts
+
+    def _takes_from(self, key, peer):
+        """What one member has posted, in a list; None if it never posts or is not recorded."""
+        return self._exchange.take(key, [peer]) if self._voices[peer] == peer else None
+
     def _unheard(self, op):
         if op.endswith("barrier"):
             return self._tape.assumed(f"{op} ends, though another rank never comes to it")
@@ -560,11 +770,14 @@ class RecordedGroup(ProcessGroup):
         """The tensor of every member, in order, flat; None if they are not exchanged."""
         if self._count == 1:
             return [mine.detach().clone().reshape(-1)]
+        if is_without_memory(mine) and is_small(mine):  # the others may have values, and wait for this rank's
+            self._post(self._exchange.key(self.lockstep_id, op, str(mine.dtype), *signature), b"")
         if not is_exchanged(mine):
             return None
         key = self._exchange.key(self.lockstep_id, op, str(mine.dtype), *signature)
-        self._exchange.post(key, self._rank, bytes_of(mine), self._count - 1)
-        taken = self._exchange.take(key, self._others())
+        data = bytes_of(mine)
+        self._post(key, data)
+        taken = self._take(key, data)
         if taken is None:
             self._unheard(op)
             return None
@@ -577,12 +790,14 @@ class RecordedGroup(ProcessGroup):
     def _roots(self, op, root, mine, like, *signature):
         """The bytes of the root's tensor, flat; None if it is not exchanged. `mine` is the root's, or None."""
         if self._count == 1 or not is_exchanged(like):
+            if self._rank != root:
+                self._assume(like)
             return None
         key = self._exchange.key(self.lockstep_id, op, root, str(like.dtype), *signature)
         if self._rank == root:
-            self._exchange.post(key, self._rank, bytes_of(mine), self._count - 1)
+            self._post(key, bytes_of(mine))
             return None
-        taken = self._exchange.take(key, [root])
+        taken = self._takes_from(key, root)
         if taken is None:
             self._unheard(op)
             return None
@@ -597,10 +812,18 @@ class RecordedGroup(ProcessGroup):
             if values.numel() == output.numel():
                 output.copy_(values.reshape(output.shape))
 
+    def _assume(self, *outputs):
+        """The values of these tensors would have come from other ranks, and are not known."""
+        if self._count > 1 and self._tape.assumed_values is not None:
+            for output in outputs:
+                self._tape.assumed_values.add(output)
+
     def _reduce_into(self, output, mine, parts, op):
         """`output` becomes the reduction of `parts`, or of copies of `mine`."""
         if not is_plain(output) or not is_plain(mine):
             return
+        if parts is None:
+            self._assume(output)
         with torch.no_grad():
             if parts is not None and all(part.numel() == mine.numel() for part in parts):
                 output.copy_(reduced(parts, op).reshape(output.shape))
@@ -616,6 +839,8 @@ class RecordedGroup(ProcessGroup):
         tensors = tensors if isinstance(tensors, (list, tuple)) else [tensors]
         op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if not isinstance(opts, dist.ReduceOp) else opts)
         number = self._tape.call(self, "all_reduce", tensors, tensors, reduce=op)
+        if self._tape.finds_roles:
+            self._tape.reduced.setdefault(self, set()).update(tensor.data_ptr() for tensor in tensors if is_plain(tensor))
         for tensor in tensors:
             parts = self._everybodys("all_reduce", tensor, op, tensor.numel())
             self._reduce_into(tensor, tensor, parts, op)
@@ -650,6 +875,8 @@ class RecordedGroup(ProcessGroup):
     def _gather_into(self, outputs, mine, parts):
         for index, output in enumerate(outputs):
             self._fill(output, mine.detach().reshape(-1) if parts is None else parts[index])
+            if parts is None and index != self._rank:
+                self._assume(output)
 
     def allgather(self, output_lists, inputs, opts=None):
         if isinstance(inputs, torch.Tensor):  # allgather(list of outputs, input)
@@ -672,6 +899,8 @@ class RecordedGroup(ProcessGroup):
     def _gather_single(self, output, mine):
         parts = self._everybodys("all_gather", mine, mine.numel())
         self._fill(output, torch.cat(parts) if parts is not None else self._repeated(mine))
+        if parts is None:
+            self._assume(output)
 
     def _repeated(self, mine):
         return mine.detach().reshape(-1).repeat(self._count) if is_plain(mine) else None
@@ -701,9 +930,9 @@ class RecordedGroup(ProcessGroup):
         if self._count > 1 and is_exchanged(mine):
             key = self._exchange.key(self.lockstep_id, "gather", root, str(mine.dtype))
             if self._rank != root:
-                self._exchange.post(key, self._rank, bytes_of(mine), 1)
+                self._exchange.post(key, self._rank, bytes_of(mine), int(self._voices[root] == root))
             else:
-                taken = self._exchange.take(key, self._others())
+                taken = self._take(key, bytes_of(mine))
                 if taken is None:
                     self._unheard("gather")
                 parts = None if taken is None else [tensor_of(part, mine) for part in taken]
@@ -731,15 +960,19 @@ class RecordedGroup(ProcessGroup):
             if self._count > 1 and is_exchanged(output):
                 key = self._exchange.key(self.lockstep_id, "scatter", root, str(output.dtype), output.numel())
                 data = b"".join(bytes_of(part) for part in inputs)
-                self._exchange.post(key, self._rank, data, self._count - 1)
+                self._post(key, data)
         elif is_exchanged(output):
             key = self._exchange.key(self.lockstep_id, "scatter", root, str(output.dtype), output.numel())
-            taken = self._exchange.take(key, [root])
+            taken = self._takes_from(key, root)
             if taken is None:
                 self._unheard("scatter")
             else:
                 size = len(taken[0]) // self._count
                 self._fill(output, tensor_of(taken[0][self._rank * size : (self._rank + 1) * size], output))
+        elif is_plain(output):
+            with torch.no_grad():
+                output.zero_()
+            self._assume(output)
         return self._work(number, outputs)
 
     def _scatter_reduced(self, output, mine, op):
@@ -796,12 +1029,13 @@ class RecordedGroup(ProcessGroup):
         if posted and size <= limit:
             lengths = struct.pack(f"<{self._count}Q", *[part.numel() * part.element_size() for part in inputs])
             data = lengths + b"".join(bytes_of(part) for part in inputs)
-        self._exchange.post(key, self._rank, data, self._count - 1)
-        taken = self._exchange.take(key, self._others())
+        self._post(key, data)
+        taken = self._take(key, data)
         self._fill(outputs[self._rank], inputs[self._rank].detach().reshape(-1))
         if taken is None:
             if data is not None:
                 self._unheard("all_to_all")
+            self._assume(*outputs)
             for output, own in zip(outputs, inputs):
                 self._fill(output, own.detach().reshape(-1))
                 if is_plain(output) and output.numel() != own.numel():
@@ -839,8 +1073,8 @@ class RecordedGroup(ProcessGroup):
     def _meet(self, op):
         """Waits for the others for real: rank 0 may write a file before a barrier that the others read behind it."""
         key = self._exchange.key(self.lockstep_id, op)
-        self._exchange.post(key, self._rank, b"", self._count - 1)
-        if self._exchange.take(key, self._others()) is None:
+        self._post(key, b"")
+        if self._take(key, b"") is None:
             self._unheard(op)
 
     def barrier(self, opts=None, *_, **__):
@@ -861,7 +1095,10 @@ class RecordedGroup(ProcessGroup):
         number = self._tape.call(self, "send", [tensor], [], peer=peer, tag=tag)
         if is_exchanged(tensor):
             key = self._exchange.key(self.lockstep_id, "p2p", self._rank, peer, tag)
-            self._exchange.post(key, self._rank, bytes_of(tensor), 1)
+            self._exchange.post(key, self._rank, bytes_of(tensor), int(self._voices[peer] == peer))
+        elif is_without_memory(tensor) and is_small(tensor):
+            key = self._exchange.key(self.lockstep_id, "p2p", self._rank, peer, tag)
+            self._exchange.post(key, self._rank, b"", int(self._voices[peer] == peer))
         return self._work(number, [tensor])
 
     def _received(self, tensor, taken):
@@ -871,6 +1108,7 @@ class RecordedGroup(ProcessGroup):
         elif is_plain(tensor):
             with torch.no_grad():
                 tensor.zero_()
+            self._assume(tensor)
 
     def recv(self, tensors, peer, tag=0):
         tensor = tensors[0]
@@ -878,7 +1116,7 @@ class RecordedGroup(ProcessGroup):
         taken = None
         if is_exchanged(tensor) and peer != self._rank:
             key = self._exchange.key(self.lockstep_id, "p2p", peer, self._rank, tag)
-            taken = self._exchange.take(key, [peer])
+            taken = self._takes_from(key, peer)
             if taken is None:
                 self._tape.assumed("recv returns zeros, since the other rank never sends")
         self._received(tensor, taken)
@@ -893,7 +1131,7 @@ class RecordedGroup(ProcessGroup):
                 json.dumps([self.lockstep_id, "p2p", peer, self._rank, tag,
                             self._exchange.counts.get((self.lockstep_id, "p2p", peer, self._rank, tag), 0)],
                            separators=(",", ":")): peer
-                for peer in self._others()
+                for peer in self._heard
             }
             answer, payload = self._exchange.hub.ask({"t": "take_any", "keys": [[key, peer] for key, peer in keys.items()]})
             if answer.get("key") is not None:
@@ -925,7 +1163,7 @@ for _name in RECORDED_CALLS:
     setattr(RecordedGroup, _name, unmetered(getattr(RecordedGroup, _name)))
 
 
-def stand_for_backends(create, making):
+def stand_for_backends(create, making, tape=None):
     """Every process group that the script makes is made by `create`, which finds in `making` what it is."""
     dist.Backend.register_backend("lockstep", create, devices=["cpu", "cuda"])
     helper = c10d._new_process_group_helper
@@ -941,12 +1179,15 @@ def stand_for_backends(create, making):
             return helper(*args, **kwargs)
         on_gpu = "nccl" in asked or asked == "undefined"
         making.update(ranks=arguments["global_ranks_in_group"] or [], name=arguments["group_name"],
-                      desc=arguments.get("group_desc"), backend="nccl" if on_gpu else "gloo")
+                      desc=arguments.get("group_desc"), backend="nccl" if on_gpu else "gloo",
+                      timeout=arguments.get("timeout"))
         arguments["backend"] = dist.Backend("lockstep")
         for name in ("backend_options", "pg_options", "device_id"):
             if name in arguments:
                 arguments[name] = None
         group, store = helper(*bound.args, **bound.kwargs)
+        if tape is not None and tape.finds_roles and not isinstance(group, RecordedGroup):
+            tape.group_of_others(making)
         if isinstance(group, RecordedGroup):
             shown = dist.Backend("nccl" if asked == "undefined" else asked)
             c10d._world.pg_map[group] = (shown, store)
@@ -968,7 +1209,7 @@ def record_groups(tape, exchange, hub):
         return RecordedGroup(tape, exchange, group_rank, ranks, str(making["name"]), making["backend"],
                              making["desc"], int(timeout.total_seconds() * 1000) if timeout else None)
 
-    stand_for_backends(create, making)
+    stand_for_backends(create, making, tape)
     c10d.is_nccl_available = dist.is_nccl_available = lambda: True
 
     # The store of a rendezvous is the hub's.
@@ -1569,8 +1810,9 @@ def heavy_operators():
 class Meter(torch.utils._python_dispatch.TorchDispatchMode):
     """Adds up FLOPs and bytes of the operators between two calls, by phase, and what they take on a card."""
 
-    def __init__(self, tape, card, no_math):
+    def __init__(self, tape, card, no_math, memory=None):
         super().__init__()
+        self.memory = memory
         from torch.utils.flop_counter import flop_registry
 
         self.tape, self.card, self.registry, self.no_math = tape, card, flop_registry, no_math
@@ -1600,9 +1842,15 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         self.reset()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = self.zeros(func, args, kwargs or {}) if self.no_math and func in heavy_operators() else None
+        out = None
+        if self.memory is not None:
+            out = self.memory.instead(func, args, kwargs or {})
+        if out is None and self.no_math and func in heavy_operators():
+            out = self.zeros(func, args, kwargs or {})
         if out is None:
             out = func(*args, **(kwargs or {}))
+        if self.tape.assumed_values.addresses:
+            self.tape.assumed_values.follow(func, args, out)
         if self.paused:
             return out
         is_view = self.views.get(func)
@@ -1659,9 +1907,19 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
             self.card_ns += seconds * 1e9 + self.card["launch_ns"]
 
 
+def find_averaged(tape, optimizer):
+    """A group in which the script itself has all-reduced every gradient of an optimizer is data parallel."""
+    grads = [one.grad for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
+    addresses = {grad.data_ptr() for grad in grads if is_plain(grad) and grad.numel()}
+    for group, reduced_there in tape.reduced.items():
+        if addresses and addresses <= reduced_there:
+            tape.averages_gradients(group)
+    tape.reduced.clear()
+
+
 def follow_training(tape, options):
     """Notes where the script is in a step, and ends it after `--steps` steps of its optimizer."""
-    meter = Meter(tape, options.card, options.no_math)
+    meter = Meter(tape, options.card, options.no_math, NoMemory(tape) if options.no_memory else None)
     tape.meter = meter
 
     engine = torch.autograd.graph._engine_run_backward
@@ -1686,6 +1944,8 @@ def follow_training(tape, options):
     steps, stepping = {}, []
 
     def before_step(optimizer, args, kwargs):
+        if tape.finds_roles:
+            find_averaged(tape, optimizer)
         stepping.append(meter.enter("optimizer step"))
 
     def after_step(optimizer, args, kwargs):
@@ -1702,6 +1962,327 @@ def follow_training(tape, options):
     meter.__enter__()
     if options.no_math:
         tape.assumed("large matrix products and convolutions are zeros (--no-math)")
+    if options.no_memory:
+        tape.assumed("large float tensors have shapes and no values (--no-memory)")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Models larger than this machine's memory
+
+
+# With `--no-memory`, float tensors of at least this size have no values.
+MEMORY_BYTES = 64 << 10
+
+
+@functools.cache
+def tensor_makers():
+    """Operators that make a tensor: from sizes, and like another."""
+    aten = torch.ops.aten
+    from_sizes = ("empty.memory_format", "empty_strided.default", "zeros.default", "ones.default", "full.default",
+                  "rand.default", "rand.generator", "randn.default", "randn.generator", "normal.float_float",
+                  "arange.default", "arange.start", "arange.start_step", "linspace.default", "eye.default", "eye.m")
+    like = ("empty_like.default", "zeros_like.default", "ones_like.default", "full_like.default", "rand_like.default",
+            "randn_like.default", "new_empty.default", "new_empty_strided.default", "new_zeros.default",
+            "new_ones.default", "new_full.default")
+
+    def named(names):
+        found = set()
+        for name in names:
+            packet, overload = name.split(".")
+            with contextlib.suppress(AttributeError):
+                found.add(getattr(getattr(aten, packet), overload))
+        return found
+
+    return named(from_sizes), named(like)
+
+
+class FunctionalCalls:
+    """Functional collectives on tensors without values: PyTorch would only work out their shapes, and call nobody."""
+
+    def __init__(self):
+        self.works = weakref.WeakKeyDictionary()  # by output
+
+    def carry_out(self, func, args, kwargs):
+        name = func._schema.name.split("::")[1]
+        carry_out = getattr(self, name.removesuffix("_"), None)
+        return carry_out(*args, **kwargs) if carry_out is not None and name != "carry_out" else NotImplemented
+
+    @staticmethod
+    def group(named):
+        return named if isinstance(named, RecordedGroup) else RecordedGroup.by_name.get(named, named)
+
+    @staticmethod
+    def reduction(op, options):
+        options.reduceOp = getattr(dist.ReduceOp, op.upper()) if isinstance(op, str) else op
+        return options
+
+    def started(self, output, work):
+        self.works[output] = work
+        return output
+
+    def wait_tensor(self, tensor):
+        work = self.works.pop(tensor, None)
+        if work is not None:
+            work.wait()
+        return tensor
+
+    def wait_tensors(self, tensors):
+        return [self.wait_tensor(tensor) for tensor in tensors]
+
+    def all_reduce(self, mine, op, group):
+        output = torch.empty_like(mine)
+        return self.started(output, self.group(group).allreduce([output], self.reduction(op, dist.AllreduceOptions())))
+
+    def all_reduce_coalesced(self, inputs, op, group):
+        return [self.all_reduce(mine, op, group) for mine in inputs]
+
+    def broadcast(self, mine, root, group):
+        options, output = dist.BroadcastOptions(), torch.empty_like(mine)
+        options.rootRank = root
+        return self.started(output, self.group(group).broadcast([output], options))
+
+    def all_gather_into_tensor(self, mine, size, group):
+        output = mine.new_empty(mine.shape[0] * size, *mine.shape[1:])
+        return self.started(output, self.group(group)._allgather_base(output, mine))
+
+    def all_gather_into_tensor_coalesced(self, inputs, size, group):
+        outputs = [mine.new_empty(mine.shape[0] * size, *mine.shape[1:]) for mine in inputs]
+        work = self.group(group).allgather_into_tensor_coalesced(outputs, inputs)
+        return [self.started(output, work) for output in outputs]
+
+    def reduce_scatter_tensor(self, mine, op, size, group):
+        output = mine.new_empty(mine.shape[0] // size, *mine.shape[1:])
+        options = self.reduction(op, dist.ReduceScatterOptions())
+        return self.started(output, self.group(group)._reduce_scatter_base(output, mine, options))
+
+    def reduce_scatter_tensor_coalesced(self, inputs, op, size, group):
+        outputs = [mine.new_empty(mine.shape[0] // size, *mine.shape[1:]) for mine in inputs]
+        options = self.reduction(op, dist.ReduceScatterOptions())
+        work = self.group(group).reduce_scatter_tensor_coalesced(outputs, inputs, options)
+        return [self.started(output, work) for output in outputs]
+
+    def all_to_all_single(self, mine, received, sent, group):
+        output = mine.new_empty(sum(received), *mine.shape[1:])
+        return self.started(output, self.group(group).alltoall_base(output, mine, list(received), list(sent)))
+
+    def shard_dim_alltoall(self, mine, gather_dim, shard_dim, group):
+        group, shape = self.group(group), list(mine.shape)
+        shape[gather_dim] *= group.size()
+        shape[shard_dim] //= group.size()
+        flat = mine.new_empty(mine.numel())
+        group.alltoall_base(flat, mine.reshape(-1)).wait()
+        return mine.new_empty(shape)
+
+
+def fake_mode():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    calls = FunctionalCalls()
+
+    class Fake(FakeTensorMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.namespace in ("_c10d_functional", "_dtensor"):
+                with self:
+                    out = calls.carry_out(func, args, kwargs or {})
+                if out is not NotImplemented:
+                    return out
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    return Fake(allow_non_fake_inputs=True)
+
+
+class NoMemory:
+    """Large float tensors are PyTorch's fake ones: they have shapes, types and gradients, and no values."""
+
+    def __init__(self, tape):
+        self.tape, self.busy = tape, False
+        self.fake = fake_mode()
+        self.made, self.like = tensor_makers()
+        aten = torch.ops.aten
+        self.moved = {}  # by id: a parameter and what it became in another type; tied parameters stay tied
+        self.move_parameters()
+        self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
+
+    def instead(self, func, args, kwargs):
+        """What an operator returns, without values; None where it is carried out as it is."""
+        if self.busy:
+            return None
+        if func in self.values and any(is_without_memory(value) for value in args if isinstance(value, torch.Tensor)):
+            return self.value(func, args[0])
+        is_like = func in self.like
+        if not is_like and func not in self.made:
+            return None
+        if is_like and (is_without_memory(args[0]) or type(args[0]) not in (torch.Tensor, torch.nn.Parameter)):
+            return None  # a fake tensor's like is a fake one
+        on = kwargs.get("device") or (args[0].device if is_like else torch.device("cpu"))
+        if torch.device(on).type != "cpu":
+            return None
+        self.busy = True
+        try:
+            shape = func(*args, **{**kwargs, "device": torch.device("meta")}) if not is_like else self.shape_like(func, args, kwargs)
+            if not shape.is_floating_point() or shape.numel() * shape.element_size() < MEMORY_BYTES:
+                return None
+            with self.fake:
+                return torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype, device="cpu")
+        finally:
+            self.busy = False
+
+    def move_parameters(self):
+        """`Module.to` and its like swap a parameter's insides, which fake tensors do not allow: they are replaced."""
+        apply = torch.nn.Module._apply
+
+        def moved(fn, parameter):
+            with torch.no_grad():
+                out = fn(parameter)
+            if out.dtype == parameter.dtype and out.device == parameter.device:
+                return parameter
+            known = self.moved.setdefault((id(parameter), out.dtype), (parameter, out))
+            if known[1] is out:
+                known = parameter, torch.nn.Parameter(out.detach(), parameter.requires_grad)
+                self.moved[id(parameter), out.dtype] = known
+            return known[1]
+
+        @functools.wraps(apply)
+        def apply_to_all(module, fn, *args, **kwargs):
+            own = module._parameters
+            without = {name: one for name, one in own.items() if one is not None and is_without_memory(one)}
+            own.update(dict.fromkeys(without))
+            try:
+                return apply(module, fn, *args, **kwargs)
+            finally:
+                own.update({name: moved(fn, one) for name, one in without.items()})
+
+        torch.nn.Module._apply = apply_to_all
+
+    @staticmethod
+    def shape_like(func, args, kwargs):
+        return func(args[0].to("meta"), *args[1:], **{**kwargs, "device": torch.device("meta")})
+
+    def value(self, func, tensor):
+        """A value of a tensor that has none: the script goes on with 1, and the plan says so."""
+        self.tape.assumed("a value was needed of a tensor that has none (--no-memory): it was taken as 1")
+        if func is not torch.ops.aten._local_scalar_dense.default:
+            return True
+        if tensor.is_floating_point():
+            return 1.0
+        return True if tensor.dtype == torch.bool else 1
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Roles
+
+
+def after(owner, function, note):
+    """Calls `note` with the object, after its constructor."""
+    original = getattr(owner, function)
+
+    @functools.wraps(original)
+    def noted(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        note(self)
+        return out
+
+    setattr(owner, function, noted)
+
+
+def follow_data_parallel(tape):
+    """Notes the groups whose members PyTorch keeps equal: those of DDP, FSDP and ZeRO."""
+
+    def note(*names):
+        def of(owner):
+            for name in names:
+                tape.averages_gradients(getattr(owner, name, None))
+
+        return of
+
+    after(torch.nn.parallel.DistributedDataParallel, "__init__", note("process_group"))
+    after(torch.distributed.fsdp.FullyShardedDataParallel, "__init__", note("process_group", "_inter_node_pg"))
+    for module in ("torch.distributed.fsdp._fully_shard._fsdp_common", "torch.distributed._composable.fsdp._fsdp_common"):
+        with contextlib.suppress(ImportError, AttributeError):
+            common = importlib.import_module(module)
+            after(common.FSDPMeshInfo, "__post_init__", note("shard_process_group"))
+            after(common.DDPMeshInfo, "__post_init__", note("replicate_process_group"))
+            break
+    with contextlib.suppress(ImportError):
+        after(importlib.import_module("torch.distributed.optim").ZeroRedundancyOptimizer, "__init__", note("process_group"))
+
+
+class RankInTerms(ast.NodeTransformer):
+    """Writes an expression of the script in `rank`, `local_rank` and `world_size`; `known` is False if it cannot."""
+
+    NAMES = {
+        "rank": "rank", "global_rank": "rank", "world_rank": "rank", "my_rank": "rank", "ddp_rank": "rank",
+        "dist_rank": "rank", "get_rank": "rank", "get_global_rank": "rank",
+        "local_rank": "local_rank", "ddp_local_rank": "local_rank", "get_local_rank": "local_rank",
+        "local_process_index": "local_rank", "process_index": "rank",
+        "world_size": "world_size", "get_world_size": "world_size", "ddp_world_size": "world_size",
+        "num_processes": "world_size", "worldsize": "world_size",
+    }
+    KEPT = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.operator,
+            ast.cmpop, ast.unaryop, ast.boolop, ast.expr_context)
+
+    def __init__(self):
+        self.known, self.on_rank = True, False
+
+    def named(self, name):
+        name = self.NAMES.get(name.lower())
+        if name is None:
+            self.known = False
+            return ast.Constant(0)
+        self.on_rank = self.on_rank or name != "world_size"
+        return ast.Name(name, ast.Load())
+
+    def visit(self, node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+            return self.visit(node.args[0])
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            return self.visit(node.func)
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        if isinstance(node, ast.Attribute):
+            return self.named(node.attr)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return self.named(node.slice.value)
+        if not isinstance(node, self.KEPT):
+            self.known = False
+            return ast.Constant(0)
+        return super().generic_visit(node)
+
+
+def is_about_rank(node):
+    names = (one.id if isinstance(one, ast.Name) else getattr(one, "attr", "") for one in ast.walk(node))
+    texts = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    return any(RankInTerms.NAMES.get(name.lower(), "world_size") != "world_size" for name in (*names, *texts))
+
+
+def note_rank_comparisons(tape, options):
+    """Notes what the script's own files ask of the rank, and for which ranks it is true."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    if not options.module and options.code is None:
+        files.add(os.path.abspath(options.script))
+    size, per_node = options.world_size, options.ranks_per_node
+    for path in sorted(path for path in files if path and tape._kind(path) == "own"):
+        try:
+            with open(path) as file:
+                tree = ast.parse(file.read())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Compare) or not is_about_rank(node):
+                continue
+            text, terms = ast.unparse(node), RankInTerms()
+            told = {"t": "compared", "what": text[:200], "at": (tape._relative(path), node.lineno)}
+            try:
+                compiled = compile(ast.fix_missing_locations(ast.Expression(terms.visit(node))), path, "eval")
+                if terms.known:
+                    told["true"] = [
+                        rank for rank in range(size)
+                        if eval(compiled, {"__builtins__": {}},
+                                {"rank": rank, "local_rank": rank % per_node, "world_size": size})
+                    ]
+            except Exception:  # `RANK in os.environ`, a division by zero: not a comparison of the rank
+                continue
+            tape.note(told)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1711,8 +2292,9 @@ def follow_training(tape, options):
 class Communicator:
     """mpi4py's COMM_WORLD for what scripts ask before they have a process group: ranks, and objects of all."""
 
-    def __init__(self, exchange, rank, size):
+    def __init__(self, exchange, rank, size, plays):
         self.exchange, self.rank, self.size = exchange, rank, size
+        self.plays = plays or list(range(size))
 
     def Get_rank(self):
         return self.rank
@@ -1721,14 +2303,13 @@ class Communicator:
         return self.size
 
     def allgather(self, value):
-        key, others = self.exchange.key("mpi", "allgather"), [one for one in range(self.size) if one != self.rank]
+        key, others = self.exchange.key("mpi", "allgather"), sorted({*self.plays} - {self.rank})
         self.exchange.post(key, self.rank, pickle.dumps(value), len(others))
         taken = self.exchange.take(key, others)
         if taken is None:
             return [value] * self.size
-        values = list(map(pickle.loads, taken))
-        values.insert(self.rank, value)
-        return values
+        values = {self.rank: value, **dict(zip(others, map(pickle.loads, taken)))}
+        return [values[played] for played in self.plays]
 
     def bcast(self, value, root=0):
         return self.allgather(value)[root]
@@ -1752,10 +2333,10 @@ class Communicator:
         os._exit(status)
 
 
-def give_mpi4py(exchange, rank, size):
+def give_mpi4py(exchange, rank, size, plays):
     """`mpi4py.MPI` with the recorded ranks; the real one would see a job of one rank."""
     mpi = types.ModuleType("mpi4py.MPI")
-    mpi.COMM_WORLD, mpi.Comm = Communicator(exchange, rank, size), Communicator
+    mpi.COMM_WORLD, mpi.Comm = Communicator(exchange, rank, size, plays), Communicator
     mpi.SUM, mpi.MAX, mpi.MIN, mpi.PROD = operator.add, max, min, operator.mul
     mpi.Is_initialized, mpi.Is_finalized = lambda: True, lambda: False
     package = types.ModuleType("mpi4py")
@@ -1895,13 +2476,16 @@ def run_rank(options, rank):
     tape = Tape(hub, options, rank)
     exchange = Exchange(hub)
     record_groups(tape, exchange, hub)
-    give_mpi4py(exchange, rank, options.world_size)
+    give_mpi4py(exchange, rank, options.world_size, options.plays)
     if options.cuda:
         give_cuda(tape, options)
     if options.random_data:
         give_random_data()
     torch.multiprocessing.spawn = spawn_of(rank % options.ranks_per_node)
+    follow_branches(tape)
     follow_training(tape, options)
+    if options.finds_roles:
+        follow_data_parallel(tape)
 
     sleep = time.sleep
     time.sleep = lambda seconds: None if tape.sleep(seconds) else sleep(seconds)
@@ -1930,6 +2514,8 @@ def run_rank(options, rank):
             status = 1
             how, at = last_words(error), tape.place_of(error)
             text = script_traceback(error)
+        if options.finds_roles:
+            note_rank_comparisons(tape, options)
         tape.note({"t": "end", "how": how, "status": status, "traceback": text, **({"at": at} if at else {})})
         sys.stdout.flush()
         sys.stderr.flush()
@@ -2003,7 +2589,7 @@ def main():
         child = os.fork()
         if child == 0:
             end_with(own)
-            if rank != options.ranks[0]:
+            if rank != options.ranks[0] or options.silent:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, 1)
                 os.dup2(null, 2)

@@ -26,6 +26,39 @@ pub enum ScriptEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
+    /// Others became members of a process group. Noted where roles are derived.
+    GroupOfOthers {
+        /// Names the group, as in [`ScriptEvent::Group`].
+        id: String,
+        /// c10d's name of the group.
+        name: String,
+        /// The members by global rank.
+        ranks: Vec<u32>,
+        /// The backend that the script asked for.
+        backend: String,
+        /// `group_desc`.
+        #[serde(default)]
+        desc: String,
+        /// The group's timeout in milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// The members of this group average their gradients in it. Noted where roles are derived.
+    DataParallel {
+        /// The group's `id`.
+        group: String,
+    },
+    /// The script's own files compare the rank with something. Noted where roles are derived.
+    Compared {
+        /// The comparison as Python writes it.
+        what: String,
+        /// The ranks for which it is true; none where that could not be told.
+        #[serde(default, rename = "true", skip_serializing_if = "Option::is_none")]
+        yes: Option<Vec<u32>>,
+        /// The script's line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Place>,
+    },
     /// It made a call.
     Call {
         /// Counts the rank's calls from 0.

@@ -6,6 +6,8 @@
 
 mod event;
 mod programs;
+mod roles;
 
 pub use event::{Place, ScriptEvent};
-pub use programs::{ScriptPlan, WorkTime, plan_of_script};
+pub use programs::{ScriptPlan, WorkTime, plan_of_roles, plan_of_script};
+pub use roles::{NotesByRank, Roles};

@@ -1,6 +1,7 @@
 //! From what the ranks of a script noted to the plan's programs.
 
 use super::event::{Place, ScriptEvent};
+use super::roles::{NotesByRank, Roles};
 use lockstep_core::collective::{Collective, Splits};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
@@ -10,6 +11,7 @@ use lockstep_core::plan::{
 };
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a user's call that is kept.
@@ -44,11 +46,50 @@ pub fn plan_of_script(
     texts: &BTreeMap<String, String>,
     time: WorkTime,
 ) -> Result<ScriptPlan, PlanError> {
-    let groups = groups_of(events);
-    let world: Vec<u32> = (0..events.len() as u32).collect();
-    let default = groups.iter().position(|group| group.ranks == world);
+    let world = events.len() as u32;
+    let notes = Notes { world, groups: groups_of(events.iter().flatten(), world, None) };
+    let own = |rank: GlobalRank| Cow::Borrowed(events.get(rank.0 as usize).map_or(&[][..], Vec::as_slice));
+    plan_of(name, ranks_per_node, notes, own, texts, time)
+}
+
+/// The plan of a world of which only some ranks were recorded: each other rank does what the rank that stands for it
+/// noted, carried over to its own groups.
+///
+/// # Errors
+/// When the notes make no plan that could be run.
+pub fn plan_of_roles(
+    name: &str,
+    ranks_per_node: u32,
+    notes: &NotesByRank,
+    roles: &Roles,
+    texts: &BTreeMap<String, String>,
+    time: WorkTime,
+) -> Result<ScriptPlan, PlanError> {
+    let world = roles.plays().len() as u32;
+    let groups = groups_of(notes.values().flatten(), world, Some(roles));
+    let own = |rank: GlobalRank| Cow::Owned(roles.events_of(rank.0, notes));
+    plan_of(name, ranks_per_node, Notes { world, groups }, own, texts, time)
+}
+
+/// The size of a world and its groups.
+struct Notes {
+    world: u32,
+    groups: Vec<NotedGroup>,
+}
+
+fn plan_of<'a>(
+    name: &str,
+    ranks_per_node: u32,
+    notes: Notes,
+    events_of: impl Fn(GlobalRank) -> Cow<'a, [ScriptEvent]>,
+    texts: &BTreeMap<String, String>,
+    time: WorkTime,
+) -> Result<ScriptPlan, PlanError> {
+    let Notes { world, groups } = notes;
+    let all: Vec<u32> = (0..world).collect();
+    let default = groups.iter().position(|group| group.ranks == all);
     let backend = default.and_then(|at| groups.get(at)).map_or(BackendName::Gloo, |it| it.backend);
-    let mut plan = PlanBuilder::new(name, events.len() as u32, backend)?;
+    let mut plan = PlanBuilder::new(name, world, backend)?;
     plan.ranks_per_node(ranks_per_node);
     if let Some(timeout_ms) =
         default.and_then(|at| groups.get(at)).and_then(|group| group.timeout_ms)
@@ -72,15 +113,10 @@ pub fn plan_of_script(
         time,
         assumed: BTreeSet::new(),
     };
-    let ranks = (0..).map(GlobalRank);
     let programs: Vec<Program> =
-        events.iter().zip(ranks).map(|(own, rank)| writer.program(rank, own)).collect();
+        (0..world).map(GlobalRank).map(|rank| writer.program(rank, &events_of(rank))).collect();
     let mut programs = programs.into_iter();
-    let plan = writer.plan.every_rank(|_, program| {
-        for op in programs.next().unwrap_or_default().ops {
-            program.push_op(op);
-        }
-    })?;
+    let plan = writer.plan.with_programs(|_| programs.next().unwrap_or_default())?;
     Ok(ScriptPlan { plan, assumed: writer.assumed.into_iter().collect() })
 }
 
@@ -106,22 +142,29 @@ impl NotedGroup {
     }
 }
 
-/// The groups in which somebody calls, in the order in which they were first made.
-fn groups_of(events: &[Vec<ScriptEvent>]) -> Vec<NotedGroup> {
+/// The groups in which somebody calls, in the order in which they were first made. With `roles`, groups of ranks that
+/// were not recorded are among them.
+fn groups_of<'a>(
+    events: impl Iterator<Item = &'a ScriptEvent> + Clone,
+    world: u32,
+    roles: Option<&Roles>,
+) -> Vec<NotedGroup> {
     let mut called = BTreeSet::new();
-    for event in events.iter().flatten() {
+    for event in events.clone() {
         if let ScriptEvent::Call { group, .. } = event {
             called.insert(group.as_str());
         }
     }
     let mut known = BTreeSet::new();
     let mut groups = Vec::new();
-    for event in events.iter().flatten() {
-        let ScriptEvent::Group { id, name, ranks, backend, desc, timeout_ms } = event else {
+    for event in events {
+        let (ScriptEvent::Group { id, name, ranks, backend, desc, timeout_ms }
+        | ScriptEvent::GroupOfOthers { id, name, ranks, backend, desc, timeout_ms }) = event
+        else {
             continue;
         };
-        let is_world = ranks.len() == events.len();
-        if (called.contains(id.as_str()) || is_world) && known.insert(id.as_str()) {
+        let is_called = called.contains(id.as_str()) || roles.is_some_and(|roles| roles.is_called(id));
+        if (is_called || ranks.len() == world as usize) && known.insert(id.as_str()) {
             groups.push(NotedGroup {
                 id: id.clone(),
                 name: name.clone(),
@@ -240,7 +283,12 @@ impl Writer<'_> {
                     let (how, at) = (how.clone(), self.line(at.as_ref()));
                     ops.push(Op { action: Action::Die { how }, at, via: None });
                 }
-                ScriptEvent::End { .. } | ScriptEvent::Group { .. } | ScriptEvent::Step => {}
+                ScriptEvent::End { .. }
+                | ScriptEvent::Group { .. }
+                | ScriptEvent::GroupOfOthers { .. }
+                | ScriptEvent::DataParallel { .. }
+                | ScriptEvent::Compared { .. }
+                | ScriptEvent::Step => {}
             }
         }
         Program { ops }
