@@ -78,7 +78,14 @@ pub fn alternatives(
                 float(bytes),
             );
             if let Some(believed_us) = believed {
-                let parts = model::parts(placement, collective, algorithm, protocol, float(bytes));
+                let parts = model::parts(
+                    placement,
+                    settings,
+                    collective,
+                    algorithm,
+                    protocol,
+                    float(bytes),
+                );
                 all.push(Alternative {
                     algorithm,
                     protocol,

@@ -1,22 +1,25 @@
 //! Calibration by measured points: what they say about latency and rates corrects every prediction.
 
-use crate::choice::{NoChoice, choose, float};
+use crate::choice::{NoChoice, float};
 use crate::collective::Collective;
-use crate::model::{self, Parts};
+use crate::expected::expected_parts;
+use crate::model::Parts;
 use crate::placement::Placement;
 use crate::settings::Settings;
 
 /// A correction of the model's times at other sizes, from measured points.
 ///
 /// The logarithm of measured over modelled time is taken to be a factor on the latency, a factor on
-/// the transfer, and a smooth remainder over size, all of them small (a Gaussian process with the
-/// kernel [`Site::covariance`]); the given points narrow them. A point speaks less for another
+/// the transfer, a smooth remainder over size, and bumps such as those at a switch of protocol (a Gaussian
+/// process with the covariances of [`Kernel`]); the given points narrow them. The variances were fitted on the
+/// public tables: a point says much about sizes near it, and little about others. A point speaks less for another
 /// collective, for another number of nodes and of ranks on each, and least for one node if it was
 /// measured over several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// The given points and the weight of each in a prediction.
     sites: Vec<(Site, f64)>,
+    kernel: Kernel,
 }
 
 /// A point as the kernel sees it.
@@ -45,13 +48,16 @@ pub struct Point {
     pub us: f64,
 }
 
-/// Variances of the factors of latency and of transfer and of the remainder, the remainder's
-/// reach in powers of two, and the variance of a measurement.
-const LATENCY: f64 = 0.05;
-const TRANSFER: f64 = 0.05;
-const REMAINDER: f64 = 0.08;
+/// Variance of the factors of latency and of transfer, for each point that was given, and its most: one or two
+/// points cannot tell a slow machine from a bump, many can.
+const FACTORS: f64 = 0.005;
+const MOST_FACTORS: f64 = 0.1;
+/// Variances of the remainder and of a bump, with their reach in powers of two; and of a measurement.
+const REMAINDER: f64 = 0.05;
 const REACH: f64 = 2.0;
-const NOISE: f64 = 0.01;
+const BUMP: f64 = 0.05;
+const BUMP_REACH: f64 = 0.7;
+const NOISE: f64 = 0.001;
 /// Weight of a point for another collective, and for one node where it was measured over several.
 const OTHER_COLLECTIVE: f64 = 0.5;
 const OTHER_REACH: f64 = 0.3;
@@ -72,15 +78,6 @@ impl Site {
         }
     }
 
-    fn covariance(self, other: Self) -> f64 {
-        let near = |apart: f64| libm::exp(-0.5 * apart * apart);
-        let size = near((self.size - other.size) / REACH);
-        let own = LATENCY * self.latency * other.latency
-            + TRANSFER * (1.0 - self.latency) * (1.0 - other.latency)
-            + REMAINDER * size;
-        own * self.likeness(other)
-    }
-
     /// Likeness of two placements and collectives, as a weight: 1 for the same.
     fn likeness(self, other: Self) -> f64 {
         let near = |apart: f64| libm::exp(-0.5 * apart * apart);
@@ -89,6 +86,30 @@ impl Site {
         let reach = if (self.nodes > 0.0) == (other.nodes > 0.0) { 1.0 } else { OTHER_REACH };
         let same = if self.collective == other.collective { 1.0 } else { OTHER_COLLECTIVE };
         nodes * per_node * reach * same
+    }
+}
+
+/// The covariances of what points say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Kernel {
+    /// Variance of the factors of latency and of transfer.
+    factors: f64,
+}
+
+impl Kernel {
+    fn new(points: usize) -> Self {
+        let factors = (0..points).fold(0.0, |sum, _| sum + FACTORS);
+        Self { factors: MOST_FACTORS.min(factors) }
+    }
+
+    fn covariance(self, one: Site, other: Site) -> f64 {
+        let near = |apart: f64| libm::exp(-0.5 * apart * apart);
+        let apart = one.size - other.size;
+        let shares = one.latency * other.latency + (1.0 - one.latency) * (1.0 - other.latency);
+        let own = self.factors * shares
+            + REMAINDER * near(apart / REACH)
+            + BUMP * near(apart / BUMP_REACH);
+        own * one.likeness(other)
     }
 }
 
@@ -116,7 +137,7 @@ impl Calibration {
     ) -> f64 {
         let here = Site::new(placement, collective, parts, bytes);
         let shift: f64 =
-            self.sites.iter().map(|(site, weight)| site.covariance(here) * weight).sum();
+            self.sites.iter().map(|(site, at)| self.kernel.covariance(*site, here) * at).sum();
         libm::exp(shift.clamp(-5.0, 5.0))
     }
 
@@ -148,24 +169,28 @@ impl Calibration {
         let mut sites = Vec::new();
         let mut errors = Vec::new();
         for Point { placement, collective, bytes, us } in points {
-            let (algorithm, protocol, _) = choose(placement, settings, *collective, *bytes)?;
-            let parts = model::parts(placement, *collective, algorithm, protocol, float(*bytes));
+            let parts = expected_parts(placement, settings, *collective, *bytes)?;
             sites.push(Site::new(placement, *collective, parts, float(*bytes)));
             errors.push(libm::log(us / parts.time_us()));
         }
-        let weights = solve(&sites, errors);
-        Ok(Self { sites: sites.into_iter().zip(weights).collect() })
+        let kernel = Kernel::new(sites.len());
+        let weights = solve(kernel, &sites, errors);
+        Ok(Self { sites: sites.into_iter().zip(weights).collect(), kernel })
     }
 }
 
 /// Solves `(covariances + noise) · weights = errors` by elimination; the matrix is positive.
-fn solve(sites: &[Site], mut errors: Vec<f64>) -> Vec<f64> {
+fn solve(kernel: Kernel, sites: &[Site], mut errors: Vec<f64>) -> Vec<f64> {
     let mut rows: Vec<Vec<f64>> = sites
         .iter()
         .enumerate()
         .map(|(row, one)| {
             let noise = |column| if column == row { NOISE } else { 0.0 };
-            sites.iter().enumerate().map(|(at, it)| one.covariance(*it) + noise(at)).collect()
+            sites
+                .iter()
+                .enumerate()
+                .map(|(at, it)| kernel.covariance(*one, *it) + noise(at))
+                .collect()
         })
         .collect();
     for pivot in 0..rows.len() {

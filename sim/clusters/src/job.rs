@@ -357,8 +357,15 @@ fn set_shared_loads(
 /// The parts of a call's time that it keeps its links busy.
 fn busy_of(placement: &Placement, collective: Collective, took: &Prediction) -> Busy {
     let (algorithm, protocol) = (took.algorithm, took.protocol);
-    let busy = model::busy_us(placement, collective, algorithm, protocol, float(took.bytes));
-    Busy { collective, shares: busy.map(|busy| busy / took.time_us) }
+    let busy = model::busy_us(
+        placement,
+        &Settings::default(),
+        collective,
+        algorithm,
+        protocol,
+        float(took.bytes),
+    );
+    Busy { collective, shares: busy.map(|busy| (busy / took.time_us).min(1.0)) }
 }
 
 fn over(what: &str, domains: u32) -> String {
@@ -392,7 +399,14 @@ fn is_nccl_call(call: Call) -> bool {
 fn transfer_time(placement: &Placement, bytes: u64, calibration: &Calibration) -> TransferTime {
     use crate::algorithm::{Algorithm, Protocol};
     let (algorithm, protocol) = (Algorithm::P2p, Protocol::Simple);
-    let parts = model::parts(placement, Collective::SendRecv, algorithm, protocol, float(bytes));
+    let parts = model::parts(
+        placement,
+        &Settings::default(),
+        Collective::SendRecv,
+        algorithm,
+        protocol,
+        float(bytes),
+    );
     let factor = calibration.factor(placement, Collective::SendRecv, parts, float(bytes));
     let [whole, transmit_ps] =
         [parts.time_us(), parts.transfer_us].map(|us| picoseconds(us * factor));

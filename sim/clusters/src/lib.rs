@@ -4,7 +4,7 @@
 //! them, and [`placement`] puts the ranks of a call on one. [`tuner`] is the cost model by which NCCL
 //! picks an algorithm and a protocol ([`choice`]); [`model`] is how long they really take, with rates
 //! and latencies that were fitted on public tables of nccl-tests. [`predict`](mod@predict) puts the
-//! two together, [`given`] corrects them by measured points, and [`compare`] holds them against a
+//! two together so that no call takes longer than a larger one, [`given`] corrects them by measured points, and [`compare`] holds them against a
 //! [`table`].
 //!
 //! Sizes are bytes as nccl-tests counts them, times microseconds, rates GB/s (10⁹ bytes a second).
@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod collective;
 pub mod compare;
 mod compute;
+mod expected;
 pub mod fabric;
 pub mod fault;
 pub mod given;

@@ -9,6 +9,9 @@ use crate::card::{Generation, Intra, Rate};
 use crate::collective::Collective;
 use crate::network::Network;
 use crate::placement::{Launcher, Placement};
+use crate::settings::Settings;
+use crate::tuner;
+use std::borrow::Cow;
 
 /// The two parts of a time, microseconds: what does not depend on rates, and the transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,11 +47,13 @@ fn larger(one: f64, other: f64) -> f64 {
 #[must_use]
 pub fn parts(
     placement: &Placement,
+    settings: &Settings,
     collective: Collective,
     algorithm: Algorithm,
     protocol: Protocol,
     bytes: f64,
 ) -> Parts {
+    let placement = &*with_channels(placement, settings, algorithm);
     let host_us = host_us(placement, collective);
     let launch = placement.card.launch_us;
     let overhead = placement.network.as_ref().map_or(0.0, |network| network.overhead_us);
@@ -63,16 +68,34 @@ pub fn parts(
     Parts { latency_us: launch + overhead + latency, transfer_us: transfer, host_us }
 }
 
+/// The placement with the rates that `NCCL_MAX_NCHANNELS` leaves: a channel carries its part of what the
+/// algorithm's channels carry together, inside a domain and between domains.
+fn with_channels<'a>(
+    placement: &'a Placement,
+    settings: &Settings,
+    algorithm: Algorithm,
+) -> Cow<'a, Placement> {
+    let share = tuner::channel_share(placement, settings, algorithm);
+    if share >= 1.0 {
+        return Cow::Borrowed(placement);
+    }
+    let (inside_rate, outside_rate) =
+        (placement.inside_rate * share, placement.outside_rate * share);
+    Cow::Owned(Placement { inside_rate, outside_rate, ..placement.clone() })
+}
+
 /// The time for which a call of `bytes` keeps the links busy at the rate that it reaches on them: those of a
 /// GPU inside its domain, and the NICs of a domain. Microseconds.
 #[must_use]
 pub(crate) fn busy_us(
     placement: &Placement,
+    settings: &Settings,
     collective: Collective,
     algorithm: Algorithm,
     protocol: Protocol,
     bytes: f64,
 ) -> [f64; 2] {
+    let placement = &*with_channels(placement, settings, algorithm);
     let (ranks, local) = (f64::from(placement.ranks), f64::from(placement.per_domain));
     if matches!(collective, Collective::AllToAll | Collective::SendRecv) {
         let rate = placement.card.all_to_all.busbw_gbps * placement.inside_rate;

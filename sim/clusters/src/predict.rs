@@ -3,8 +3,8 @@
 use crate::algorithm::{Algorithm, Protocol};
 use crate::choice::{NoChoice, choose, float};
 use crate::collective::Collective;
+use crate::expected::expected_parts;
 use crate::given::Calibration;
-use crate::model;
 use crate::placement::Placement;
 use crate::settings::Settings;
 use crate::tuner;
@@ -14,7 +14,7 @@ use crate::tuner;
 pub struct Prediction {
     /// Size, as nccl-tests counts it.
     pub bytes: u64,
-    /// Predicted time, microseconds.
+    /// Predicted time, microseconds; it does not fall where the size grows.
     pub time_us: f64,
     /// The algorithm that NCCL's tuner picks.
     pub algorithm: Algorithm,
@@ -38,7 +38,7 @@ pub fn predict(
     calibration: &Calibration,
 ) -> Result<Prediction, NoChoice> {
     let (algorithm, protocol, believed_us) = choose(placement, settings, collective, bytes)?;
-    let parts = model::parts(placement, collective, algorithm, protocol, float(bytes));
+    let parts = expected_parts(placement, settings, collective, bytes)?;
     Ok(Prediction {
         bytes,
         time_us: calibration.time_us(placement, collective, parts, float(bytes)),

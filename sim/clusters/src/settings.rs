@@ -48,6 +48,17 @@ pub enum ValueProblem {
     /// A number is wanted.
     #[error("expected a whole number")]
     NotANumber,
+    /// No channels at all.
+    #[error("a call needs 1 channel or more, and NCCL has at most 64")]
+    NoChannels,
+    /// A least number of channels above the largest.
+    #[error("NCCL_MIN_NCHANNELS={least} is more than NCCL_MAX_NCHANNELS={most}")]
+    Contradiction {
+        /// `NCCL_MIN_NCHANNELS`.
+        least: u32,
+        /// `NCCL_MAX_NCHANNELS`.
+        most: u32,
+    },
     /// An entry behind the first that is for every collective.
     #[error("every entry but the first names a collective")]
     NoCollective,
@@ -150,8 +161,22 @@ impl Settings {
                 let known = Protocol::ALL.map(Protocol::name);
                 self.protocols = Some(List::parse(value, &known).map_err(wrong)?);
             }
-            "NCCL_MIN_NCHANNELS" => self.min_channels = Some(number()?),
-            "NCCL_MAX_NCHANNELS" => self.max_channels = Some(number()?),
+            "NCCL_MIN_NCHANNELS" | "NCCL_MAX_NCHANNELS" => {
+                let count = number()?;
+                if !(1..=64).contains(&count) {
+                    return Err(wrong(ValueProblem::NoChannels));
+                }
+                let (least, most) = match name {
+                    "NCCL_MIN_NCHANNELS" => (Some(count), self.max_channels),
+                    _ => (self.min_channels, Some(count)),
+                };
+                if let (Some(least), Some(most)) = (least, most)
+                    && least > most
+                {
+                    return Err(wrong(ValueProblem::Contradiction { least, most }));
+                }
+                (self.min_channels, self.max_channels) = (least, most);
+            }
             "NCCL_NVLS_ENABLE" => self.nvls_off = number()? == 0,
             "NCCL_COLLNET_ENABLE" => self.coll_net = number()? != 0,
             _ => {
@@ -179,11 +204,16 @@ impl Settings {
         self.protocols.as_ref().is_some_and(|list| list.names(collective, protocol.name()))
     }
 
+    /// `channels`, and no more than `NCCL_MAX_NCHANNELS`.
+    #[must_use]
+    pub(crate) fn at_most(&self, channels: u32) -> u32 {
+        self.max_channels.map_or(channels, |most| channels.min(most)).max(1)
+    }
+
     /// `channels` within the bounds that were set.
     #[must_use]
     pub(crate) fn bounded_channels(&self, channels: u32) -> u32 {
-        let most =
-            self.max_channels.filter(|most| *most > 0).map_or(channels, |most| channels.min(most));
+        let most = self.at_most(channels);
         most.max(self.min_channels.unwrap_or(1)).clamp(1, 64)
     }
 }

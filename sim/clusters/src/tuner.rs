@@ -272,7 +272,7 @@ pub fn believed_us(
     if !offered(placement, settings, collective, algorithm, protocol) {
         return None;
     }
-    let mut gbps = algorithm_gbps(placement, collective, algorithm, protocol);
+    let mut gbps = algorithm_gbps(placement, settings, collective, algorithm, protocol);
     if gbps <= 0.0 {
         return None;
     }
@@ -344,9 +344,34 @@ fn offered(
     }
 }
 
+/// The channels that an algorithm is laid over.
+fn graph_of(placement: &Placement, algorithm: Algorithm) -> Graph {
+    match algorithm {
+        Algorithm::Nvls | Algorithm::NvlsTree => switch_graph(placement),
+        Algorithm::Tree => tree_graph(placement),
+        _ => ring_graph(placement),
+    }
+}
+
+/// Part of an algorithm's channels that `NCCL_MAX_NCHANNELS` leaves, and so of its bandwidth: the cost
+/// model's is channels times the rate of each. More channels than its search found carry no more.
+#[must_use]
+pub(crate) fn channel_share(
+    placement: &Placement,
+    settings: &Settings,
+    algorithm: Algorithm,
+) -> f64 {
+    if settings.max_channels.is_none() {
+        return 1.0;
+    }
+    let channels = graph_of(placement, algorithm).channels.max(1);
+    f64::from(settings.at_most(channels)) / f64::from(channels)
+}
+
 /// The tuner's algorithm bandwidth, GB/s.
 fn algorithm_gbps(
     placement: &Placement,
+    settings: &Settings,
     collective: Collective,
     algorithm: Algorithm,
     protocol: Protocol,
@@ -359,11 +384,8 @@ fn algorithm_gbps(
     let per_node = ranks / f64::from(placement.domains);
     let moves = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
     let switch = matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
-    let graph = match algorithm {
-        _ if switch => switch_graph(placement),
-        Algorithm::Tree => tree_graph(placement),
-        _ => ring_graph(placement),
-    };
+    let mut graph = graph_of(placement, algorithm);
+    graph.channels = settings.at_most(graph.channels);
     let channels = f64::from(graph.channels);
     // With one GPU a node all trees begin and end at the same GPU.
     let pattern = if placement.per_domain == 1 { 0.85 } else { 1.0 };
