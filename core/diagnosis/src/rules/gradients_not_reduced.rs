@@ -77,7 +77,7 @@ fn local_step(plan: &Plan, rank: GlobalRank) -> Option<LocalStep> {
         _ => None,
     };
     let (at, past) = ops.iter().enumerate().find_map(step)?;
-    let is_pass = |op: &Op| matches!(&op.action, Action::Compute { name, .. } if name == BACKWARD);
+    let is_pass = |op: &Op| matches!(&op.action, Action::Compute { name, .. } if **name == *BACKWARD);
     let before = ops.get(..at)?;
     let pass = before.iter().rposition(is_pass)?;
     let averages = before.get(pass..)?.iter().any(|op| !op.action.calls().is_empty());

@@ -179,7 +179,7 @@ fn splits<'a>(
     let op = made.record.plan_op?;
     let op = facts.job.log.plan.as_ref()?.program(made.rank)?.ops.get(op as usize)?;
     op.action.calls().iter().find_map(|planned| match planned {
-        Call::Collective { splits: Some(splits), .. } => Some((Cow::Borrowed(splits), false)),
+        Call::Collective { splits: Some(splits), .. } => Some((Cow::Borrowed(&**splits), false)),
         Call::Collective { collective: Collective::AllToAll, .. } => {
             let part = |tensors| numel(tensors).checked_div(size as u64);
             let parts = |tensors| Some(vec![part(tensors)?; size]);
