@@ -67,7 +67,7 @@ impl RankOps {
         trace: &'a Trace,
         rank: GlobalRank,
     ) -> impl Iterator<Item = Computation<'a>> {
-        let plan = trace.header.plan.as_ref();
+        let plan = trace.header.plan.as_deref();
         let program = plan.and_then(|plan| plan.program(rank));
         self.in_process.iter().filter_map(move |(op, in_process)| {
             let (name, idle) = match &program?.ops.get(*op as usize)?.action {

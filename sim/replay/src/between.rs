@@ -28,9 +28,7 @@ const KERNELS: &str = "kernels ";
 /// True of a computation that stands for the time between two recorded calls, or for a part of it.
 pub(crate) fn is_between(op: &Op) -> bool {
     let Action::Compute { name, .. } = &op.action else { return false };
-    [BETWEEN, NO_KERNEL].contains(&&**name)
-        || name.starts_with(KERNEL)
-        || name.starts_with(KERNELS)
+    [BETWEEN, NO_KERNEL].contains(&&**name) || name.starts_with(KERNEL) || name.starts_with(KERNELS)
 }
 
 /// An asynchronous operation that nothing has waited for yet: when it ended, if it did, and where it is.

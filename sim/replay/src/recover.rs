@@ -79,15 +79,10 @@ impl RecordedCalls {
     /// the replayed job would have left. `log` is the recording that the plan was recovered from.
     pub(crate) fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
         let simulated = CallLog::of(replay);
-        let mut again = log.clone();
-        for (rank, made) in &self.0 {
-            let before = log.ranks.get(rank.index()).and_then(Option::as_ref);
+        let again = |(rank, before): (GlobalRank, &RankLog)| {
+            let made = self.0.get(&rank);
             let after = simulated.ranks.get(rank.index()).and_then(Option::as_ref);
-            let Some(((before, after), slot)) =
-                before.zip(after).zip(again.ranks.get_mut(rank.index()))
-            else {
-                continue;
-            };
+            let Some((made, after)) = made.zip(after) else { return before.clone() };
             // An operation's calls have their works in their order, and so have they been recorded.
             let mut own = made.iter().copied().peekable();
             let calls = after.calls.iter().filter_map(|call| {
@@ -103,10 +98,21 @@ impl RecordedCalls {
                     ..record.clone()
                 })
             });
-            let calls = calls.collect();
-            *slot = Some(RankLog { calls, unended: BTreeMap::new(), ..before.clone() });
+            RankLog { calls: calls.collect(), unended: BTreeMap::new(), ..before.without_calls() }
+        };
+        let ranks = (0..).map(GlobalRank).zip(&log.ranks);
+        let ranks = ranks.map(|(rank, own)| own.as_ref().map(|own| again((rank, own)))).collect();
+        CallLog {
+            world_size: log.world_size,
+            groups: log.groups.clone(),
+            ranks,
+            outcome: log.outcome.clone(),
+            recorded: log.recorded,
+            simulated: log.simulated,
+            device_times: log.device_times,
+            ended_ps: log.ended_ps,
+            plan: log.plan.clone(),
         }
-        again
     }
 }
 
@@ -130,7 +136,7 @@ pub enum RecoverError {
 /// When there are no calls, or they make no plan.
 pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered, RecoverError> {
     if let Some(plan) = &log.plan {
-        return Ok(Recovered::of_plan(plan.clone()));
+        return Ok(Recovered::of_plan(Plan::clone(plan)));
     }
     if log.logs().all(|(_, own)| own.calls.is_empty()) {
         return Err(RecoverError::NoCalls);

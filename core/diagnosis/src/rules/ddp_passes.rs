@@ -34,7 +34,7 @@ pub(crate) fn told(
         Reason::LeftLoop { ddp, .. } | Reason::StayedInLoop { ddp } => *ddp,
         Reason::Swapped(_) | Reason::Replaced | Reason::Other => false,
     };
-    let plan = job.log.plan.as_ref();
+    let plan = job.log.plan.as_deref();
     let differing = || differing(plan?, rank, peer);
     if why == Reason::Other
         && let Some((plan, differing)) = plan.zip(differing())

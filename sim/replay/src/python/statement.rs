@@ -133,7 +133,9 @@ impl<'a> Writer<'a> {
                     }
                     continue;
                 }
-                Action::Sleep { name, duration_ns } => (Does::Sleep(name.to_string()), *duration_ns),
+                Action::Sleep { name, duration_ns } => {
+                    (Does::Sleep(name.to_string()), *duration_ns)
+                }
                 Action::Call { call, .. } if plan.group(call.group()).is_some_and(is_of_pair) => {
                     continue;
                 }
