@@ -183,10 +183,10 @@ fn every_call(world: u32, dtype: Dtype, count: u64, turn: usize, seed: u64) -> P
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(Splits {
+            splits: Some(Box::new(Splits {
                 input: (0..world).map(part).collect(),
                 output: vec![part(rank.0); world as usize],
-            }),
+            })),
         });
     })
     .unwrap()

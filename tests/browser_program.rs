@@ -95,7 +95,7 @@ fn native(text: &str) -> Result<Session> {
 /// The first moment at which a stop is met, counted from a number of events.
 fn moment_of(session: &Session, stop: Stop, from: usize) -> Result<(usize, usize)> {
     let trace = session.trace();
-    let plan = trace.header.plan.as_ref().context("a plan")?;
+    let plan = trace.header.plan.as_deref().context("a plan")?;
     let (event, _) =
         find(plan, &trace.events, &[stop], from, Direction::Forward).context("none")?;
     let moment = session.moments().iter().position(|moment| moment.events > event);

@@ -211,10 +211,7 @@ pub(crate) fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
             let text = python_program(plan)?;
             write_whole(path, |out| Ok(out.write_all(text.as_bytes())?))
         }
-        _ => {
-            let bytes = plan.to_bytes();
-            write_whole(path, |out| Ok(out.write_all(&bytes)?))
-        }
+        _ => write_whole(path, |out| Ok(plan.write_bytes(out)?)),
     }
 }
 

@@ -187,7 +187,7 @@ impl Engine {
             },
             world_size: self.plan.world_size,
             groups: self.plan.groups.clone(),
-            plan: Some((*self.plan).clone()),
+            plan: Some(Arc::clone(&self.plan)),
             epoch_ns: 0,
         }
     }

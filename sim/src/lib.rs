@@ -12,6 +12,7 @@
 //! parameters from measured times. `timed` lets calls take the times that a model of a machine gives them. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
+mod alone;
 mod arrivals;
 pub mod calibrate;
 mod call_time;
@@ -58,6 +59,7 @@ mod transfer;
 pub mod view;
 mod whole;
 
+pub use alone::{steps_of, times_alone};
 pub use choice::{Choice, Devices, Order};
 pub use compare::{CallComparison, Comparison, Difference, compare};
 pub use config::{SimConfig, SimError};

@@ -45,11 +45,12 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
     let world_of_stacks = stacks_world(&stacks);
     let sources = OtherSources { heard, stacks: positions(&stacks), ..OtherSources::default() };
     let (calls, mut report) = match calls {
-        Some(JobCalls { shows: Shows::LastCalls, merged, .. }) => {
+        Some(JobCalls { shows: Shows::LastCalls, merged, notes }) => {
             let recording = Recording { merged, problems: unread };
             let order = others.iter().find(|other| other.shows == Shows::CallOrder);
             let nccl_calls = order.map(|order| &order.merged.log);
-            let report = diagnose_dumps(&recording, OtherSources { nccl_calls, ..sources });
+            let mut report = diagnose_dumps(&recording, OtherSources { nccl_calls, ..sources });
+            report.notes.extend(notes);
             (Some(recording.merged), report)
         }
         Some(JobCalls { shows, merged, mut notes }) => {

@@ -126,7 +126,7 @@ mod tests {
                 origin: Origin::Run { backend: "host".into(), device: "a test".into() },
                 world_size: 2,
                 groups: plan.groups.clone(),
-                plan: Some(plan.clone()),
+                plan: Some(plan.clone().into()),
                 epoch_ns: 1,
             },
             events: Vec::new(),

@@ -29,7 +29,7 @@ pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
         }
         false => {
             let mut reasons: Vec<String> = not_completed(log).into_iter().collect();
-            reasons.extend(log.plan.as_ref().map(not_followed).unwrap_or_default());
+            reasons.extend(log.plan.as_deref().map(not_followed).unwrap_or_default());
             reasons
         }
     }

@@ -97,7 +97,7 @@ pub(crate) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
     if let Some(frame) = user_frame(&record.call.stack) {
         return Some(short_frame(frame));
     }
-    plan_line(log.plan.as_ref()?, rank, record.plan_op?)
+    plan_line(log.plan.as_deref()?, rank, record.plan_op?)
 }
 
 /// [`line_of`], and whence that line was called where it is a helper's: `utils.py:33, called from
@@ -172,7 +172,7 @@ fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
 /// `all_gather`, or, where a plan tells that it is a part of a call on objects,
 /// `all_gather_object's all_gather`.
 pub(crate) fn op(log: &CallLog, made: Made<'_>) -> String {
-    let planned = log.plan.as_ref().and_then(|plan| {
+    let planned = log.plan.as_deref().and_then(|plan| {
         let ops = &plan.program(made.rank)?.ops;
         object_call(ops.get(made.record.plan_op? as usize)?)
     });
@@ -185,7 +185,7 @@ pub(crate) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> 
     if group.desc() != STORE_GROUP {
         return None;
     }
-    let ops = &log.plan.as_ref()?.program(made.rank)?.ops;
+    let ops = &log.plan.as_deref()?.program(made.rank)?.ops;
     ops.get(made.record.plan_op? as usize)?.via.as_deref()
 }
 

@@ -19,8 +19,8 @@ const HEADING: &str = "Rank ";
 /// The ranks of a page with the text below their headings; empty if the file is no such page.
 fn parts(bytes: &[u8]) -> Vec<(u32, &str)> {
     let head = bytes.get(..bytes.len().min(HEAD_BYTES)).unwrap_or(bytes);
-    let has_heading = head.windows(HEADING.len()).any(|window| window == HEADING.as_bytes());
-    if bytes.len() > MAX_PAGE_BYTES || !has_heading || !is_text(head) {
+    let has_heading = || head.windows(HEADING.len()).any(|window| window == HEADING.as_bytes());
+    if bytes.len() > MAX_PAGE_BYTES || !is_text(head) || !has_heading() {
         return Vec::new();
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };

@@ -1,7 +1,8 @@
 //! Stacks: which frame is the user's own.
 
 use lockstep_core::trace::Frame;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Directories of libraries: a file below one of them is not the user's code.
 const LIBRARIES: [&str; 5] =
@@ -158,9 +159,68 @@ pub fn short_frame(frame: &Frame) -> String {
     format!("{file}:{}", frame.line)
 }
 
+/// A stack as one text, as PyTorch's profiler writes it: `model.py(12): forward;train.py(88): main`.
+pub(crate) fn stack_text(stack: &[Frame]) -> String {
+    // What separates frames is in no sensible path.
+    let plain = |text: &str| text.replace(';', ",");
+    let frames = stack
+        .iter()
+        .map(|frame| format!("{}({}): {}", plain(&frame.file), frame.line, plain(&frame.function)));
+    frames.collect::<Vec<_>>().join(";")
+}
+
+/// Stacks that were read from such texts, each once: thousands of calls have the same.
+#[derive(Debug, Default)]
+pub(crate) struct StackTexts(BTreeMap<String, Arc<[Frame]>>);
+
+impl StackTexts {
+    /// The stack of a text; parts that are no frame are left out.
+    pub(crate) fn read(&mut self, text: &str) -> Arc<[Frame]> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let frames = text.trim_matches('"').split(';').filter_map(frame_of);
+        let stack: Arc<[Frame]> = frames.take(MOST_FRAMES).collect();
+        self.0.insert(text.to_owned(), Arc::clone(&stack));
+        stack
+    }
+}
+
+/// Deeper stacks are cut.
+const MOST_FRAMES: usize = 256;
+
+/// The frame of `train.py(88): main`.
+fn frame_of(text: &str) -> Option<Frame> {
+    let (place, function) = text.trim().split_once("): ")?;
+    let (file, line) = place.rsplit_once('(')?;
+    let (file, function) = (file.to_owned(), function.to_owned());
+    Some(Frame { function, file, line: line.parse().ok()? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_survives_its_text() {
+        let frame = |file: &str, line, function: &str| Frame {
+            function: function.to_owned(),
+            file: file.to_owned(),
+            line,
+        };
+        let stack =
+            [frame("/job (1)/model.py", 12, "<lambda>"), frame("C:\\job\\train.py", 88, "main")];
+        let mut texts = StackTexts::default();
+        let text = stack_text(&stack);
+        assert_eq!(*texts.read(&text), stack);
+        assert!(Arc::ptr_eq(&texts.read(&text), &texts.read(&text)));
+        // As the profiler writes it: in quotes, and with a separator behind the last.
+        let written = format!("\"{text};\"");
+        assert_eq!(*texts.read(&written), stack);
+        for none in ["", ";;", "train.py", "train.py(x): main", "train.py(88)"] {
+            assert!(texts.read(none).is_empty(), "{none}");
+        }
+    }
 
     fn holds(path: &str) -> bool {
         Libraries::of([path].into_iter()).hold(path)

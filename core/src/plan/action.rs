@@ -7,6 +7,7 @@ use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
 use crate::schedule::Algorithm;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A call of torch.distributed: it becomes a work of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub enum Call {
         schedule: Option<u32>,
         /// For an `all_to_all` of uneven parts.
         #[serde(default)]
-        splits: Option<Splits>,
+        splits: Option<Box<Splits>>,
     },
     /// `dist.send` / `dist.isend`: completes when the peer has received it.
     Send {
@@ -161,15 +162,15 @@ pub enum Action {
     Synchronize,
     /// Work that keeps the rank's processor busy, or its compute stream.
     Compute {
-        /// The name for people: `forward`.
-        name: String,
+        /// The name for people: `forward`. Millions of computations have the same.
+        name: Arc<str>,
         /// The duration in nanoseconds.
         duration_ns: u64,
     },
     /// Idle time, with a label: a data loader that stalls, a rank stuck in user code.
     Sleep {
         /// The name for people.
-        name: String,
+        name: Arc<str>,
         /// The duration in nanoseconds.
         duration_ns: u64,
     },

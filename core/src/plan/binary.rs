@@ -1,15 +1,53 @@
 //! The plan's binary form: a magic number with the version, then postcard.
 
 use super::{MAX_OPS, Plan, PlanError};
+use std::io::{self, BufWriter, Write};
 
 /// The first bytes of a binary plan; the last one is the version.
 pub(crate) const PLAN_MAGIC: [u8; 8] = *b"LKSPLAN\x02";
+
+/// Keeps the error of a writer, of which postcard only says that there was one.
+struct Told<W> {
+    out: W,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Write for Told<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            kind => {
+                self.error = Some(error);
+                kind.into()
+            }
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
 
 impl Plan {
     /// The plan as bytes, some ten times smaller than its JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
         // postcard fails only on types of unknown length, which a plan has none of.
         postcard::to_extend(self, PLAN_MAGIC.to_vec()).unwrap_or_default()
+    }
+
+    /// Writes the bytes of [`Plan::to_bytes`], which need not be in memory together.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_bytes(&self, mut out: impl Write) -> io::Result<()> {
+        out.write_all(&PLAN_MAGIC)?;
+        let mut told = Told { out, error: None };
+        let written = postcard::to_io(self, BufWriter::new(&mut told)).map(drop);
+        match (written, told.error) {
+            (Ok(()), None) => Ok(()),
+            (_, Some(error)) => Err(error),
+            (Err(error), None) => Err(io::Error::other(error)),
+        }
     }
 
     /// Reads and checks a binary plan.

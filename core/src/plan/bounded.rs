@@ -7,6 +7,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The most operations of a plan, counted over its programs; each call of [`Action::Coalesced`] counts as one.
 /// 2^23; small in this crate's tests.
@@ -18,7 +19,7 @@ const MAX_COALESCED: usize = 1 << 20;
 /// The most tensors of a plan.
 const MAX_TENSORS: usize = 4 << 20;
 
-/// Reads a list item by item. `weigh` returns an item's weight, and `most` is the largest sum.
+/// Reads a list item by item. `weigh` returns an item's weight, and may change it; `most` is the largest sum.
 struct Bounded<T, F> {
     what: &'static str,
     most: usize,
@@ -26,17 +27,17 @@ struct Bounded<T, F> {
     item: PhantomData<T>,
 }
 
-impl<'de, T: Deserialize<'de>, F: Fn(&T) -> usize> Visitor<'de> for Bounded<T, F> {
+impl<'de, T: Deserialize<'de>, F: FnMut(&mut T) -> usize> Visitor<'de> for Bounded<T, F> {
     type Value = Vec<T>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "a list of at most {} {}", self.most, self.what)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Vec<T>, A::Error> {
         let (mut read, mut sum) = (Vec::new(), 0usize);
-        while let Some(item) = list.next_element()? {
-            sum = sum.saturating_add((self.weigh)(&item));
+        while let Some(mut item) = list.next_element()? {
+            sum = sum.saturating_add((self.weigh)(&mut item));
             if sum > self.most {
                 let (most, what) = (self.most, self.what);
                 return Err(A::Error::custom(format!("it has more than {most} {what}")));
@@ -52,7 +53,7 @@ fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
     what: &'static str,
     most: usize,
-    weigh: impl Fn(&T) -> usize,
+    weigh: impl FnMut(&mut T) -> usize,
 ) -> Result<Vec<T>, D::Error> {
     deserializer.deserialize_seq(Bounded { what, most, weigh, item: PhantomData })
 }
@@ -67,14 +68,24 @@ fn calls_of(op: &Op) -> usize {
 
 /// The operations of one program.
 pub(super) fn ops<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Op>, D::Error> {
-    bounded(deserializer, "operations", MAX_OPS, calls_of)
+    let mut last: Option<Arc<str>> = None;
+    bounded(deserializer, "operations", MAX_OPS, |op: &mut Op| {
+        // The computations of a recovered plan have one name: it need not be in memory a million times.
+        if let Action::Compute { name, .. } = &mut op.action {
+            match last.as_ref().filter(|last| *last == name) {
+                Some(last) => *name = Arc::clone(last),
+                None => last = Some(Arc::clone(name)),
+            }
+        }
+        calls_of(op)
+    })
 }
 
 /// The programs of a plan. A program counts as an operation itself, so that empty ones have an end.
 pub(super) fn programs<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Program>, D::Error> {
-    bounded(deserializer, "operations in its programs", MAX_OPS, |program: &Program| {
+    bounded(deserializer, "operations in its programs", MAX_OPS, |program: &mut Program| {
         program.ops.iter().map(calls_of).sum::<usize>() + 1
     })
 }

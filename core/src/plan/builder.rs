@@ -9,6 +9,7 @@ use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::schedule::{Algorithm, ProvedTable};
+use std::sync::Arc;
 
 /// Builds a [`Plan`], the way a script builds a job: the world, groups, tensors, then what every
 /// rank does.
@@ -138,7 +139,7 @@ impl PlanBuilder {
 pub struct ProgramBuilder {
     program: Program,
     at: Option<SourceLine>,
-    via: Option<String>,
+    via: Option<Arc<str>>,
     async_op: bool,
 }
 
@@ -151,7 +152,7 @@ impl ProgramBuilder {
 
     /// The following operations are parts of this call of the user's; of none if `None`.
     pub fn via(&mut self, call: Option<&str>) -> &mut ProgramBuilder {
-        self.via = call.map(str::to_owned);
+        self.via = call.map(Arc::from);
         self
     }
 
@@ -236,12 +237,12 @@ impl ProgramBuilder {
     }
 
     /// Busy time.
-    pub fn compute(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
+    pub fn compute(&mut self, name: impl Into<Arc<str>>, duration_ns: u64) -> u32 {
         self.push(Action::Compute { name: name.into(), duration_ns })
     }
 
     /// Idle time.
-    pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
+    pub fn sleep(&mut self, name: impl Into<Arc<str>>, duration_ns: u64) -> u32 {
         self.push(Action::Sleep { name: name.into(), duration_ns })
     }
 

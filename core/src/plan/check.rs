@@ -352,7 +352,7 @@ fn call_key(call: &Call) -> CallKey<'_> {
             ..
         } => {
             let how = (*algorithm, *channels, *segments, *schedule);
-            (Some((*collective, *count, how, splits.as_ref())), None)
+            (Some((*collective, *count, how, splits.as_deref())), None)
         }
         Call::Send { peer, .. } => (None, Some(peer.0)),
         Call::Recv { peer, .. } => (None, peer.map(|peer| peer.0)),

@@ -56,6 +56,7 @@ use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::schedule::ProvedTable;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The version of the plan's format; readers refuse any other.
 pub const PLAN_SCHEMA: &str = "lockstep.plan/2";
@@ -126,7 +127,7 @@ pub struct Op {
     /// The user's call that it is a part of, if that is another than the operation itself:
     /// `all_gather_object`, `new_group`.
     #[serde(default)]
-    pub via: Option<String>,
+    pub via: Option<Arc<str>>,
 }
 
 impl Plan {

@@ -87,7 +87,7 @@ pub struct Layout {
     schedule: Schedule,
     count: u64,
     element_bytes: u64,
-    splits: Option<Splits>,
+    splits: Option<Box<Splits>>,
 }
 
 impl Layout {
@@ -98,7 +98,7 @@ impl Layout {
     }
 
     /// The layout for an `all_to_all` whose parts are uneven: that of the rank that passes these splits.
-    pub fn with_splits(mut self, splits: Option<Splits>) -> Layout {
+    pub fn with_splits(mut self, splits: Option<Box<Splits>>) -> Layout {
         self.splits = splits;
         self
     }

@@ -31,7 +31,7 @@ pub struct CallLog {
     /// not known.
     pub ended_ps: Option<u64>,
     /// The plan that was simulated or run; it gives the next calls of every rank.
-    pub plan: Option<Plan>,
+    pub plan: Option<Arc<Plan>>,
 }
 
 /// The calls of one rank, in the order in which it made them.
@@ -111,9 +111,14 @@ struct Waited {
 impl Waited {
     fn take(&mut self, time_ps: u64, what: &What, program: &[Op]) {
         let op = match what {
-            What::OpBegan { op } | What::OpEnded { op } => Some(*op),
+            What::OpBegan { op } => Some(*op),
             What::Scheduled { call, .. } => call.plan_op,
-            _ => None,
+            What::OpEnded { .. } => {
+                let since_ps = self.since_ps.take().unwrap_or(time_ps);
+                self.ps = self.ps.saturating_add(time_ps.saturating_sub(since_ps));
+                return;
+            }
+            _ => return,
         };
         let Some(op) = op.and_then(|op| program.get(op as usize)) else { return };
         let waits = match &op.action {
@@ -126,9 +131,6 @@ impl Waited {
         };
         if waits {
             self.since_ps = Some(time_ps);
-        } else if matches!(what, What::OpEnded { .. }) {
-            let since_ps = self.since_ps.take().unwrap_or(time_ps);
-            self.ps = self.ps.saturating_add(time_ps.saturating_sub(since_ps));
         }
     }
 }
@@ -228,6 +230,16 @@ impl CallRecord {
 }
 
 impl Called {
+    /// True of the common part of a call.
+    fn is_of(&self, call: &Call) -> bool {
+        let Called { op, group, p2p, peer, tag, inputs, outputs, reduce_op, root, stack } = self;
+        (*group, *p2p, *peer, *tag) == (call.group, call.p2p, call.peer, call.tag)
+            && (*reduce_op, *root) == (call.reduce_op, call.root)
+            && *op == call.op
+            && (inputs, outputs) == (&call.inputs, &call.outputs)
+            && **stack == *call.stack
+    }
+
     /// The number of elements of the call's tensor, to decide if two calls are about the same tensor.
     pub fn payload(&self) -> u64 {
         let tensors = if self.inputs.is_empty() { &self.outputs } else { &self.inputs };
@@ -264,6 +276,19 @@ impl From<&Call> for Called {
             stack: call.stack.as_slice().into(),
         }
     }
+}
+
+/// Calls of a rank are alike within so many calls, or not taken to be.
+const LONGEST_LOOP: usize = 64;
+
+/// The state of a rank that began an operation of its plan last.
+fn at_op(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> RankState {
+    let found = plan.and_then(|plan| {
+        let op = plan.program(rank)?.ops.get(op as usize)?;
+        Some((op.action.name().to_owned(), op.at.map(|at| plan.describe_line(at))))
+    });
+    let (name, line) = found.unwrap_or_default();
+    RankState::AtOp { op, name, line }
 }
 
 /// The progress of a call.
@@ -314,14 +339,17 @@ impl CallLog {
                 log.ranks.fill_with(|| Some(RankLog::default()));
             }
         }
-        let virtual_of = header.plan.as_ref().filter(|_| log.simulated);
+        let virtual_of = header.plan.as_deref().filter(|_| log.simulated);
         let mut waited = vec![Waited::default(); virtual_of.map_or(0, |_| log.ranks.len())];
+        let mut loops = vec![0; log.ranks.len()];
+        // The operations that ranks began last: each rank begins thousands, and only the last one has to be named.
+        let mut at: Vec<Option<u32>> = vec![None; log.ranks.len()];
         for event in &trace.events {
             let Some(slot) = log.ranks.get_mut(event.rank.index()) else {
                 continue;
             };
             let rank = slot.get_or_insert_with(RankLog::default);
-            let plan = header.plan.as_ref();
+            let plan = header.plan.as_deref();
             if let Some(waited) = waited.get_mut(event.rank.index()) {
                 if matches!(event.what, What::Scheduled { .. }) {
                     // If several calls are made together, the first one waits already, and so do the others.
@@ -332,7 +360,21 @@ impl CallLog {
                 let ops = program.map_or(&[][..], |program| &program.ops);
                 waited.take(event.time_ps, &event.what, ops);
             }
-            rank.take(event.rank, event.time_ps, &event.what, plan);
+            if let (Some(at), Some(distance)) =
+                (at.get_mut(event.rank.index()), loops.get_mut(event.rank.index()))
+            {
+                match event.what {
+                    What::OpBegan { op } => *at = Some(op),
+                    What::Finished | What::Died { .. } => *at = None,
+                    _ => {}
+                }
+                rank.take(event.time_ps, &event.what, distance);
+            }
+        }
+        for ((rank, own), at) in (0..).map(GlobalRank).zip(&mut log.ranks).zip(at) {
+            if let Some((own, op)) = own.as_mut().zip(at) {
+                own.state = at_op(header.plan.as_deref(), rank, op);
+            }
         }
         log
     }
@@ -345,6 +387,25 @@ impl CallLog {
 }
 
 impl RankLog {
+    /// Everything but the calls.
+    pub fn without_calls(&self) -> RankLog {
+        RankLog {
+            calls: Vec::new(),
+            enqueued: self.enqueued.clone(),
+            unended: self.unended.clone(),
+            dropped_ended: self.dropped_ended,
+            unrecorded: self.unrecorded.clone(),
+            issued_only: self.issued_only,
+            group_without_calls: self.group_without_calls,
+            computations: self.computations.clone(),
+            state: self.state.clone(),
+            unresponsive: self.unresponsive.clone(),
+            dumped_early: self.dumped_early,
+            maybe_early: self.maybe_early,
+            own_ps: self.own_ps.clone(),
+        }
+    }
+
     /// True if the recorder's ring has dropped calls of it: the first one that is kept was not its first.
     pub fn is_cut(&self) -> bool {
         self.calls.first().is_some_and(|first| first.record_id > Some(0))
@@ -370,15 +431,26 @@ impl RankLog {
         events
     }
 
-    /// The part of the call that it shares with one of the last four, if it is alike: loops are short.
-    fn shared(&self, call: &Call) -> Arc<Called> {
-        let called = Called::from(call);
-        let before = self.calls.iter().rev().take(4);
-        let known = before.map(|record| &record.call).find(|known| ***known == called);
-        known.map_or_else(|| Arc::new(called), Arc::clone)
+    /// The part of the call that it shares with one of the last calls, if it is alike. `distance` is how far back the
+    /// one before it found its like: in a loop that stays the same.
+    fn shared(&self, call: &Call, distance: &mut usize) -> Arc<Called> {
+        let before = |back: usize| {
+            let at = self.calls.len().checked_sub(back)?;
+            self.calls.get(at).map(|record| &record.call).filter(|known| known.is_of(call))
+        };
+        if let Some(known) = before(*distance) {
+            return Arc::clone(known);
+        }
+        for back in 1..=LONGEST_LOOP {
+            if let Some(known) = before(back) {
+                *distance = back;
+                return Arc::clone(known);
+            }
+        }
+        Arc::new(Called::from(call))
     }
 
-    fn take(&mut self, rank: GlobalRank, time_ps: u64, what: &What, plan: Option<&Plan>) {
+    fn take(&mut self, time_ps: u64, what: &What, distance: &mut usize) {
         match what {
             What::Scheduled { work, call } => self.calls.push(CallRecord {
                 work: *work,
@@ -389,7 +461,7 @@ impl RankLog {
                 scheduled_ps: time_ps,
                 started_ps: None,
                 completed_ps: None,
-                call: self.shared(call),
+                call: self.shared(call, distance),
             }),
             What::Started { work } => {
                 if let Some(call) = self.find(*work) {
@@ -403,18 +475,11 @@ impl RankLog {
                     call.completed_ps = Some(time_ps);
                 }
             }
-            What::OpBegan { op } => {
-                let found = plan.and_then(|plan| {
-                    let op = plan.program(rank)?.ops.get(*op as usize)?;
-                    Some((op.action.name().to_owned(), op.at.map(|at| plan.describe_line(at))))
-                });
-                let (name, line) = found.unwrap_or_default();
-                self.state = RankState::AtOp { op: *op, name, line };
-            }
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
             What::Unresponsive { how } => self.unresponsive = Some(how.clone()),
-            What::OpEnded { .. }
+            What::OpBegan { .. }
+            | What::OpEnded { .. }
             | What::TimedOut { .. }
             | What::Sent { .. }
             | What::Received { .. }

@@ -67,12 +67,12 @@ impl RankOps {
         trace: &'a Trace,
         rank: GlobalRank,
     ) -> impl Iterator<Item = Computation<'a>> {
-        let plan = trace.header.plan.as_ref();
+        let plan = trace.header.plan.as_deref();
         let program = plan.and_then(|plan| plan.program(rank));
         self.in_process.iter().filter_map(move |(op, in_process)| {
             let (name, idle) = match &program?.ops.get(*op as usize)?.action {
-                Action::Compute { name, .. } => (name.as_str(), false),
-                Action::Sleep { name, .. } => (name.as_str(), true),
+                Action::Compute { name, .. } => (&**name, false),
+                Action::Sleep { name, .. } => (&**name, true),
                 _ => return None,
             };
             let span = self.on_stream.get(op).copied().unwrap_or(*in_process);

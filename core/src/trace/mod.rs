@@ -34,6 +34,7 @@ use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
 use crate::schedule::Slice;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,7 +57,7 @@ pub struct TraceHeader {
     /// The process groups; events refer to them by index. Element 0 is the default group.
     pub groups: Vec<ProcessGroup>,
     /// The plan that was simulated or run; a recording has none.
-    pub plan: Option<Plan>,
+    pub plan: Option<Arc<Plan>>,
     /// Nanoseconds since 1970 at time 0 of the events; 0 for virtual time.
     pub epoch_ns: u64,
 }

@@ -122,7 +122,7 @@ pub(crate) fn start_with(
         origin: Origin::Run { backend: backend.name().to_owned(), device },
         world_size: ranks,
         groups,
-        plan: recorded,
+        plan: recorded.map(Arc::new),
         epoch_ns: joined.epoch_ns,
     };
     let control = RunControl::new(move |command| {

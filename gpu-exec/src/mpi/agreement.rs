@@ -138,7 +138,7 @@ mod tests {
                     channels: None,
                     segments: None,
                     schedule: None,
-                    splits: Some(Splits { input: from, output: to }),
+                    splits: Some(Box::new(Splits { input: from, output: to })),
                 });
             })
         };

@@ -250,7 +250,7 @@ fn uneven(splits: &[Vec<u64>], lie: u64) -> Plan {
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(Splits { input: splits[rank].clone(), output }),
+            splits: Some(Box::new(Splits { input: splits[rank].clone(), output })),
         });
     })
     .unwrap()

@@ -110,7 +110,7 @@ fn uneven_parts_find_their_ranks() {
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(Splits { input: to, output: from }),
+            splits: Some(Box::new(Splits { input: to, output: from })),
         });
     });
     let trace = run(&plan.unwrap());

@@ -88,8 +88,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
                     "lockstep: the plan is large, and written in the binary form: name it .json for JSON",
                 );
             }
-            let bytes = plan.to_bytes();
-            write_whole(path, |out| Ok(out.write_all(&bytes)?))?;
+            write_whole(path, |out| Ok(plan.write_bytes(out)?))?;
         }
     }
     Ok(ExitCode::SUCCESS)

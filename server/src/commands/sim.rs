@@ -7,12 +7,14 @@ use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_t
 use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow, bail};
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{CallTimes, Plan};
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
 use lockstep_sim::training::messages;
-use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate_watched};
+use lockstep_sim::{
+    Devices, SimConfig, SimError, Topology, simulate_watched, steps_of, times_alone,
+};
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -32,7 +34,8 @@ pub(crate) struct Arguments {
     /// what the links make of them
     #[arg(long, conflicts_with_all = ["topology", "cluster", "link_latency_ns", "link_bytes_per_second"])]
     as_recorded: bool,
-    /// Leave single messages out of the trace that -o writes, which is then much smaller
+    /// Leave single messages out of the trace that -o writes, which is then much smaller. In a plan of many millions
+    /// of messages each call then takes the time that it takes alone
     #[arg(long)]
     no_messages: bool,
     /// Give up once the trace has this many events [default: 5000000, or what the plan has without messages]
@@ -56,6 +59,9 @@ pub(crate) struct Arguments {
 
 /// The most events that a trace may have unless more are asked for.
 const MAX_EVENTS: usize = 5_000_000;
+
+/// More messages than this take a minute to simulate.
+const MANY_MESSAGES: u64 = 1 << 24;
 
 /// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.
 const EVENTS_OF_AN_OP: usize = 7;
@@ -170,10 +176,14 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         (_, false) => None,
     };
     let links = arguments.links.config(&plan)?;
+    let call_times = match call_times.or_else(|| links.call_times.clone()) {
+        None if arguments.no_messages => alone(&plan, links.topology)?.map(Arc::new),
+        known => known,
+    };
     let config = SimConfig {
         record_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
-        call_times: call_times.or(links.call_times),
+        call_times,
         ..links
     };
     let mut stage = progress.stage("simulating");
@@ -214,6 +224,22 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     terminal::text(&text)?;
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
     Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
+}
+
+/// The times of a large plan's calls, each alone; `None` for a plan that is simulated message by message.
+fn alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>> {
+    let messages = steps_of(plan);
+    if messages <= MANY_MESSAGES {
+        return Ok(None);
+    }
+    let times = times_alone(plan, topology)?;
+    if times.is_some() {
+        terminal::note(&format!(
+            "lockstep: the plan's calls send {messages} messages: each distinct call is simulated once, alone, and \
+             takes that time wherever it is made"
+        ));
+    }
+    Ok(times)
 }
 
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;
@@ -276,7 +302,7 @@ fn as_text(
     if slow.is_none() || blames {
         text.push_str(&report.to_text());
     }
-    let plan = trace.header.plan.as_ref();
+    let plan = trace.header.plan.as_deref();
     if report.verdict == Verdict::Healthy && plan.is_some_and(Devices::leave_open) {
         text.push_str(
             "This is one order of what the program leaves open; `lockstep explore` looks for one that \

@@ -76,7 +76,7 @@ impl Said {
             lines.push(format!("[{name}:{line}] {text}"));
         }
         // A rank ends by what it raises, which is the last that it does.
-        let plan = trace.and_then(|trace| trace.header.plan.as_ref());
+        let plan = trace.and_then(|trace| trace.header.plan.as_deref());
         let raises = |rank: &GlobalRank| match (plan.and_then(|plan| plan.program(*rank)), &ended) {
             (Some(program), Some(ended)) => ended
                 .get(rank.index())

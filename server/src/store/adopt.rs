@@ -192,7 +192,7 @@ fn add_row(
     let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     let created_ms = since.map_or_else(now_ms, |since| since.as_millis() as i64);
     let header = &trace.header;
-    let name = header.plan.as_ref().map_or("found in the data folder", |plan| &plan.name);
+    let name = header.plan.as_deref().map_or("found in the data folder", |plan| &plan.name);
     let report = diagnose_whole_trace(trace);
     if table == "runs" {
         let backend = match &header.origin {

@@ -6,7 +6,8 @@
 
 use lockstep_core::plan::{Action, Op};
 use lockstep_core::trace::RecordedComputation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Shorter times between calls are the recorder's own.
 pub(crate) const SHORTEST_PS: u64 = 1_000_000;
@@ -27,11 +28,26 @@ const KERNELS: &str = "kernels ";
 /// True of a computation that stands for the time between two recorded calls, or for a part of it.
 pub(crate) fn is_between(op: &Op) -> bool {
     let Action::Compute { name, .. } = &op.action else { return false };
-    name == BETWEEN || name == NO_KERNEL || name.starts_with(KERNEL) || name.starts_with(KERNELS)
+    [BETWEEN, NO_KERNEL].contains(&&**name) || name.starts_with(KERNEL) || name.starts_with(KERNELS)
 }
 
 /// An asynchronous operation that nothing has waited for yet: when it ended, if it did, and where it is.
 pub(crate) type Open = (Option<u64>, u32);
+
+/// The names of computations, each in memory once: a large recording has millions of computations.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeSet<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.0.insert(Arc::clone(&name));
+        name
+    }
+}
 
 /// The recorded computations of a rank; none if only its calls were recorded.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +89,9 @@ impl<'a> Between<'a> {
         self,
         (from_ps, to_ps): (u64, u64),
         open: &mut Vec<Open>,
-        ops: &mut Vec<Op>,
+        (names, ops): (&mut Names, &mut Vec<Op>),
     ) -> bool {
+        let mut add = |name: &str, span, ops: &mut Vec<Op>| add_computation(name, span, names, ops);
         let mut at_ps = from_ps;
         let mut computed = 0;
         if self.computations.is_empty() {
@@ -88,10 +105,10 @@ impl<'a> Between<'a> {
                 at_ps = at_ps.max(ended_ps);
                 add_waits(open, stretch.from_ps, ops);
             }
-            computed += usize::from(add_computation(NO_KERNEL, (at_ps, stretch.from_ps), ops));
+            computed += usize::from(add(NO_KERNEL, (at_ps, stretch.from_ps), ops));
             let name = name_of(stretch.kernels);
             let from_ps = stretch.from_ps.max(at_ps);
-            computed += usize::from(add_computation(&name, (from_ps, stretch.to_ps), ops));
+            computed += usize::from(add(&name, (from_ps, stretch.to_ps), ops));
             at_ps = stretch.to_ps.max(at_ps);
         }
         let rest = if self.computations.is_empty() { BETWEEN } else { NO_KERNEL };
@@ -99,7 +116,7 @@ impl<'a> Between<'a> {
             at_ps = at_ps.max(ended_ps);
             add_waits(open, to_ps, ops);
         }
-        computed += usize::from(add_computation(rest, (at_ps, to_ps), ops));
+        computed += usize::from(add(rest, (at_ps, to_ps), ops));
         computed > 0
     }
 
@@ -153,12 +170,17 @@ fn add_waits(open: &mut Vec<Open>, time_ps: u64, ops: &mut Vec<Op>) {
     });
 }
 
-fn add_computation(name: &str, (from_ps, to_ps): (u64, u64), ops: &mut Vec<Op>) -> bool {
+fn add_computation(
+    name: &str,
+    (from_ps, to_ps): (u64, u64),
+    names: &mut Names,
+    ops: &mut Vec<Op>,
+) -> bool {
     let took_ps = to_ps.saturating_sub(from_ps);
     if took_ps < SHORTEST_PS {
         return false;
     }
-    let (name, duration_ns) = (name.to_owned(), took_ps / 1000);
+    let (name, duration_ns) = (names.shared(name), took_ps / 1000);
     ops.push(Op { action: Action::Compute { name, duration_ns }, at: None, via: None });
     true
 }
@@ -193,9 +215,10 @@ mod tests {
         open: &mut Vec<Open>,
     ) -> Vec<(String, u64)> {
         let mut ops = Vec::new();
-        Between::of(kernels).add((from_us * US, to_us * US), open, &mut ops);
+        let names = &mut Names::default();
+        Between::of(kernels).add((from_us * US, to_us * US), open, (names, &mut ops));
         let told = |op: &Op| match &op.action {
-            Action::Compute { name, duration_ns } => (name.clone(), duration_ns / 1000),
+            Action::Compute { name, duration_ns } => (name.to_string(), duration_ns / 1000),
             Action::Wait { op, .. } => ("wait".to_owned(), u64::from(*op)),
             other => panic!("{other:?}"),
         };

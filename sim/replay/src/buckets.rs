@@ -148,7 +148,7 @@ fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
         until += part;
         let ready_ns = ready.at(until);
         if ready_ns > time_ns {
-            let (name, duration_ns) = ("backward".to_owned(), ready_ns - time_ns);
+            let (name, duration_ns) = ("backward".into(), ready_ns - time_ns);
             made.push(Op {
                 action: Action::Compute { name, duration_ns },
                 at: first.at,

@@ -1,7 +1,7 @@
 //! From the calls of a recording to a plan.
 
 use crate::assumption::Assumption;
-use crate::between::{Between, Open};
+use crate::between::{Between, Names, Open};
 use crate::operation::{Tensors, call_of, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
@@ -79,15 +79,10 @@ impl RecordedCalls {
     /// the replayed job would have left. `log` is the recording that the plan was recovered from.
     pub(crate) fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
         let simulated = CallLog::of(replay);
-        let mut again = log.clone();
-        for (rank, made) in &self.0 {
-            let before = log.ranks.get(rank.index()).and_then(Option::as_ref);
+        let again = |(rank, before): (GlobalRank, &RankLog)| {
+            let made = self.0.get(&rank);
             let after = simulated.ranks.get(rank.index()).and_then(Option::as_ref);
-            let Some(((before, after), slot)) =
-                before.zip(after).zip(again.ranks.get_mut(rank.index()))
-            else {
-                continue;
-            };
+            let Some((made, after)) = made.zip(after) else { return before.clone() };
             // An operation's calls have their works in their order, and so have they been recorded.
             let mut own = made.iter().copied().peekable();
             let calls = after.calls.iter().filter_map(|call| {
@@ -103,10 +98,21 @@ impl RecordedCalls {
                     ..record.clone()
                 })
             });
-            let calls = calls.collect();
-            *slot = Some(RankLog { calls, unended: BTreeMap::new(), ..before.clone() });
+            RankLog { calls: calls.collect(), unended: BTreeMap::new(), ..before.without_calls() }
+        };
+        let ranks = (0..).map(GlobalRank).zip(&log.ranks);
+        let ranks = ranks.map(|(rank, own)| own.as_ref().map(|own| again((rank, own)))).collect();
+        CallLog {
+            world_size: log.world_size,
+            groups: log.groups.clone(),
+            ranks,
+            outcome: log.outcome.clone(),
+            recorded: log.recorded,
+            simulated: log.simulated,
+            device_times: log.device_times,
+            ended_ps: log.ended_ps,
+            plan: log.plan.clone(),
         }
-        again
     }
 }
 
@@ -130,7 +136,7 @@ pub enum RecoverError {
 /// When there are no calls, or they make no plan.
 pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered, RecoverError> {
     if let Some(plan) = &log.plan {
-        return Ok(Recovered::of_plan(plan.clone()));
+        return Ok(Recovered::of_plan(Plan::clone(plan)));
     }
     if log.logs().all(|(_, own)| own.calls.is_empty()) {
         return Err(RecoverError::NoCalls);
@@ -177,12 +183,12 @@ fn plain(action: Action) -> Op {
 }
 
 fn stay() -> Action {
-    Action::Sleep { name: STAYS.to_owned(), duration_ns: FOR_EVER_NS }
+    Action::Sleep { name: STAYS.into(), duration_ns: FOR_EVER_NS }
 }
 
 /// True of the operation that stands for where a rank's recording ends.
 pub(crate) fn is_stay(op: &Op) -> bool {
-    matches!(&op.action, Action::Sleep { name, .. } if name == STAYS)
+    matches!(&op.action, Action::Sleep { name, .. } if **name == *STAYS)
 }
 
 /// A plan on its way.
@@ -197,8 +203,8 @@ struct Recovery<'a> {
     sources: BTreeMap<String, u32>,
     /// The calls and lines of the plan, by where the recording keeps the part that alike calls share: it has a few
     /// hundred such parts, and millions of calls.
-    known_calls: HashMap<(*const Called, Option<u64>), Option<Call>>,
-    known_lines: HashMap<*const Called, Option<SourceLine>>,
+    known: HashMap<(*const Called, Option<u64>), Option<(Call, Option<SourceLine>)>>,
+    names: Names,
     programs: BTreeMap<GlobalRank, Program>,
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
     stays: Vec<GlobalRank>,
@@ -257,8 +263,8 @@ impl<'a> Recovery<'a> {
             tensors: Tensors::default(),
             uneven: uneven_exchanges(log),
             sources: BTreeMap::new(),
-            known_calls: HashMap::new(),
-            known_lines: HashMap::new(),
+            known: HashMap::new(),
+            names: Names::default(),
             programs: BTreeMap::new(),
             made: BTreeMap::new(),
             stays: Vec::new(),
@@ -290,7 +296,7 @@ impl<'a> Recovery<'a> {
             let next = calls.get(at + together);
             let first_ps = made_ps(first);
             let gap = (busy_ps.unwrap_or(first_ps), first_ps);
-            if between.add(gap, &mut open, &mut ops) {
+            if between.add(gap, &mut open, (&mut self.names, &mut ops)) {
                 self.assumed.insert(Assumption::Computes);
             }
             let of_op = calls.get(at..at + together).unwrap_or_default();
@@ -301,15 +307,9 @@ impl<'a> Recovery<'a> {
                 waits || ended_ps.is_some_and(|ended_ps| made_ps(next) < ended_ps)
             }) || (on_device && !waits)
                 && ended_ps.is_some_and(|ended_ps| between.computes_in(first_ps, ended_ps));
-            let made = of_op.iter().filter_map(|record| self.call(record)).collect::<Vec<Call>>();
-            let line = self.line(first);
-            let action = match <[Call; 1]>::try_from(made) {
-                Ok([call]) => Action::Call { call, async_op: goes_on },
-                Err(calls) if calls.is_empty() => {
-                    at += together;
-                    continue;
-                }
-                Err(calls) => Action::Coalesced { calls, async_op: goes_on },
+            let Some((action, line)) = self.action(of_op, goes_on) else {
+                at += together;
+                continue;
             };
             made_of.extend((at..at + together).map(|call| (ops.len() as u32, call)));
             ops.push(Op { action, at: line, via: None });
@@ -324,7 +324,7 @@ impl<'a> Recovery<'a> {
         }
         // What a device computed behind the last call.
         if let Some(((_, last_ps), busy_ps)) = between.ends().zip(busy_ps).filter(|_| on_device) {
-            between.add((busy_ps, last_ps), &mut open, &mut ops);
+            between.add((busy_ps, last_ps), &mut open, (&mut self.names, &mut ops));
         }
         for (_, op) in open {
             ops.push(plain(Action::Wait { op, timeout_ms: None }));
@@ -346,18 +346,39 @@ impl<'a> Recovery<'a> {
         1 + rest.iter().take_while(same).count()
     }
 
-    /// The call in the plan's groups; `None` of a group that the recording does not have.
-    fn call(&mut self, record: &CallRecord) -> Option<Call> {
+    /// The action that makes some calls together, with the line of the first; `None` if their groups are none that
+    /// the recording has.
+    fn action(
+        &mut self,
+        records: &[&CallRecord],
+        async_op: bool,
+    ) -> Option<(Action, Option<SourceLine>)> {
+        if let [only] = records {
+            let (call, line) = self.call(only)?;
+            return Some((Action::Call { call, async_op }, line));
+        }
+        let made = records.iter().filter_map(|record| self.call(record));
+        let (calls, lines): (Vec<Call>, Vec<Option<SourceLine>>) = made.unzip();
+        let line = lines.first().copied()?;
+        match <[Call; 1]>::try_from(calls) {
+            Ok([call]) => Some((Action::Call { call, async_op }, line)),
+            Err(calls) => Some((Action::Coalesced { calls, async_op }, line)),
+        }
+    }
+
+    /// The call in the plan's groups, and its line; `None` of a group that the recording does not have.
+    fn call(&mut self, record: &CallRecord) -> Option<(Call, Option<SourceLine>)> {
         let uneven = match self.uneven.is_empty() {
             true => None,
             false => record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
         };
         let key = (Arc::as_ptr(&record.call), uneven);
-        if let Some(known) = self.known_calls.get(&key) {
+        if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
         let call = self.new_call(record, uneven);
-        self.known_calls.insert(key, call.clone());
+        let call = call.map(|call| (call, self.new_line(record)));
+        self.known.insert(key, call.clone());
         call
     }
 
@@ -383,16 +404,6 @@ impl<'a> Recovery<'a> {
             _ => {}
         }
         Some(call)
-    }
-
-    fn line(&mut self, record: &CallRecord) -> Option<SourceLine> {
-        let key = Arc::as_ptr(&record.call);
-        if let Some(known) = self.known_lines.get(&key) {
-            return *known;
-        }
-        let line = self.new_line(record);
-        self.known_lines.insert(key, line);
-        line
     }
 
     fn new_line(&mut self, record: &CallRecord) -> Option<SourceLine> {

@@ -88,7 +88,7 @@ fn all_to_all(sent: &[Vec<u64>], lies: &[(usize, usize)]) -> Plan {
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(Splits { input: sent[rank].clone(), output: expects(rank) }),
+            splits: Some(Box::new(Splits { input: sent[rank].clone(), output: expects(rank) })),
         });
     });
     plan.unwrap()

@@ -309,7 +309,7 @@ fn uneven(splits: &[Vec<u64>], lie: Option<(usize, usize)>) -> (Plan, TensorId) 
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(Splits { input: splits[rank].clone(), output }),
+            splits: Some(Box::new(Splits { input: splits[rank].clone(), output })),
         });
     });
     (plan.unwrap(), ids[0].1)

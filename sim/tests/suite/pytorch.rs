@@ -231,10 +231,10 @@ fn uneven_splits_and_messages_are_pytorchs() {
                     channels: None,
                     segments: None,
                     schedule: None,
-                    splits: Some(Splits {
+                    splits: Some(Box::new(Splits {
                         input: (0..world).map(|to| part(rank.0, to)).collect(),
                         output: (0..world).map(|from| part(from, rank.0)).collect(),
-                    }),
+                    })),
                 });
                 if world == 1 {
                     return;

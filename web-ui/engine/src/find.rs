@@ -172,7 +172,7 @@ pub(super) mod tests {
         let log = CallLog::of(&trace);
         let mut lanes = Lanes::new(plan.world_size);
         for event in &trace.events {
-            lanes.take(event, trace.header.plan.as_ref());
+            lanes.take(event, trace.header.plan.as_deref());
         }
         Held::whole(trace, lanes, log)
     }

@@ -261,7 +261,7 @@ pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, Call
     let total = trace.events.len() as u64;
     for (at, events) in trace.events.chunks(EVENTS_A_SLICE).enumerate() {
         for event in events {
-            lanes.take(event, trace.header.plan.as_ref());
+            lanes.take(event, trace.header.plan.as_deref());
         }
         slices.give_way((at * EVENTS_A_SLICE) as u64, total, "events indexed").await?;
     }

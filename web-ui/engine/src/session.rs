@@ -85,7 +85,7 @@ impl Held {
         }
         if let Some(trace) = &mut self.trace {
             for event in &events {
-                self.lanes.take(event, trace.header.plan.as_ref());
+                self.lanes.take(event, trace.header.plan.as_deref());
             }
             trace.events.extend(events);
             trace.end = reader.end().cloned();
@@ -141,7 +141,7 @@ impl Held {
             waits,
             causes,
             problems: self.problems.clone(),
-            answers: self.lanes.answers(trace.header.plan.as_ref()),
+            answers: self.lanes.answers(trace.header.plan.as_deref()),
         })
     }
 
@@ -179,7 +179,7 @@ impl Held {
     ) -> Result<(u64, Vec<u8>), String> {
         let simulation = self.simulation.as_mut().ok_or("only a simulation can be stepped")?;
         simulation.seek(moment).map_err(|error| error.to_string())?;
-        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_deref());
         let dtype = plan.and_then(|plan| plan.tensor(tensor)).map(|tensor| tensor.dtype);
         let size = dtype.map_or(1, |dtype| dtype.size_bytes().max(1));
         let bytes = simulation.tensor(rank, tensor).unwrap_or_default();
@@ -190,7 +190,7 @@ impl Held {
 
     /// A stretch of the timeline.
     pub(super) fn draw(&self, window: &Window) -> Drawn {
-        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_deref());
         let ended = self.reader.is_none() || self.trace.as_ref().is_some_and(|t| t.end.is_some());
         let log = self.log.as_ref();
         draw(&self.lanes, window, ended, |rank, row, span| {
@@ -208,7 +208,7 @@ impl Held {
     ) -> Option<Picked> {
         let row: Row = *self.lanes.rows().get(lane as usize)?;
         let span = pick(self.lanes.spans(rank, row), time_ps, slack_ps)?;
-        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_deref());
         let picked = texts::of_span(plan, self.log.as_ref(), rank, row, &span);
         Some(Picked { links: self.links(rank, lane, row, &span, in_sight), ..picked })
     }
@@ -230,7 +230,7 @@ impl Held {
     /// The comparison of the values that this simulation or run ended with, with those of a run.
     pub(super) fn compare(&self, run: &Held) -> Result<Comparison, String> {
         let run = run.trace.as_ref().ok_or("the run said nothing")?;
-        let plan = run.header.plan.as_ref().ok_or("the run does not say which plan it ran")?;
+        let plan = run.header.plan.as_deref().ok_or("the run does not say which plan it ran")?;
         let other = match (&self.simulation, &self.trace) {
             (Some(simulation), _) => return Ok(compare(plan, &simulation.trace(), run)),
             (None, Some(trace)) => trace,
@@ -238,7 +238,7 @@ impl Held {
         };
         let same_tensors = |other: &Plan| other.tensors == plan.tensors;
         if other.header.world_size != run.header.world_size
-            || !other.header.plan.as_ref().is_some_and(same_tensors)
+            || !other.header.plan.as_deref().is_some_and(same_tensors)
         {
             return Err("they ran different plans".to_owned());
         }

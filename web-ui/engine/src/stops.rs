@@ -17,7 +17,7 @@ const NOT_SIMULATED: &str = "only a simulation can be stepped";
 
 impl Held {
     fn stepped(&self) -> Result<(&Session, &Plan), String> {
-        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
+        let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_deref());
         self.simulation.as_ref().zip(plan).ok_or_else(|| NOT_SIMULATED.to_owned())
     }
 

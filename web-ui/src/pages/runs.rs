@@ -94,7 +94,7 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
     };
     let comparison = match (compared_there(&run.fields), &opened.header.plan) {
         (Some(compared), _) => Ok(Some(compared)),
-        (None, Some(plan)) => compare(client, plan.clone(), session.id()).await.map(Some),
+        (None, Some(plan)) => compare(client, Plan::clone(plan), session.id()).await.map(Some),
         (None, None) => Ok(None),
     };
     let comparison = comparison.map(|found| found.filter(|found| found.tensors > 0));
@@ -157,7 +157,7 @@ fn one_run(props: &OneRunProps) -> Html {
                     } }
                     <Workbench opened={opened.clone()} />
                     if let Some(plan) = &opened.header.plan {
-                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={Rc::new(plan.clone())} simulated={None} /></section>
+                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={Rc::new(Plan::clone(plan))} simulated={None} /></section>
                     }
                     </>
                 },

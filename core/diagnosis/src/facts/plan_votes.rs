@@ -37,7 +37,7 @@ type Key = (Collective, u64, Option<Dtype>);
 /// the groups that stand for it; `None` without a plan, where all agree, or where nothing tells who is
 /// right.
 pub(crate) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
-    let plan = job.log.plan.as_ref()?;
+    let plan = job.log.plan.as_deref()?;
     let ways = ways(plan, group)?;
     if ways.len() < 2 {
         return None;
@@ -64,7 +64,7 @@ pub(crate) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
 
 /// The numbers of calls of `group` in its members' programs, each with the ranks that make so many in one way.
 pub(crate) fn numbers(job: &Job<'_>, group: GroupId) -> Option<Vec<(usize, Vec<GlobalRank>)>> {
-    let ways = ways(job.log.plan.as_ref()?, group)?;
+    let ways = ways(job.log.plan.as_deref()?, group)?;
     Some(ways.into_iter().map(|(calls, ranks)| (calls.len(), ranks)).collect())
 }
 

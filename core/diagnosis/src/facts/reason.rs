@@ -341,7 +341,7 @@ pub(crate) fn from_plan_of(
     rank: GlobalRank,
     peer: GlobalRank,
 ) -> Reason {
-    let plan = job.log.plan.as_ref();
+    let plan = job.log.plan.as_deref();
     let diff = plan.and_then(|plan| plan_diff(plan, job.roles(), group, rank, peer));
     diff.map_or(Reason::Other, from_plan)
 }

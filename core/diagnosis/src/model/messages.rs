@@ -197,7 +197,7 @@ fn from_any(job: &Job<'_>) -> BTreeSet<(GroupId, GlobalRank, u32)> {
 /// Sends and receives of every lane that the plan has; `None` without a plan, and for ranks that
 /// would have gone on had they not died there.
 fn planned(job: &Job<'_>) -> Option<BTreeMap<Lane, [usize; 2]>> {
-    let plan = job.log.plan.as_ref()?;
+    let plan = job.log.plan.as_deref()?;
     let mut lanes: BTreeMap<Lane, [usize; 2]> = BTreeMap::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
         let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();

@@ -77,7 +77,7 @@ pub(crate) fn sides(facts: &Facts<'_, '_>, how: &str) -> Option<Sides> {
         return Sides::of(counts.into_iter().map(count));
     }
     // Without the plan only the first to end is known to differ from rank 0.
-    log.plan.as_ref().filter(|_| !shapes.is_empty())?;
+    log.plan.as_deref().filter(|_| !shapes.is_empty())?;
     let differ: BTreeSet<GlobalRank> = shapes.values().flatten().copied().collect();
     let like_0 = (0..log.world_size).map(GlobalRank).filter(|rank| !differ.contains(rank));
     let like_0 = (like_0.collect::<Vec<_>>(), "rank 0's model".to_owned());

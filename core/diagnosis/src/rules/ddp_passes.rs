@@ -34,7 +34,7 @@ pub(crate) fn told(
         Reason::LeftLoop { ddp, .. } | Reason::StayedInLoop { ddp } => *ddp,
         Reason::Swapped(_) | Reason::Replaced | Reason::Other => false,
     };
-    let plan = job.log.plan.as_ref();
+    let plan = job.log.plan.as_deref();
     let differing = || differing(plan?, rank, peer);
     if why == Reason::Other
         && let Some((plan, differing)) = plan.zip(differing())
@@ -154,8 +154,8 @@ impl<'a> Buckets<'a> {
         let (mut passes, mut inside, mut calls) = (0, false, 0);
         for op in ops {
             if let Action::Compute { name, .. } = &op.action {
-                passes += usize::from(name == BACKWARD && !inside);
-                inside = name == BACKWARD;
+                passes += usize::from(**name == *BACKWARD && !inside);
+                inside = **name == *BACKWARD;
             }
             let of_group = |call: &&Call| call.collective().is_some() && call.group() == group;
             let Some(_) = op.action.calls().iter().find(of_group) else { continue };

@@ -360,7 +360,7 @@ fn why(
     groups: &[&ProcessGroup],
 ) -> (&'static str, &'static str) {
     let via = |made: &Made<'_>| -> Option<&str> {
-        let plan = facts.job.log.plan.as_ref()?;
+        let plan = facts.job.log.plan.as_deref()?;
         let ops = &plan.program(made.rank)?.ops;
         ops.get(made.record.plan_op? as usize)?.via.as_deref()
     };

@@ -16,7 +16,7 @@ const SHOWN: usize = 8;
 
 /// One claim of all ranks that step so.
 pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
-    let plan = facts.job.log.plan.as_ref().filter(|plan| plan.world_size > 1)?;
+    let plan = facts.job.log.plan.as_deref().filter(|plan| plan.world_size > 1)?;
     let ranks = (0..plan.world_size).map(GlobalRank);
     let steps = ranks.filter_map(|rank| Some((rank, local_step(plan, rank)?)));
     let steps: Vec<(GlobalRank, LocalStep)> = steps.collect();
@@ -77,7 +77,8 @@ fn local_step(plan: &Plan, rank: GlobalRank) -> Option<LocalStep> {
         _ => None,
     };
     let (at, past) = ops.iter().enumerate().find_map(step)?;
-    let is_pass = |op: &Op| matches!(&op.action, Action::Compute { name, .. } if name == BACKWARD);
+    let is_pass =
+        |op: &Op| matches!(&op.action, Action::Compute { name, .. } if **name == *BACKWARD);
     let before = ops.get(..at)?;
     let pass = before.iter().rposition(is_pass)?;
     let averages = before.get(pass..)?.iter().any(|op| !op.action.calls().is_empty());

@@ -46,7 +46,7 @@ type Sides = BTreeMap<Option<Vec<GlobalRank>>, Vec<GlobalRank>>;
 /// The finding of the first call that not all ranks make alike. `explained` says that something else
 /// is found already: then only groups that share a name are told.
 pub(crate) fn claim(facts: &Facts<'_, '_>, explained: bool) -> Option<Claim> {
-    let plan = facts.job.log.plan.as_ref()?;
+    let plan = facts.job.log.plan.as_deref()?;
     let all: Vec<(Vec<Made>, bool)> =
         (0..plan.world_size).map(|rank| calls(plan, GlobalRank(rank))).collect();
     let most = all.iter().map(|(made, _)| made.len()).max().unwrap_or(0);

@@ -24,7 +24,7 @@ pub(crate) fn said(facts: &Facts<'_, '_>, row: &Row<'_>, missing: &[GlobalRank])
              for send/recv from rank 0. Please check rank 0 logs for faulty rank."
         ));
     }
-    let plan = facts.job.log.plan.as_ref();
+    let plan = facts.job.log.plan.as_deref();
     let asked = plan.zip(row.of(first).and_then(|made| made.record.plan_op));
     let (wait_all_ranks, timeout_ms) =
         asked.and_then(|(plan, op)| arguments(plan, group, first, op)).unwrap_or((false, None));

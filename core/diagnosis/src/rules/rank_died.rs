@@ -215,7 +215,7 @@ fn others_that_died(facts: &Facts<'_, '_>, told: &[GlobalRank]) -> String {
 
 /// The line that a rank's plan has it die at.
 fn line_of_death(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<String> {
-    let plan = facts.job.log.plan.as_ref()?;
+    let plan = facts.job.log.plan.as_deref()?;
     let ops = &plan.program(rank)?.ops;
     let died = ops.iter().find(|op| op.action.ends_by().is_some())?;
     died.at.map(|at| plan.describe_line(at))

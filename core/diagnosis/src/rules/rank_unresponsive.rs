@@ -115,7 +115,7 @@ fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
 fn signalled(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
     let state = facts.job.rank(rank).map(|own| &own.state);
     let Some(RankState::AtOp { op, .. }) = state else { return false };
-    let program = facts.job.log.plan.as_ref().and_then(|plan| plan.program(rank));
+    let program = facts.job.log.plan.as_deref().and_then(|plan| plan.program(rank));
     let op = program.and_then(|program| program.ops.get(*op as usize));
     op.is_some_and(|op| matches!(op.action, Action::Signal(_)))
 }

@@ -177,9 +177,9 @@ fn splits<'a>(
 ) -> Option<(Cow<'a, Splits>, bool)> {
     let call = &made.record.call;
     let op = made.record.plan_op?;
-    let op = facts.job.log.plan.as_ref()?.program(made.rank)?.ops.get(op as usize)?;
+    let op = facts.job.log.plan.as_deref()?.program(made.rank)?.ops.get(op as usize)?;
     op.action.calls().iter().find_map(|planned| match planned {
-        Call::Collective { splits: Some(splits), .. } => Some((Cow::Borrowed(splits), false)),
+        Call::Collective { splits: Some(splits), .. } => Some((Cow::Borrowed(&**splits), false)),
         Call::Collective { collective: Collective::AllToAll, .. } => {
             let part = |tensors| numel(tensors).checked_div(size as u64);
             let parts = |tensors| Some(vec![part(tensors)?; size]);

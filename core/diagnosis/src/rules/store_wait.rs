@@ -51,7 +51,7 @@ fn of_plan(plan: &Plan) -> BTreeMap<GlobalRank, Lose> {
 /// Ranks that wait for ever, in a loop that asks a store: their pending messages stand for that, and
 /// nobody owes them one.
 pub(crate) fn endless(job: &Job<'_>, p2p: &[PendingP2p<'_>]) -> Vec<GlobalRank> {
-    let Some(plan) = job.log.plan.as_ref() else { return Vec::new() };
+    let Some(plan) = job.log.plan.as_deref() else { return Vec::new() };
     let is_lost = |pending: &&PendingP2p<'_>| {
         let op = pending.made.record.plan_op.map(|op| op as usize);
         let ops = plan.program(pending.made.rank).map(|program| program.ops.as_slice());
@@ -67,7 +67,7 @@ pub(crate) fn endless(job: &Job<'_>, p2p: &[PendingP2p<'_>]) -> Vec<GlobalRank> 
 /// A rank that had nothing left but to raise, when a timeout of another one ended the job: the
 /// store's is as long as the group's.
 pub(crate) fn standing(job: &Job<'_>) -> Option<GlobalRank> {
-    let plan = job.log.plan.as_ref()?;
+    let plan = job.log.plan.as_deref()?;
     job.log.logs().find_map(|(rank, log)| {
         let raises = of_rank(plan, rank)?.raised.is_some();
         let ops = &plan.program(rank)?.ops;
@@ -79,12 +79,12 @@ pub(crate) fn standing(job: &Job<'_>) -> Option<GlobalRank> {
 
 /// The error that a rank's plan has it raise.
 pub(crate) fn raised(job: &Job<'_>, rank: GlobalRank) -> Option<String> {
-    of_rank(job.log.plan.as_ref()?, rank)?.raised
+    of_rank(job.log.plan.as_deref()?, rank)?.raised
 }
 
 /// The finding of ranks that wait for ever.
 pub(crate) fn endless_loop(job: &Job<'_>, ranks: &[GlobalRank]) -> Option<Claim> {
-    let plan = job.log.plan.as_ref()?;
+    let plan = job.log.plan.as_deref()?;
     let lost = of_rank(plan, *ranks.first()?)?;
     let at = place(plan, lost.at);
     let LostWait { awaited, why, .. } = &lost.wait;
@@ -115,7 +115,7 @@ pub(crate) fn endless_loop(job: &Job<'_>, ranks: &[GlobalRank]) -> Option<Claim>
 /// The finding of a rank that died of what it waited for, where more is known than that nobody
 /// made it.
 pub(crate) fn of_death(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
-    let plan = facts.job.log.plan.as_ref()?;
+    let plan = facts.job.log.plan.as_deref()?;
     let losers = of_plan(plan);
     let lost = losers.get(&rank)?;
     let raised = lost.raised.as_deref()?.trim_end_matches('.').to_owned();

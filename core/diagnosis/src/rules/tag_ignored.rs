@@ -17,7 +17,7 @@ const SHOWN: usize = 8;
 
 /// One claim of all such receives.
 pub(crate) fn claim(facts: &Facts<'_, '_>) -> Option<Claim> {
-    let plan = facts.job.log.plan.as_ref()?;
+    let plan = facts.job.log.plan.as_deref()?;
     let mut culprits = BTreeSet::new();
     let mut evidence = Vec::new();
     let mut first = None;

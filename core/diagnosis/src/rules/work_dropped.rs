@@ -27,7 +27,7 @@ pub(crate) fn of_rank(plan: &Plan, rank: GlobalRank) -> Vec<(Remark, Option<Sour
 
 /// The findings.
 pub(crate) fn claims(facts: &Facts<'_, '_>) -> Vec<Claim> {
-    let Some(plan) = facts.job.log.plan.as_ref() else { return Vec::new() };
+    let Some(plan) = facts.job.log.plan.as_deref() else { return Vec::new() };
     let mut places: BTreeMap<Place, (Remark, Vec<GlobalRank>)> = BTreeMap::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
         for (remark, at) in of_rank(plan, rank) {

@@ -257,9 +257,9 @@ mod tests {
             simulated: false,
             device_times: false,
             ended_ps: None,
-            plan: plan.ok(),
+            plan: plan.ok().map(Into::into),
         };
-        planned(&Job::of(&log), log.plan.as_ref().unwrap(), GlobalRank(1)).unwrap()
+        planned(&Job::of(&log), log.plan.as_deref().unwrap(), GlobalRank(1)).unwrap()
     }
 
     #[test]

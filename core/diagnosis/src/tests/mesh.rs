@@ -162,7 +162,7 @@ impl Mesh {
         let log = self.play(job);
         let plan = self.plan(job, &log.groups);
         let simulated =
-            CallLog { plan: Some(plan), recorded: false, simulated: true, ..log.clone() };
+            CallLog { plan: Some(plan.into()), recorded: false, simulated: true, ..log.clone() };
         [diagnose(&log), diagnose(&simulated)]
     }
 }

@@ -206,7 +206,7 @@ fn that_wait(plan: Plan, waits: &[(u32, &str, u32)]) -> Trace {
             origin,
             world_size: plan.world_size,
             groups: plan.groups.clone(),
-            plan: Some(plan),
+            plan: Some(plan.into()),
             epoch_ns: 0,
         },
         end: Some(TraceEnd { time_ps: 2, outcome: Outcome::TimedOut }),

@@ -12,12 +12,14 @@ use crate::kineto::{dispatched, dispatched_name, is_call};
 use crate::rank_calls::{Call, Group, MAX_CALLS};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::group::BackendName;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::trace::TensorShape;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The nanoseconds between calls, since the file does not give their distance.
 const APART_NS: u64 = 1;
@@ -95,7 +97,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         Call { made_ns: at_ns, ran_ns: Some((at_ns, at_ns)), ..call }
     });
     let groups = found.groups.into_values().collect();
-    Ok(Contents { calls: in_order.collect(), groups, has_times: false })
+    let (calls, backend) = (in_order.collect(), BackendName::Unknown);
+    Ok(Contents { calls, groups, has_times: false, computed: Vec::new(), backend })
 }
 
 impl Found {
@@ -135,6 +138,7 @@ impl Found {
                 made_ns: 0,
                 ran_ns: None,
                 unfinished: None,
+                stack: Arc::from([]),
             };
             self.dispatched.push((id, call));
         }
@@ -183,6 +187,7 @@ fn call_of_params(node: &Node) -> Option<Call> {
         made_ns: 0,
         ran_ns: None,
         unfinished: None,
+        stack: Arc::from([]),
     })
 }
 

@@ -3,17 +3,21 @@
 use super::error::ChakraError;
 use super::graph::{Graph, GraphNode, Resource};
 use super::schema::{COMM_TYPES, GlobalMetadata, Node, NodeType};
+use super::write::BETWEEN;
 use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 use crate::flight_recorder::public_name;
+use crate::frames::StackTexts;
 use crate::kineto::dtype_of_cpp;
-use crate::rank_calls::{Call, Group};
+use crate::rank_calls::{Call, Computed, Group, MAX_COMPUTED};
 use lockstep_core::dtype::Dtype;
+use lockstep_core::group::BackendName;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallState, TensorShape};
 use prost::Message;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The default group's name, which calls without a group are of.
 const WORLD: &str = "0";
@@ -22,12 +26,16 @@ const WORLD: &str = "0";
 pub(super) const GROUPS_NODE: &str = "## process_group:init ##";
 
 /// The calls and groups of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Contents {
     pub(super) calls: Vec<Call>,
     pub(super) groups: Vec<Group>,
     /// True if the calls have recorded times.
     pub(super) has_times: bool,
+    /// The computations of the device whose times were recorded, by when they began.
+    pub(super) computed: Vec<Computed>,
+    /// The backend of the groups, if the file says it.
+    pub(super) backend: BackendName,
 }
 
 /// A call and the global ranks of its sides: places in groups are known when all groups are.
@@ -127,6 +135,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     // When nodes ended whose times were recorded.
     let mut ended_ns: BTreeMap<u64, u64> = BTreeMap::new();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let (mut backend, mut stacks) = (BackendName::Unknown, StackTexts::default());
+    let mut computed: Vec<Computed> = Vec::new();
     let mut calls: Vec<ReadCall> = Vec::new();
     while let Some(node) = messages.decode::<Node>()? {
         let at = graph.nodes.len();
@@ -137,7 +147,9 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
             return Err(ChakraError::TooManyNodes { file: file.to_owned() });
         }
         if node.name == GROUPS_NODE {
-            let listed = groups_in(node.inputs.as_ref().map_or("", |inputs| &inputs.values));
+            let values = node.inputs.as_ref().map_or("", |inputs| &inputs.values);
+            let listed = groups_in(values);
+            backend = backend_in(values);
             groups.extend(listed.into_iter().map(|group| (group.name.clone(), group)));
         }
         let duration_ns = duration_ns(&node);
@@ -152,9 +164,18 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
             Ok(NodeType::Comp) => Resource::Device,
             _ => Resource::Nothing,
         };
+        if let (Resource::Device, Some(from_ns)) = (uses, began_ns)
+            && duration_ns > 0
+            && node.name != BETWEEN
+            && computed.len() < MAX_COMPUTED
+        {
+            let (to_ns, name) = (from_ns.saturating_add(duration_ns), node.name.as_str().into());
+            computed.push(Computed { from_ns, to_ns, name });
+        }
         graph.nodes.push(GraphNode { id: node.id, needs, uses, duration_ns });
         names.push(&node.name);
-        if let Some((call, peer, times_ns)) = call {
+        if let Some((mut call, peer, times_ns)) = call {
+            call.stack = stacks.read(node.text("call_stack").unwrap_or_default());
             calls.push(ReadCall { at, call, peer, times_ns });
         }
     }
@@ -204,7 +225,9 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         .collect();
     calls.sort_by_key(|(id, call)| (call.made_ns, *id));
     let calls = calls.into_iter().map(|(_, call)| call).collect();
-    Ok(Contents { calls, groups: groups.into_values().collect(), has_times })
+    computed.sort_by_key(|one| (one.from_ns, one.to_ns));
+    let groups = groups.into_values().collect();
+    Ok(Contents { calls, groups, has_times, computed, backend })
 }
 
 /// The names of nodes, one behind the other.
@@ -300,6 +323,7 @@ fn call_of(node: &Node) -> Option<CallOfNode> {
         made_ns: 0,
         ran_ns: None,
         unfinished,
+        stack: Arc::from([]),
     };
     Some((call, peer.map(GlobalRank), times_ns))
 }
@@ -329,6 +353,9 @@ pub(super) fn dtype_in(types: &str) -> Option<Dtype> {
 #[derive(Deserialize)]
 struct ListedGroup {
     pg_name: String,
+    /// `cuda:nccl`, or the backend's name alone.
+    #[serde(default)]
+    backend_config: String,
     #[serde(default)]
     pg_desc: String,
     #[serde(default)]
@@ -337,15 +364,29 @@ struct ListedGroup {
 
 /// The groups in a node's values: JSON in a string of a list, as JSON or as Python writes it.
 pub(super) fn groups_in(values: &str) -> Vec<Group> {
-    let (Some(from), Some(to)) = (values.find("[{"), values.rfind("}]")) else { return Vec::new() };
-    let Some(json) = values.get(from..to + 2) else { return Vec::new() };
-    let listed: Option<Vec<ListedGroup>> = serde_json::from_str(json)
-        .ok()
-        .or_else(|| serde_json::from_str(&json.replace("\\\"", "\"")).ok());
     let group = |it: ListedGroup| Group {
         name: it.pg_name,
         desc: it.pg_desc,
         ranks: it.ranks.into_iter().map(GlobalRank).collect(),
     };
-    listed.unwrap_or_default().into_iter().map(group).collect()
+    listed_in(values).into_iter().map(group).collect()
+}
+
+fn listed_in(values: &str) -> Vec<ListedGroup> {
+    let (Some(from), Some(to)) = (values.find("[{"), values.rfind("}]")) else { return Vec::new() };
+    let Some(json) = values.get(from..to + 2) else { return Vec::new() };
+    let listed: Option<Vec<ListedGroup>> = serde_json::from_str(json)
+        .ok()
+        .or_else(|| serde_json::from_str(&json.replace("\\\"", "\"")).ok());
+    listed.unwrap_or_default()
+}
+
+/// The backend of the first group that names one.
+pub(super) fn backend_in(values: &str) -> BackendName {
+    let known = [BackendName::Nccl, BackendName::Gloo, BackendName::Mpi, BackendName::Host];
+    let of_group = |group: ListedGroup| {
+        let name = group.backend_config.rsplit(':').next()?.to_owned();
+        known.into_iter().find(|backend| backend.name() == name)
+    };
+    listed_in(values).into_iter().find_map(of_group).unwrap_or(BackendName::Unknown)
 }

@@ -6,7 +6,6 @@ use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
 use crate::rank_calls::{Calls, RankCalls, Words, join};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
-use lockstep_core::group::BackendName;
 use lockstep_core::trace::rank_of_file_name;
 use lockstep_core::words::counted;
 
@@ -41,10 +40,10 @@ impl ExecutionTrace {
             file_name: file.name.to_owned(),
             rank,
             world_size: RankCalls::world_size_of(rank, 0, &contents.groups),
-            backend: BackendName::Unknown,
+            backend: contents.backend,
             groups: contents.groups,
             calls: contents.calls,
-            computed: Vec::new(),
+            computed: if contents.has_times { contents.computed } else { Vec::new() },
             on_device: contents.has_times,
         };
         Ok(ExecutionTrace { calls, has_times: contents.has_times })
@@ -111,7 +110,7 @@ impl CallSource for ExecutionTraces {
                 );
             }
             JobCalls {
-                shows: if has_times { Shows::EndedCalls } else { Shows::CallOrder },
+                shows: if has_times { RankCalls::shown_by(&calls) } else { Shows::CallOrder },
                 merged: Merged { header, log, end_ps },
                 notes,
             }

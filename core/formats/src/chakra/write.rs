@@ -11,6 +11,7 @@ use super::schema::{
 };
 use crate::call_words::{bytes_of, dtype_of, line_of, numel_of, payload, state_name};
 use crate::flight_recorder::public_name;
+use crate::frames::stack_text;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
@@ -39,7 +40,7 @@ pub fn is_written_by_lockstep(bytes: &[u8]) -> bool {
 const SHORTEST_PS: u64 = 1_000_000;
 
 /// The name of the computation between two recorded calls.
-const BETWEEN: &str = "what was done between the calls";
+pub(super) const BETWEEN: &str = "what was done between the calls";
 
 /// Writes a trace as execution traces, one a rank.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl<'a> ChakraWriter<'a> {
         calls: &[CallRecord],
         nodes: &mut RankNodes<'_, impl Write>,
     ) -> io::Result<()> {
-        let plan = self.trace.header.plan.as_ref();
+        let plan = self.trace.header.plan.as_deref();
         let Some(program) = plan.and_then(|plan| plan.program(rank)) else { return Ok(()) };
         let mut computations = ops.computations(self.trace, rank).peekable();
         let mut calls = calls.iter().peekable();
@@ -342,8 +343,11 @@ impl<O: Write> RankNodes<'_, O> {
         if let Some(op) = call.reduce_op {
             put("reduce_op", text(op.name()));
         }
-        if let Some(line) = line_of(writer.log.plan.as_ref(), rank, record) {
+        if let Some(line) = line_of(writer.log.plan.as_deref(), rank, record) {
             put("line", text(&line));
+        }
+        if !call.stack.is_empty() {
+            put("call_stack", text(&stack_text(&call.stack)));
         }
         if record.state != CallState::Completed {
             put("state", text(state_name(record.state)));

@@ -176,7 +176,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     /// The field that a key names, the `at`-th of its entry.
     fn field(&mut self, at: usize, key: Value<'a>) -> Option<usize> {
         if let Some((known, field)) = self.layout.get(at)
-            && *known == key
+            && known.is(key)
         {
             return (*field < FIELDS.len()).then_some(*field);
         }
@@ -326,7 +326,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     /// The number of a text among `names`.
     fn text(&mut self, slot: usize, value: Value<'a>) -> Result<u32, EntryError> {
         if let Some((recent, number)) = self.recent.get(slot)
-            && *recent == value
+            && recent.is(value)
             && value != Value::None
         {
             return Ok(*number);

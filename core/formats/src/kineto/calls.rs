@@ -3,6 +3,7 @@
 use super::json::{Args, Event};
 use super::kernel_name::KernelNames;
 use crate::flight_recorder::{public_name, rank_list};
+use crate::frames::StackTexts;
 use crate::rank_calls::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
@@ -28,6 +29,7 @@ pub(super) struct Found {
     made: BTreeMap<String, Vec<Timed<Dispatched>>>,
     /// `gloo:…`: calls as gloo carried them out, by name.
     ran: BTreeMap<String, Vec<Timed<Vec<TensorShape>>>>,
+    stacks: StackTexts,
     count: usize,
 }
 
@@ -56,7 +58,8 @@ impl Found {
         let to_us = from_us + event.dur.real().filter(|dur| *dur >= 0.0).unwrap_or(0.0);
         let (name, args) = (event.name.text(), &event.args);
         if name == "record_param_comms" {
-            if let Some(call) = call_of_params(args) {
+            if let Some(mut call) = call_of_params(args) {
+                call.stack = self.stacks.read(args.call_stack.text());
                 if let Some(group) = group_of(args) {
                     self.groups.entry(group.name.clone()).or_insert(group);
                 }
@@ -156,6 +159,7 @@ impl Found {
                     reduce_op: None,
                     root: said.root,
                     unfinished: None,
+                    stack: Arc::from([]),
                     made_ns: ns(base_ns, made_us.min(ran.from_us)),
                     ran_ns: Some((ns(base_ns, ran.from_us), ns(base_ns, ran.to_us))),
                 });
@@ -221,6 +225,7 @@ fn call_of_params(args: &Args) -> Option<Call> {
             "started" => Some(CallState::Started),
             _ => None,
         },
+        stack: Arc::from([]),
     })
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Args {
     /// Lockstep's own: how far a call got that had not ended.
     #[serde(rename = "State")]
     pub(super) state: Small,
+    #[serde(rename = "Call stack")]
+    pub(super) call_stack: Small,
     #[serde(rename = "Input Dims")]
     pub(super) input_dims: Small,
     #[serde(rename = "Input type")]

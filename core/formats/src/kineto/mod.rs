@@ -18,6 +18,7 @@ pub(crate) use calls::{dispatched, dispatched_name, dtype_of_cpp, is_call};
 pub(crate) use reader::{KinetoReader, read_stream};
 pub use write::{BEGINNING, KinetoWriter};
 
+use crate::job_calls::Shows;
 use crate::rank_calls::{Group, RankCalls, Words, join};
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
@@ -76,6 +77,11 @@ pub struct Profile(RankCalls);
 
 /// The calls of a job's profiles; `None` if there are none. The order of the files does not matter.
 pub fn calls_of(profiles: Vec<Profile>) -> Option<Calls> {
+    shown_calls_of(profiles).map(|(_, calls)| calls)
+}
+
+/// The same with the completeness of the calls.
+pub(crate) fn shown_calls_of(profiles: Vec<Profile>) -> Option<(Shows, Calls)> {
     let profiles: Vec<RankCalls> = profiles.into_iter().map(|profile| profile.0).collect();
     let words = Words {
         by: "PyTorch's profiler",
@@ -91,7 +97,7 @@ pub fn calls_of(profiles: Vec<Profile>) -> Option<Calls> {
                 .to_owned(),
         );
     }
-    Some(calls)
+    Some((RankCalls::shown_by(&profiles), calls))
 }
 
 impl Profile {

@@ -1,8 +1,9 @@
 //! Profiles as contributions.
 
-use super::{Calls, KinetoError, Profile, calls_of};
+use super::{KinetoError, Profile, shown_calls_of};
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
+use crate::rank_calls::Calls;
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
 use lockstep_core::words::counted;
 use std::io::BufRead;
@@ -71,8 +72,8 @@ impl CallSource for Profiles {
     ) -> Result<Option<JobCalls>, MixedFiles> {
         let profiles: Vec<Profile> =
             files.into_iter().filter_map(FileCalls::into_content).collect();
-        Ok(calls_of(profiles).map(|Calls { header, log, end_ps, notes }| JobCalls {
-            shows: self.shows(),
+        Ok(shown_calls_of(profiles).map(|(shows, Calls { header, log, end_ps, notes })| JobCalls {
+            shows,
             merged: Merged { header, log, end_ps },
             notes,
         }))

@@ -5,6 +5,7 @@
 
 use crate::call_words::{dtype_of, line_of, numel_of, state_name};
 use crate::flight_recorder::public_name;
+use crate::frames::stack_text;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -134,7 +135,7 @@ impl<'a> KinetoWriter<'a> {
 
     /// The rank's place on its node.
     fn device(&self, rank: GlobalRank) -> u32 {
-        let plan = self.trace.header.plan.as_ref();
+        let plan = self.trace.header.plan.as_deref();
         let ranks_per_node = plan.map_or(0, |plan| plan.ranks_per_node);
         rank.0.checked_rem(ranks_per_node).unwrap_or(0)
     }
@@ -203,8 +204,11 @@ impl<'a> KinetoWriter<'a> {
         let mut args = self.args_of_call(rank, record);
         args.insert("External id".to_owned(), id.into());
         let mut made = args.clone();
-        if let Some(line) = line_of(self.log.plan.as_ref(), rank, record) {
+        if let Some(line) = line_of(self.log.plan.as_deref(), rank, record) {
             made.insert("Line".to_owned(), line.into());
+        }
+        if !record.call.stack.is_empty() {
+            made.insert("Call stack".to_owned(), stack_text(&record.call.stack).into());
         }
         if record.state != CallState::Completed {
             made.insert("State".to_owned(), state_name(record.state).into());

@@ -457,7 +457,7 @@ fn arguments_of(
         arguments.extend(call.peer.map(|peer| (side, member(peer))));
         arguments.push(("tag", call.tag.into()));
     }
-    let line = line_of(log.plan.as_ref(), rank, record);
+    let line = line_of(log.plan.as_deref(), rank, record);
     arguments.extend(line.map(|line| ("line", line.into())));
     arguments.push(("state", state_name(record.state).into()));
     if record.state != CallState::Completed {

@@ -84,6 +84,16 @@ pub struct SeqId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DictId(u32);
 
+impl Value<'_> {
+    /// Equality that does not read a string which both are at the same place of the file.
+    pub(crate) fn is(self, other: Value<'_>) -> bool {
+        match (self, other) {
+            (Value::Str(a), Value::Str(b)) => std::ptr::eq(a, b) || a == b,
+            (a, b) => a == b,
+        }
+    }
+}
+
 impl<'a> Pickle<'a> {
     /// The outermost value.
     pub fn root(&self) -> Value<'a> {

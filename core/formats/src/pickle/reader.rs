@@ -3,6 +3,9 @@
 use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, Span, TextId, Value, opcode, text};
 use std::collections::BTreeMap;
 
+/// Room for so many values is made before any is read.
+const MAX_RESERVED: usize = 1 << 18;
+
 impl<'a> Pickle<'a> {
     /// Reads a pickle. Bytes after its end are ignored, as in Python.
     ///
@@ -20,7 +23,8 @@ impl<'a> Pickle<'a> {
             sparse_memo: BTreeMap::new(),
             pickle: Pickle {
                 root: Value::None,
-                elements: Vec::new(),
+                // A dump's values take three bytes each; what is no dump may have fewer.
+                elements: Vec::with_capacity((bytes.len() / 3).min(MAX_RESERVED)),
                 sequences: Vec::new(),
                 dicts: Vec::new(),
                 texts: Vec::new(),
@@ -52,12 +56,18 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Carries out one opcode; false after the last.
+    #[inline(always)]
     fn step(&mut self) -> Result<bool, PickleError> {
         self.opcode_at = self.at;
         let code = self.byte()?;
         let at = self.opcode_at;
         self.code = code;
         match code {
+            // Half of a dump's opcodes: names of fields.
+            b'h' => {
+                let index = u32::from(self.byte()?);
+                self.recall(index)?;
+            }
             b'.' => return Ok(false),
             0x80 => {
                 let protocol = self.byte()?;
@@ -100,13 +110,9 @@ impl<'a> Reader<'a> {
                 let top = self.top()?;
                 self.remember(index, top);
             }
-            b'g' | b'h' | b'j' => {
+            b'g' | b'j' => {
                 let index = self.memo_index(code)?;
-                let value = match self.memo.get(index as usize) {
-                    Some(value) => Some(*value),
-                    None => self.sparse_memo.get(&index).copied(),
-                };
-                self.push(value.ok_or(PickleError::NotInMemo { index, at })?)?;
+                self.recall(index)?;
             }
             _ if opcode::name(code).is_none() => {
                 return Err(PickleError::UnknownOpcode { byte: code, at });
@@ -199,6 +205,7 @@ impl<'a> Reader<'a> {
         self.stack.truncate(from);
     }
 
+    #[inline]
     fn number(&mut self, code: u8) -> Result<Value<'a>, PickleError> {
         Ok(match code {
             b'J' => Value::Int(i64::from(i32::from_le_bytes(self.array()?))),
@@ -207,7 +214,11 @@ impl<'a> Reader<'a> {
             b'G' => Value::Float(f64::from_be_bytes(self.array()?)),
             0x8a => {
                 let length = usize::from(self.byte()?);
-                self.long(length)?
+                // Time stamps.
+                match length {
+                    8 => Value::Int(i64::from_le_bytes(self.array()?)),
+                    _ => self.long(length)?,
+                }
             }
             0x8b => {
                 let length = u32::from_le_bytes(self.array()?) as usize;
@@ -281,6 +292,7 @@ impl<'a> Reader<'a> {
         Value::Text(id)
     }
 
+    #[inline]
     fn memo_index(&mut self, code: u8) -> Result<u32, PickleError> {
         Ok(match code {
             b'q' | b'h' => u32::from(self.byte()?),
@@ -293,6 +305,18 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Pushes a remembered value.
+    #[inline(always)]
+    fn recall(&mut self, index: u32) -> Result<(), PickleError> {
+        if let Some(value) = self.memo.get(index as usize) {
+            let value = *value;
+            return self.push(value);
+        }
+        let value = self.sparse_memo.get(&index).copied();
+        self.push(value.ok_or(PickleError::NotInMemo { index, at: self.opcode_at })?)
+    }
+
+    #[inline]
     fn remember(&mut self, index: u32, value: Value<'a>) {
         let place = index as usize;
         if let Some(slot) = self.memo.get_mut(place) {
@@ -304,6 +328,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    // Inlined, a value is put together where it stays.
+    #[inline(always)]
     fn push(&mut self, value: Value<'a>) -> Result<(), PickleError> {
         if self.stack.len() >= MAX_STACK {
             return Err(PickleError::TooDeep { limit: MAX_STACK, at: self.opcode_at });
@@ -347,6 +373,7 @@ impl<'a> Reader<'a> {
         Ok(mark)
     }
 
+    #[inline]
     fn byte(&mut self) -> Result<u8, PickleError> {
         let byte = self.bytes.get(self.at).ok_or(PickleError::Truncated { at: self.at })?;
         self.at += 1;

@@ -2,7 +2,7 @@
 
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{CallState, TensorShape};
+use lockstep_core::trace::{CallState, Frame, TensorShape};
 use std::sync::Arc;
 
 /// More calls of one rank are left out.
@@ -48,4 +48,6 @@ pub(crate) struct Call {
     pub(crate) ran_ns: Option<(u64, u64)>,
     /// The state of a call that the file says had not ended.
     pub(crate) unfinished: Option<CallState>,
+    /// The Python stack, innermost frame first; empty where the file has none.
+    pub(crate) stack: Arc<[Frame]>,
 }

@@ -230,7 +230,7 @@ fn rank_log(
             outputs: call.outputs.clone(),
             reduce_op: call.reduce_op,
             root: call.root,
-            stack: Arc::from([]),
+            stack: Arc::clone(&call.stack),
         };
         let called = match known.get(&called) {
             Some(known) => Arc::clone(known),

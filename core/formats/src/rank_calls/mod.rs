@@ -11,6 +11,7 @@ pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 pub use job::Calls;
 pub(crate) use job::{Words, join};
 
+use crate::job_calls::Shows;
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
 
@@ -36,6 +37,16 @@ pub(crate) struct RankCalls {
 }
 
 impl RankCalls {
+    /// The completeness of some files' calls: if a file says of calls that they had not ended, it is of a job that
+    /// hung, and has the last calls of its rank.
+    pub(crate) fn shown_by(files: &[RankCalls]) -> Shows {
+        let mut calls = files.iter().flat_map(|file| &file.calls);
+        match calls.any(|call| call.unfinished.is_some()) {
+            true => Shows::LastCalls,
+            false => Shows::EndedCalls,
+        }
+    }
+
     /// The size of the world: the files' number, unless it is damaged, and at least the ranks that are named.
     pub(crate) fn world_size_of(rank: GlobalRank, said: u32, groups: &[Group]) -> u32 {
         let ranks = groups.iter().flat_map(|group| &group.ranks);

@@ -86,6 +86,7 @@ mod tests {
             made_ns,
             ran_ns: None,
             unfinished: None,
+            stack: std::sync::Arc::from([]),
         }
     }
 

@@ -106,7 +106,7 @@ fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
 
 /// The operation that a fault before a call is.
 fn mark(fault: Fault) -> Action {
-    let sleep = |name: &str, duration_ns| Action::Sleep { name: name.to_owned(), duration_ns };
+    let sleep = |name: &str, duration_ns| Action::Sleep { name: name.into(), duration_ns };
     match fault.what {
         FaultKind::Kill => Action::Signal(SignalKind::Kill),
         FaultKind::Stop { for_ms } => Action::Signal(SignalKind::Stop { for_ms }),
@@ -168,13 +168,13 @@ fn drop_calls(ops: &mut [Op], mut dropped: Vec<(usize, usize)>) {
             calls.remove(part);
             continue;
         }
-        let name = format!("injected drop of {}", operation.action.name());
+        let name = format!("injected drop of {}", operation.action.name()).into();
         operation.action = Action::Sleep { name, duration_ns: 0 };
         for later in ops.iter_mut().skip(op + 1) {
             if let Action::Wait { op: of, .. } | Action::Query { op: of, .. } = later.action
                 && of as usize == op
             {
-                let name = "no work to wait for: its call was dropped".to_owned();
+                let name = "no work to wait for: its call was dropped".into();
                 later.action = Action::Sleep { name, duration_ns: 0 };
             }
         }

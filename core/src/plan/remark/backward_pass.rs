@@ -34,12 +34,12 @@ impl BackwardPass {
         let mut inside = false;
         for op in ops {
             let Action::Compute { name, .. } = &op.action else { continue };
-            if name == BACKWARD && !inside {
+            if **name == *BACKWARD && !inside {
                 let is = |pass: &BackwardPass| op.via.is_some() && pass.via() == op.via.as_deref();
                 let marked = [BackwardPass::Unsynced, BackwardPass::Past].into_iter().find(is);
                 passes.push((marked.unwrap_or(BackwardPass::Reduces), op.at));
             }
-            inside = name == BACKWARD;
+            inside = **name == *BACKWARD;
         }
         passes
     }

@@ -12,6 +12,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Fill, Op, SignalKind, SourceLine, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
+use std::sync::Arc;
 
 /// One process of a [`Job`](super::Job): torch.distributed's functions are its methods, with
 /// PyTorch's names.
@@ -185,12 +186,12 @@ impl Dist<'_> {
     }
 
     /// Work that keeps the rank busy, in nanoseconds: forward, backward.
-    pub fn compute(&mut self, name: impl Into<String>, duration_ns: u64) {
+    pub fn compute(&mut self, name: impl Into<Arc<str>>, duration_ns: u64) {
         self.record(Action::Compute { name: name.into(), duration_ns }, None);
     }
 
     /// Idle time, in nanoseconds: a data loader that stalls.
-    pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) {
+    pub fn sleep(&mut self, name: impl Into<Arc<str>>, duration_ns: u64) {
         self.record(Action::Sleep { name: name.into(), duration_ns }, None);
     }
 
@@ -236,7 +237,7 @@ impl Dist<'_> {
             action.each_tensor(|id| *id = self.made_for(*id));
         }
         let via = self.state.part_of.or(via);
-        let via = via.filter(|via| *via != action.name()).map(str::to_owned);
+        let via = via.filter(|via| *via != action.name()).map(Arc::from);
         Op { action, at: self.state.at, via }
     }
 

@@ -103,7 +103,7 @@ impl Issue {
         output: TensorId,
     ) {
         let all_to_all = Collective::AllToAll;
-        let splits = Some(splits);
+        let splits = Some(Box::new(splits));
         self.calls.push(collective_call(group, all_to_all, 0, Some(input), Some(output), splits));
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn collective_call(
     count: u64,
     input: Option<TensorId>,
     output: Option<TensorId>,
-    splits: Option<Splits>,
+    splits: Option<Box<Splits>>,
 ) -> Call {
     let mut call = Call::collective_of(group, collective, count, input, output);
     if let Call::Collective { splits: parts, .. } = &mut call {

@@ -278,7 +278,7 @@ impl Shared {
                 async_op: false,
             },
             at,
-            via: Some(via.to_owned()),
+            via: Some(via.into()),
         };
         let mut ops: Vec<Op> = Vec::new();
         let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());

@@ -224,7 +224,7 @@ impl Lowering<'_> {
         dtype: Dtype,
         count: u64,
         [size, me]: [u32; 2],
-        splits: &Option<Splits>,
+        splits: &Option<Box<Splits>>,
     ) -> Result<(), Unsupported> {
         let Call::Collective { collective, input, output, .. } = call else {
             return Err(self.broken("no collective"));

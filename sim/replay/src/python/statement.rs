@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
                     continue;
                 }
                 Action::Compute { name, duration_ns } => {
-                    (Does::Compute(name.clone()), *duration_ns)
+                    (Does::Compute(name.to_string()), *duration_ns)
                 }
                 Action::Sleep { name, .. } if Remark::parse(name).is_some() => {
                     if let Some(Remark::NewGroup { .. }) = Remark::parse(name) {
@@ -133,7 +133,9 @@ impl<'a> Writer<'a> {
                     }
                     continue;
                 }
-                Action::Sleep { name, duration_ns } => (Does::Sleep(name.clone()), *duration_ns),
+                Action::Sleep { name, duration_ns } => {
+                    (Does::Sleep(name.to_string()), *duration_ns)
+                }
                 Action::Call { call, .. } if plan.group(call.group()).is_some_and(is_of_pair) => {
                     continue;
                 }

@@ -13,6 +13,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The longest name of a user's call that is kept.
 const MAX_VIA: usize = 80;
@@ -48,7 +49,9 @@ pub fn plan_of_script(
 ) -> Result<ScriptPlan, PlanError> {
     let world = events.len() as u32;
     let notes = Notes { world, groups: groups_of(events.iter().flatten(), world, None) };
-    let own = |rank: GlobalRank| Cow::Borrowed(events.get(rank.0 as usize).map_or(&[][..], Vec::as_slice));
+    let own = |rank: GlobalRank| {
+        Cow::Borrowed(events.get(rank.0 as usize).map_or(&[][..], Vec::as_slice))
+    };
     plan_of(name, ranks_per_node, notes, own, texts, time)
 }
 
@@ -163,7 +166,8 @@ fn groups_of<'a>(
         else {
             continue;
         };
-        let is_called = called.contains(id.as_str()) || roles.is_some_and(|roles| roles.is_called(id));
+        let is_called =
+            called.contains(id.as_str()) || roles.is_some_and(|roles| roles.is_called(id));
         if (is_called || ranks.len() == world as usize) && known.insert(id.as_str()) {
             groups.push(NotedGroup {
                 id: id.clone(),
@@ -196,7 +200,7 @@ struct Batch {
     calls: Vec<Call>,
     ids: Vec<u64>,
     at: Option<SourceLine>,
-    via: Option<String>,
+    via: Option<Arc<str>>,
 }
 
 impl Writer<'_> {
@@ -256,18 +260,18 @@ impl Writer<'_> {
                         WorkTime::Measured => *wall_ns,
                     };
                     match ops.last_mut().map(|last| &mut last.action) {
-                        Some(Action::Compute { name, duration_ns }) if name == phase => {
+                        Some(Action::Compute { name, duration_ns }) if **name == **phase => {
                             *duration_ns = duration_ns.saturating_add(worked);
                         }
                         _ => {
-                            let (name, duration_ns) = (phase.clone(), worked);
+                            let (name, duration_ns) = (phase.as_str().into(), worked);
                             let action = Action::Compute { name, duration_ns };
                             ops.push(Op { action, at: None, via: None });
                         }
                     }
                 }
                 ScriptEvent::Sleep { ns, at } => {
-                    let (name, duration_ns) = ("time.sleep".to_owned(), *ns);
+                    let (name, duration_ns) = ("time.sleep".into(), *ns);
                     let at = self.line(at.as_ref());
                     ops.push(Op { action: Action::Sleep { name, duration_ns }, at, via: None });
                 }
@@ -300,7 +304,7 @@ impl Writer<'_> {
         &mut self,
         rank: GlobalRank,
         event: &ScriptEvent,
-    ) -> Option<(Call, Option<SourceLine>, Option<String>)> {
+    ) -> Option<(Call, Option<SourceLine>, Option<Arc<str>>)> {
         let ScriptEvent::Call { op, group, dtype, inputs, outputs, peer, tag, at, via, .. } = event
         else {
             return None;
@@ -313,7 +317,7 @@ impl Writer<'_> {
         }
         let dtype = self.dtype(dtype.as_deref());
         let at = self.line(at.as_ref());
-        let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect());
+        let via = via.as_ref().map(|via| via.chars().take(MAX_VIA).collect::<String>().into());
         let (input, output) = (sum(inputs), sum(outputs));
         let call = match op.as_str() {
             "send" | "recv" => {
@@ -386,7 +390,7 @@ impl Writer<'_> {
                     let (passed, result) = (Some(passed), Some(result));
                     let mut call = Call::collective_of(group, collective, 0, passed, result);
                     if let Call::Collective { splits: parts, .. } = &mut call {
-                        *parts = Some(splits);
+                        *parts = Some(Box::new(splits));
                     }
                     return call;
                 }

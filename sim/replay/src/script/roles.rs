@@ -182,8 +182,10 @@ impl Roles {
                     outcomes.insert(ranks);
                 }
                 ScriptEvent::Compared { what, at, .. } => {
-                    let at =
-                        at.as_ref().map(|(file, line)| format!("{file}:{line} ")).unwrap_or_default();
+                    let at = at
+                        .as_ref()
+                        .map(|(file, line)| format!("{file}:{line} "))
+                        .unwrap_or_default();
                     untold.insert(format!("{at}`{what}`"));
                 }
                 _ => {}
@@ -204,8 +206,7 @@ impl Roles {
     fn choose(&mut self, recorded: &BTreeSet<u32>, unproved: &BTreeSet<u32>, most: usize) {
         let last = self.slice.iter().copied().max().unwrap_or(0);
         let few = self.parts.len() * SLICES <= most;
-        let slices: BTreeSet<usize> =
-            if few { [0, 1, last].into() } else { [0, last].into() };
+        let slices: BTreeSet<usize> = if few { [0, 1, last].into() } else { [0, last].into() };
         for role in self.roles.clone() {
             if role.iter().any(|rank| unproved.contains(rank)) {
                 continue;
@@ -241,8 +242,11 @@ impl Roles {
     fn witnesses(&self, role: &[u32]) -> Option<(u32, Vec<u32>)> {
         let copied = role.iter().find(|rank| !self.is_recorded(**rank))?;
         let stands = self.plays[*copied as usize];
-        let others: Vec<u32> =
-            role.iter().copied().filter(|rank| self.is_recorded(*rank) && *rank != stands).collect();
+        let others: Vec<u32> = role
+            .iter()
+            .copied()
+            .filter(|rank| self.is_recorded(*rank) && *rank != stands)
+            .collect();
         // With two others the first may do more.
         let from = usize::from(others.len() > 1);
         Some((stands, others.get(from..).unwrap_or_default().to_vec()))
@@ -258,7 +262,9 @@ impl Roles {
                 let members = self.members(group).map_or(&[][..], |group| &group.ranks);
                 let named_here = [*root, *peer].into_iter().flatten();
                 named.extend(
-                    named_here.filter_map(|at| members.get(at as usize)).map(|named| (*rank, *named)),
+                    named_here
+                        .filter_map(|at| members.get(at as usize))
+                        .map(|named| (*rank, *named)),
                 );
             }
         }
@@ -276,7 +282,8 @@ impl Roles {
                     .filter_map(|rank| family.place.get(*rank as usize).copied().flatten())
                     .map(|(group, _)| group)
                     .collect();
-                for (at, group) in groups.iter().filter_map(|at| Some((*at, self.groups.get(*at)?))) {
+                for (at, group) in groups.iter().filter_map(|at| Some((*at, self.groups.get(*at)?)))
+                {
                     wanted.extend(group.ranks.iter().copied().filter(|rank| {
                         let stands = self.plays.get(*rank as usize).copied().unwrap_or(*rank);
                         let place = family.place.get(stands as usize).copied().flatten();
@@ -343,7 +350,8 @@ impl Roles {
                     })
             };
             let mut copies = role.iter().filter(|rank| !self.is_recorded(**rank));
-            let carries = |rank: &u32| own.iter().all(|own| self.carried(stands, *rank, own).is_some());
+            let carries =
+                |rank: &u32| own.iter().all(|own| self.carried(stands, *rank, own).is_some());
             if !witnesses.iter().all(same) || !copies.all(carries) {
                 unproved.extend(role);
             }
@@ -387,7 +395,9 @@ impl Roles {
                 let members = &self.groups.get(own)?.ranks;
                 if own == other {
                     let even = |splits: &Option<Vec<u64>>| {
-                        splits.as_ref().is_none_or(|parts| parts.windows(2).all(|two| two[0] == two[1]))
+                        splits
+                            .as_ref()
+                            .is_none_or(|parts| parts.windows(2).all(|two| two[0] == two[1]))
                     };
                     if !even(in_splits) || !even(out_splits) {
                         return None;
@@ -473,9 +483,10 @@ fn is_compared(event: &ScriptEvent) -> bool {
 /// Whether two events are the same: ranks that raised may have other words in their tracebacks.
 fn equal(own: &ScriptEvent, theirs: &ScriptEvent) -> bool {
     match (own, theirs) {
-        (ScriptEvent::End { status, at, .. }, ScriptEvent::End { status: other, at: there, .. }) => {
-            status == other && at == there
-        }
+        (
+            ScriptEvent::End { status, at, .. },
+            ScriptEvent::End { status: other, at: there, .. },
+        ) => status == other && at == there,
         _ => own == theirs,
     }
 }

@@ -72,7 +72,7 @@ fn steps(plan: &Plan, trace: &Trace) -> Vec<Step> {
             Action::Compute { name, .. } if name.starts_with("backward") => {
                 steps.last_mut().unwrap().backward.push(span());
             }
-            Action::Compute { name, .. } if name == "optimizer.step" => {
+            Action::Compute { name, .. } if &**name == "optimizer.step" => {
                 steps.last_mut().unwrap().optimizer = span().0;
                 steps.push(Step { backward: Vec::new(), buckets: Vec::new(), optimizer: 0 });
             }
@@ -247,7 +247,7 @@ fn accumulation_reduces_in_the_last_pass_alone() {
     let count = |is: &dyn Fn(&Action) -> bool| ops.iter().filter(|op| is(&op.action)).count();
     assert_eq!(count(&|a| matches!(a, Action::Wait { .. })), 1 + 6);
     let optimizer =
-        |a: &Action| matches!(a, Action::Compute { name, .. } if name == "optimizer.step");
+        |a: &Action| matches!(a, Action::Compute { name, .. } if &**name == "optimizer.step");
     assert_eq!(count(&optimizer), 2);
     run(&plan, 1_000_000_000);
 }

@@ -193,7 +193,7 @@ fn not_used(problems: &[String]) -> Html {
 
 /// The name of files that are saved of a trace, without an ending.
 fn file_name(opened: &Opened) -> String {
-    let plan = opened.header.plan.as_ref().map(|plan| plan.name.as_str());
+    let plan = opened.header.plan.as_deref().map(|plan| plan.name.as_str());
     let name = plan.filter(|name| !name.is_empty()).unwrap_or("recording");
     name.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-', "-")
 }

@@ -55,7 +55,7 @@ fn dump(log: &CallLog, rank: GlobalRank, own: &RankLog, epoch_ns: u64) -> Dump {
                 member.status.last_completed = Some(seq);
             }
         }
-        let site = site(log.plan.as_ref(), rank, record, pg_id as u64, member.group);
+        let site = site(log.plan.as_deref(), rank, record, pg_id as u64, member.group);
         let next = sites.len() as u32;
         let ns = |ps: u64| epoch_ns.saturating_add(ps / 1000).max(1);
         entries.push(Entry {

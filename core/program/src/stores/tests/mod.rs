@@ -300,7 +300,7 @@ dist.barrier()";
     assert_eq!(error.message, "RuntimeError: Timeout waiting for key: ready after 300000 ms");
     let ops = &plan.program(GlobalRank(1)).unwrap().ops;
     let [sleep, die] = &ops[..] else { panic!("{ops:?}") };
-    let name = "store.get: waits for \"ready\", which does not come".to_owned();
+    let name = "store.get: waits for \"ready\", which does not come".into();
     assert_eq!(sleep.action, Action::Sleep { name, duration_ns: 300_000_000_000 });
     assert!(matches!(die.action, Action::Die { .. }));
 }

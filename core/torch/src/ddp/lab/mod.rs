@@ -457,7 +457,7 @@ pub fn optimizer_ends(plan: &Plan, trace: &Trace, rank: GlobalRank) -> Vec<u64> 
     let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
     let is_step = |op: u32| {
         ops.get(op as usize).is_some_and(
-            |op| matches!(&op.action, Action::Compute { name, .. } if name == "optimizer.step"),
+            |op| matches!(&op.action, Action::Compute { name, .. } if &**name == "optimizer.step"),
         )
     };
     let device = ops.iter().any(|op| matches!(op.action, Action::Wait { .. }))

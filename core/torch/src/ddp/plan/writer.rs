@@ -16,6 +16,7 @@ use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, PlanError, SourceLine, Tensor, TensorId};
 use lockstep_core::rank::GroupRank;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Programs that are being written: one, or one per subgroup where a hook uses subgroups.
 pub(super) struct Writer<'a> {
@@ -24,7 +25,7 @@ pub(super) struct Writer<'a> {
     pub(super) plan: Plan,
     ops: Vec<Op>,
     at: Option<SourceLine>,
-    via: Option<String>,
+    via: Option<Arc<str>>,
     /// Per name and type, a tensor.
     tensors: BTreeMap<(String, &'static str, u64), TensorId>,
     subgroups: Subgroups,
@@ -132,7 +133,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn at(&mut self, line: u32, via: &str) {
         self.at = Some(SourceLine { source: 0, line });
-        self.via = Some(via.to_owned());
+        self.via = Some(via.into());
     }
 
     pub(super) fn push(&mut self, action: Action) -> u32 {
@@ -142,7 +143,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn compute(&mut self, name: String, duration_ns: u64) {
         let via = self.via.take();
-        self.push(Action::Compute { name, duration_ns });
+        self.push(Action::Compute { name: name.into(), duration_ns });
         self.via = via;
     }
 

@@ -79,7 +79,7 @@ fn uneven_parts_are_sends_and_receives() {
             channels: None,
             segments: None,
             schedule: None,
-            splits: Some(splits),
+            splits: Some(Box::new(splits)),
         });
     });
     let plan = plan.unwrap();

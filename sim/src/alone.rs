@@ -1,0 +1,190 @@
+//! The time that each call of a plan takes on its own: all its ranks begin together, on links that nothing else uses.
+//!
+//! Simulated message by message, a recorded job of a thousand ranks has tens of millions of messages. With this
+//! table its calls are not simulated again and again: each distinct call is, once. What is left out is that messages
+//! of different calls meet at a rank's port.
+
+use crate::config::{SimConfig, SimError};
+use crate::engine::simulate;
+use crate::topology::Topology;
+use lockstep_core::collective::Collective;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{Action, Call, CallTimes, Op, Plan, Program};
+use lockstep_core::rank::GlobalRank;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The number of messages of a plan's collectives, as their schedules have them: a step of a rank is one.
+pub fn steps_of(plan: &Plan) -> u64 {
+    let mut known: HashMap<(GroupId, Collective, u64), u64> = HashMap::new();
+    let mut per_program: Vec<u64> = Vec::with_capacity(plan.programs.len());
+    for program in &plan.programs {
+        let mut steps = 0_u64;
+        for call in program.ops.iter().flat_map(|op| op.action.calls()) {
+            let Call::Collective { group, collective, count, .. } = call else { continue };
+            let of_call = known.entry((*group, *collective, *count)).or_insert_with(|| {
+                plan.schedule(call)
+                    .and_then(Result::ok)
+                    .map_or(0, |schedule| u64::from(schedule.steps()))
+            });
+            steps = steps.saturating_add(*of_call);
+        }
+        per_program.push(steps);
+    }
+    let of_rank = |program: &u32| per_program.get(*program as usize).copied().unwrap_or(0);
+    plan.program_of.iter().map(of_rank).fold(0, u64::saturating_add)
+}
+
+/// The times of a plan's calls, each alone on a topology. `None` if a call says how it is carried out: by an
+/// algorithm, a schedule or with uneven parts of its own.
+///
+/// # Errors
+/// When a call makes no plan.
+pub fn times_alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>, SimError> {
+    let mut seen: HashSet<(GroupId, Collective, u64)> = HashSet::new();
+    // Groups that lie alike take the same time for the same call.
+    let mut known: BTreeMap<(Vec<u32>, BackendName, Collective, u64), u64> = BTreeMap::new();
+    let mut times = CallTimes::new(format!("a network ({topology}), each call alone"));
+    for call in plan.programs.iter().flat_map(|own| &own.ops).flat_map(|op| op.action.calls()) {
+        let Call::Collective { group: id, collective, count, input, output, .. } = call else {
+            continue;
+        };
+        if Call::collective_of(*id, *collective, *count, *input, *output) != *call {
+            return Ok(None);
+        }
+        if !seen.insert((*id, *collective, *count)) {
+            continue;
+        }
+        let Some((timed, group)) = plan.timed_call(call).zip(plan.group(*id)) else { continue };
+        let key = (nodes(group, topology), group.backend(), timed.collective, timed.bytes);
+        let takes_ps = match known.get(&key) {
+            Some(takes_ps) => *takes_ps,
+            None => {
+                let takes_ps = time_alone(plan, (call, group), topology)?;
+                known.insert(key, takes_ps);
+                takes_ps
+            }
+        };
+        times.set_collective(timed, takes_ps);
+    }
+    Ok(Some(times))
+}
+
+/// The nodes of a group's members, numbered as they come.
+fn nodes(group: &ProcessGroup, topology: Topology) -> Vec<u32> {
+    let each = match topology.ranks_per_node() {
+        0 => u32::MAX,
+        each => each,
+    };
+    let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+    let node = |rank: &GlobalRank| {
+        let next = numbers.len() as u32;
+        *numbers.entry(rank.0 / each).or_insert(next)
+    };
+    group.ranks().iter().map(node).collect()
+}
+
+/// The time that a call takes if all members of its group make it together, in picoseconds.
+fn time_alone(
+    plan: &Plan,
+    (call, group): (&Call, &ProcessGroup),
+    topology: Topology,
+) -> Result<u64, SimError> {
+    let mut call = call.clone();
+    let mut groups = vec![group.clone().with_timeout_ms(u64::MAX)];
+    if call.group() != GroupId::WORLD {
+        groups.splice(0..0, plan.groups.first().cloned());
+        if let Call::Collective { group, .. } = &mut call {
+            *group = GroupId(1);
+        }
+    }
+    let op = Op { action: Action::Call { call, async_op: false }, at: None, via: None };
+    let ranks = (0..plan.world_size).map(GlobalRank);
+    let alone = Plan {
+        name: plan.name.clone(),
+        world_size: plan.world_size,
+        ranks_per_node: plan.ranks_per_node,
+        groups,
+        tensors: plan.tensors.clone(),
+        programs: vec![Program::default(), Program { ops: vec![op] }],
+        program_of: ranks.map(|rank| u32::from(group.group_rank(rank).is_some())).collect(),
+        sources: Vec::new(),
+        schedules: Vec::new(),
+    };
+    let config = SimConfig {
+        topology,
+        max_value_bytes: 0,
+        record_messages: false,
+        record_ranks: Some(Vec::new()),
+        ..SimConfig::default()
+    };
+    Ok(simulate(&alone, &config)?.end.map_or(0, |end| end.time_ps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::reduce::ReduceOp;
+    use lockstep_core::trace::Trace;
+    use std::sync::Arc;
+
+    /// Two calls of the world and one of each half; ranks compute for `own_ns` before the first.
+    fn plan(own_ns: [u64; 4]) -> Plan {
+        let mut plan = PlanBuilder::new("alone", 4, BackendName::Host).unwrap();
+        let halves = [[0, 1], [2, 3]].map(|ranks| {
+            let ranks = ranks.map(GlobalRank).to_vec();
+            plan.group(ProcessGroup::new("half", BackendName::Host, ranks).unwrap())
+        });
+        let [large, small] =
+            [1 << 20, 1 << 10].map(|numel| plan.tensor("x", Dtype::Float32, numel, Fill::Unknown));
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|rank, program| {
+            program.compute("forward", own_ns[rank.index()]);
+            program.collective(GroupId::WORLD, sum, 1 << 20, None, Some(large));
+            program.collective(halves[rank.index() / 2], sum, 1 << 10, None, Some(small));
+            program.collective(GroupId::WORLD, sum, 1 << 10, None, Some(small));
+        });
+        plan.unwrap()
+    }
+
+    fn simulated(plan: &Plan, topology: Topology, alone: bool) -> Trace {
+        let times = times_alone(plan, topology).unwrap().unwrap();
+        let call_times = alone.then(|| Arc::new(times));
+        let record_messages = false;
+        simulate(plan, &SimConfig { topology, call_times, record_messages, ..SimConfig::default() })
+            .unwrap()
+    }
+
+    /// Ranks that come together meet nobody else's messages: then the times are those of the messages.
+    #[test]
+    fn calls_that_begin_together_take_the_time_of_their_messages() {
+        for topology in [Topology::default(), Topology::nodes(2)] {
+            let plan = plan([1000; 4]);
+            let [by_messages, alone] = [false, true].map(|alone| simulated(&plan, topology, alone));
+            assert_eq!(by_messages.events, alone.events, "{topology}");
+            assert!(by_messages.end.unwrap().time_ps > 0);
+        }
+    }
+
+    /// The last rank of a call decides when it ends.
+    #[test]
+    fn a_late_rank_holds_the_others_up() {
+        let [early, late] = [[1000; 4], [1000, 1000, 1_001_000, 1000]].map(|own_ns| {
+            let trace = simulated(&plan(own_ns), Topology::default(), true);
+            trace.end.unwrap().time_ps
+        });
+        assert_eq!(late - early, 1_000_000_000);
+    }
+
+    #[test]
+    fn steps_are_those_of_all_ranks() {
+        let schedules = |plan: &Plan| -> u64 {
+            let calls = (0..4).map(GlobalRank).flat_map(|rank| &plan.program(rank).unwrap().ops);
+            let calls = calls.flat_map(|op| op.action.calls());
+            calls.map(|call| u64::from(plan.schedule(call).unwrap().unwrap().steps())).sum()
+        };
+        let plan = plan([0; 4]);
+        assert_eq!(steps_of(&plan), schedules(&plan));
+    }
+}
