@@ -29,7 +29,7 @@ fn ran_and_simulated(words: &[&str]) -> (Plan, Trace, Trace) {
     assert_eq!(output.code, 0, "{words:?}: {output:?}");
     let ran = Trace::read(&fs::read(&trace).unwrap()).unwrap();
     assert!(matches!(ran.header.origin, Origin::Run { .. }));
-    let plan = ran.header.plan.clone().unwrap();
+    let plan = Plan::clone(ran.header.plan.as_ref().unwrap());
     let simulated = simulate(&plan, &SimConfig::default()).unwrap();
     (plan, ran, simulated)
 }

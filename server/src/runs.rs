@@ -251,7 +251,7 @@ struct Keeper {
     id: u64,
     file: File,
     progress: watch::Sender<Progress>,
-    plan: Plan,
+    plan: Arc<Plan>,
     faults: Vec<Fault>,
 }
 

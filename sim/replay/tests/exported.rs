@@ -112,7 +112,9 @@ proptest! {
     ) {
         let backend = if on_device { BackendName::Nccl } else { BackendName::Host };
         let trace = simulated(&plan(backend, &steps));
-        for (form, files) in [("chakra", as_chakra(&trace)), ("kineto", as_kineto(&trace))] {
+        // A profile with kernels is of NCCL, whose calls take other times than a host's.
+        let profiles = on_device.then(|| ("kineto", as_kineto(&trace)));
+        for (form, files) in [("chakra", as_chakra(&trace))].into_iter().chain(profiles) {
             let again = replayed(files);
             prop_assert_eq!(calls(&again), calls(&trace), "{}", form);
             let [again_us, us] = [&again, &trace].map(|it| it.end.as_ref().unwrap().time_ps / 1_000_000);
