@@ -132,7 +132,8 @@ pub(super) fn run(plan: &Plan) -> Trace {
     let outcome = if finished { Outcome::Completed } else { Outcome::TimedOut };
     let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
     let (world_size, groups) = (plan.world_size, plan.groups.clone());
-    let header = TraceHeader { origin, world_size, groups, plan: Some(plan.clone().into()), epoch_ns: 0 };
+    let header =
+        TraceHeader { origin, world_size, groups, plan: Some(plan.clone().into()), epoch_ns: 0 };
     Trace { header, events, end: Some(TraceEnd { time_ps: 1, outcome }) }
 }
 
