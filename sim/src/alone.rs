@@ -125,25 +125,28 @@ mod tests {
     use super::*;
     use lockstep_core::dtype::Dtype;
     use lockstep_core::plan::{Fill, PlanBuilder};
-    use lockstep_core::reduce::ReduceOp;
     use lockstep_core::trace::{CallLog, RankLog, Trace};
     use std::sync::Arc;
 
-    /// Two calls of the world and one of each half; ranks compute for `own_ns` before the first.
+    /// Two calls of the world and one of each half, which go around rings; ranks compute for `own_ns` before the first.
     fn plan(own_ns: [u64; 4]) -> Plan {
-        let mut plan = PlanBuilder::new("alone", 4, BackendName::Host).unwrap();
+        let mut plan = PlanBuilder::new("alone", 4, BackendName::Nccl).unwrap();
         let halves = [[0, 1], [2, 3]].map(|ranks| {
             let ranks = ranks.map(GlobalRank).to_vec();
-            plan.group(ProcessGroup::new("half", BackendName::Host, ranks).unwrap())
+            plan.group(ProcessGroup::new("half", BackendName::Nccl, ranks).unwrap())
         });
-        let [large, small] =
-            [1 << 20, 1 << 10].map(|numel| plan.tensor("x", Dtype::Float32, numel, Fill::Unknown));
-        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let [large, of_world, small, of_half] = [1 << 20, 4 << 20, 1 << 10, 2 << 10]
+            .map(|numel| plan.tensor("x", Dtype::Float32, numel, Fill::Unknown));
+        let of_small = plan.tensor("x", Dtype::Float32, 4 << 10, Fill::Unknown);
         let plan = plan.every_rank(|rank, program| {
+            let half = halves[rank.index() / 2];
             program.compute("forward", own_ns[rank.index()]);
-            program.collective(GroupId::WORLD, sum, 1 << 20, None, Some(large));
-            program.collective(halves[rank.index() / 2], sum, 1 << 10, None, Some(small));
-            program.collective(GroupId::WORLD, sum, 1 << 10, None, Some(small));
+            let mut gather = |group, count, input, output| {
+                program.collective(group, Collective::AllGather, count, Some(input), Some(output));
+            };
+            gather(GroupId::WORLD, 1 << 20, large, of_world);
+            gather(half, 1 << 10, small, of_half);
+            gather(GroupId::WORLD, 1 << 10, small, of_small);
         });
         plan.unwrap()
     }
