@@ -15,7 +15,9 @@ use lockstep_clusters::compute_card;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::words::rank_list;
 use lockstep_core::{plan::Plan, rank::GlobalRank};
-use lockstep_replay::script::{Roles, ScriptEvent, ScriptPlan, WorkTime, plan_of_roles, plan_of_script};
+use lockstep_replay::script::{
+    Roles, ScriptEvent, ScriptPlan, WorkTime, plan_of_roles, plan_of_script,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -234,7 +236,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             };
             terminal::text(&(serde_json::to_string_pretty(&printed)? + "\n"))?;
         }
-        false => terminal::text(&summary(&launch, &noted, &recorded, (&ranks, roles.as_ref()), &output))?,
+        false => {
+            terminal::text(&summary(&launch, &noted, &recorded, (&ranks, roles.as_ref()), &output))?
+        }
     }
     Ok(ExitCode::from(match noted.cut {
         Some(Cut::Cancelled) => 130,

@@ -72,7 +72,11 @@ pub(super) fn record(
             );
         }
         let shown: Vec<GlobalRank> = ranks.iter().copied().map(GlobalRank).collect();
-        eprintln!("by roles: recording {} of {world_size} ranks: {}", ranks.len(), rank_list(&shown));
+        eprintln!(
+            "by roles: recording {} of {world_size} ranks: {}",
+            ranks.len(),
+            rank_list(&shown)
+        );
         let steps = arguments.steps;
         let plays = Some(roles.plays());
         let pass = Pass { world_size, ranks_per_node, ranks: &ranks, plays, steps, looks: false };
@@ -95,7 +99,9 @@ pub(super) fn record(
         recorded.extend(needed);
         notes = noted.events;
     }
-    bail!("the roles of this script's ranks could not be found in {MAX_PASSES} recordings: record a smaller world")
+    bail!(
+        "the roles of this script's ranks could not be found in {MAX_PASSES} recordings: record a smaller world"
+    )
 }
 
 /// Says on stderr who was recorded for whom.

@@ -48,7 +48,9 @@ pub fn plan_of_script(
 ) -> Result<ScriptPlan, PlanError> {
     let world = events.len() as u32;
     let notes = Notes { world, groups: groups_of(events.iter().flatten(), world, None) };
-    let own = |rank: GlobalRank| Cow::Borrowed(events.get(rank.0 as usize).map_or(&[][..], Vec::as_slice));
+    let own = |rank: GlobalRank| {
+        Cow::Borrowed(events.get(rank.0 as usize).map_or(&[][..], Vec::as_slice))
+    };
     plan_of(name, ranks_per_node, notes, own, texts, time)
 }
 
@@ -163,7 +165,8 @@ fn groups_of<'a>(
         else {
             continue;
         };
-        let is_called = called.contains(id.as_str()) || roles.is_some_and(|roles| roles.is_called(id));
+        let is_called =
+            called.contains(id.as_str()) || roles.is_some_and(|roles| roles.is_called(id));
         if (is_called || ranks.len() == world as usize) && known.insert(id.as_str()) {
             groups.push(NotedGroup {
                 id: id.clone(),
