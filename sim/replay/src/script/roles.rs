@@ -43,6 +43,8 @@ pub struct Roles {
     groups: Vec<Members>,
     families: Vec<Family>,
     family_of: BTreeMap<String, usize>,
+    /// By rank: the lowest of the ranks with which it averages gradients, through others of them too.
+    averages_with: Vec<u32>,
     /// By rank: which part of a replica it is, as an index into `parts`.
     part: Vec<usize>,
     /// By rank: which replica it belongs to.
@@ -131,11 +133,13 @@ impl Roles {
         for family in &mut families {
             family.wide = averaged.iter().any(|ranks| family.holds_all(ranks));
         }
+        let averages_with = joined(world_size, &averaged);
         Roles {
             plays: (0..world_size).collect(),
             groups,
             families,
             family_of,
+            averages_with,
             part: vec![0; size],
             slice: vec![0; size],
             parts: Vec::new(),
@@ -146,19 +150,17 @@ impl Roles {
 
     /// Sorts the ranks into the parts of a replica. Without a data-parallel group every rank is a part.
     fn find_parts(&mut self, world_size: u32) {
-        let replicated = self.families.iter().any(|family| family.wide);
         let telling: Vec<usize> = (0..self.families.len())
             .filter(|at| self.families.get(*at).is_some_and(|it| it.called && !it.wide))
             .collect();
-        let mut by_place: BTreeMap<Vec<Option<usize>>, usize> = BTreeMap::new();
+        let mut by_place: BTreeMap<(u32, Vec<Option<usize>>), usize> = BTreeMap::new();
         for rank in 0..world_size {
-            let mut key: Vec<Option<usize>> = telling
+            let places = telling
                 .iter()
                 .map(|family| self.place(*family, rank).map(|(_, place)| place))
                 .collect();
-            if !replicated {
-                key.push(Some(rank as usize));
-            }
+            let with = self.averages_with.get(rank as usize).copied().unwrap_or(rank);
+            let key = (with, places);
             let next = self.parts.len();
             let part = *by_place.entry(key).or_insert(next);
             if part == next {
@@ -468,6 +470,27 @@ impl Family {
     }
 }
 
+/// By rank the lowest rank that it is joined with by these groups, directly or through others.
+fn joined(world_size: u32, groups: &[Vec<u32>]) -> Vec<u32> {
+    let mut lowest: Vec<u32> = (0..world_size).collect();
+    loop {
+        let mut changed = false;
+        for group in groups {
+            let of = |rank: &u32| lowest.get(*rank as usize).copied();
+            let Some(least) = group.iter().filter_map(of).min() else { continue };
+            for rank in group {
+                if let Some(own) = lowest.get_mut(*rank as usize).filter(|own| **own != least) {
+                    *own = least;
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return lowest;
+        }
+    }
+}
+
 /// Events in which ranks of a role must agree: calls, and how the script ended.
 fn is_compared(event: &ScriptEvent) -> bool {
     matches!(
@@ -488,5 +511,147 @@ fn equal(own: &ScriptEvent, theirs: &ScriptEvent) -> bool {
             ScriptEvent::End { status: other, at: there, .. },
         ) => status == other && at == there,
         _ => own == theirs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// What rank 0 alone notes of a mesh of replicas times parts, both made as `init_device_mesh` makes them.
+    fn mesh(replicas: u32, parts: u32) -> Vec<Value> {
+        let size = replicas * parts;
+        let world: Vec<u32> = (0..size).collect();
+        let mut events = vec![group("world", &world)];
+        for part in 0..parts {
+            let ranks: Vec<u32> = (0..replicas).map(|replica| replica * parts + part).collect();
+            events.push(group(&format!("dp{part}"), &ranks));
+        }
+        for replica in 0..replicas {
+            let ranks: Vec<u32> = (0..parts).map(|part| replica * parts + part).collect();
+            events.push(group(&format!("tp{replica}"), &ranks));
+        }
+        events
+    }
+
+    fn group(id: &str, ranks: &[u32]) -> Value {
+        json!({"t": "group", "id": id, "name": id, "ranks": ranks, "backend": "nccl"})
+    }
+
+    fn call(op: &str, group: &str, size: u64) -> Value {
+        json!({"t": "call", "id": 0, "op": op, "group": group, "dtype": "float32", "in": [size], "out": [size]})
+    }
+
+    fn events(noted: Vec<Value>) -> Vec<ScriptEvent> {
+        noted.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect()
+    }
+
+    fn derived(size: u32, notes: &NotesByRank) -> Roles {
+        let recorded = notes.keys().copied().filter(|_| notes.len() > 1).collect();
+        Roles::derive(size, notes, &recorded, &BTreeSet::new(), 256)
+    }
+
+    /// The notes of the ranks that the roles ask for; `extra` gives a rank more calls.
+    fn recorded(
+        size: u32,
+        seen: Vec<Value>,
+        own: impl Fn(u32) -> Vec<Value>,
+    ) -> (Roles, NotesByRank) {
+        let look = [(0, events([seen.clone(), own(0)].concat()))].into();
+        let mut ranks = derived(size, &look).recorded();
+        loop {
+            let notes: NotesByRank = ranks
+                .iter()
+                .map(|rank| (*rank, events([seen.clone(), own(*rank)].concat())))
+                .collect();
+            let roles = derived(size, &notes);
+            if roles.recorded() == ranks {
+                return (roles, notes);
+            }
+            ranks.extend(roles.recorded());
+        }
+    }
+
+    #[test]
+    fn a_replica_is_recorded_with_all_its_parts() {
+        let seen = [mesh(128, 8), vec![json!({"t": "data_parallel", "group": "dp0"})]].concat();
+        let (roles, notes) = recorded(1024, seen, |rank| {
+            let (replica, part) = (rank / 8, rank % 8);
+            vec![
+                call("all_reduce", &format!("tp{replica}"), 4 + u64::from(part)),
+                call("all_gather", &format!("dp{part}"), 9),
+            ]
+        });
+        let expected: BTreeSet<u32> = (0..16).chain(1016..1024).collect();
+        assert_eq!(roles.recorded(), expected);
+        assert_eq!(roles.unproved(&notes), BTreeSet::new());
+        let carried = roles.events_of(8 * 77 + 3, &notes);
+        let calls: Vec<(&str, &[u64])> = carried
+            .iter()
+            .filter_map(|event| match event {
+                ScriptEvent::Call { group, inputs, .. } => {
+                    Some((group.as_str(), inputs.as_slice()))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(calls, [("tp77", &[7][..]), ("dp3", &[9])]);
+    }
+
+    #[test]
+    fn ranks_that_a_comparison_tells_apart_are_recorded() {
+        let seen = vec![
+            group("world", &(0..1024).collect::<Vec<u32>>()),
+            json!({"t": "data_parallel", "group": "world"}),
+            json!({"t": "compared", "what": "rank == 417", "true": [417]}),
+            json!({"t": "compared", "what": "rank == chosen"}),
+        ];
+        let (roles, notes) = recorded(1024, seen, |rank| {
+            vec![call("all_reduce", "world", 4); if rank == 417 { 1 } else { 2 }]
+        });
+        assert_eq!(roles.recorded(), [0, 1, 417, 1023].into());
+        assert_eq!(roles.unproved(&notes), BTreeSet::new());
+        assert_eq!(roles.untold().len(), 1);
+    }
+
+    #[test]
+    fn witnesses_that_disagree_prove_nothing() {
+        let world: Vec<u32> = (0..16).collect();
+        let seen = vec![group("world", &world), json!({"t": "data_parallel", "group": "world"})];
+        let (roles, notes) = recorded(16, seen.clone(), |rank| {
+            vec![call("all_reduce", "world", 4); if rank < 5 { 3 } else { 2 }]
+        });
+        assert_eq!(roles.recorded().len(), 3);
+        assert_eq!(roles.unproved(&notes), world.iter().copied().collect());
+        let all = Roles::derive(16, &notes, &roles.recorded(), &roles.unproved(&notes), 256);
+        assert_eq!(all.recorded().len(), 16);
+        // The first rank may do more than the others.
+        let (roles, notes) = recorded(16, seen, |rank| {
+            vec![call("all_reduce", "world", 4); if rank == 0 { 3 } else { 2 }]
+        });
+        assert_eq!(roles.unproved(&notes), BTreeSet::new());
+        assert_eq!(roles.copies().into_keys().collect::<Vec<u32>>(), [1]);
+    }
+
+    #[test]
+    fn uneven_parts_and_messages_to_other_replicas_are_not_carried_over() {
+        let world: Vec<u32> = (0..16).collect();
+        let seen = vec![group("world", &world), json!({"t": "data_parallel", "group": "world"})];
+        let (mut uneven, mut sent) = (call("all_to_all", "world", 17), call("send", "world", 4));
+        uneven["in_splits"] = json!([2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        sent["peer"] = json!(1);
+        for own in [uneven, sent] {
+            let (roles, notes) = recorded(16, seen.clone(), |_| vec![own.clone()]);
+            assert_eq!(roles.unproved(&notes), world.iter().copied().collect());
+        }
+    }
+
+    #[test]
+    fn without_averaged_gradients_every_rank_is_recorded() {
+        let (roles, _) = recorded(12, mesh(4, 3), |rank| {
+            vec![call("all_reduce", &format!("tp{}", rank / 3), 1)]
+        });
+        assert_eq!(roles.recorded().len(), 12);
     }
 }
