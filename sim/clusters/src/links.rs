@@ -234,6 +234,10 @@ fn read_word(word: &str, words: &mut Vec<Word>) {
         "gbyte" => return words.push(Word::Bytes),
         _ => {}
     }
+    let of_pcie = matches!(words.last(), Some(Word::Other(last)) if last.starts_with("pcie"));
+    if of_pcie && word.starts_with('x') {
+        return words.push(Word::Other(word.to_owned()));
+    }
     if let Some(count) = word.strip_prefix('x')
         && count.parse::<u32>().is_ok()
     {

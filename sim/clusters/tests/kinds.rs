@@ -95,7 +95,10 @@ fn a_relative_is_named_and_extrapolated() {
         let site = Site::of_table(&catalog, &table(1, kind, "", "none")).unwrap();
         assert_eq!(site.cluster.name, cluster, "{kind}");
         let told = site.understood.taken_for.clone().unwrap_or_default();
-        assert!(told.starts_with(&format!("{kind} is not known, and taken for {cluster} (")), "{told}");
+        assert!(
+            told.starts_with(&format!("{kind} is not known, and taken for {cluster} (")),
+            "{told}"
+        );
         assert!(site.extrapolated(), "{kind}");
     }
     for kind in ["H100-SXM-IB", "A100-SXM-NVSwitch", "H100-80GB-PCIe", "A6000-PCIe"] {
@@ -141,9 +144,11 @@ fn products_are_found_by_the_names_that_people_type() {
         .clusters
         .iter()
         .flat_map(|it| std::iter::once(&it.name).chain(&it.aliases))
-        .filter(|name| catalog.cluster(name).is_ok_and(|found| {
-            found.name != **name && !found.aliases.contains(name)
-        }))
+        .filter(|name| {
+            catalog
+                .cluster(name)
+                .is_ok_and(|found| found.name != **name && !found.aliases.contains(name))
+        })
         .cloned()
         .collect();
     assert!(two.is_empty(), "names of two clusters: {two:?}");
@@ -211,11 +216,11 @@ fn a_header_says_which_nics() {
     }
 }
 
-
 #[test]
 fn what_of_a_table_is_passed_over_is_told() {
     let head = "# collective: all_reduce\n# gpus: 8\n# nodes: 1\n# kind: H100-SXM-NVSwitch\n";
-    let strange = format!("{head}# settings: NCCL_ALGO=Foo, NCCL_IB_HCA=mlx5\nbytes,time_us\n8,10\n");
+    let strange =
+        format!("{head}# settings: NCCL_ALGO=Foo, NCCL_IB_HCA=mlx5\nbytes,time_us\n8,10\n");
     let table = Table::parse(&strange).unwrap();
     assert_eq!(table.notes.len(), 1, "{:?}", table.notes);
     assert!(table.notes[0].starts_with("settings: NCCL_ALGO=Foo: no \"foo\""), "{:?}", table.notes);

@@ -272,8 +272,7 @@ fn a_spike_does_not_scale_everything() {
     };
     let plain = Calibration::default();
     let spike = [(1 << 20, 3.0 * time(&plain, 1 << 20))];
-    let learned =
-        Calibration::fit(&placement, &settings, Collective::AllReduce, &spike).unwrap();
+    let learned = Calibration::fit(&placement, &settings, Collective::AllReduce, &spike).unwrap();
     for bytes in [64, 16 << 10, 64 << 20, 1 << 30] {
         let shift = time(&learned, bytes) / time(&plain, bytes) - 1.0;
         assert!((0.0..0.15).contains(&shift), "{bytes}: {shift}");
