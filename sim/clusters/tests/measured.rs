@@ -1,6 +1,8 @@
 //! The measured tables that ship: every one is readable, names its source, and was measured on the
 //! cluster that its file is named after.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 use lockstep_clusters::compare::{Site, mean_error};
 use lockstep_clusters::given::check_points;
 use lockstep_clusters::{Calibration, Catalog, Table, fitted_as};
