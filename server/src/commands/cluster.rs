@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Verb::Import(arguments) => arguments.run(),
         Verb::Show { cluster } => {
             let mut catalog = Catalog::shipped()?;
-            let cluster = cluster_of(&mut catalog, &cluster)?;
+            let cluster = cluster_of(&mut catalog, &cluster)?.without_names();
             terminal::text(&toml_text(&cluster))?;
             Ok(ExitCode::SUCCESS)
         }

@@ -58,6 +58,14 @@ impl FromArguments {
             })?,
         };
         self.refuse_mixture(&catalog, &base, &tables)?;
+        for table in &tables {
+            // A cluster that was named need not be guessed.
+            let taken = table.recognise(&catalog).ok().and_then(|it| it.understood.taken_for);
+            let taken = taken.filter(|_| self.cluster.is_none());
+            for note in table.notes.iter().chain(&taken) {
+                terminal::note(&format!("lockstep: {note}"));
+            }
+        }
         // Earlier corrections were of another day.
         base.given.clear();
         let mut found = calibrated(&catalog, &base, &tables)?;
@@ -109,7 +117,7 @@ fn tables_of(path: &Path) -> Result<Vec<Table>> {
     let bytes = files::read(path, MOST_BYTES)?;
     // Logs of many processes may be torn in the middle of a letter.
     let text = String::from_utf8_lossy(&bytes);
-    if text.lines().any(|line| line.trim_start().starts_with("bytes,time_us")) {
+    if text.lines().any(|line| line.trim_start().starts_with("bytes,time")) {
         return Ok(Table::parse_all(&text)?);
     }
     Ok(nccl_tests::read(&path.to_string_lossy(), &text)?)

@@ -9,7 +9,9 @@ use lockstep_clusters::choice::{Alternative, alternatives};
 use lockstep_clusters::compare::{Class, Compared, Errors, Site, mean_error, median, worst};
 use lockstep_clusters::given::Point;
 use lockstep_clusters::quantity::{bytes_text, parse_bytes, parse_point, us_text};
-use lockstep_clusters::{Calibration, Catalog, Cluster, Collective, Prediction, Settings, Table};
+use lockstep_clusters::{
+    Calibration, Catalog, Cluster, Collective, Prediction, Settings, Table, Understood, fitted_as,
+};
 use lockstep_core::watch::{Reached, Watch};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -77,13 +79,16 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
     let cluster = cluster_of(catalog, &arguments.cluster)?;
     let per_node = arguments.ranks_per_node.unwrap_or(cluster.gpus_per_node);
     let placement = catalog.place(&cluster, arguments.nodes, per_node)?;
-    let mut site = Site { cluster, placement, settings: Settings::default(), collective };
+    let mut site = Site {
+        cluster,
+        placement,
+        settings: Settings::default(),
+        collective,
+        understood: Understood::default(),
+    };
     set_environment(&mut site.settings, &arguments.env)?;
     let measured = catalog.given_points(&site.cluster)?;
-    let asked = arguments.given.iter().map(|&(bytes, us)| {
-        let (placement, collective) = (site.placement.clone(), collective);
-        Point { placement, collective, bytes, us }
-    });
+    let asked = site.given(&arguments.given).context("--given")?;
     let all: Vec<Point> = measured.into_iter().chain(asked).collect();
     let calibration = Calibration::of_points(&site.settings, &all)?;
     let mut points = Vec::new();
@@ -92,12 +97,14 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
     }
     if arguments.json {
         let mut answer = head(&site, arguments.nodes, per_node);
-        answer["points"] =
-            points.iter().map(|point| point_json(&site, point, None, arguments.why)).collect();
+        answer["points"] = points
+            .iter()
+            .map(|point| point_json(&site, point, None, arguments.why, &all))
+            .collect();
         return Ok(serde_json::to_string_pretty(&answer)? + "\n");
     }
     let mut text = title(&site, arguments.nodes, per_node);
-    text += &rows(&site, &points, arguments.why);
+    text += &rows(&site, &points, arguments.why, &all);
     Ok(text + &remarks(&site, !all.is_empty()))
 }
 
@@ -122,6 +129,7 @@ fn measured(
 fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<String> {
     let mut site = Site::of_table(catalog, table)?;
     set_environment(&mut site.settings, &arguments.env)?;
+    let given = site.given(&arguments.given).context("--given")?;
     let calibration = site.calibrate(&arguments.given)?;
     let points = site.compare(table, &calibration)?;
     // Sizes with given times are not judged.
@@ -131,9 +139,10 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
     if arguments.json {
         let mut answer = head(&site, u64::from(table.nodes), per_node);
         answer["kind"] = json!(table.kind);
+        answer["fitted"] = json!(fitted_as(table).is_some());
         answer["points"] = points
             .iter()
-            .map(|one| point_json(&site, &one.prediction, Some(one), arguments.why))
+            .map(|one| point_json(&site, &one.prediction, Some(one), arguments.why, &given))
             .collect();
         answer["mean_error"] = json!(mean);
         answer["worst_error"] = json!(worst(&points).map(Compared::error));
@@ -149,14 +158,15 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
         let it = &one.prediction;
         let _ = writeln!(
             text,
-            "{:>8} {:>12} {:>12} {:>+7.1}%  {:<14}{:<9}{}",
+            "{:>8} {:>12} {:>12} {:>+7.1}%  {:<14}{:<9}{}{}",
             bytes_text(it.bytes),
             us_text(one.measured_us),
             us_text(it.time_us),
             one.error() * 100.0,
             it.algorithm.name(),
             it.protocol.name(),
-            it.channels
+            it.channels,
+            given_mark(&site, it.bytes, &given)
         );
         if arguments.why {
             text += &others(&site, it);
@@ -171,7 +181,25 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
             bytes_text(worst.prediction.bytes)
         );
     }
+    if let Some(name) = fitted_as(table) {
+        let _ =
+            writeln!(text, "fitted: parameters of the model were fitted on this table ({name})");
+    }
     Ok(text + &remarks(&site, !arguments.given.is_empty()))
+}
+
+/// ` given` behind a size whose time was given for this very call.
+fn given_mark(site: &Site, bytes: u64, given: &[Point]) -> &'static str {
+    if is_given(site, bytes, given) { "  given" } else { "" }
+}
+
+fn is_given(site: &Site, bytes: u64, given: &[Point]) -> bool {
+    given.iter().any(|point| {
+        point.bytes == bytes
+            && point.collective == site.collective
+            && (point.placement.domains, point.placement.ranks)
+                == (site.placement.domains, site.placement.ranks)
+    })
 }
 
 /// A line for each table of a file or a folder, and the medians.
@@ -211,7 +239,10 @@ fn comparison(
             let line = Site::of_table(catalog, &table)
                 .and_then(|site| Ok((Errors::of_table(&site, &table)?, site)));
             match line {
-                Ok((errors, site)) => lines.push((name, errors, site)),
+                Ok((errors, site)) => {
+                    let is_fitted = fitted_as(&table).is_some();
+                    lines.push(Line { name, errors, site, is_fitted });
+                }
                 Err(error) => refused.push(format!("{name}: {error:#}")),
             }
         }
@@ -221,25 +252,11 @@ fn comparison(
         let why = refused.first().map(|first| format!(" ({first})")).unwrap_or_default();
         bail!("{} holds no table that can be read{why}", path.display());
     }
-    lines.sort_by(|one, other| one.0.cmp(&other.0));
+    lines.sort_by(|one, other| one.name.cmp(&other.name));
     let groups = medians(&lines);
     if arguments.json {
-        let tables: Vec<Value> = lines
-            .iter()
-            .map(|(name, errors, site)| {
-                json!({
-                    "table": name, "cluster": site.cluster.name,
-                    "below_16M": errors.small, "from_16M": errors.large,
-                    "calibrated": errors.calibrated, "extrapolated": site.extrapolated(),
-                })
-            })
-            .collect();
-        let medians: Vec<Value> = groups
-            .iter()
-            .map(|(name, goal, count, median)| {
-                json!({ "what": name, "goal": goal, "tables": count, "median_error": median })
-            })
-            .collect();
+        let tables: Vec<Value> = lines.iter().map(Line::as_json).collect();
+        let medians: Vec<Value> = groups.iter().map(Median::as_json).collect();
         let answer =
             json!({ "schema": SCHEMA, "tables": tables, "medians": medians, "refused": refused });
         return Ok(serde_json::to_string_pretty(&answer)? + "\n");
@@ -248,27 +265,75 @@ fn comparison(
 }
 
 /// A table with its errors and its machine.
-type Line = (String, Errors, Site);
-/// A row of the summary: the quantity, its target, the number of tables, and their median error.
-type Median = (&'static str, Option<f64>, usize, f64);
+struct Line {
+    name: String,
+    errors: Errors,
+    site: Site,
+    /// Parameters of the model were fitted on it.
+    is_fitted: bool,
+}
+
+impl Line {
+    fn as_json(&self) -> Value {
+        let Self { name, errors, site, is_fitted } = self;
+        let mut value = json!({
+            "table": name, "cluster": site.cluster.name, "fitted": is_fitted,
+            "below_16M": errors.small, "from_16M": errors.large,
+            "calibrated": errors.calibrated, "extrapolated": site.extrapolated(),
+        });
+        add_understood(&mut value, site);
+        value
+    }
+
+    fn use_text(&self) -> &'static str {
+        if self.is_fitted { "fitted" } else { "predicted" }
+    }
+}
+
+/// A row of the summary: the quantity, its target, and the number of tables with their median error: of all,
+/// and of those that were not fitted.
+struct Median {
+    name: &'static str,
+    goal: Option<f64>,
+    all: (usize, Option<f64>),
+    predicted: (usize, Option<f64>),
+}
+
+impl Median {
+    fn of(
+        lines: &[Line],
+        (name, goal): (&'static str, Option<f64>),
+        error: impl Fn(&Line) -> Option<f64>,
+    ) -> Self {
+        let of = |only_predicted: bool| {
+            let lines = lines.iter().filter(|line| !(only_predicted && line.is_fitted));
+            let errors: Vec<f64> = lines.filter_map(&error).collect();
+            (errors.len(), median(errors))
+        };
+        Self { name, goal, all: of(false), predicted: of(true) }
+    }
+
+    fn as_json(&self) -> Value {
+        let Self { name, goal, all, predicted } = self;
+        json!({
+            "what": name, "goal": goal, "tables": all.0, "median_error": all.1,
+            "predicted_tables": predicted.0, "median_error_predicted": predicted.1,
+        })
+    }
+}
 
 fn medians(lines: &[Line]) -> Vec<Median> {
-    let mut groups = Vec::new();
-    let mut group = |name, goal, values: Vec<f64>| {
-        let count = values.len();
-        if let Some(median) = median(values) {
-            groups.push((name, goal, count, median));
-        }
+    let of_class = |class: Class| {
+        Median::of(lines, class.goal(), move |line| {
+            line.errors.large.filter(|_| Class::of(&line.site) == class)
+        })
     };
-    for class in Class::ALL {
-        let of = lines.iter().filter(|(_, _, site)| Class::of(site) == class);
-        let (name, goal) = class.goal();
-        group(name, goal, of.filter_map(|(_, errors, _)| errors.large).collect());
-    }
-    let small = lines.iter().filter_map(|(_, errors, _)| errors.small).collect();
-    group("all tables, below 16 MiB", Some(0.25), small);
-    let calibrated = lines.iter().filter_map(|(_, errors, _)| errors.calibrated).collect();
-    group("all tables, any size, two points given", Some(0.10), calibrated);
+    let mut groups: Vec<Median> = Class::ALL.into_iter().map(of_class).collect();
+    let small = ("all tables, below 16 MiB", Some(0.25));
+    groups.push(Median::of(lines, small, |line| line.errors.small));
+    let given = ("all tables, any size, two points given", Some(0.10));
+    groups.push(Median::of(lines, given, |line| line.errors.calibrated));
+    groups.retain(|group| group.all.0 > 0);
     groups
 }
 
@@ -276,29 +341,59 @@ fn folder_text(lines: &[Line], groups: &[Median], refused: &[String]) -> String 
     let percent =
         |error: Option<f64>| error.map_or("-".into(), |error| format!("{:.1}%", error * 100.0));
     let mut text = format!(
-        "{:<44}{:<16}{:>8}{:>8}{:>12}\n",
-        "table", "cluster", "< 16M", "≥ 16M", "two given"
+        "{:<44}{:<16}{:<10}{:>8}{:>8}{:>12}\n",
+        "table", "cluster", "", "< 16M", "≥ 16M", "two given"
     );
-    for (name, errors, site) in lines {
+    for line in lines {
+        let Line { name, errors, site, .. } = line;
         let _ = writeln!(
             text,
-            "{name:<44}{:<16}{:>8}{:>8}{:>12}{}",
+            "{name:<44}{:<16}{:<10}{:>8}{:>8}{:>12}{}",
             site.cluster.name,
+            line.use_text(),
             percent(errors.small),
             percent(errors.large),
             percent(errors.calibrated),
             if site.extrapolated() { "  extrapolated" } else { "" }
         );
     }
-    text += "\nmedian error over tables (mean over a table's sizes)\n";
-    for (name, goal, count, median) in groups {
-        let goal = goal.map_or(String::new(), |goal| format!("  aim {:.0}%", goal * 100.0));
-        let _ = writeln!(text, "{name:<66}{count:>4} tables {:>6.1}%{goal}", median * 100.0);
+    text += "\nmedian error over tables (mean over a table's sizes): of all, and of those that were predicted\n";
+    for group in groups {
+        let goal = group.goal.map_or(String::new(), |goal| format!("  aim {:.0}%", goal * 100.0));
+        let _ = writeln!(
+            text,
+            "{:<66}{:>4} tables {:>6}{:>5} predicted {:>6}{goal}",
+            group.name,
+            group.all.0,
+            percent(group.all.1),
+            group.predicted.0,
+            percent(group.predicted.1)
+        );
     }
+    let told = |line: &Line| {
+        let Understood { taken_for, notes, .. } = &line.site.understood;
+        let notes = taken_for.iter().chain(notes);
+        notes.map(|note| format!("{}: {note}\n", line.name)).collect::<String>()
+    };
+    text.extend(lines.iter().map(told));
     for why in refused {
         let _ = writeln!(text, "not compared: {why}");
     }
     text
+}
+
+/// Adds how a table's header was understood.
+fn add_understood(value: &mut Value, site: &Site) {
+    let Understood { links, taken_for, notes } = &site.understood;
+    if let Some(links) = links {
+        value["links"] = json!(links);
+    }
+    if let Some(taken_for) = taken_for {
+        value["taken_for"] = json!(taken_for);
+    }
+    if !notes.is_empty() {
+        value["notes"] = json!(notes);
+    }
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -318,14 +413,16 @@ fn set_environment(settings: &mut Settings, variables: &[String]) -> Result<()> 
 
 /// The fields that all points have in common.
 fn head(site: &Site, nodes: u64, per_node: u32) -> Value {
-    json!({
+    let mut value = json!({
         "schema": SCHEMA,
         "collective": site.collective.name(),
         "cluster": site.cluster.name,
         "nodes": nodes,
         "ranks_per_node": per_node,
         "extrapolated": site.extrapolated(),
-    })
+    });
+    add_understood(&mut value, site);
+    value
 }
 
 /// Algorithm and bus bandwidth of a time, GB/s.
@@ -335,7 +432,13 @@ fn bandwidths(site: &Site, bytes: u64, us: f64) -> (f64, f64) {
     (algorithm, algorithm * site.collective.bus_factor(site.placement.ranks))
 }
 
-fn point_json(site: &Site, point: &Prediction, measured: Option<&Compared>, why: bool) -> Value {
+fn point_json(
+    site: &Site,
+    point: &Prediction,
+    measured: Option<&Compared>,
+    why: bool,
+    given: &[Point],
+) -> Value {
     let (algbw, busbw) = bandwidths(site, point.bytes, point.time_us);
     let mut value = json!({
         "bytes": point.bytes,
@@ -346,6 +449,9 @@ fn point_json(site: &Site, point: &Prediction, measured: Option<&Compared>, why:
         "algbw_GBps": algbw,
         "busbw_GBps": busbw,
     });
+    if is_given(site, point.bytes, given) {
+        value["given"] = json!(true);
+    }
     if let Some(one) = measured {
         value["measured_us"] = json!(one.measured_us);
         value["error"] = json!(one.error());
@@ -367,13 +473,20 @@ fn point_json(site: &Site, point: &Prediction, measured: Option<&Compared>, why:
 
 fn title(site: &Site, nodes: u64, per_node: u32) -> String {
     let plural = if nodes == 1 { "" } else { "s" };
-    format!(
-        "{} of {} ranks on {}: {nodes} node{plural} of {per_node} ({})\n",
+    let Understood { links, taken_for, notes } = &site.understood;
+    let links = links.as_ref().map_or(String::new(), |links| format!(", {links}"));
+    let mut text = format!(
+        "{} of {} ranks on {}: {nodes} node{plural} of {per_node} ({}){links}\n",
         site.collective, site.placement.ranks, site.cluster.name, site.cluster.title
-    )
+    );
+    for note in taken_for.iter().chain(notes) {
+        text += note;
+        text.push('\n');
+    }
+    text
 }
 
-fn rows(site: &Site, points: &[Prediction], why: bool) -> String {
+fn rows(site: &Site, points: &[Prediction], why: bool, given: &[Point]) -> String {
     let mut text = format!(
         "{:>8} {:>12} {:>10} {:>10}  {:<14}{:<9}channels\n",
         "size", "time", "algbw", "busbw", "algorithm", "protocol"
@@ -382,12 +495,13 @@ fn rows(site: &Site, points: &[Prediction], why: bool) -> String {
         let (algbw, busbw) = bandwidths(site, point.bytes, point.time_us);
         let _ = writeln!(
             text,
-            "{:>8} {:>12} {algbw:>10.2} {busbw:>10.2}  {:<14}{:<9}{}",
+            "{:>8} {:>12} {algbw:>10.2} {busbw:>10.2}  {:<14}{:<9}{}{}",
             bytes_text(point.bytes),
             us_text(point.time_us),
             point.algorithm.name(),
             point.protocol.name(),
-            point.channels
+            point.channels,
+            given_mark(site, point.bytes, given)
         );
         if why {
             text += &others(site, point);

@@ -43,6 +43,15 @@ pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> 
 }
 
 impl ClusterOptions {
+    /// The card of the cluster; `None` if no cluster is named.
+    ///
+    /// # Errors
+    /// When there is no such cluster.
+    pub(crate) fn card(&self) -> Result<Option<String>> {
+        let Some(named) = &self.cluster else { return Ok(None) };
+        Ok(Some(cluster_of(&mut Catalog::shipped()?, named)?.card))
+    }
+
     /// The configuration for simulating a plan on the cluster; `None` if no cluster is named.
     ///
     /// # Errors
@@ -105,7 +114,7 @@ mod tests {
     use super::*;
     use lockstep_clusters::compare::Site;
     use lockstep_clusters::job::picoseconds;
-    use lockstep_clusters::{Calibration, Collective as Timed, Settings};
+    use lockstep_clusters::{Calibration, Collective as Timed, Settings, Understood};
     use lockstep_core::collective::Collective;
     use lockstep_core::dtype::Dtype;
     use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
@@ -127,7 +136,13 @@ mod tests {
         let catalog = Catalog::shipped().unwrap();
         let cluster = catalog.cluster(cluster).unwrap().clone();
         let placement = catalog.place(&cluster, nodes, each).unwrap();
-        let site = Site { cluster, placement, settings: Settings::default(), collective };
+        let site = Site {
+            cluster,
+            placement,
+            settings: Settings::default(),
+            collective,
+            understood: Understood::default(),
+        };
         picoseconds(site.predict(bytes, &Calibration::default()).unwrap().time_us)
     }
 

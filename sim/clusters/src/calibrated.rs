@@ -4,8 +4,9 @@
 use crate::catalog::{Catalog, MOST_GIVEN};
 use crate::cluster::{Cluster, Given, Measured};
 use crate::compare::{CompareError, Site, mean_error};
-use crate::given::{Calibration, Point};
+use crate::given::{Calibration, Point, check_point};
 use crate::placement::Placement;
+use crate::recognised::Understood;
 use crate::settings::Settings;
 use crate::table::Table;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub struct Check {
 /// Corrects `base` by `tables`.
 ///
 /// # Errors
-/// If the cluster does not hold the ranks of a table.
+/// If the cluster does not hold the ranks of a table, or a time is faster than its links.
 pub fn calibrated(
     catalog: &Catalog,
     base: &Cluster,
@@ -51,6 +52,9 @@ pub fn calibrated(
     for table in tables {
         let per_node = table.gpus.div_ceil(table.nodes);
         let placement = catalog.place(base, u64::from(table.nodes), per_node)?;
+        for &(bytes, us) in &table.points {
+            check_point(&point(table, &placement, bytes, us))?;
+        }
         placed.push((table, placement));
     }
     // Sizes in the order of the table: the first, third, … show what the others are worth.
@@ -69,8 +73,13 @@ pub fn calibrated(
     let mut checks = Vec::new();
     for (table, placement) in &placed {
         let (cluster, placement) = (base.clone(), placement.clone());
-        let site =
-            Site { cluster, placement, settings: settings.clone(), collective: table.collective };
+        let site = Site {
+            cluster,
+            placement,
+            settings: settings.clone(),
+            collective: table.collective,
+            understood: Understood::default(),
+        };
         let before = mean_error(&site.compare(table, &plain)?, |_| true).unwrap_or(0.0);
         let mut judged = Vec::new();
         for (half, calibration) in halves.iter().enumerate() {
@@ -89,7 +98,7 @@ pub fn calibrated(
     let count = all.len();
     let given = given(&thinned(all));
     let points = [count, given.iter().map(|given| given.points.len()).sum()];
-    let mut cluster = Cluster { given, aliases: Vec::new(), ..base.clone() };
+    let mut cluster = Cluster { given, ..base.clone().without_names() };
     for (table, placement) in &placed {
         backed(&mut cluster.measured, table.collective.name(), placement.domains);
     }

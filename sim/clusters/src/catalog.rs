@@ -4,7 +4,7 @@
 use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::collective::Collective;
-use crate::given::Point;
+use crate::given::{Point, check_point};
 use crate::network::Network;
 use crate::placement::{Placement, PlacementError};
 use lockstep_core::words::nearest;
@@ -164,11 +164,20 @@ impl Catalog {
             .iter()
             .flat_map(|it| std::iter::once(&it.name).chain(&it.aliases))
             .map(String::as_str);
-        let near = nearest(name, names, 3);
+        // A cluster once, by its nearest name.
+        let mut near: Vec<(&str, &str)> = Vec::new();
+        for named in nearest(name, names, 12) {
+            let Ok(cluster) = self.cluster(named) else { continue };
+            if near.len() < 3 && near.iter().all(|(_, known)| *known != cluster.name) {
+                near.push((named, &cluster.name));
+            }
+        }
+        let near: Vec<&str> = near.into_iter().map(|(named, _)| named).collect();
         let meant = match near.as_slice() {
             [] => " known are for example h100x8, dgx-a100, mi300x, 4090x8-pcie;".to_owned(),
             near => format!(" nearest are {};", near.join(", ")),
         };
+        let name = if name.trim().is_empty() { "\"\"" } else { name };
         CatalogError::Unknown { name: name.to_owned(), meant }
     }
 
@@ -192,17 +201,20 @@ impl Catalog {
     /// The points that were measured on this very machine.
     ///
     /// # Errors
-    /// If the machine does not hold ranks that its file says were measured.
+    /// If the machine does not hold ranks that its file says were measured, or a time is faster than its links.
     pub fn given_points(&self, cluster: &Cluster) -> Result<Vec<Point>, PlaceError> {
         let mut all = Vec::new();
         for given in &cluster.given {
             let placement = self.place(cluster, given.nodes.into(), given.ranks_per_node)?;
             let Ok(collective) = given.collective.parse::<Collective>() else { continue };
-            let points = given.points.iter();
-            all.extend(points.map(|&(bytes, us)| {
-                let placement = placement.clone();
-                Point { placement, collective, bytes, us }
-            }));
+            for &(bytes, us) in &given.points {
+                let point = Point { placement: placement.clone(), collective, bytes, us };
+                check_point(&point).map_err(|error| CatalogError::Nonsense {
+                    file: cluster.name.clone(),
+                    why: format!("a given point cannot be: {error}"),
+                })?;
+                all.push(point);
+            }
         }
         Ok(all)
     }

@@ -16,6 +16,12 @@ pub struct Cluster {
     /// Other names, among them `kind`s of tables.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Words by which a table's header names its card, in any company.
+    #[serde(default)]
+    pub words: Vec<String>,
+    /// Words of other cards whose machines are taken for it, for want of a nearer one.
+    #[serde(default)]
+    pub relatives: Vec<String>,
     /// The name of its card (`data/cards`).
     pub card: String,
     /// GPUs of a node.
@@ -71,6 +77,12 @@ pub struct Given {
 }
 
 impl Cluster {
+    /// The cluster without the names by which tables find it: for a file of one's own.
+    #[must_use]
+    pub fn without_names(self) -> Self {
+        Self { aliases: Vec::new(), words: Vec::new(), relatives: Vec::new(), ..self }
+    }
+
     /// Whether a measured table backs a prediction on `domains` nodes: the same collective, and on
     /// one node as it is, or on at most twice and at least half as many.
     #[must_use]

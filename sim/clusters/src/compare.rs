@@ -4,9 +4,10 @@ use crate::catalog::{Catalog, CatalogError, PlaceError};
 use crate::choice::{NoChoice, float};
 use crate::cluster::Cluster;
 use crate::collective::Collective;
-use crate::given::Calibration;
+use crate::given::{Calibration, GivenError, Point, check_points};
 use crate::placement::Placement;
 use crate::predict::{Prediction, predict};
+use crate::recognised::{Recognised, Understood};
 use crate::settings::Settings;
 use crate::table::Table;
 
@@ -24,6 +25,8 @@ pub struct Site {
     pub settings: Settings,
     /// The collective that was asked for.
     pub collective: Collective,
+    /// How a table's header was understood; empty where nobody had to guess.
+    pub understood: Understood,
 }
 
 /// A measured point and its prediction.
@@ -44,7 +47,7 @@ impl Compared {
 }
 
 /// The reason that a table cannot be compared.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CompareError {
     /// The machine is not known, or does not hold the ranks.
     #[error(transparent)]
@@ -52,6 +55,9 @@ pub enum CompareError {
     /// The settings leave no choice.
     #[error(transparent)]
     NoChoice(#[from] NoChoice),
+    /// A measured time cannot be.
+    #[error(transparent)]
+    Given(#[from] GivenError),
 }
 
 impl From<CatalogError> for CompareError {
@@ -66,13 +72,13 @@ impl Site {
     /// # Errors
     /// If the catalogue does not know it.
     pub fn of_table(catalog: &Catalog, table: &Table) -> Result<Self, CompareError> {
-        let cluster = table.cluster(catalog)?;
+        let Recognised { cluster, understood } = table.recognise(catalog)?;
         let per_node = table.gpus.div_ceil(table.nodes);
         let mut placement = catalog.place(&cluster, u64::from(table.nodes), per_node)?;
         placement.launcher = table.launcher();
         table.adjust(&mut placement.card);
         let settings = table.environment();
-        Ok(Self { cluster, placement, settings, collective: table.collective })
+        Ok(Self { cluster, placement, settings, collective: table.collective, understood })
     }
 
     /// The prediction for a size.
@@ -83,7 +89,21 @@ impl Site {
         predict(&self.placement, &self.settings, self.collective, bytes, calibration)
     }
 
-    /// Fits the model's correction for this machine to `given` points (bytes, microseconds).
+    /// Points (bytes, microseconds) that were given for this machine.
+    ///
+    /// # Errors
+    /// If they cannot have been measured.
+    pub fn given(&self, points: &[(u64, f64)]) -> Result<Vec<Point>, GivenError> {
+        let point = |&(bytes, us): &(u64, f64)| {
+            let (placement, collective) = (self.placement.clone(), self.collective);
+            Point { placement, collective, bytes, us }
+        };
+        let points: Vec<Point> = points.iter().map(point).collect();
+        check_points(&points)?;
+        Ok(points)
+    }
+
+    /// Fits the model's correction for this machine to `given` points (bytes, microseconds), which are believed.
     ///
     /// # Errors
     /// If the settings leave no choice.

@@ -5,6 +5,7 @@ use crate::collective::Collective;
 use crate::expected::expected_parts;
 use crate::model::Parts;
 use crate::placement::Placement;
+use crate::quantity::{bytes_text, us_text};
 use crate::settings::Settings;
 
 /// A correction of the model's times at other sizes, from measured points.
@@ -46,6 +47,122 @@ pub struct Point {
     pub bytes: u64,
     /// Microseconds.
     pub us: f64,
+}
+
+/// A measured time that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GivenError {
+    /// Faster than the links.
+    #[error(
+        "{} in {} would be {bus_gbps:.0} GB/s of bus bandwidth, and the {links} carry {most_gbps:.0} \
+         GB/s at most: is it another size, another unit, or another number of nodes?",
+        bytes_text(*bytes), us_text(*us)
+    )]
+    TooFast {
+        /// The size.
+        bytes: u64,
+        /// The time, microseconds.
+        us: f64,
+        /// The bus bandwidth of both, GB/s.
+        bus_gbps: f64,
+        /// The links that are too slow for it.
+        links: &'static str,
+        /// Their most, GB/s.
+        most_gbps: f64,
+    },
+    /// Faster than a kernel starts.
+    #[error("{} in {}: no call takes less than {LEAST_US} µs", bytes_text(*bytes), us_text(*us))]
+    TooShort {
+        /// The size.
+        bytes: u64,
+        /// The time, microseconds.
+        us: f64,
+    },
+    /// Two times that cannot both be.
+    #[error(
+        "{} in {} contradicts {} in {}: leave one of them out",
+        bytes_text(one.0), us_text(one.1), bytes_text(other.0), us_text(other.1)
+    )]
+    Contradiction {
+        /// A size and its time.
+        one: (u64, f64),
+        /// The same for another point.
+        other: (u64, f64),
+    },
+}
+
+/// The least time of a call: that of starting a kernel, microseconds.
+const LEAST_US: f64 = 1.0;
+/// Measured rates above those of data sheets that are believed: bursts, and NICs that were counted wrong.
+const TOLERANCE: f64 = 1.1;
+/// Times of one size that still agree, as a ratio.
+const AGREE: f64 = 1.25;
+/// A smaller call that takes so many times as long as a larger one contradicts it. Real tables have spikes of
+/// eight times.
+const SPIKE: f64 = 16.0;
+
+/// Whether a point can have been measured.
+///
+/// # Errors
+/// If it is faster than the links or than a kernel starts.
+pub fn check_point(point: &Point) -> Result<(), GivenError> {
+    let Point { placement, collective, bytes, us } = point;
+    let (bytes, us) = (*bytes, *us);
+    if us < LEAST_US {
+        return Err(GivenError::TooShort { bytes, us });
+    }
+    let bus_gbps = float(bytes) / (us * 1000.0) * collective.bus_factor(placement.ranks);
+    let card = &placement.card;
+    // A switch that reduces carries a byte once where nccl-tests count two.
+    let times =
+        if card.switch.is_some() && *collective == Collective::AllReduce { 2.0 } else { 1.0 };
+    let inside = ("links of a GPU", card.gpu_gbps() * times);
+    let (ranks, local) = (f64::from(placement.ranks), f64::from(placement.per_domain));
+    let outside = match collective {
+        Collective::AllToAll => {
+            placement.net_gbps / local * (ranks - 1.0) / (ranks - local).max(1.0)
+        }
+        // A tree over two nodes sends everything once, where nccl-tests count it twice.
+        Collective::AllReduce if placement.domains == 2 => placement.net_gbps * 2.0,
+        _ => placement.net_gbps,
+    };
+    let mut bounds = Vec::new();
+    if placement.per_domain > 1 {
+        bounds.push(inside);
+    }
+    if placement.domains > 1 {
+        bounds.push(("NICs of a node", outside));
+    }
+    for (links, most_gbps) in bounds {
+        if bus_gbps > most_gbps * TOLERANCE {
+            return Err(GivenError::TooFast { bytes, us, bus_gbps, links, most_gbps });
+        }
+    }
+    Ok(())
+}
+
+/// Whether points can have been measured together.
+///
+/// # Errors
+/// If one cannot be, or two of one placement and collective contradict each other.
+pub fn check_points(points: &[Point]) -> Result<(), GivenError> {
+    for (at, point) in points.iter().enumerate() {
+        check_point(point)?;
+        for known in &points[..at] {
+            if known.collective != point.collective || known.placement != point.placement {
+                continue;
+            }
+            let in_order = known.bytes <= point.bytes;
+            let (less, more) = if in_order { (known, point) } else { (point, known) };
+            let slower = less.us / more.us;
+            let is_same = less.bytes == more.bytes;
+            if slower > SPIKE || is_same && !(1.0 / AGREE..=AGREE).contains(&slower) {
+                let (one, other) = ((less.bytes, less.us), (more.bytes, more.us));
+                return Err(GivenError::Contradiction { one, other });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Variance of the factors of latency and of transfer, for each point that was given, and its most: one or two

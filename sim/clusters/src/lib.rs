@@ -5,7 +5,7 @@
 //! picks an algorithm and a protocol ([`choice`]); [`model`] is how long they really take, with rates
 //! and latencies that were fitted on public tables of nccl-tests. [`predict`](mod@predict) puts the
 //! two together so that no call takes longer than a larger one, [`given`] corrects them by measured points, and [`compare`] holds them against a
-//! [`table`].
+//! [`table`], whose machine [`recognised`] finds.
 //!
 //! Sizes are bytes as nccl-tests counts them, times microseconds, rates GB/s (10⁹ bytes a second).
 
@@ -21,15 +21,18 @@ mod compute;
 mod expected;
 pub mod fabric;
 pub mod fault;
+pub mod fitted;
 pub mod given;
 pub mod import;
 pub mod job;
+mod links;
 pub mod model;
 pub mod nccl_tests;
 pub mod network;
 pub mod placement;
 pub mod predict;
 pub mod quantity;
+pub mod recognised;
 pub mod settings;
 mod shipped;
 pub mod table;
@@ -43,10 +46,12 @@ pub use collective::{Collective, UnknownCollective};
 pub use compute::{Compute, compute_card};
 pub use fabric::{Fabric, FabricLink};
 pub use fault::FabricFault;
-pub use given::Calibration;
+pub use fitted::fitted_as;
+pub use given::{Calibration, GivenError};
 pub use job::{Job, JobError, Timing};
 pub use placement::{Placement, PlacementError};
 pub use predict::{Prediction, predict};
+pub use recognised::Understood;
 pub use settings::Settings;
 pub use table::Table;
 pub use written::toml_text;

@@ -2,10 +2,12 @@
 //! tests can stand in one log, between lines of NCCL and of launchers.
 //!
 //! A row is believed only if its columns agree: bytes over time must be the algorithm bandwidth that
-//! is printed beside it, and the bus bandwidth must be the one that the collective has.
+//! is printed beside it, and the bus bandwidth must be the one that the collective has. A test that failed, or
+//! found wrong values, is refused; one that is cut off says so ([`Table::notes`]).
 
 use crate::choice::float;
 use crate::collective::Collective;
+use crate::quantity::bytes_text;
 use crate::table::Table;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +51,14 @@ pub enum LogError {
         /// Ranks of the emptiest.
         least: u32,
     },
+    /// The test failed.
+    #[error("line {line}: the test failed ({said}), so its times are of nothing: run it again")]
+    Failed {
+        /// Counted from 1.
+        line: usize,
+        /// The line, or what of it tells.
+        said: String,
+    },
     /// A row that contradicts itself or the test's name.
     #[error("line {line}: {why}")]
     Row {
@@ -80,6 +90,10 @@ struct Test {
     /// Columns from the first time on, and all columns, as the head names them.
     columns: Option<(usize, usize)>,
     points: BTreeMap<u64, Vec<f64>>,
+    /// The largest size that it was asked for.
+    most_bytes: Option<u64>,
+    /// Its last lines were there.
+    ended: bool,
 }
 
 /// Reads the tests of a log. `file` is the file's name, for tests that do not say what they are.
@@ -96,6 +110,12 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
         if let Some(name) = plain.strip_prefix("Collective test starting:") {
             finish(&mut test, &mut tables)?;
             test = Test { collective: collective_in(name).or(named), ..Test::default() };
+        } else if let Some(said) = failure(plain) {
+            return Err(LogError::Failed { line, said });
+        } else if plain.starts_with("Avg bus bandwidth")
+            || plain.starts_with("Out of bounds values")
+        {
+            test.ended = true;
         } else if plain.starts_with("nThread ") {
             // Older versions begin with this line; newer ones have said the name just before.
             let collective = if test.points.is_empty() { test.collective } else { named };
@@ -104,6 +124,8 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
                 test = Test::default();
             }
             test.collective = collective;
+            let most = plain.split_once("maxBytes").map(|(_, rest)| rest.trim_start());
+            test.most_bytes = most.and_then(|it| it.split_whitespace().next()?.parse().ok());
         } else if let Some((rank, device)) = device(plain) {
             if test.devices.len() < MOST_RANKS {
                 test.devices.insert(rank, device);
@@ -114,8 +136,12 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
             test.columns = Some((words.len() - time, words.len()));
         } else if let Some(columns) = test.columns
             && text.trim_start().starts_with(|first: char| first.is_ascii_digit())
-            && let Some((bytes, us, bandwidths)) = row(text, columns)
+            && let Some(Row { bytes, us, bandwidths, wrong }) = row(text, columns)
         {
+            if wrong > 0.0 {
+                let said = format!("#wrong says {wrong} wrong values at {bytes} bytes");
+                return Err(LogError::Failed { line, said });
+            }
             test.check(line, bytes, us, bandwidths)?;
             if test.points.len() < MOST_ROWS && bytes > 0 && us > 0.0 {
                 test.points.entry(bytes).or_default().push(us);
@@ -177,6 +203,17 @@ impl Test {
             return Err(LogError::Uneven { line, most, least });
         }
         let one_process = most > 1 && hosts.values().all(|(_, pids)| pids.len() == 1);
+        // nccl-tests round sizes down to whole elements of every rank.
+        let largest = self.points.keys().copied().max().unwrap_or(0);
+        let cut = self.most_bytes.is_some_and(|most| largest < most / 2);
+        let mut notes = Vec::new();
+        if !self.ended {
+            let last = bytes_text(largest);
+            let missing = if cut { ", and larger sizes were asked for" } else { "" };
+            notes.push(format!(
+                "the log of {collective} is cut off: it ends behind {last}, before `# Avg bus bandwidth`{missing}"
+            ));
+        }
         let settings = if one_process { "1 process" } else { "process per gpu" }.to_owned();
         let model = self.devices.values().next().map_or_else(String::new, |it| it.model.clone());
         let mean = |times: &Vec<f64>| times.iter().sum::<f64>() / times.len().max(1) as f64;
@@ -191,6 +228,7 @@ impl Test {
             settings,
             tool: "nccl-tests".to_owned(),
             points: self.points.iter().map(|(bytes, times)| (*bytes, mean(times))).collect(),
+            notes,
         }))
     }
 }
@@ -239,13 +277,33 @@ fn device(line: &str) -> Option<(u32, Device)> {
     Some((rank, Device { host: host.trim().to_owned(), pid, model }))
 }
 
-/// Bytes, microseconds out of place, and the two bandwidths of a row.
-fn row(line: &str, (from_time, all): (usize, usize)) -> Option<(u64, f64, (f64, f64))> {
+/// A line that says that the test failed: what of it tells.
+fn failure(plain: &str) -> Option<String> {
+    let said: String = plain.chars().take(80).collect();
+    let failed = plain.contains("Test NCCL failure")
+        || plain.contains("Test CUDA failure")
+        || plain.contains(": Test failure ")
+        || plain.starts_with("Out of bounds values") && plain.contains("FAILED");
+    failed.then_some(said)
+}
+
+/// A row: bytes, microseconds out of place, algorithm and bus bandwidth, and the number of wrong values.
+struct Row {
+    bytes: u64,
+    us: f64,
+    bandwidths: (f64, f64),
+    wrong: f64,
+}
+
+fn row(line: &str, (from_time, all): (usize, usize)) -> Option<Row> {
     let words: Vec<&str> = line.split_whitespace().collect();
     // A column that is empty for this collective is missing at the front, never behind the time.
     let time =
         if words.len() >= all { all - from_time } else { words.len().checked_sub(from_time)? };
     let number = |at: usize| words.get(at)?.parse::<f64>().ok().filter(|it| it.is_finite());
     let bytes = words.first()?.parse().ok()?;
-    Some((bytes, number(time)?, (number(time + 1)?, number(time + 2)?)))
+    // `N/A` where nobody looked. Out of place, then in place.
+    let wrong = [time + 3, time + 7].into_iter().filter_map(number).fold(0.0, f64::max);
+    let bandwidths = (number(time + 1)?, number(time + 2)?);
+    Some(Row { bytes, us: number(time)?, bandwidths, wrong })
 }

@@ -1,12 +1,9 @@
-//! Tables of nccl-tests: header lines `# key: value`, then `bytes,time_us,…`; and the cluster that a
-//! header describes.
+//! Tables of nccl-tests: header lines `# key: value`, then `bytes,time_us,…`.
 
 use crate::card::{Card, Intra};
-use crate::catalog::{Catalog, CatalogError, plain};
-use crate::cluster::Cluster;
 use crate::collective::{Collective, UnknownCollective};
 use crate::placement::Launcher;
-use crate::settings::Settings;
+use crate::settings::{SettingError, Settings};
 
 /// A table of measured times.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +28,8 @@ pub struct Table {
     pub tool: String,
     /// Bytes and microseconds, as they stand in the table.
     pub points: Vec<(u64, f64)>,
+    /// Remarks on what of the table was passed over, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// A table that cannot be read.
@@ -97,6 +96,7 @@ impl Table {
     fn read(text: &str, first_line: usize) -> Result<Self, TableError> {
         let mut header: Vec<(String, &str)> = Vec::new();
         let mut points = Vec::new();
+        let mut unit_us = 1.0;
         for (line, number) in text.lines().zip(first_line..) {
             let line = line.trim();
             if let Some(comment) = line.strip_prefix('#') {
@@ -104,12 +104,17 @@ impl Table {
                     header.push((key.trim().to_lowercase(), value.trim()));
                 }
             } else if is_row(line) {
-                let point = row(line).map_err(|why| TableError::Line { line: number, why })?;
-                points.push(point);
+                let (bytes, time) =
+                    row(line).map_err(|why| TableError::Line { line: number, why })?;
+                points.push((bytes, time * unit_us));
                 if points.len() > MOST_ROWS {
                     let why = format!("more than {MOST_ROWS} rows");
                     return Err(TableError::Line { line: number, why });
                 }
+            } else if let Some((_, columns)) = line.split_once(',').filter(|(it, _)| *it == "bytes")
+            {
+                unit_us =
+                    time_unit(columns).map_err(|why| TableError::Line { line: number, why })?;
             }
         }
         let value = |key: &str| header.iter().find(|(it, _)| it == key).map(|(_, value)| *value);
@@ -133,6 +138,11 @@ impl Table {
             return Err(TableError::Line { line: first_line, why });
         }
         let words = |key: &str| value(key).unwrap_or_default().to_owned();
+        if needed("kind")?.is_empty() && words("gpu_model").is_empty() {
+            let why = "`kind:` is empty: say which machine it was, as `# kind: H100-SXM-IB`".into();
+            return Err(TableError::Line { line: first_line, why });
+        }
+        let (_, notes) = environment(&words("settings"));
         Ok(Self {
             collective,
             gpus,
@@ -144,19 +154,14 @@ impl Table {
             settings: words("settings"),
             tool: words("tool"),
             points,
+            notes,
         })
     }
 
     /// NCCL's variables among the settings; what is no variable of the model is passed over.
     #[must_use]
     pub fn environment(&self) -> Settings {
-        let mut settings = Settings::default();
-        for word in self.settings.split([' ', ',']) {
-            if let Some((name, value)) = word.split_once('=') {
-                // Free text: a value that NCCL would not take is no reason to refuse the table.
-                let _ = settings.set(name, value);
-            }
-        }
+        let (mut settings, _) = environment(&self.settings);
         let words = self.settings.to_lowercase();
         let without = ["before sharp", "no sharp", "without sharp", "sharp off", "not sharp"];
         if words.contains("sharp") && !without.iter().any(|word| words.contains(word)) {
@@ -178,56 +183,6 @@ impl Table {
         } else {
             Launcher::Unknown
         }
-    }
-
-    /// The cluster of `catalog` that the header describes, with the NICs that it names.
-    ///
-    /// # Errors
-    /// If neither the kind nor the card's name is known: with the nearest names.
-    pub fn cluster(&self, catalog: &Catalog) -> Result<Cluster, CatalogError> {
-        let mut cluster = match catalog.cluster(&self.kind) {
-            Ok(cluster) => cluster.clone(),
-            Err(unknown) => by_parts(catalog, self).ok_or(unknown)?,
-        };
-        let per_node = self.gpus.div_ceil(self.nodes);
-        if self.nodes > 1 {
-            let links = Links::read(&self.inter_link);
-            if let Some(network) = network_of(&self.inter_link, &self.kind) {
-                // The cluster's own variant of a transport says more than its plain name.
-                let variant =
-                    cluster.network.as_deref().is_some_and(|own| own.starts_with(network));
-                if !variant {
-                    cluster.network = Some(network.to_owned());
-                    // What was measured over the other transport backs nothing here.
-                    for measured in &mut cluster.measured {
-                        measured.nodes.retain(|nodes| *nodes == 1);
-                    }
-                }
-            }
-            if let Some(nics) = links.nics {
-                cluster.nics_per_node = nics;
-            } else if links.per_gpu {
-                cluster.nics_per_node = cluster.gpus_per_node;
-            }
-            if let Some(gbps) = links.gbps {
-                // A rate without a count that no NIC has, or that is said of the node, is of all.
-                let of_node = gbps > 800.0 || links.per_node && !links.per_gpu;
-                let all = links.nics.is_none() && of_node && cluster.nics_per_node > 0;
-                cluster.nic_gbps = gbps / if all { f64::from(cluster.nics_per_node) } else { 1.0 };
-            }
-            if cluster.network.is_none() {
-                cluster.network = Some("ib".to_owned());
-            }
-            if cluster.nics_per_node == 0 {
-                cluster.nics_per_node = per_node;
-            }
-            if cluster.nic_gbps <= 0.0 {
-                cluster.nic_gbps = 100.0;
-            }
-        }
-        // The table knows how many GPUs its nodes have at least.
-        cluster.gpus_per_node = cluster.gpus_per_node.max(per_node);
-        Ok(cluster)
     }
 }
 
@@ -255,6 +210,33 @@ impl Table {
     }
 }
 
+/// NCCL's variables in free text, and remarks on those that cannot be meant so.
+fn environment(text: &str) -> (Settings, Vec<String>) {
+    let mut settings = Settings::default();
+    let mut notes = Vec::new();
+    for word in text.split([' ', ',', ';']) {
+        let Some((name, value)) = word.split_once('=') else { continue };
+        // Free text: neither another variable nor a wrong value is a reason to refuse the table.
+        if let Err(error @ SettingError::Value { .. }) = settings.set(name, value) {
+            notes.push(format!("settings: {error}; passed over"));
+        }
+    }
+    (settings, notes)
+}
+
+/// Microseconds of the unit that a table's second column is named after.
+fn time_unit(columns: &str) -> Result<f64, String> {
+    match columns.split(',').next().unwrap_or_default().trim() {
+        "time_us" | "us" | "time" | "time(us)" => Ok(1.0),
+        "time_ns" => Ok(1e-3),
+        "time_ms" => Ok(1e3),
+        "time_s" => Ok(1e6),
+        other => Err(format!(
+            "the second column is `{other}`, and should be time_us (or time_ns, time_ms, time_s)"
+        )),
+    }
+}
+
 /// A rate in GB/s that the text gives the collective, not a copy between two cards.
 fn stated_gbps(text: &str) -> Option<f64> {
     if ["copy", "one way", "both ways", "peer"].iter().any(|word| text.contains(word)) {
@@ -277,126 +259,4 @@ fn row(line: &str) -> Result<(u64, f64), String> {
         (Some(bytes), Some(time)) if time > 0.0 && time.is_finite() => Ok((bytes, time)),
         _ => Err(format!("`{line}` is no row `bytes,time_us,…`")),
     }
-}
-
-/// A cluster put together from the card and the transport that the words of a header name.
-fn by_parts(catalog: &Catalog, table: &Table) -> Option<Cluster> {
-    let words = format!("{} {}", table.kind, table.gpu_model);
-    let wanted = plain(&words);
-    let relatives = |cluster: &&Cluster| {
-        cluster.aliases.iter().any(|alias| alias.starts_with('~') && wanted.contains(&plain(alias)))
-    };
-    // The longest name that the header holds says most.
-    let longest = |cluster: &&Cluster| {
-        let named =
-            cluster.aliases.iter().filter(|it| it.starts_with('~') && wanted.contains(&plain(it)));
-        named.map(|alias| alias.len()).max().unwrap_or(0)
-    };
-    let mut found: Vec<&Cluster> = catalog.clusters.iter().filter(relatives).collect();
-    found.sort_by_key(|cluster| std::cmp::Reverse(longest(cluster)));
-    let mut cluster = (*found.first()?).clone();
-    cluster.measured.clear();
-    Some(cluster)
-}
-
-/// The transport that free text names.
-fn network_of(inter_link: &str, kind: &str) -> Option<&'static str> {
-    let names = [
-        ("tcpxo", "tcpxo"),
-        ("tcpx", "tcpx"),
-        ("slingshot", "slingshot"),
-        ("efa", "efa"),
-        ("roce", "roce"),
-        ("infiniband", "ib"),
-        ("-ib", "ib"),
-        ("ib ", "ib"),
-        ("rdma", "ib"),
-        ("tcp", "tcp"),
-        ("ethernet", "tcp"),
-        ("socket", "tcp"),
-    ];
-    // The link says more than the kind.
-    [inter_link, kind].into_iter().find_map(|text| {
-        let text = text.to_lowercase();
-        names.iter().find(|(word, _)| text.contains(word)).map(|(_, network)| *network)
-    })
-}
-
-/// NICs of a node as free text counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Links {
-    nics: Option<u32>,
-    gbps: Option<f64>,
-    per_gpu: bool,
-    per_node: bool,
-}
-
-impl Links {
-    /// Reads `8 x 400 Gb/s a node`, `4 NICs x 200 Gb/s`, `8 NICs a node`, `400 Gb/s a GPU`,
-    /// `InfiniBand HDR, NIC count not stated (2 likely)`.
-    fn read(text: &str) -> Self {
-        let lower = text.to_lowercase();
-        // `Gb/s` counts bits and `GB/s` bytes: only bits are a line rate here.
-        let words: Vec<&str> = text
-            .split(|letter: char| letter.is_whitespace() || "(),;".contains(letter))
-            .filter(|word| !word.is_empty())
-            .collect();
-        let number = |index: usize| words.get(index).and_then(|word| word.parse::<f64>().ok());
-        const BITS: [&str; 5] = ["Gb/s", "Gbps", "Gbit/s", "Gbit", "Gb"];
-        let mut links = Self::default();
-        for (index, word) in words.iter().enumerate() {
-            let before = index.checked_sub(1).and_then(number);
-            if BITS.contains(word) {
-                links.gbps = links.gbps.or(before);
-            } else if *word == "Tb/s" || *word == "Tbps" {
-                links.gbps = links.gbps.or(before.map(|tera| tera * 1000.0));
-            } else if let Some(glued) = BITS.iter().find_map(|unit| word.strip_suffix(unit)) {
-                links.gbps = links.gbps.or(glued.trim_end_matches('-').parse().ok());
-            }
-            let counts =
-                ["x", "NIC", "NICs", "nics", "HCA", "HCAs", "rails", "likely"].contains(word);
-            if counts && links.nics.is_none() {
-                links.nics = before.map(whole).filter(|nics| (1..=64).contains(nics));
-            }
-            if let Some(glued) = word.strip_suffix('x').or(word.strip_prefix('x')) {
-                let count = glued.parse::<f64>().ok().map(whole);
-                links.nics = links.nics.or(count.filter(|nics| (1..=64).contains(nics)));
-            }
-            if let Some((count, rate)) = glued(word) {
-                links.nics = links.nics.or(Some(count));
-                links.gbps = links.gbps.or(Some(rate));
-            }
-        }
-        links.per_gpu = lower.contains("a gpu") || lower.contains("per gpu");
-        links.per_node = lower.contains("a node") || lower.contains("per node");
-        if links.gbps.is_none() {
-            links.per_node = false;
-            let generations = [
-                ("xdr", 800.0),
-                ("ndr", 400.0),
-                ("hdr100", 100.0),
-                ("hdr", 200.0),
-                ("edr", 100.0),
-                ("fdr", 56.0),
-                ("slingshot-11", 200.0),
-                ("slingshot-10", 100.0),
-            ];
-            links.gbps =
-                generations.iter().find(|(name, _)| lower.contains(name)).map(|(_, gbps)| *gbps);
-        }
-        links
-    }
-}
-
-/// NICs and their rate in a word such as `8x400G`.
-fn glued(word: &str) -> Option<(u32, f64)> {
-    let (count, rate) = word.split_once('x')?;
-    let count = count.parse().ok().filter(|count| (1..=64).contains(count))?;
-    let rate = rate.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()?;
-    (rate >= 10.0).then_some((count, rate))
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-fn whole(value: f64) -> u32 {
-    value.clamp(0.0, 1e6) as u32
 }

@@ -13,9 +13,14 @@ pub fn toml_text(cluster: &Cluster) -> String {
     line("name", quoted(&cluster.name));
     line("title", quoted(&cluster.title));
     line("source", quoted(&cluster.source));
-    if !cluster.aliases.is_empty() {
-        let aliases: Vec<String> = cluster.aliases.iter().map(|alias| quoted(alias)).collect();
-        line("aliases", format!("[{}]", aliases.join(", ")));
+    let names = [
+        ("aliases", &cluster.aliases),
+        ("words", &cluster.words),
+        ("relatives", &cluster.relatives),
+    ];
+    for (key, names) in names.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+        line(key, format!("[{}]", names.join(", ")));
     }
     line("card", quoted(&cluster.card));
     line("gpus_per_node", cluster.gpus_per_node.to_string());

@@ -109,6 +109,55 @@ fn a_log_that_contradicts_itself_is_refused() {
     assert_eq!(nccl_tests::read("all_reduce.txt", "hello\n1 2 3\n").unwrap_err(), LogError::NoRows);
 }
 
+/// Times of a test that failed are of nothing; a log that is cut off says so.
+#[test]
+fn a_failed_test_is_refused_and_a_cut_log_is_told() {
+    let us = |bytes: u64| 20.0 + bytes as f64 / 3e5;
+    let right = log("all_reduce_perf", 1, &SIZES, us, 1.75);
+    let wrong = |text: &str| nccl_tests::read("x", text).unwrap_err().to_string();
+    assert!(nccl_tests::read("x", &right).unwrap()[0].notes.is_empty());
+    let row = right.lines().find(|line| line.trim_start().starts_with("1048576 ")).unwrap();
+    let out_of_place = row.replacen("       0  ", "      12  ", 1);
+    assert_ne!(out_of_place, row);
+    let told = wrong(&right.replace(row, &out_of_place));
+    assert!(told.contains("#wrong says 12 wrong values at 1048576 bytes"), "{told}");
+    let in_place = format!("{}7", row.trim_end().strip_suffix('0').unwrap());
+    assert!(wrong(&right.replace(row, &in_place)).contains("7 wrong values"));
+    let failed = right.replace(
+        "# Out of bounds",
+        "node-000: Test NCCL failure common.cu:958 'unhandled system error'\n# Out of bounds",
+    );
+    assert!(wrong(&failed).contains("the test failed (node-000: Test NCCL failure"), "{failed}");
+    assert!(wrong(&right.replace("values : 0 OK", "values : 3 FAILED")).contains("3 FAILED"));
+    let at = right.find("268435456 ").unwrap();
+    let cut = nccl_tests::read("x", &right[..at]).unwrap();
+    assert_eq!(cut[0].points.len(), 9);
+    assert_eq!(
+        cut[0].notes,
+        [
+            "the log of all_reduce is cut off: it ends behind 64M, before `# Avg bus bandwidth`, and \
+          larger sizes were asked for"
+        ]
+    );
+}
+
+/// A time that no link carries does not get into a cluster's file, nor out of one.
+#[test]
+fn a_cluster_takes_no_impossible_times() {
+    let mut catalog = Catalog::shipped().unwrap();
+    let base = catalog.cluster("h100x8").unwrap().clone();
+    let fast = log("all_reduce_perf", 1, &SIZES, |_| 10.0, 1.75);
+    let tables = nccl_tests::read("x", &fast).unwrap();
+    let told = calibrated(&catalog, &base, &tables).unwrap_err().to_string();
+    assert!(told.contains("the links of a GPU carry 900 GB/s at most"), "{told}");
+    let points = vec![(1 << 28, 10.0)];
+    let given = Given { collective: "all_reduce".into(), nodes: 1, ranks_per_node: 8, points };
+    let mine = Cluster { name: "mine".into(), given: vec![given], ..base.without_names() };
+    let mine = catalog.add_text("mine.toml", &toml_text(&mine)).unwrap();
+    let told = catalog.given_points(&mine).unwrap_err().to_string();
+    assert!(told.starts_with("mine: a given point cannot be: 256M in 10.0 µs"), "{told}");
+}
+
 /// A machine that is half as fast at all_reduces as the shipped one: two tables of it correct the
 /// sizes between, more nodes, and other collectives a little.
 #[test]
@@ -264,9 +313,15 @@ fn nccls_topology_becomes_a_cluster() {
         .replacen("0000:05:00.0", "0000:98:00.0", 1)
         .replacen("0000:05:00.0", "0000:18:00.0", 1)
         .replace("0x068000", "0x030200")
-        .replace("0x2335", "0x20b2");
+        .replace("0x2335", "0x20b2")
+        .replace("sm=\"90\"", "sm=\"80\"");
     assert_eq!(import::read(&catalog, &direct, &hints()).unwrap().cluster.card, "a100-mesh");
     let refused = |text: &str| import::read(&catalog, text, &hints()).unwrap_err().to_string();
+    let mixed = refused(&direct.replace("sm=\"80\"", "sm=\"90\""));
+    assert!(
+        mixed.contains("has the device 0x20b2 of a100, which is sm 80, and says sm 90"),
+        "{mixed}"
+    );
     let nowhere = direct.replacen(r#"target="0000:98:00.0""#, r#"target="0000:77:00.0""#, 1);
     let nowhere = refused(&nowhere);
     assert!(nowhere.contains("a link to nowhere: the GPU 0000:18:00.0 has one to 0000:77:00.0"));
@@ -317,6 +372,8 @@ proptest! {
             title,
             source: raw.into_iter().collect(),
             aliases: vec!["a\"b\\c".into()],
+            words: vec!["abc".into()],
+            relatives: Vec::new(),
             card: "h100".into(),
             gpus_per_node: 8,
             domain_gpus: domain,

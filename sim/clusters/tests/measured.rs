@@ -1,8 +1,12 @@
 //! The measured tables that ship: every one is readable, names its source, and was measured on the
 //! cluster that its file is named after.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 use lockstep_clusters::compare::{Site, mean_error};
-use lockstep_clusters::{Calibration, Catalog, Table};
+use lockstep_clusters::given::check_points;
+use lockstep_clusters::{Calibration, Catalog, Table, fitted_as};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
@@ -50,4 +54,43 @@ fn tables_behind_each_other_are_those_by_themselves() {
     let wrong = format!("{one}{}", two.replace("1024,12.5", "1024,none"));
     let error = Table::parse_all(&wrong).unwrap_err().to_string();
     assert!(error.starts_with(&format!("line {}: ", one.lines().count() + 7)), "{error}");
+}
+
+fn shipped_tables() -> Vec<Table> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/measured");
+    let files = std::fs::read_dir(folder).unwrap();
+    let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    texts.flat_map(|text| Table::parse_all(&text).unwrap()).collect()
+}
+
+/// Tables are told as fitted or predicted as docs/clusters.md does.
+#[test]
+fn fitted_tables_are_those_of_the_document() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clusters.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let of = |word: &str| -> BTreeSet<String> {
+        let rows = document.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        let named = rows.filter(|row| row.len() > 6 && row[3] == word);
+        named.map(|row| row[1].to_owned()).collect()
+    };
+    let tables = shipped_tables();
+    let fitted: BTreeSet<String> = tables.iter().filter_map(fitted_as).map(str::to_owned).collect();
+    assert_eq!(fitted, of("fitted"));
+    assert_eq!(tables.len(), fitted.len() + of("predicted").len());
+    // A table with another time is another table.
+    let mut other = tables.iter().find(|table| fitted_as(table).is_some()).unwrap().clone();
+    other.points.last_mut().unwrap().1 *= 1.01;
+    assert_eq!(fitted_as(&other), None);
+}
+
+/// No real time is refused as impossible, alone or beside the others of its table.
+#[test]
+fn measured_times_can_be_given() {
+    let catalog = Catalog::shipped().unwrap();
+    for table in shipped_tables() {
+        let site = Site::of_table(&catalog, &table).unwrap();
+        let given = site.given(&table.points);
+        assert!(given.is_ok(), "{} {} {:?}", table.kind, table.gpus, given.unwrap_err());
+        assert_eq!(check_points(&given.unwrap()), Ok(()));
+    }
 }

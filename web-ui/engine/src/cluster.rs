@@ -4,7 +4,7 @@ use super::machine::{catalog, job};
 use lockstep_clusters::choice::{alternatives, choose};
 use lockstep_clusters::compare::Site;
 use lockstep_clusters::job::picoseconds;
-use lockstep_clusters::{Calibration, Collective, Settings};
+use lockstep_clusters::{Calibration, Collective, Settings, Understood};
 use lockstep_core::rank::GlobalRank;
 use lockstep_web_protocol::{
     AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQuestion, Response, Weighed,
@@ -38,7 +38,13 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
             (job.placement(&members).map_err(|error| error.to_string())?, job.nodes)
         }
     };
-    let site = Site { cluster, placement, settings: Settings::default(), collective };
+    let site = Site {
+        cluster,
+        placement,
+        settings: Settings::default(),
+        collective,
+        understood: Understood::default(),
+    };
     let points = SIZES.map(|shift| point(&site, 1 << shift));
     Ok(ClusterAccount {
         name: site.cluster.name.clone(),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use lockstep_clusters::compare::Site;
     use lockstep_clusters::job::picoseconds;
-    use lockstep_clusters::{Calibration, Collective as Timed, Settings};
+    use lockstep_clusters::{Calibration, Collective as Timed, Settings, Understood};
     use lockstep_core::collective::Collective;
     use lockstep_core::plan::CollectiveLab;
     use lockstep_core::rank::GroupRank;
@@ -118,7 +118,8 @@ mod tests {
                 let cluster = catalog.cluster(name).unwrap().clone();
                 let placement = catalog.place(&cluster, 2, each).unwrap();
                 let settings = Settings::default();
-                let site = Site { cluster, placement, settings, collective: timed };
+                let understood = Understood::default();
+                let site = Site { cluster, placement, settings, collective: timed, understood };
                 let bytes = 4 * count * if whole == 1 { 1 } else { u64::from(world) };
                 let said = site.predict(bytes, &Calibration::default()).unwrap();
                 // Ranks a node may be the machine's or the plan's.

@@ -3,7 +3,9 @@
 use super::hooks::{HookArguments, dtype};
 use crate::output_file::Overwrite;
 use crate::plan_source::ClusterOptions;
+use crate::terminal;
 use anyhow::{Context, Result, bail};
+use lockstep_clusters::{Compute, compute_card};
 use lockstep_core::group::BackendName;
 use lockstep_torch::ddp::join::{JoinOptions, Joinable};
 use lockstep_torch::ddp::model::Device;
@@ -16,6 +18,27 @@ use std::path::PathBuf;
 
 /// More ranks inside `join()` than this are not shown one by one.
 const MAX_JOINING: u32 = 4096;
+
+/// The device where nobody says one.
+const DEFAULT_DEVICE: &str = "A100";
+
+fn named_device(name: &str) -> Result<Device> {
+    Device::named(name).with_context(|| format!("{name} is no device that is known"))
+}
+
+/// A card of the table of what cards compute as a device.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates of data sheets")]
+fn device_of(card: &str, compute: &Compute) -> Device {
+    let flops = |name: &str| compute.tflops.get(name).map_or(0, |rate| (rate * 1e12) as u64);
+    Device {
+        name: card.to_uppercase(),
+        float32_flops: flops("float32"),
+        half_flops: flops("float16"),
+        bytes_per_second: (compute.memory_tbps * 1e12) as u64,
+        // As of the devices that ship.
+        efficiency_percent: 40,
+    }
+}
 
 /// Show which parameters share a bucket, and every collective DDP issues
 #[derive(clap::Args)]
@@ -168,9 +191,9 @@ struct RunArguments {
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     batch: u64,
-    /// What computes: V100, A100, H100, H200
-    #[arg(long, value_name = "NAME", default_value = "A100")]
-    device: String,
+    /// What computes: V100, A100, H100, H200 [default: the cluster's card, or A100]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// The backend: a compute stream beside the communication (nccl, unless --verify-against has
     /// another), or a CPU's process
     #[arg(long, value_enum)]
@@ -322,10 +345,7 @@ impl Arguments {
         recorded: Option<&RecordedRun>,
     ) -> Result<Training> {
         let run = &self.run;
-        let Some(device) = Device::named(&run.device) else {
-            let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
-            bail!("{:?} is no device that is known: {}", run.device, known.join(", "));
-        };
+        let device = self.device()?;
         Ok(Training {
             options,
             ranks_per_node: self.ranks_per_node,
@@ -348,6 +368,38 @@ impl Arguments {
             devices: self.ddp.device_ids.unwrap_or(1),
             ..Training::new(self.ranks(), device)
         })
+    }
+
+    /// The device that computes: as it is said, or the cluster's.
+    fn device(&self) -> Result<Device> {
+        let known = || {
+            let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
+            known.join(", ")
+        };
+        if let Some(name) = &self.run.device {
+            return Device::named(name)
+                .with_context(|| format!("{name:?} is no device that is known: {}", known()));
+        }
+        let Some(card) = self.cluster().card()? else { return named_device(DEFAULT_DEVICE) };
+        // Cards whose arithmetic is that of another one, with other links.
+        let arithmetic = match card.split('-').next().unwrap_or(&card) {
+            "h800" | "gh200" => "h100",
+            "a800" => "a100",
+            "gb200" => "b200",
+            own => own,
+        };
+        if let Some(device) = Device::named(arithmetic) {
+            return Ok(device);
+        }
+        if let Ok(compute) = compute_card(arithmetic) {
+            return Ok(device_of(arithmetic, &compute));
+        }
+        terminal::note(&format!(
+            "lockstep: no rates of {card} are known, so {DEFAULT_DEVICE} computes; --device says another \
+             ({})",
+            known()
+        ));
+        named_device(DEFAULT_DEVICE)
     }
 
     pub(super) fn cluster(&self) -> &ClusterOptions {

@@ -59,6 +59,8 @@ pub fn read(catalog: &Catalog, text: &str, hints: &Hints) -> Result<Imported, Im
         title: format!("{} {card} a node", machine.gpus),
         source: kind.to_owned(),
         aliases: Vec::new(),
+        words: Vec::new(),
+        relatives: Vec::new(),
         card,
         gpus_per_node: machine.gpus,
         domain_gpus: machine.domain_gpus,
@@ -134,21 +136,12 @@ impl Network {
             notes.push("it has no NIC, so it is a single machine".into());
             return Self { name: None, nics, gbps: 0.0 };
         }
+        let first = used.first().map_or("", |nic| nic.name.as_str());
         // The cluster that goes by the card's name, or any with it.
-        let named = catalog.cluster(card).ok().filter(|it| it.card == card);
-        let any = catalog.clusters.iter().find(|it| it.card == card && it.nics_per_node > 0);
-        let relative = named.filter(|it| it.nics_per_node > 0).or(any);
-        let said = used.iter().filter_map(|nic| nic.gbps).reduce(f64::max);
-        let gbps = hints.nic_gbps.or(said).unwrap_or_else(|| {
-            let (gbps, of) = relative.map_or((100.0, "any"), |it| (it.nic_gbps, it.name.as_str()));
-            notes.push(format!(
-                "the NICs' rate is not in the file: {gbps} Gb/s is taken, as of {of}; --nic-gbps says \
-                 another"
-            ));
-            gbps
-        });
+        let with_card = |it: &&Cluster| it.card == card && it.nics_per_node > 0;
+        let named = catalog.cluster(card).ok().filter(with_card);
+        let relative = named.or_else(|| catalog.clusters.iter().find(with_card));
         let name = hints.network.clone().unwrap_or_else(|| {
-            let first = used.first().map_or("", |nic| nic.name.as_str());
             let guess = network_of(first)
                 .or_else(|| relative.and_then(|it| it.network.as_deref()))
                 .unwrap_or("tcp");
@@ -156,6 +149,23 @@ impl Network {
                 "the transport is taken to be {guess}, by the name {first}; --network says another"
             ));
             guess.to_owned()
+        });
+        let said = used.iter().filter_map(|nic| nic.gbps).reduce(f64::max);
+        let gbps = hints.nic_gbps.or(said).unwrap_or_else(|| {
+            // NICs of another transport have other rates.
+            let of_transport = |it: &&Cluster| {
+                it.network.as_deref().is_some_and(|own| own.split('-').next() == name.split('-').next())
+            };
+            let like = relative
+                .filter(of_transport)
+                .or_else(|| catalog.clusters.iter().filter(with_card).find(of_transport));
+            let (gbps, of) = like.map_or((100.0, "no shipped cluster has this card and transport".to_owned()), |it| {
+                (it.nic_gbps, format!("as of {}", it.name))
+            });
+            notes.push(format!(
+                "the NICs' rate is not in the file: {gbps} Gb/s is taken ({of}); --nic-gbps says another"
+            ));
+            gbps
         });
         Self { name: Some(name), nics, gbps }
     }

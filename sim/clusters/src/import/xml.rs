@@ -40,6 +40,14 @@ const DEVICES: [(&str, &str); 24] = [
     ("0x2941", "gb200"),
 ];
 
+/// A PCIe device that is open.
+#[derive(Clone, Default)]
+struct PciDevice {
+    bus: String,
+    vendor: String,
+    device: String,
+}
+
 #[derive(Default)]
 struct Gpu {
     host: String,
@@ -68,8 +76,8 @@ struct Parser {
     open: Vec<String>,
     host: String,
     in_cpu: bool,
-    /// PCIe devices that are open: bus and device.
-    pci: Vec<(String, String)>,
+    /// PCIe devices that are open.
+    pci: Vec<PciDevice>,
     seen: BTreeSet<(String, String)>,
     gpus: Vec<Gpu>,
     nets: Vec<Net>,
@@ -125,7 +133,7 @@ impl Parser {
                 self.in_cpu = true;
                 self.host = of("host_hash").to_owned();
             }
-            "pci" => self.open_pci(of("busid"), of("device"))?,
+            "pci" => self.open_pci(of("busid"), of("vendor"), of("device"))?,
             "gpu" => self.open_gpu(of("sm"), of("gcn"), line())?,
             "nvlink" | "xgmi" => {
                 self.link(of("target"), of("tclass"), of("count"), name == "xgmi")?;
@@ -145,14 +153,15 @@ impl Parser {
         }
     }
 
-    fn open_pci(&mut self, bus: &str, device: &str) -> Result<(), String> {
-        if self.pci.iter().any(|(above, _)| above == bus) {
+    fn open_pci(&mut self, bus: &str, vendor: &str, device: &str) -> Result<(), String> {
+        if self.pci.iter().any(|above| above.bus == bus) {
             return Err(format!("a cycle of switches: the PCIe device {bus} is below itself"));
         }
         if !self.seen.insert((self.host.clone(), bus.to_owned())) {
             return Err(format!("the PCIe device {bus} is there twice"));
         }
-        self.pci.push((bus.to_owned(), device.to_lowercase()));
+        let (bus, vendor) = (bus.to_owned(), vendor.to_lowercase());
+        self.pci.push(PciDevice { bus, vendor, device: device.to_lowercase() });
         Ok(())
     }
 
@@ -160,19 +169,22 @@ impl Parser {
         if self.gpus.len() >= MOST_DEVICES {
             return Err(format!("more than {MOST_DEVICES} GPUs in one file"));
         }
-        let (bus, device) = self.pci.last().cloned().unwrap_or_default();
+        let PciDevice { bus, vendor, device } = self.pci.last().cloned().unwrap_or_default();
         if !self.in_cpu {
             return Err(format!("the GPU {bus} is below no <cpu>: no path leads to the others"));
         }
         let of_amd = [("942", "mi300x"), ("950", "mi355x"), ("90a", "mi250x"), ("910", "mi250x")];
         let of_amd = of_amd.iter().find(|(arch, _)| gcn.contains(arch));
-        let known = DEVICES.iter().find(|(id, _)| *id == device).or(of_amd);
+        let by_device = DEVICES.iter().find(|(id, _)| *id == device);
+        let sm = sm.parse().unwrap_or(0);
+        contradiction(&bus, &vendor, by_device.copied(), gcn, sm)?;
+        let known = by_device.or(of_amd);
         self.gpus.push(Gpu {
             host: self.host.clone(),
             bus,
             above: self.above(),
             card: known.map(|(_, card)| (*card).to_owned()),
-            sm: sm.parse().unwrap_or(0),
+            sm,
             line,
             ..Gpu::default()
         });
@@ -182,7 +194,7 @@ impl Parser {
     /// PCIe switches above the device that is open.
     fn above(&self) -> Vec<String> {
         let above = &self.pci[..self.pci.len().saturating_sub(1)];
-        above.iter().map(|(bus, _)| bus.clone()).collect()
+        above.iter().map(|above| above.bus.clone()).collect()
     }
 
     fn link(&mut self, target: &str, class: &str, count: &str, xgmi: bool) -> Result<(), String> {
@@ -288,6 +300,45 @@ impl Parser {
         self.gpus.iter().map(of).collect()
     }
 }
+
+/// Refuses a GPU whose vendor, device and generation are of different cards.
+fn contradiction(
+    bus: &str,
+    vendor: &str,
+    device: Option<(&str, &str)>,
+    gcn: &str,
+    sm: u32,
+) -> Result<(), String> {
+    let (of_nvidia, of_amd) = (vendor == NVIDIA, vendor == AMD);
+    if of_nvidia && !gcn.is_empty() {
+        return Err(format!("the GPU {bus} has NVIDIA's vendor {NVIDIA} and AMD's gcn {gcn}"));
+    }
+    let Some((id, card)) = device else { return Ok(()) };
+    if of_amd || !gcn.is_empty() {
+        return Err(format!("the GPU {bus} is AMD's, and its device {id} is NVIDIA's {card}"));
+    }
+    let generation = match card {
+        "t4" | "rtx2080ti" => 75..=75,
+        card if card.starts_with("v100") => 70..=72,
+        "rtx3090" | "a10" => 86..=86,
+        card if card.starts_with("a100") || card.starts_with("a800") => 80..=80,
+        "rtx4090" | "l40s" | "l4" => 89..=89,
+        card if card.starts_with('h') || card.starts_with("gh") => 90..=90,
+        _ => 100..=103,
+    };
+    if sm > 0 && !generation.contains(&sm) {
+        return Err(format!(
+            "the GPU {bus} has the device {id} of {card}, which is sm {}, and says sm {sm}: is the file \
+             put together from two machines?",
+            generation.start()
+        ));
+    }
+    Ok(())
+}
+
+/// Vendors of PCIe devices.
+const NVIDIA: &str = "0x10de";
+const AMD: &str = "0x1002";
 
 /// The card of a GPU, if its device or its generation and links tell.
 fn card(gpu: &Gpu, fabric: Fabric) -> Option<String> {
