@@ -191,6 +191,9 @@ pub(crate) fn is_stay(op: &Op) -> bool {
     matches!(&op.action, Action::Sleep { name, .. } if **name == *STAYS)
 }
 
+/// A call of the plan, and its line.
+type PlacedCall = (Call, Option<SourceLine>);
+
 /// A plan on its way.
 struct Recovery<'a> {
     log: &'a CallLog,
@@ -203,7 +206,7 @@ struct Recovery<'a> {
     sources: BTreeMap<String, u32>,
     /// The calls and lines of the plan, by where the recording keeps the part that alike calls share: it has a few
     /// hundred such parts, and millions of calls.
-    known: HashMap<(*const Called, Option<u64>), Option<(Call, Option<SourceLine>)>>,
+    known: HashMap<(*const Called, Option<u64>), Option<PlacedCall>>,
     names: Names,
     programs: BTreeMap<GlobalRank, Program>,
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
@@ -367,7 +370,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// The call in the plan's groups, and its line; `None` of a group that the recording does not have.
-    fn call(&mut self, record: &CallRecord) -> Option<(Call, Option<SourceLine>)> {
+    fn call(&mut self, record: &CallRecord) -> Option<PlacedCall> {
         let uneven = match self.uneven.is_empty() {
             true => None,
             false => record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
