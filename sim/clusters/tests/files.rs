@@ -181,6 +181,8 @@ fn measured_times_correct_a_cluster() {
         assert!((check.before - 0.5).abs() < 0.01, "{check:?}");
         assert!(check.held_back.unwrap() < 0.15, "{check:?}");
     }
+    let one = calibrated(&catalog, base, &tables[..1]).unwrap();
+    assert!(one.checks[0].held_back.unwrap() < 0.15, "{:?}", one.checks);
     // The file says the same again, and every later question is corrected.
     let mut catalog = catalog.clone();
     let text = toml_text(&Cluster { name: "mine".into(), ..found.cluster.clone() });
