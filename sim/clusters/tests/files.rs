@@ -319,6 +319,10 @@ fn nccls_topology_becomes_a_cluster() {
         .replace("sm=\"90\"", "sm=\"80\"");
     assert_eq!(import::read(&catalog, &direct, &hints()).unwrap().cluster.card, "a100-mesh");
     let refused = |text: &str| import::read(&catalog, text, &hints()).unwrap_err().to_string();
+    let amd =
+        direct.replace(r#"vendor="0x10de" device="0x20b2""#, r#"vendor="0x1002" device="0x74a1""#);
+    let amd = refused(&amd);
+    assert!(amd.contains("has AMD's vendor 0x1002 and sm 80"), "{amd}");
     let mixed = refused(&direct.replace("sm=\"80\"", "sm=\"90\""));
     assert!(
         mixed.contains("has the device 0x20b2 of a100, which is sm 80, and says sm 90"),
