@@ -165,9 +165,9 @@ pub fn check_points(points: &[Point]) -> Result<(), GivenError> {
     Ok(())
 }
 
-/// Variance of the factors of latency and of transfer, for each point that was given, and its most: one or two
-/// points cannot tell a slow machine from a bump, many can.
-const FACTORS: f64 = 0.005;
+/// Variance of the factors of latency and of transfer, which grows with the square of the given points, and its
+/// most: one or two points cannot tell a slow machine from a bump, many can.
+const FACTORS: f64 = 0.0025;
 const MOST_FACTORS: f64 = 0.1;
 /// Variances of the remainder and of a bump, with their reach in powers of two; and of a measurement.
 const REMAINDER: f64 = 0.05;
@@ -215,8 +215,8 @@ struct Kernel {
 
 impl Kernel {
     fn new(points: usize) -> Self {
-        let factors = (0..points).fold(0.0, |sum, _| sum + FACTORS);
-        Self { factors: MOST_FACTORS.min(factors) }
+        let count = (0..points).fold(0.0, |sum, _| sum + 1.0);
+        Self { factors: MOST_FACTORS.min(FACTORS * count * count) }
     }
 
     fn covariance(self, one: Site, other: Site) -> f64 {

@@ -181,6 +181,8 @@ fn measured_times_correct_a_cluster() {
         assert!((check.before - 0.5).abs() < 0.01, "{check:?}");
         assert!(check.held_back.unwrap() < 0.15, "{check:?}");
     }
+    let one = calibrated(&catalog, base, &tables[..1]).unwrap();
+    assert!(one.checks[0].held_back.unwrap() < 0.15, "{:?}", one.checks);
     // The file says the same again, and every later question is corrected.
     let mut catalog = catalog.clone();
     let text = toml_text(&Cluster { name: "mine".into(), ..found.cluster.clone() });
@@ -317,6 +319,10 @@ fn nccls_topology_becomes_a_cluster() {
         .replace("sm=\"90\"", "sm=\"80\"");
     assert_eq!(import::read(&catalog, &direct, &hints()).unwrap().cluster.card, "a100-mesh");
     let refused = |text: &str| import::read(&catalog, text, &hints()).unwrap_err().to_string();
+    let amd =
+        direct.replace(r#"vendor="0x10de" device="0x20b2""#, r#"vendor="0x1002" device="0x74a1""#);
+    let amd = refused(&amd);
+    assert!(amd.contains("has AMD's vendor 0x1002 and sm 80"), "{amd}");
     let mixed = refused(&direct.replace("sm=\"80\"", "sm=\"90\""));
     assert!(
         mixed.contains("has the device 0x20b2 of a100, which is sm 80, and says sm 90"),

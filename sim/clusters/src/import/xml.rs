@@ -313,6 +313,11 @@ fn contradiction(
     if of_nvidia && !gcn.is_empty() {
         return Err(format!("the GPU {bus} has NVIDIA's vendor {NVIDIA} and AMD's gcn {gcn}"));
     }
+    if of_amd && gcn.is_empty() && sm > 0 {
+        return Err(format!(
+            "the GPU {bus} has AMD's vendor {AMD} and sm {sm}, which NVIDIA's have"
+        ));
+    }
     let Some((id, card)) = device else { return Ok(()) };
     if of_amd || !gcn.is_empty() {
         return Err(format!("the GPU {bus} is AMD's, and its device {id} is NVIDIA's {card}"));
