@@ -3,7 +3,6 @@
 use super::error::ChakraError;
 use super::graph::{Graph, GraphNode, Resource};
 use super::schema::{COMM_TYPES, GlobalMetadata, Node, NodeType};
-use super::write::BETWEEN;
 use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 use crate::flight_recorder::public_name;
 use crate::frames::StackTexts;
@@ -21,6 +20,9 @@ use std::sync::Arc;
 
 /// The default group's name, which calls without a group are of.
 const WORLD: &str = "0";
+
+/// The name of the computation between two recorded calls.
+pub(super) const BETWEEN: &str = "what was done between the calls";
 
 /// Names the node that lists the groups.
 pub(super) const GROUPS_NODE: &str = "## process_group:init ##";

@@ -5,7 +5,7 @@
 //! `root`, `reduce_op`, `state`, and times in nanoseconds. A node depends on what its rank had to have done before:
 //! by the plan, where the trace has one, else by the recorded times.
 
-use super::nodes::GROUPS_NODE;
+use super::nodes::{BETWEEN, GROUPS_NODE};
 use super::schema::{
     Attribute, AttributeValue, COMM_TYPES, GlobalMetadata, IoInfo, Node, NodeType,
 };
@@ -38,9 +38,6 @@ pub fn is_written_by_lockstep(bytes: &[u8]) -> bool {
 
 /// Shorter times between recorded calls are the recorder's own.
 const SHORTEST_PS: u64 = 1_000_000;
-
-/// The name of the computation between two recorded calls.
-pub(super) const BETWEEN: &str = "what was done between the calls";
 
 /// Writes a trace as execution traces, one a rank.
 #[derive(Debug)]
