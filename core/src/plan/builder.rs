@@ -162,12 +162,6 @@ impl ProgramBuilder {
         self
     }
 
-    /// An operation with its line, unchanged.
-    pub fn push_op(&mut self, op: Op) -> u32 {
-        self.program.ops.push(op);
-        self.program.ops.len() as u32 - 1
-    }
-
     /// Any operation, unchanged.
     pub fn push(&mut self, action: Action) -> u32 {
         self.program.ops.push(Op { action, at: self.at, via: self.via.clone() });

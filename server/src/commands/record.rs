@@ -1,155 +1,37 @@
 //! `lockstep record`: the user's own PyTorch runs a training script as every rank of a job, and its calls become a
 //! plan. No GPU, no peers and no network are needed.
 
+mod arguments;
 mod by_roles;
 mod hub;
 mod launch;
+mod pass;
 
-use super::signals;
-use crate::output_file::{FileKind, Overwrite, write_plan};
+pub(crate) use arguments::Arguments;
+
+use crate::output_file::{FileKind, write_plan};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
-use hub::{Cut, Hub, Noted};
-use launch::{Launch, Launcher};
-use lockstep_clusters::compute_card;
+use arguments::Recorded;
+use hub::{Cut, Noted};
+use launch::Launch;
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::words::rank_list;
 use lockstep_core::{plan::Plan, rank::GlobalRank};
 use lockstep_replay::script::{
     Roles, ScriptEvent, ScriptPlan, WorkTime, plan_of_roles, plan_of_script,
 };
+use pass::{MAX_PROCESSES, Pass, RECORDER, record};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
-
-/// The recorder, which the user's Python executes.
-const RECORDER: &str = include_str!("record/recorder.py");
-
-/// More ranks are not recorded as processes of their own.
-const MAX_PROCESSES: u32 = 256;
+use std::process::ExitCode;
 
 /// Files of a script past this are kept by name only.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// More files of a script are kept by name only.
 const MAX_TEXTS: usize = 500;
-
-/// Have your own PyTorch run a training script as every rank of a job, without GPUs, and write its plan
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// The script and its arguments, behind `--`: `train.py --epochs 1`, `-m package.train`, or the whole
-    /// `torchrun … train.py`
-    #[arg(value_name = "SCRIPT", last = true, required_unless_present = "print_recorder")]
-    script: Vec<String>,
-    /// The number of ranks; torchrun's --nnodes and --nproc-per-node say it as well
-    #[arg(short = 'n', long, value_name = "RANKS")]
-    world_size: Option<u32>,
-    /// Ranks a node; all on one node if absent
-    #[arg(long, value_name = "RANKS")]
-    ranks_per_node: Option<u32>,
-    /// The ranks that are recorded: all, or one of each role, which is copied to the others of the role. `roles`
-    /// is for large worlds: ranks with the same place in all process groups but the data-parallel ones play a role
-    #[arg(long, value_enum, default_value_t = Recorded::All)]
-    ranks: Recorded,
-    /// End each rank after so many optimizer steps
-    #[arg(long, value_name = "STEPS")]
-    steps: Option<u32>,
-    /// The card on which the work between calls is timed (v100, a100, h100, h200, b200, mi300x, rtx4090, cpu), or
-    /// `measured` for the times on this machine
-    #[arg(long, value_name = "CARD", default_value = "h100")]
-    card: String,
-    /// Let `torch.cuda` say what is true here, instead of one GPU a rank
-    #[arg(long)]
-    no_cuda: bool,
-    /// Let large matrix products and convolutions be zeros, so that a model for GPUs is recorded in seconds
-    #[arg(long)]
-    no_math: bool,
-    /// Let large float tensors have shapes and no values, so that a model larger than this machine's memory is
-    /// recorded
-    #[arg(long)]
-    no_memory: bool,
-    /// Let torchvision's data sets be random images of the same shape, and pretrained weights the initial ones, so
-    /// that nothing is downloaded
-    #[arg(long)]
-    random_data: bool,
-    /// The Python that has torch; LOCKSTEP_PYTHON, else python3
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
-    /// End the recording when no rank makes a call for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    patience: u64,
-    /// Where the plan goes; SCRIPT.plan.json in this folder if absent
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    #[command(flatten)]
-    overwrite: Overwrite,
-    /// Keep what the recorder noted as well: a line `{"rank", "event"}` an event, rank by rank
-    #[arg(long, value_name = "FILE", hide = true)]
-    notes: Option<PathBuf>,
-    /// Print JSON: the schema lockstep.record/1
-    #[arg(long)]
-    json: bool,
-    /// Print the Python file that records, and do nothing else
-    #[arg(long)]
-    print_recorder: bool,
-}
-
-/// The ranks that are recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Recorded {
-    All,
-    Roles,
-}
-
-/// The recorder's options; its class `Options` reads them.
-#[derive(Serialize)]
-struct RecorderOptions<'a> {
-    ranks: &'a [u32],
-    world_size: u32,
-    ranks_per_node: u32,
-    steps: Option<u32>,
-    cuda: bool,
-    card: Option<CardRates>,
-    module: bool,
-    code: Option<&'a str>,
-    launcher: Launcher,
-    local_rank_argument: Option<&'static str>,
-    starts_ranks: bool,
-    random_data: bool,
-    no_math: bool,
-    no_memory: bool,
-    script: &'a str,
-    arguments: &'a [String],
-    /// By rank, the recorded rank that stands for it.
-    plays: Option<&'a [u32]>,
-    finds_roles: bool,
-    silent: bool,
-}
-
-/// Which ranks of a world a run of the recorder records, and how.
-#[derive(Clone, Copy)]
-struct Pass<'a> {
-    world_size: u32,
-    ranks_per_node: u32,
-    ranks: &'a [u32],
-    /// By rank, the recorded rank that stands for it; absent if all are recorded.
-    plays: Option<&'a [u32]>,
-    steps: Option<u32>,
-    /// Whether only the groups are looked for: the script's output is not shown.
-    looks: bool,
-}
-
-/// Rates that operators reach.
-#[derive(Serialize)]
-struct CardRates {
-    /// Floating point operations a second by element type.
-    flops: BTreeMap<String, f64>,
-    bytes_per_s: f64,
-    launch_ns: f64,
-}
 
 /// The JSON that `--json` prints.
 #[derive(Serialize)]
@@ -296,14 +178,6 @@ fn file_name(script: &str) -> String {
     script.rsplit('/').next().unwrap_or(script).to_owned()
 }
 
-/// The argument with which `torch.distributed.launch` passes the local rank, in PyTorch 1's spelling if the
-/// script knows only that one.
-fn local_rank_argument(launch: &Launch) -> Option<&'static str> {
-    let text = std::fs::read_to_string(&launch.script).unwrap_or_default();
-    let old = text.contains("--local_rank") && !text.contains("--local-rank");
-    launch.local_rank_argument.then_some(if old { "--local_rank" } else { "--local-rank" })
-}
-
 /// Runs the script as all its ranks.
 fn record_all(
     arguments: &Arguments,
@@ -314,89 +188,6 @@ fn record_all(
     let (plays, steps, looks) = (None, arguments.steps, false);
     let pass = Pass { world_size, ranks_per_node, ranks: &ranks, plays, steps, looks };
     record(arguments, launch, pass)
-}
-
-/// Runs the script as some ranks of a world.
-fn record(arguments: &Arguments, launch: &Launch, pass: Pass<'_>) -> Result<Noted> {
-    let card = match arguments.card.as_str() {
-        "measured" => None,
-        name => Some(compute_card(name)?),
-    };
-    let options = RecorderOptions {
-        ranks: pass.ranks,
-        world_size: pass.world_size,
-        ranks_per_node: pass.ranks_per_node,
-        steps: pass.steps,
-        cuda: !arguments.no_cuda,
-        card: card.map(|card| CardRates {
-            flops: card
-                .tflops
-                .iter()
-                .map(|(dtype, rate)| (dtype.clone(), rate * 1e12 * card.matmul_fraction))
-                .collect(),
-            bytes_per_s: card.memory_tbps * 1e12 * card.memory_fraction,
-            launch_ns: card.launch_us * 1e3,
-        }),
-        module: launch.module,
-        code: launch.code.as_deref(),
-        launcher: launch.launcher,
-        local_rank_argument: local_rank_argument(launch),
-        starts_ranks: launch.is_plain(),
-        random_data: arguments.random_data,
-        no_math: arguments.no_math,
-        no_memory: arguments.no_memory,
-        script: &launch.script,
-        arguments: &launch.arguments,
-        plays: pass.plays,
-        finds_roles: pass.plays.is_some(),
-        silent: pass.looks,
-    };
-    let folder = tempfile::tempdir().context("cannot make a folder for the recorder")?;
-    let recorder = folder.path().join("lockstep_recorder.py");
-    std::fs::write(&recorder, RECORDER).context("cannot write the recorder")?;
-    let socket = folder.path().join("hub");
-    let cancelled = signals::cancelled()?;
-    let hub = Hub::listen(&socket, pass.ranks.len())?;
-    let python = arguments
-        .python
-        .clone()
-        .or_else(|| std::env::var_os("LOCKSTEP_PYTHON").map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from("python3"));
-    let stdout = match arguments.json {
-        true => Stdio::from(std::io::stderr()),
-        false => Stdio::inherit(),
-    };
-    let child = Command::new(&python)
-        .arg(&recorder)
-        .envs(&launch.environment)
-        .env("LOCKSTEP_HUB", &socket)
-        .env("LOCKSTEP_RECORD", serde_json::to_string(&options)?)
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .process_group(0)
-        .spawn()
-        .with_context(|| {
-            format!("cannot start {}: name a Python with torch by --python", python.display())
-        })?;
-    let mut recorder = Recorder { child };
-    let patience = Duration::from_secs(arguments.patience.max(1));
-    hub.serve(pass.ranks, patience, &cancelled, || Ok(recorder.child.try_wait()?.is_none()))
-}
-
-/// The recorder's processes; none of them outlives it.
-struct Recorder {
-    child: Child,
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        use rustix::process::{Pid, Signal, kill_process_group};
-        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // An empty group is what is wanted.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let _ = self.child.wait();
-    }
 }
 
 /// The reason that a recording holds no calls.

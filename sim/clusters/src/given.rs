@@ -105,7 +105,7 @@ const SPIKE: f64 = 16.0;
 ///
 /// # Errors
 /// If it is faster than the links or than a kernel starts.
-pub fn check_point(point: &Point) -> Result<(), GivenError> {
+pub(crate) fn check_point(point: &Point) -> Result<(), GivenError> {
     let Point { placement, collective, bytes, us } = point;
     let (bytes, us) = (*bytes, *us);
     if us < LEAST_US {

@@ -3,8 +3,10 @@
 //! First rank 0 is run alone for one optimizer step, to see the process groups. Then the chosen ranks are recorded.
 //! Where what they noted is no proof that others play their role, more ranks are recorded.
 
-use super::{Arguments, Launch, MAX_PROCESSES, Pass};
-use crate::commands::record::hub::Noted;
+use super::arguments::Arguments;
+use super::hub::{Cut, Noted};
+use super::launch::Launch;
+use super::pass::{MAX_PROCESSES, Pass, record as record_some};
 use anyhow::{Result, bail};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::rank_list;
@@ -53,8 +55,8 @@ pub(super) fn record(
         looks: true,
     };
     eprintln!("by roles: running rank 0 alone for a step, to see the process groups");
-    let seen = super::record(arguments, launch, look)?;
-    if seen.cut == Some(super::Cut::Cancelled) {
+    let seen = record_some(arguments, launch, look)?;
+    if seen.cut == Some(Cut::Cancelled) {
         bail!("cancelled before anything was recorded");
     }
     let (mut recorded, mut unproved) = (BTreeSet::new(), BTreeSet::new());
@@ -80,7 +82,7 @@ pub(super) fn record(
         let steps = arguments.steps;
         let plays = Some(roles.plays());
         let pass = Pass { world_size, ranks_per_node, ranks: &ranks, plays, steps, looks: false };
-        let noted = super::record(arguments, launch, pass)?;
+        let noted = record_some(arguments, launch, pass)?;
         let again = Roles::derive(world_size, &noted.events, &recorded, &unproved, most);
         let failed = again.unproved(&noted.events);
         let needed = again.recorded();
