@@ -159,7 +159,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Where ranks come together and all do alike, messages of different calls meet nowhere: then the times are those
+    /// Ranks that come together and all do alike: their messages of different calls meet nowhere: then the times are those
     /// of the messages.
     #[test]
     fn calls_that_begin_together_take_the_time_of_their_messages() {

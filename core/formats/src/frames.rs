@@ -161,7 +161,7 @@ pub fn short_frame(frame: &Frame) -> String {
 
 /// A stack as one text, as PyTorch's profiler writes it: `model.py(12): forward;train.py(88): main`.
 pub(crate) fn stack_text(stack: &[Frame]) -> String {
-    // What separates frames is in no sensible path.
+    // The character that separates frames is in no sensible path.
     let plain = |text: &str| text.replace(';', ",");
     let frames = stack
         .iter()

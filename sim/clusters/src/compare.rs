@@ -25,7 +25,7 @@ pub struct Site {
     pub settings: Settings,
     /// The collective that was asked for.
     pub collective: Collective,
-    /// How a table's header was understood; empty where nobody had to guess.
+    /// The reading of a table's header, in sentences; empty where nobody had to guess.
     pub understood: Understood,
 }
 

@@ -101,7 +101,7 @@ const AGREE: f64 = 1.25;
 /// eight times.
 const SPIKE: f64 = 16.0;
 
-/// Whether a point can have been measured.
+/// Refuses a point that cannot have been measured.
 ///
 /// # Errors
 /// If it is faster than the links or than a kernel starts.
@@ -141,7 +141,7 @@ pub(crate) fn check_point(point: &Point) -> Result<(), GivenError> {
     Ok(())
 }
 
-/// Whether points can have been measured together.
+/// Refuses points that cannot have been measured together.
 ///
 /// # Errors
 /// If one cannot be, or two of one placement and collective contradict each other.

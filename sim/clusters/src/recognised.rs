@@ -12,11 +12,11 @@ use crate::table::Table;
 pub struct Recognised {
     /// The cluster, with the header's NICs.
     pub cluster: Cluster,
-    /// How the header was understood.
+    /// The reading of the header.
     pub understood: Understood,
 }
 
-/// How a header was understood, in words.
+/// The reading of a header, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Understood {
     /// NICs of a node and their transport: `8 x 200 Gb/s InfiniBand`; none on one node.
@@ -198,7 +198,7 @@ impl Table {
                     }
                     None => cluster.network = Some(network.to_owned()),
                 }
-                // What was measured over the other transport backs nothing here.
+                // A measurement over the other transport backs nothing here.
                 for measured in &mut cluster.measured {
                     measured.nodes.retain(|nodes| *nodes == 1);
                 }

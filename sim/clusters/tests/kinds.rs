@@ -78,7 +78,7 @@ fn a_pcie_card_is_no_board() {
     assert_eq!(catalog.cluster("b300").unwrap().name, "b300x8");
 }
 
-/// Where a relative's times are taken, the answer says so, and nothing measured backs it.
+/// An answer with a relative's times says so, and nothing measured backs it.
 #[test]
 fn a_relative_is_named_and_extrapolated() {
     let catalog = catalog();

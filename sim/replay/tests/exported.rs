@@ -1,4 +1,4 @@
-//! What is exported for other tools is a recording again: its plan has the same calls, and hides them behind the
+//! An export for other tools is a recording again: its plan has the same calls, and hides them behind the
 //! same computations.
 
 #![allow(clippy::unwrap_used, reason = "tests")]

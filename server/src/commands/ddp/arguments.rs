@@ -191,7 +191,7 @@ struct RunArguments {
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     batch: u64,
-    /// What computes: V100, A100, H100, H200 [default: the cluster's card, or A100]
+    /// The card that computes: V100, A100, H100, H200 [default: the cluster's card, or A100]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// The backend: a compute stream beside the communication (nccl, unless --verify-against has

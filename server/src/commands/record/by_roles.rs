@@ -1,7 +1,7 @@
 //! `lockstep record --ranks roles`: a few ranks of each role are recorded, and the others make the same calls.
 //!
 //! First rank 0 is run alone for one optimizer step, to see the process groups. Then the chosen ranks are recorded.
-//! Where what they noted is no proof that others play their role, more ranks are recorded.
+//! If their notes are no proof that others play their role, more ranks are recorded.
 
 use super::arguments::Arguments;
 use super::hub::{Cut, Noted};

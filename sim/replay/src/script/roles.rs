@@ -32,11 +32,11 @@ struct Family {
     /// By global rank.
     place: Vec<Option<PlaceInGroup>>,
     called: bool,
-    /// Whether its groups hold all members of a data-parallel group, so that a place in them says nothing of a role.
+    /// True if its groups hold all members of a data-parallel group, so that a place in them says nothing of a role.
     wide: bool,
 }
 
-/// Which rank stands for which.
+/// The ranks that stand for others.
 #[derive(Clone, Debug)]
 pub struct Roles {
     plays: Vec<u32>,
@@ -77,7 +77,7 @@ impl Roles {
         roles
     }
 
-    /// Which place every rank has in every family of groups.
+    /// The place of every rank in every family of groups.
     fn places(world_size: u32, notes: &NotesByRank) -> Roles {
         let mut groups: Vec<Members> = Vec::new();
         let mut known = BTreeMap::new();
@@ -361,7 +361,7 @@ impl Roles {
         unproved
     }
 
-    /// What a rank does: its own notes if it was recorded, else those of the rank that stands for it.
+    /// The notes of a rank: its own if it was recorded, else those of the rank that stands for it.
     #[must_use]
     pub fn events_of(&self, rank: u32, notes: &NotesByRank) -> Vec<ScriptEvent> {
         let stands = self.plays.get(rank as usize).copied().unwrap_or(rank);
@@ -376,7 +376,7 @@ impl Roles {
             .collect()
     }
 
-    /// Whether some rank calls in this group.
+    /// True if some rank calls in this group.
     #[must_use]
     pub fn is_called(&self, group: &str) -> bool {
         self.family(group).is_some_and(|family| family.called)
@@ -454,7 +454,7 @@ impl Roles {
 }
 
 impl Family {
-    /// Whether a group is a further one of these: as large, with other ranks.
+    /// True if a group is a further one of these: as large, with other ranks.
     fn takes(&self, group: &Members, groups: &[Members]) -> bool {
         let first = self.groups.first().and_then(|at| groups.get(*at));
         let free = |rank: &u32| self.place.get(*rank as usize).is_some_and(Option::is_none);
@@ -462,7 +462,7 @@ impl Family {
             && group.ranks.iter().all(free)
     }
 
-    /// Whether these ranks are all in one group of the family.
+    /// True if these ranks are all in one group of the family.
     fn holds_all(&self, ranks: &[u32]) -> bool {
         let group = |rank: &u32| self.place.get(*rank as usize).copied().flatten().map(|it| it.0);
         let first = ranks.first().and_then(group);
@@ -503,7 +503,7 @@ fn is_compared(event: &ScriptEvent) -> bool {
     )
 }
 
-/// Whether two events are the same: ranks that raised may have other words in their tracebacks.
+/// True if two events are the same: ranks that raised may have other words in their tracebacks.
 fn equal(own: &ScriptEvent, theirs: &ScriptEvent) -> bool {
     match (own, theirs) {
         (
@@ -519,7 +519,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// What rank 0 alone notes of a mesh of replicas times parts, both made as `init_device_mesh` makes them.
+    /// The notes of rank 0 alone on a mesh of replicas times parts, both made as `init_device_mesh` makes them.
     fn mesh(replicas: u32, parts: u32) -> Vec<Value> {
         let size = replicas * parts;
         let world: Vec<u32> = (0..size).collect();
