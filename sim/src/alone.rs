@@ -159,8 +159,8 @@ mod tests {
             .unwrap()
     }
 
-    /// Ranks that come together and all do alike: their messages of different calls meet nowhere: then the times are those
-    /// of the messages.
+    /// Messages of different calls meet nowhere if ranks come together and all do alike: then the times are those of
+    /// the messages.
     #[test]
     fn calls_that_begin_together_take_the_time_of_their_messages() {
         let plan = plan([1000; 4]);

@@ -36,7 +36,7 @@ struct Family {
     wide: bool,
 }
 
-/// The ranks that stand for others.
+/// The roles of a world: for each rank the recorded rank that stands for it.
 #[derive(Clone, Debug)]
 pub struct Roles {
     plays: Vec<u32>,
