@@ -1,8 +1,9 @@
 //! Real runs, live streams and hangs.
 
-use anyhow::{Result, ensure};
-use lockstep_tests::Page;
+use anyhow::{Context, Result, ensure};
+use lockstep_tests::{Page, lockstep};
 use serde_json::{Value, json};
+use ureq::http::Request;
 
 /// The first connection breaks after its first bytes, while the run waits for its watchdog: the
 /// stream is taken up again, and no byte is counted twice.
@@ -196,5 +197,50 @@ async fn a_fault_is_chosen_in_a_form() -> Result<()> {
     page.click("run-real").await?;
     page.until("real-run", "data-stage", "ended").await?;
     page.until("finding", "data-culprits", "2").await?;
+    page.close().await
+}
+
+/// A real job that a `lockstep watch` shows here: what its ranks do, its calls, and at the end what is wrong.
+#[tokio::test]
+async fn a_watched_job_is_shown_while_it_runs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let trace = folder.path().join("job.lks");
+    let trace = trace.to_str().context("a path")?;
+    assert_eq!(lockstep(["sim", "skipped-all-reduce", "-o", trace]).code, 1);
+    let page = Page::open("#/runs").await?;
+    page.until("no-runs", "class", "muted").await?;
+    let service = &page.service;
+    let command = json!({ "command": "torchrun --nproc-per-node 4 train.py" });
+    let job = service.post("api/watched", &command).json();
+    assert_eq!(job["id"], 1, "{job}");
+    let put = |path: &str, body: Vec<u8>| {
+        let request = Request::put(format!("{}api/watched/1{path}", service.url())).body(body);
+        Ok::<_, anyhow::Error>(service.send(request?).status)
+    };
+    let rank =
+        |rank: u32, still_ms: u64| json!({ "rank": rank, "still_ms": still_ms, "doing": "runs" });
+    let news = |still_ms: u64, ended: Option<&str>| {
+        let ranks: Vec<_> = (0..3).map(|nth| rank(nth, 100)).chain([rank(3, still_ms)]).collect();
+        let report = ended.map(|_| "1 finding among 4 ranks.");
+        let news = json!({ "world_size": 4, "ranks": ranks, "ended": ended, "report": report });
+        news.to_string().into_bytes()
+    };
+    assert_eq!(put("", news(14_000, None))?, 204);
+    assert_eq!(put("/trace", std::fs::read(trace)?)?, 204);
+    page.click("refresh").await?;
+    page.until("watched-jobs", "class", "watched-jobs").await?;
+    page.click("watched-1").await?;
+    page.until("watched-job", "data-traces", "1").await?;
+    let told = page.text("watched-told").await?;
+    ensure!(told.contains("ranks 0-2 make calls; rank 3 has made no call for 14 s"), "{told}");
+    page.until("open-trace", "data-world", "4").await?;
+    // The job moves: its unfinished calls are no hang yet.
+    page.until("not-judged", "class", "muted").await?;
+    ensure!(page.attribute("findings", "data-verdict").await?.is_null(), "judged too early");
+    page.browser.screenshot("watched-job").await?;
+    assert_eq!(put("", news(20_000, Some("exit code 1")))?, 204);
+    page.until("watched-job", "data-ended", "true").await?;
+    page.until("findings", "data-verdict", "findings").await?;
+    ensure!(page.text("watched-report").await?.contains("1 finding"), "no report");
     page.close().await
 }
