@@ -205,23 +205,11 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
                     None => ranks.is_empty().then_some(GroupRank(peer.0)),
                 }
             });
-            let (made_ns, ran_ns) = match read.times_ns {
-                Some([made, started, ended]) => {
-                    // A call is made when all is done that it depends on.
-                    let needs = graph.nodes.get(read.at).map_or(0..0, |node| node.needs.clone());
-                    let needs = graph.needs.get(needs).unwrap_or_default();
-                    let possible = needs.iter().filter_map(|on| ended_ns.get(on).copied()).max();
-                    let began = started.or(made).or(ended).unwrap_or(slot.from_ns);
-                    let made = possible.or(made).unwrap_or(began).min(began.max(made.unwrap_or(0)));
-                    let started = began.max(made);
-                    (made, Some((started, ended.unwrap_or(started))))
-                }
-                None => (slot.from_ns, Some((slot.from_ns, slot.to_ns))),
-            };
-            let ran_ns = match read.call.unfinished {
-                Some(CallState::Scheduled) => None,
-                _ => ran_ns,
-            };
+            // A call is made when all is done that it depends on.
+            let needs = graph.nodes.get(read.at).map_or(0..0, |node| node.needs.clone());
+            let needs = graph.needs.get(needs).unwrap_or_default();
+            let possible = needs.iter().filter_map(|on| ended_ns.get(on).copied()).max();
+            let (made_ns, ran_ns) = times_of(&read, possible, (slot.from_ns, slot.to_ns));
             (id, Call { peer, made_ns, ran_ns, ..read.call })
         })
         .collect();
@@ -230,6 +218,22 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     computed.sort_by_key(|one| (one.from_ns, one.to_ns));
     let groups = groups.into_values().collect();
     Ok(Contents { calls, groups, has_times, computed, backend })
+}
+
+/// The moment at which a call is made, and from when until when it runs, in nanoseconds; nothing of one that never
+/// began. It cannot be made before `possible`; without recorded times it fills its `slot`.
+fn times_of(read: &ReadCall, possible: Option<u64>, slot: (u64, u64)) -> (u64, Option<(u64, u64)>) {
+    let (made, ran) = match read.times_ns {
+        Some([made, started, ended]) => {
+            let began = started.or(made).or(ended).unwrap_or(slot.0);
+            let made = possible.or(made).unwrap_or(began).min(began.max(made.unwrap_or(0)));
+            let started = began.max(made);
+            (made, (started, ended.unwrap_or(started)))
+        }
+        None => (slot.0, slot),
+    };
+    let never_began = read.call.unfinished == Some(CallState::Scheduled);
+    (made, Some(ran).filter(|_| !never_began))
 }
 
 /// The names of nodes, one behind the other.

@@ -349,16 +349,7 @@ impl<O: Write> RankNodes<'_, O> {
         if record.state != CallState::Completed {
             put("state", text(state_name(record.state)));
         }
-        let times = [
-            ("scheduled_ns", Some(record.scheduled_ps)),
-            ("started_ns", record.started_ps),
-            ("completed_ns", record.completed_ps),
-        ];
-        for (name, time_ps) in times {
-            if let Some(time_ps) = time_ps {
-                put(name, number(time_ps / 1000));
-            }
-        }
+        attr.extend(times_of(record));
         let from_ps = record.started_ps.unwrap_or(record.scheduled_ps);
         let took_ps = record.completed_ps.map_or(0, |to_ps| to_ps.saturating_sub(from_ps));
         let node = Node {
@@ -376,6 +367,17 @@ impl<O: Write> RankNodes<'_, O> {
         }
         Ok(id)
     }
+}
+
+/// The recorded times of a call.
+fn times_of(record: &CallRecord) -> impl Iterator<Item = Attribute> {
+    let times = [
+        ("scheduled_ns", Some(record.scheduled_ps)),
+        ("started_ns", record.started_ps),
+        ("completed_ns", record.completed_ps),
+    ];
+    let known = times.into_iter().filter_map(|(name, time_ps)| Some((name, time_ps?)));
+    known.map(|(name, time_ps)| Attribute::new(name, number(time_ps / 1000)))
 }
 
 fn computation_node(name: &str, from_ps: u64, duration_ns: u64) -> Node {
