@@ -232,7 +232,7 @@ async fn a_watched_job_is_shown_while_it_runs() -> Result<()> {
     page.click("watched-1").await?;
     page.until("watched-job", "data-traces", "1").await?;
     let told = page.text("watched-told").await?;
-    ensure!(told.contains("ranks 0-2 make calls; rank 3 has made no call for 14 s"), "{told}");
+    ensure!(told.contains("ranks 0–2 make calls; rank 3 has made no call for 14 s"), "{told}");
     page.until("open-trace", "data-world", "4").await?;
     // The job moves: its unfinished calls are no hang yet.
     page.until("not-judged", "class", "muted").await?;

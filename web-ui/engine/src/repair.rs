@@ -22,8 +22,8 @@ pub(super) struct Tried {
     changed: Vec<(GlobalRank, u32)>,
 }
 
-/// The first operation of each rank that differs from one plan to the other.
-fn first_changes(before: &Plan, after: &Plan) -> Vec<(GlobalRank, u32)> {
+/// The first operation of each of some ranks that differs from one plan to the other.
+fn first_changes(before: &Plan, after: &Plan, ranks: &[GlobalRank]) -> Vec<(GlobalRank, u32)> {
     fn ops(plan: &Plan, rank: GlobalRank) -> &[Op] {
         plan.program(rank).map_or(&[], |program| &program.ops)
     }
@@ -32,7 +32,7 @@ fn first_changes(before: &Plan, after: &Plan) -> Vec<(GlobalRank, u32)> {
         let same = before.iter().zip(after).take_while(|(before, after)| before == after).count();
         (same < before.len().max(after.len())).then_some((rank, same as u32))
     };
-    (0..after.world_size).map(GlobalRank).filter_map(changed).collect()
+    ranks.iter().copied().filter_map(changed).collect()
 }
 
 /// The repair of a recording's first finding.
@@ -44,7 +44,7 @@ pub(super) fn tried(held: &Held) -> Result<Tried, String> {
         verified: repair.tried.verified,
         why: repair.tried.why,
         assumed: recovered.assumed.iter().map(ToString::to_string).collect(),
-        changed: first_changes(&recovered.plan, &repair.plan),
+        changed: first_changes(&recovered.plan, &repair.plan, &repair.tried.change.ranks),
         plan: repair.plan,
     })
 }

@@ -230,7 +230,9 @@ run(main, world_size=2)
 fn weights_that_are_tied_are_reduced_once() {
     let text = |tie: &str| {
         format!(
-            "class Block(nn.Module):
+            "import torch.nn as nn
+
+class Block(nn.Module):
     def __init__(self, d):
         super().__init__()
         self.l1 = nn.Linear(d, 4 * d)

@@ -67,7 +67,7 @@ fn stands(job: &Run) -> bool {
     ended(job).is_some() || (!ranks.is_empty() && ranks.iter().all(still))
 }
 
-/// `ranks 0-2 make calls; rank 3 has made no call for 12 s`.
+/// `ranks 0–2 make calls; rank 3 has made no call for 12 s`.
 fn told(job: &Run) -> String {
     let ranks = ranks(job);
     if ranks.is_empty() {
@@ -243,7 +243,7 @@ mod tests {
         let moving = job(
             json!({ "ranks": [rank(0, 100, "runs"), rank(1, 1999, "runs"), rank(2, 14_000, "runs")] }),
         );
-        assert_eq!(told(&moving), "ranks 0-1 make calls; rank 2 has made no call for 14 s");
+        assert_eq!(told(&moving), "ranks 0, 1 make calls; rank 2 has made no call for 14 s");
         assert!(!stands(&moving));
         let stuck = job(json!({ "ranks": [rank(0, 12_000, "runs"), rank(1, 10, "gone")] }));
         assert_eq!(told(&stuck), "rank 0 has made no call for 12 s; rank 1 is gone");
