@@ -26,6 +26,7 @@ use details::Details;
 use find::Find;
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use lockstep_diagnosis::WaitGroup;
 use lockstep_web_protocol::{
     CallDetails, CallId, CallMark, Client, FoundCalls, Opened, Response, SessionId,
     SessionQuestion, Which,
@@ -145,8 +146,8 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                 if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
                 if !asking && recorded && has_findings && opened.calls > 0 { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
-                <h2 class="spaced">{ "Who waits for whom, at the end" }</h2>
-                <WaitGraph waits={opened.waits.clone()} causes={opened.causes.clone()} {world_size} on_go={selection.go.clone()} />
+                <h2 class="spaced">{ if props.judged { "Who waits for whom, at the end" } else { "Who waits for whom, in the newest calls" } }</h2>
+                <WaitGraph waits={opened.waits.clone()} causes={causes(opened, props.judged)} {world_size} now={!props.judged} on_go={selection.go.clone()} />
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
@@ -154,6 +155,12 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             </section>
         </div>
     }
+}
+
+/// The waits by their cause; in a job that still moves nobody is to blame.
+fn causes(opened: &Opened, judged: bool) -> Vec<WaitGroup> {
+    let causes = opened.causes.iter().cloned();
+    causes.map(|group| WaitGroup { culprits: group.culprits && judged, ..group }).collect()
 }
 
 /// The search, and the rows that are put together.

@@ -130,7 +130,7 @@ pub(super) fn lanes(recorded: &Opened, found: &Repaired, order: Option<&Order>) 
     };
     html! {
         <div class="repaired" role="region" aria-label="The repaired job" data-test="repaired-lanes" data-changed={flags.len().to_string()}>
-            <p class="caption"><b>{ words }</b><span class="muted">{ " On the scale of the recording above. A flag marks the first call of a rank that is another one." }</span></p>
+            <p class="caption"><b>{ words }</b><span class="muted">{ " Over as much time as the recording above. A flag marks the first call of a rank that is another one." }</span></p>
             <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
                       fit={stretch(opened, common_ps(recorded, opened))} order={order.cloned()} {flags} selected={found.changed.first().cloned()} />
         </div>
