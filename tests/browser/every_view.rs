@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use lockstep_tests::{Kind, Page};
 use serde_json::Value;
+use std::cell::RefCell;
 
 /// Each view with something in it, and what is there once it is shown whole.
 const VIEWS: [(&str, &str, &str); 19] = [
@@ -76,6 +77,7 @@ async fn nothing_is_cut_at_the_side() -> Result<()> {
 async fn axe_finds_nothing() -> Result<()> {
     let path = std::env::var_os("LOCKSTEP_AXE").context("LOCKSTEP_AXE names axe.min.js")?;
     let axe = std::fs::read_to_string(path)?;
+    let all = RefCell::new(Vec::new());
     each_view(&[false, true], async |page, name| {
         page.browser.run(&axe).await?;
         let run = "const done = arguments[0];
@@ -85,8 +87,11 @@ async fn axe_finds_nothing() -> Result<()> {
         let found = page.browser.client.execute_async(run, Vec::new()).await?;
         let found: Vec<&str> =
             found.as_array().context("a list")?.iter().filter_map(Value::as_str).collect();
-        ensure!(found.is_empty(), "{name}: {}", found.join("; "));
+        all.borrow_mut().extend(found.iter().map(|found| format!("{name}: {found}")));
         Ok(())
     })
-    .await
+    .await?;
+    let all = all.into_inner();
+    ensure!(all.is_empty(), "{}", all.join("\n"));
+    Ok(())
 }

@@ -61,7 +61,7 @@ pub(super) fn fabric_view(props: &FabricViewProps) -> Html {
             loads_in_words(fabric, stretch)
         );
         html! {
-            <button {onclick} {style} title={words.clone()} aria-label={words} aria-pressed={(at == Some(index)).to_string()} data-test={format!("stretch-{index}")}>
+            <button {onclick} {style} title={words} aria-pressed={(at == Some(index)).to_string()} data-test={format!("stretch-{index}")}>
                 <b>{ name(stretch.dim) }</b><small>{ explain::time(long) }</small>
                 { for KINDS.iter().filter(|(_, of)| fabric.links.iter().any(|part| of(*part))).map(|(_, of)| html! {
                     <i style={load_style(most(fabric, stretch, *of).unwrap_or(0))} />
