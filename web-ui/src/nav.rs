@@ -21,6 +21,8 @@ pub(crate) struct Nav {
     refused: Refused,
     /// True for a view inside of another one, whose address is not the browser's.
     inside: bool,
+    /// The number of times that the browser itself has gone elsewhere: back, forward, along a link.
+    pub(crate) visits: u32,
 }
 
 type Refused = Rc<RefCell<Option<Route>>>;
@@ -28,14 +30,14 @@ type Refused = Rc<RefCell<Option<Route>>>;
 /// As far as it decides what is drawn.
 impl PartialEq for Nav {
     fn eq(&self, other: &Nav) -> bool {
-        self.route == other.route && self.set == other.set
+        self.route == other.route && self.set == other.set && self.visits == other.visits
     }
 }
 
 impl Nav {
     /// An address for a view inside of another one: `set` hears what it changes to.
     pub(crate) fn inside(route: Route, set: Callback<Route>) -> Nav {
-        Nav { route, set, refused: Refused::default(), inside: true }
+        Nav { route, set, refused: Refused::default(), inside: true, visits: 0 }
     }
 
     /// True for a view inside of another one.
@@ -46,6 +48,17 @@ impl Nav {
     /// Changes the address in place: the back button returns to the view before, not to every
     /// moment of this one.
     pub(crate) fn replace(&self, route: Route) {
+        self.set.emit(route);
+    }
+
+    /// Goes to an address from which the back button returns to the present one.
+    pub(crate) fn push(&self, route: Route) {
+        if !self.inside
+            && let Ok(history) = dom::window().history()
+        {
+            // The present address once more, which is then changed in place.
+            let _ = history.push_state_with_url(&JsValue::NULL, "", Some(&address().to_hash()));
+        }
         self.set.emit(route);
     }
 
@@ -99,26 +112,31 @@ fn write(to: Route, refused: &Refused, turns: &Turns) {
 /// The address, and what is done when it changes.
 #[hook]
 pub(crate) fn use_nav() -> Nav {
-    let route = use_state(address);
+    let route = use_state(|| (address(), 0u32));
     let refused = (*use_memo((), |()| Refused::default())).clone();
+    let visits = use_mut_ref(|| 0u32);
     {
-        let route = route.clone();
+        let (route, visits) = (route.clone(), visits.clone());
         use_effect_with((), move |()| {
             let window = dom::window();
             let heard = ["hashchange", "popstate"].map(|name| {
-                let route = route.clone();
-                Listener::on(&window, name, move |_: Event| route.set(address()))
+                let (route, visits) = (route.clone(), visits.clone());
+                Listener::on(&window, name, move |_: Event| {
+                    *visits.borrow_mut() += 1;
+                    route.set((address(), *visits.borrow()));
+                })
             });
             move || drop(heard)
         });
     }
     let set = {
-        let (route, refused) = (route.clone(), refused.clone());
+        let (route, refused, visits) = (route.clone(), refused.clone(), visits);
         let turns = use_turns();
         Callback::from(move |to: Route| {
             write(to.clone(), &refused, &turns);
-            route.set(to);
+            route.set((to, *visits.borrow()));
         })
     };
-    Nav { route: (*route).clone(), set, refused, inside: false }
+    let (route, visits) = (*route).clone();
+    Nav { route, set, refused, inside: false, visits }
 }

@@ -108,6 +108,11 @@ impl Lanes {
         named.collect()
     }
 
+    /// Shows the calls alone, as recordings do.
+    pub(super) fn show_calls_only(&mut self) {
+        (self.program, self.stream, self.messages) = (false, false, false);
+    }
+
     /// The rows of each rank, top down.
     pub(super) fn rows(&self) -> Vec<Row> {
         let calls = (0..self.call_lanes.max(1)).map(Row::Calls);

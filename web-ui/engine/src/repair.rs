@@ -57,11 +57,14 @@ pub(super) async fn shown(
 ) -> Result<(Held, Response, Vec<u8>), String> {
     let Tried { change, verified, why, assumed, plan, changed } = tried;
     let topology = Topology::of_ranks_per_node(plan.ranks_per_node);
-    let (held, opened) = simulate(session, &plan, topology.into(), None, slices).await?;
+    let (mut held, opened) = simulate(session, &plan, topology.into(), None, slices).await?;
     let Response::Opened(opened) = opened else {
         return Err("the repaired plan was not simulated".to_owned());
     };
-    let opened: Opened = *opened;
+    let mut opened: Opened = *opened;
+    // Recordings have no other rows, and the two stand one above the other.
+    held.lanes.show_calls_only();
+    opened.lanes = held.lanes.rows().len() as u32;
     let call_from = |(rank, op): &(GlobalRank, u32)| {
         let from = |call: &&CallRecord| call.plan_op.is_some_and(|own| own >= *op);
         Some(held.mark(rank.0, held.calls_of(rank.0).iter().find(from)?))

@@ -43,6 +43,28 @@ impl RowKind {
             RowKind::Messages => ["messages", "msgs"],
         }
     }
+
+    /// Its explanation, in a sentence without an end.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            RowKind::Process => "The rank's process: it computes, or is inside a call",
+            RowKind::Compute => "The compute stream of the rank's GPU",
+            RowKind::Communication => {
+                "The communication streams of the rank's GPU: each call from the moment at which it was made"
+            }
+            RowKind::Calls => "Each call, from the moment at which it was made until it completed",
+            RowKind::Messages => "The messages that the rank sends, with the rank that receives them",
+        }
+    }
+
+    /// Every kind of row.
+    pub const ALL: [RowKind; 5] = [
+        RowKind::Process,
+        RowKind::Compute,
+        RowKind::Communication,
+        RowKind::Calls,
+        RowKind::Messages,
+    ];
 }
 
 /// A text on a span of the timeline.

@@ -161,12 +161,12 @@ fn adding(reading: &Reading, read: &Callback<Vec<File>>, close: Callback<MouseEv
     html! {
         <>
             <h1 class="hidden">{ "Recording" }</h1>
-            <p>{ "Drop more of what the job left here: dumps, logs, profiles, its sources. " }</p>
+            <p>{ "Drop more of this job anywhere: dumps, logs, profiles, its sources." }
+                <span class="muted small-print">{ format!(" {count} so far. {next}") }</span></p>
             <div class="row">
                 { pickers(read) }
                 <button onclick={close} data-test="close-recording">{ "Close" }</button>
                 <Save files={reading.opened.clone()} programs={reading.programs.clone()} />
-                <span class="muted small-print">{ format!("{count}. {next}") }</span>
             </div>
         </>
     }

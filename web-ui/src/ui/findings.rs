@@ -205,7 +205,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                  data-culprits={list(&finding.culprits)} data-victims={list(&finding.victims)}
                  data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
             <h2>{ finding.kind.title() }</h2>
-            <p class="message">{ prose(&finding.message) }</p>
+            { message(&finding.message) }
             if let Some(on_go) = on_go { { culprits(finding, on_go) } }
             <Facts {facts} />
             if !finding.fix.is_empty() {
@@ -222,6 +222,18 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                 }
             }
         </article>
+    }
+}
+
+/// The message of a finding: its first sentence says who did what, the others how that is known.
+fn message(text: &str) -> Html {
+    let (lead, rest) = text.split_once(". ").map_or((text, ""), |(_, rest)| {
+        let lead = &text[..text.len() - rest.len()];
+        (lead.trim_end(), rest)
+    });
+    html! {
+        <div data-test="message"><p class="lead">{ prose(lead) }</p>
+        if !rest.is_empty() { <p class="message">{ prose(rest) }</p> }</div>
     }
 }
 

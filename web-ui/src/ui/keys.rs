@@ -1,6 +1,7 @@
 //! The keys, and when a key is not meant for us.
 
 use crate::dom::{self, Listener};
+use lockstep_web_protocol::RowKind;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, HtmlDialogElement, HtmlElement, KeyboardEvent};
 use yew::prelude::*;
@@ -78,6 +79,14 @@ pub(crate) struct KeysHelpProps {
     pub(crate) on_close: Callback<()>,
 }
 
+/// The name of a row, with the one that it has where room is scarce.
+fn row_name(kind: RowKind) -> String {
+    match kind.names() {
+        [full, short] if full == short => full.to_owned(),
+        [full, short] => format!("{full} ({short})"),
+    }
+}
+
 /// The list of keys, over the page.
 #[component(KeysHelp)]
 pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
@@ -124,7 +133,7 @@ pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
     html! {
         <dialog class="keys" ref={dialog} aria-label="Keys" onclick={beside} onkeydown={keyed} data-test="keys-help">
             <div class="inside">
-                <h2>{ "Keys" }</h2>
+                <h2>{ "Keys, and names of rows" }</h2>
                 { for KEYS.iter().map(|(place, keys)| html! {
                     <section>
                         <h3>{ *place }</h3>
@@ -135,6 +144,14 @@ pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
                         </dl>
                     </section>
                 }) }
+                <section>
+                    <h3>{ "Rows of a rank, and their short names" }</h3>
+                    <dl class="facts">
+                        { for RowKind::ALL.map(|kind| html! {
+                            <><dt>{ row_name(kind) }</dt><dd>{ kind.explanation() }</dd></>
+                        }) }
+                    </dl>
+                </section>
                 <button onclick={close} data-test="keys-close">{ "Close" }</button>
             </div>
         </dialog>

@@ -26,7 +26,7 @@ use lockstep_web_protocol::{
 pub(crate) use order::{Order, Shown};
 pub(crate) use paint::PathMark;
 use paint::{Marks, Raster, image_of, paint};
-use pointer::{Clicks, use_pointer};
+use pointer::{Clicks, Pointer, use_pointer};
 use rows::Rows;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -43,6 +43,9 @@ pub(crate) struct TimelineProps {
     pub(crate) fit: Option<(u64, u64)>,
     #[prop_or_default]
     pub(crate) playhead_ps: Option<u64>,
+    /// True beside another timeline on the same scale: it shows everything again when the other one comes.
+    #[prop_or_default]
+    pub(crate) compared: bool,
     /// A click goes to a time.
     #[prop_or_default]
     pub(crate) on_seek: Option<Callback<u64>>,
@@ -159,13 +162,14 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         counted(props.world_size, "rank"),
         explain::time(props.end_ps)
     );
+    let row_words = row_words(&pointer, raster.as_deref());
     let busy = if pointer.dragging { "dragging" } else { "" };
     let first_row = stretch.first_row as u32;
     html! {
         <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
              data-first={now.order.rank_at(first_row).map(|rank| rank.to_string())} data-drawn={raster.is_some().to_string()}
              data-links={hover.links().len().to_string()}>
-            <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} onkeydown={keys}
+            <div class={classes!("stage", busy)} ref={frame} tabindex="0" role="application" aria-label={words} title={row_words} onkeydown={keys}
                  onpointerdown={pointer.down} onpointermove={pointer.moved} onpointerup={pointer.up.clone()}
                  onpointercancel={pointer.up} onpointerleave={pointer.leave}>
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
@@ -189,7 +193,7 @@ fn use_stretch(
     let stretch = use_state(|| Stretch::whole(fit));
     {
         let stretch = stretch.setter();
-        let again = (props.session, if props.follow { props.end_ps } else { fit.1 });
+        let again = (props.session, if props.follow { props.end_ps } else { fit.1 }, props.compared);
         use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
     }
     {
@@ -251,6 +255,12 @@ fn use_click(
             });
         })
     })
+}
+
+/// The explanation of the row whose name the pointer is on.
+fn row_words(pointer: &Pointer, raster: Option<&Raster>) -> Option<&'static str> {
+    let lane = pointer.named_lane? as usize;
+    raster?.rows.get(lane).map(|kind| kind.explanation())
 }
 
 /// Moves the selection or the stretch by keys.

@@ -88,7 +88,7 @@ pub(super) fn list() -> Html {
                 None => html! { <p class="muted">{ "Asking…" }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ why }</p> },
                 Some(Ok(runs)) if runs.is_empty() => html! {
-                    <p class="muted" data-test="no-runs">{ "Nothing was run yet. Choose a collective or a hang and run it for real." }</p>
+                    <p class="muted" data-test="no-runs">{ "Nothing was run yet. Choose " }<a href={Route::to(View::Step).to_hash()}>{ "a collective" }</a>{ " or " }<a href={Route::to(View::Hangs).to_hash()}>{ "a hang" }</a>{ " and run it for real, or watch a job of your own: " }<code>{ "lockstep watch --page ADDRESS -- torchrun … train.py" }</code></p>
                 },
                 Some(Ok(runs)) => html! {
                     <table class="plain" data-test="runs" data-count={runs.len().to_string()}>

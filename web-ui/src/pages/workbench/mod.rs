@@ -35,6 +35,7 @@ use measured::{Marked, MeasuredArea};
 use notes::{Note, Notes};
 use repair::{Repair, Stage};
 use sources::Sources;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -128,14 +129,14 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                     <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} {fit}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} found={(*found).clone()} look={(*selection.look).clone()}
                               area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()} {flags}
-                              on_select={selection.select.clone()} on_step={selection.step.clone()} />
+                              on_select={selection.select.clone()} on_step={selection.step.clone()} compared={repaired.is_some()} />
                     if let Some(found) = &repaired { { repair::lanes(opened, found, order.as_ref().as_ref()) } }
                     <Legend kinds={opened.kinds.clone()} unfinished={opened.unfinished} />
                     // One pane at a time, or no room is left for the timeline.
                     if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done) {
                         <MeasuredArea session={opened.session} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
                     } else if let Some(details) = &selection.details {
-                        <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} notes={Rc::new((*selection.notes).clone())} on_call={selection.show.clone()}
+                        <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} notes={Rc::new((*selection.notes).clone())} on_call={selection.jump.clone()}
                                  on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_note={selection.note.clone()} on_close={selection.close.clone()} />
                     }
                 </ContextProvider<Texts>>
@@ -239,7 +240,9 @@ struct Selection {
     select: Callback<Option<CallId>>,
     /// Selects a call and brings it into sight.
     show: Callback<CallMark>,
-    /// Looks for a call and shows it.
+    /// The same, and Back leads to the call before.
+    jump: Callback<CallMark>,
+    /// Looks for a call and jumps to it.
     go: Callback<Go>,
     step: Callback<Step>,
     close: Callback<()>,
@@ -301,13 +304,17 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             }
         });
     }
-    let details = use_details(session, *selected, from_address, &bring);
-    use_marks_in_address(Marks {
+    let brought = use_mut_ref(|| from_address.is_some());
+    use_history(&selected, &brought);
+    let details = use_details(session, *selected, &brought, &bring);
+    let jumped = use_mut_ref(|| false);
+    let marks = Marks {
         call: *selected,
         query: (*query).clone(),
         pins: (*pins != first).then(|| written_pins(&pins)),
         notes: Note::write(&notes),
-    });
+    };
+    use_marks_in_address(marks, &jumped);
     let select = {
         let selected = selected.setter();
         Callback::from(move |id| selected.set(id))
@@ -319,9 +326,16 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             bring.emit(mark);
         })
     };
-    let go = going(client, session, &show);
+    let jump = {
+        let (selected, jumped, show) = (selected.clone(), jumped, show.clone());
+        Callback::from(move |mark: CallMark| {
+            *jumped.borrow_mut() = *selected != Some(mark.id);
+            show.emit(mark);
+        })
+    };
+    let go = going(client.clone(), session, &jump);
     let step = Stepping {
-        go: go.clone(),
+        go: going(client, session, &show),
         show: show.clone(),
         select: select.clone(),
         details: details.clone(),
@@ -342,6 +356,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         close: select.reform(|()| None),
         select,
         show,
+        jump,
         go,
         step,
         query,
@@ -420,22 +435,41 @@ fn use_look() -> (UseStateHandle<Option<Look>>, Callback<CallMark>) {
     (look, bring)
 }
 
-/// The details of the selected call, asked of the worker. The call that the address names is brought in
+/// Selects what the address names after the browser went back or forward to it, and has it brought in sight.
+#[hook]
+fn use_history(selected: &UseStateHandle<Option<CallId>>, brought: &Rc<RefCell<bool>>) {
+    let nav = use_shared().nav;
+    let own = use_memo((), |()| nav.route.path.clone());
+    let before = use_mut_ref(|| true);
+    let shown = nav.route.path == *own;
+    let (selected, brought) = (selected.setter(), brought.clone());
+    use_effect_with((nav.visits, shown), move |(visits, shown)| {
+        // A view that is shown again has the marks that it was left with.
+        let was_shown = before.replace(*shown);
+        if *visits > 0 && *shown && was_shown {
+            let call = nav.route.get(CALL).and_then(read);
+            *brought.borrow_mut() = call.is_some();
+            selected.set(call);
+        }
+    });
+}
+
+/// The details of the selected call, asked of the worker. A call that the address has led to is brought in
 /// sight once.
 #[hook]
 fn use_details(
     session: SessionId,
     selected: Option<CallId>,
-    from_address: Option<CallId>,
+    brought: &Rc<RefCell<bool>>,
     bring: &Callback<CallMark>,
 ) -> Option<Rc<CallDetails>> {
     let client = use_shared().client;
     let details = use_state(|| None::<Rc<CallDetails>>);
     let turns = use_turns();
-    let first = use_mut_ref(|| from_address);
-    let (setter, bring) = (details.setter(), bring.clone());
+    let (setter, bring, brought) = (details.setter(), bring.clone(), brought.clone());
     use_effect_with((session, selected), move |&(session, selected)| {
         let turn = turns.next();
+        let (bring, brought) = (bring.clone(), brought.clone());
         let Some(id) = selected else {
             setter.set(None);
             return;
@@ -445,7 +479,9 @@ fn use_details(
             if let Ok(Response::CallTold(told)) = answered.map(|answered| answered.response)
                 && turn.counts()
             {
-                if let (Some(told), Some(_)) = (&told, first.borrow_mut().take()) {
+                if brought.replace(false)
+                    && let Some(told) = &told
+                {
                     bring.emit(told.mark.clone());
                 }
                 setter.set(told.map(|told| Rc::new(*told)));
@@ -464,9 +500,11 @@ struct Marks {
     notes: String,
 }
 
-/// Keeps the marks in the address, so that a link leads back to them.
+/// Keeps the marks in the address, so that a link leads back to them. From a call that was jumped to, the
+/// browser goes back to the one before.
 #[hook]
-fn use_marks_in_address(marks: Marks) {
+fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
+    let jumped = jumped.clone();
     let nav = use_shared().nav;
     // Another view may be shown meanwhile, with parameters of its own.
     let own = use_memo((), |()| nav.route.path.clone());
@@ -487,8 +525,12 @@ fn use_marks_in_address(marks: Marks) {
                 Some(value) => route.with(name, value),
                 None => route.without(name),
             });
-        if route != nav.route && !nav.is_stale() {
-            nav.replace(route);
+        if route == nav.route || nav.is_stale() {
+            return;
+        }
+        match jumped.replace(false) {
+            true => nav.push(route),
+            false => nav.replace(route),
         }
     });
 }

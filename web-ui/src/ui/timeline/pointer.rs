@@ -17,6 +17,8 @@ pub(super) struct Pointer {
     pub(super) up: Callback<PointerEvent>,
     pub(super) leave: Callback<PointerEvent>,
     pub(super) dragging: bool,
+    /// The row of a rank whose name the pointer is on.
+    pub(super) named_lane: Option<u32>,
 }
 
 /// A pointer that travels less while it is down, in CSS pixels, clicks.
@@ -82,6 +84,7 @@ struct Stage {
     set: UseStateSetter<Stretch>,
     held: Rc<RefCell<Held>>,
     dragging: UseStateHandle<bool>,
+    named_lane: UseStateHandle<Option<u32>>,
     hover: Rc<Hovered>,
     clicks: Rc<Clicks>,
 }
@@ -109,6 +112,10 @@ impl Stage {
             if !self.hover.pinned {
                 self.hover.set.emit((point(&self.now, here), false));
             }
+            let on_name = self.now.rows.named(self.now.width, self.now.height).is_some()
+                && here.0 < self.now.gutter();
+            let row = self.now.row_at(here.1).filter(|_| on_name);
+            self.named_lane.set(row.map(|(_, lane)| lane));
             return;
         };
         held.travelled += (here.0 - before.0).abs() + (here.1 - before.1).abs();
@@ -190,8 +197,10 @@ pub(super) fn use_pointer(
     *latest.borrow_mut() = now.clone();
     use_wheel(frame, latest, set.clone());
     let is_dragging = *dragging;
+    let named_lane = use_state_eq(|| None::<u32>);
+    let is_named = *named_lane;
     let (frame, clicks) = (frame.clone(), Rc::new(clicks));
-    let stage = Stage { frame, now, set, held, dragging, hover, clicks };
+    let stage = Stage { frame, now, set, held, dragging, named_lane, hover, clicks };
     let heard = |hear: fn(&Stage, &PointerEvent)| {
         let stage = stage.clone();
         Callback::from(move |event: PointerEvent| hear(&stage, &event))
@@ -202,6 +211,7 @@ pub(super) fn use_pointer(
         up: heard(Stage::up),
         leave: heard(|stage, _| stage.left()),
         dragging: is_dragging,
+        named_lane: is_named,
     }
 }
 
