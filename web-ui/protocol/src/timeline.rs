@@ -53,7 +53,9 @@ impl RowKind {
                 "The communication streams of the rank's GPU: each call from the moment at which it was made"
             }
             RowKind::Calls => "Each call, from the moment at which it was made until it completed",
-            RowKind::Messages => "The messages that the rank sends, with the rank that receives them",
+            RowKind::Messages => {
+                "The messages that the rank sends, with the rank that receives them"
+            }
         }
     }
 

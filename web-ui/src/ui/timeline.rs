@@ -193,7 +193,8 @@ fn use_stretch(
     let stretch = use_state(|| Stretch::whole(fit));
     {
         let stretch = stretch.setter();
-        let again = (props.session, if props.follow { props.end_ps } else { fit.1 }, props.compared);
+        let again =
+            (props.session, if props.follow { props.end_ps } else { fit.1 }, props.compared);
         use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
     }
     {
