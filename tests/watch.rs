@@ -69,6 +69,62 @@ fn the_watcher_can_be_read() {
     assert!(text(&done.stdout).contains("def hook_into(c10d, path)"));
 }
 
+/// The recorders of three generations of PyTorch, of which NCCL's holds the calls. 2.11 on an H200 is the second: the
+/// generic recorder is there, and empty.
+const RECORDERS: &str = r#"
+import sys, types
+
+source = open(sys.argv[1]).read()
+empty, full = '{"entries":[]}', '{"entries":[1,2,3]}'
+
+
+def of_one(text):
+    def dump(calls=True, active=False): return text
+    return dump
+
+
+def pickled(text):
+    def dump(calls=True, stacks=True, active=False): return text.encode()
+    return dump
+
+
+def by_backend(calls=True, active=False, backend="gloo"): return full if backend == "nccl" else empty
+by_backend.__doc__ = "_dump_fr_trace_json(..., backend: str = 'gloo')"
+def pickled_by_backend(calls=True, stacks=True, active=False, backend="gloo"): return by_backend(backend=backend).encode()
+pickled_by_backend.__doc__ = by_backend.__doc__
+
+generations = [
+    {"_dump_nccl_trace_json": of_one(full), "_dump_nccl_trace": pickled(full)},
+    {"_dump_fr_trace_json": of_one(empty), "_dump_fr_trace": pickled(empty),
+     "_dump_nccl_trace_json": of_one(full), "_dump_nccl_trace": pickled(full)},
+    {"_dump_fr_trace_json": by_backend, "_dump_fr_trace": pickled_by_backend},
+    {"_dump_fr_trace_json": of_one(full), "_dump_fr_trace": pickled(full)},
+    {},
+]
+for functions in generations:
+    c10d = types.ModuleType("torch._C._distributed_c10d")
+    vars(c10d).update(functions)
+    for name in ("torch", "torch._C"): sys.modules[name] = types.ModuleType(name)
+    sys.modules["torch._C._distributed_c10d"] = sys.modules["torch._C"]._distributed_c10d = c10d
+    watcher = {"__name__": "watcher"}
+    exec(source[:source.index("def stacks(")], watcher)
+    recorder = watcher["Recorder"]()
+    print(recorder.dump().decode(), recorder.dump_with_stacks().decode(), full in recorder.counters().decode())
+"#;
+
+#[test]
+fn nccls_recorder_is_asked_beside_the_generic_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = Command::new(binary()).args(["watch", "--print-watcher"]).output().unwrap();
+    let (watcher, script) = (folder.path().join("watcher.py"), folder.path().join("try.py"));
+    std::fs::write(&watcher, &printed.stdout).unwrap();
+    std::fs::write(&script, RECORDERS).unwrap();
+    let done = Command::new("python3").arg(&script).arg(&watcher).output().unwrap();
+    let full = r#"{"entries":[1,2,3]}"#;
+    let right = format!("{full} {full} True\n").repeat(4) + "  False\n";
+    assert_eq!(text(&done.stdout), right, "{}", text(&done.stderr));
+}
+
 /// The processes whose command line holds a word.
 fn processes_with(word: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

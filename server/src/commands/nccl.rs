@@ -34,15 +34,27 @@ enum CollectivesChoice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum ShareChoice {
+pub(crate) enum ShareChoice {
     /// Not at all: a GPU a rank (the default)
     None,
     /// All ranks in one process on one GPU, by the plan's schedules and without NCCL
     OneProcess,
-    /// A process a rank, each a host of its own for NCCL (NCCL_HOSTID); untested
+    /// A process a rank, each a host of its own for NCCL (NCCL_HOSTID)
     HostIds,
     /// A process a rank, with NCCL_MULTI_RANK_GPU_ENABLE of NCCL 2.30.3; untested
     MultiRank,
+}
+
+impl ShareChoice {
+    /// The library's own word for it.
+    pub(crate) fn sharing(self) -> Sharing {
+        match self {
+            ShareChoice::None => Sharing::None,
+            ShareChoice::OneProcess => Sharing::OneProcess,
+            ShareChoice::HostIds => Sharing::HostIds,
+            ShareChoice::MultiRank => Sharing::MultiRank,
+        }
+    }
 }
 
 impl NcclArguments {
@@ -90,12 +102,7 @@ impl NcclArguments {
                 None | Some(CollectivesChoice::Library) => Collectives::Library,
                 Some(CollectivesChoice::Schedules) => Collectives::Schedules,
             },
-            sharing: match self.share {
-                None | Some(ShareChoice::None) => Sharing::None,
-                Some(ShareChoice::OneProcess) => Sharing::OneProcess,
-                Some(ShareChoice::HostIds) => Sharing::HostIds,
-                Some(ShareChoice::MultiRank) => Sharing::MultiRank,
-            },
+            sharing: self.share.map_or(Sharing::None, ShareChoice::sharing),
             ..NcclOptions::default()
         }
     }

@@ -16,7 +16,7 @@ use crate::words::{cap_ranks, capital, waits};
 use lockstep_core::plan::leaves_at_once;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, RankLog, RankState};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, RankLog, RankState};
 use lockstep_core::words::sentence;
 
 /// So many other ways in which ranks died are told.
@@ -28,6 +28,17 @@ pub(crate) fn alike(job: &Job<'_>, rank: GlobalRank) -> Vec<GlobalRank> {
     let own = died(job, rank);
     let ranks = job.log.logs().map(|(rank, _)| rank);
     ranks.filter(|other| *other == rank || (own.is_some() && died(job, *other) == own)).collect()
+}
+
+/// True if others completed calls that a rank without any in the recording must have made with them.
+fn lost_calls(job: &Job<'_>, rank: GlobalRank) -> bool {
+    let with_all = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"];
+    let made_with_it = |record: &CallRecord| {
+        record.state == CallState::Completed
+            && with_all.iter().any(|op| record.call.op.starts_with(op))
+            && job.group(record.call.group).is_some_and(|it| it.group_rank(rank).is_some())
+    };
+    job.log.recorded && job.log.logs().flat_map(|(_, log)| &log.calls).any(made_with_it)
 }
 
 /// The manner of a rank's death, if it died.
@@ -79,6 +90,9 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
         (Some(last), false) => {
             format!(" The last call that was heard of it was {}.", words::call(log, last))
         }
+        (None, true) if lost_calls(facts.job, rank) => {
+            " None of its calls are recorded.".to_owned()
+        }
         (None, true) => " It had not made a call yet.".to_owned(),
         (None, false) => " No call was heard of it.".to_owned(),
     };
@@ -123,7 +137,11 @@ pub(crate) fn claim(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
         Some(record) => evidence(facts, Made { rank: *rank, record }, "last called"),
         None => {
             let frame = line_of_death(facts, *rank);
-            Evidence { frame, ..no_call(*rank, "died before its first call") }
+            let what = match lost_calls(facts.job, *rank) {
+                true => "died; none of its calls are recorded",
+                false => "died before its first call",
+            };
+            Evidence { frame, ..no_call(*rank, what) }
         }
     };
     let shown = culprits.iter().take(16).map(seen).collect();

@@ -16,6 +16,7 @@ mod mesh;
 mod missing;
 mod moments;
 mod nccl;
+mod nccl_h200;
 mod nccl_logs;
 mod one_f_one_b;
 mod other_backends;

@@ -5,11 +5,13 @@
 //! middle, a log has all. The calls of one rank in one group are one sequence, of which each source
 //! shows a stretch; the stretches are laid over each other where the most calls agree.
 
+use super::same_call::{agree, is_visible};
+use super::taken_over::CountedAlike;
 use crate::reader::Filled;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, TensorShape};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,10 +27,11 @@ pub(super) enum Clock {
 /// Offsets that are tried around those that fit by number.
 const TRIED: i64 = 64;
 
-/// Fills values of `from` into the same calls of `into`.
-pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> Filled {
+/// Fills values of `from` into the same calls of `into`; returns also which groups count their calls alike in both.
+pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> (Filled, CountedAlike) {
     let of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
     let mut filled = Filled { of_calls, ..Filled::default() };
+    let mut alike = CountedAlike::default();
     let mut shared = BTreeMap::new();
     let groups: Vec<(GroupId, Vec<GlobalRank>)> = members(into);
     let others: Vec<(GroupId, Vec<GlobalRank>)> = members(from);
@@ -66,13 +69,14 @@ pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> Filled {
                 let Some((record, there)) = own.calls.get_mut(*at).zip(there) else { continue };
                 if agree(record, there) {
                     filled.calls += 1;
+                    alike.note(record, there);
                     complete(record, there, clock, &mut shared, &mut filled);
                 }
             }
         }
         filled.ranks += usize::from(filled.calls > before);
     }
-    filled
+    (filled, alike)
 }
 
 fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
@@ -87,39 +91,6 @@ fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
 /// True if `ranks` holds all of `other`: where logs are missing, so are members.
 fn is_within(other: &[GlobalRank], ranks: &[GlobalRank]) -> bool {
     other.iter().all(|rank| ranks.binary_search(rank).is_ok())
-}
-
-/// Collectives that every source writes as one call. (A gather and an all_to_all are sends and
-/// receives to NCCL, a coalesced call is several.)
-fn is_visible(record: &CallRecord) -> bool {
-    matches!(
-        record.call.op.as_str(),
-        "all_reduce" | "broadcast" | "reduce" | "all_gather" | "reduce_scatter" | "barrier"
-    )
-}
-
-/// True if two sources can mean the same call.
-fn agree(a: &CallRecord, b: &CallRecord) -> bool {
-    let (a, b) = (&a.call, &b.call);
-    if [a, b].iter().any(|call| call.op == "barrier") {
-        // PyTorch's barrier is an all_reduce of one element to NCCL.
-        let is_barrier = |call: &Called| {
-            call.op == "barrier" || (call.op == "all_reduce" && numel(&call.inputs) <= 1)
-        };
-        return is_barrier(a) && is_barrier(b);
-    }
-    let sizes =
-        |a: &[TensorShape], b: &[TensorShape]| a.is_empty() || b.is_empty() || numel(a) == numel(b);
-    let inputs = !a.inputs.is_empty() && !b.inputs.is_empty();
-    a.op == b.op
-        && match inputs {
-            true => sizes(&a.inputs, &b.inputs),
-            false => sizes(&a.outputs, &b.outputs),
-        }
-}
-
-fn numel(tensors: &[TensorShape]) -> u64 {
-    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
 }
 
 /// By how many places `list` has to be moved to lie under `calls`, and how many calls then agree;

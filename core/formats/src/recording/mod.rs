@@ -2,7 +2,7 @@
 //!
 //! [`Piece::read`] reads a file with the table of readers, [`Sources`] gathers the pieces of a job, and
 //! [`Sources::join`] joins their contributions by kind: what one source of calls lacks another fills in
-//! (`fill.rs`), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
+//! (`fill.rs`), also whole ranks (`taken_over.rs`), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
 //! and the notes say what came from where. No format is known here by its name, and nobody asks what is
 //! wrong with the job: that is `lockstep-diagnosis`.
 
@@ -13,7 +13,9 @@ mod join;
 mod judged_files;
 mod names;
 mod piece;
+mod same_call;
 mod stack_notes;
+mod taken_over;
 
 pub use join::{JoinError, RecordedJob, Sources};
 pub use names::{name_in, names_of};

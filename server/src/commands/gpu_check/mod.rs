@@ -6,6 +6,7 @@ mod report;
 mod speed;
 mod torch;
 
+use super::nccl::ShareChoice;
 use super::{describe, rank_launcher};
 use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
@@ -21,7 +22,7 @@ use lockstep_sim::compare;
 use report::{Check, Report, State};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Check the nccl backend on this machine's GPUs, and write a report
 #[derive(clap::Args)]
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     /// Only the smaller sizes, and one number of ranks
     #[arg(long)]
     quick: bool,
+    /// Only these ways for ranks to share a GPU; may be given more than once
+    #[arg(long, value_enum)]
+    share: Vec<ShareChoice>,
     /// Do not compare with torch.distributed
     #[arg(long)]
     no_torch: bool,
@@ -52,20 +56,15 @@ struct Way {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let mut bench = Bench { launcher: rank_launcher()?, report: Report::default(), arguments };
+    let mut bench = Bench {
+        launcher: rank_launcher()?,
+        report: Report::default(),
+        arguments,
+        latest: Instant::now(),
+    };
     bench.all()?;
-    let folder = &bench.arguments.output;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let report = &bench.report;
-    let text = report.to_markdown();
-    for (name, text) in
-        [("report.md", text.clone()), ("report.json", serde_json::to_string_pretty(report)? + "\n")]
-    {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    terminal::text(&text)?;
-    Ok(ExitCode::from(u8::from(report.has_failures())))
+    terminal::text(&bench.report.to_markdown())?;
+    Ok(ExitCode::from(u8::from(bench.report.has_failures())))
 }
 
 /// A check under way.
@@ -73,6 +72,8 @@ struct Bench {
     launcher: RankLauncher,
     report: Report,
     arguments: Arguments,
+    /// The moment at which the latest check ended.
+    latest: Instant,
 }
 
 impl Bench {
@@ -95,16 +96,37 @@ impl Bench {
         }
         let gpus = self.gpus()?;
         self.report.gpus = gpus;
-        for way in self.ways(gpus) {
+        let asked: Vec<Sharing> = self.arguments.share.iter().map(|way| way.sharing()).collect();
+        let mut ways = self.ways(gpus);
+        ways.retain(|way| asked.is_empty() || asked.contains(&way.sharing));
+        for way in ways {
             terminal::note(&format!("gpu-check: {}, {}", way.name, counted(way.ranks, "rank")));
-            if way.may_fail && !self.works(&way)? {
-                continue;
+            if !way.may_fail || self.works(&way)? {
+                // One rank has nobody to exchange anything with.
+                if way.ranks > 1 {
+                    self.speed(&way)?;
+                }
+                self.training(&way)?;
+                self.hangs(&way)?;
+                self.groups(&way)?;
+                self.values(&way)?;
             }
-            self.values(&way)?;
-            self.groups(&way)?;
-            self.training(&way)?;
-            self.hangs(&way)?;
-            self.speed(&way)?;
+            // A machine is often lent for minutes: what was found so far stays when it goes.
+            self.save()?;
+        }
+        self.save()
+    }
+
+    /// Writes what was found so far.
+    fn save(&self) -> Result<()> {
+        let folder = &self.arguments.output;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let json = serde_json::to_string_pretty(&self.report)? + "\n";
+        for (name, text) in [("report.md", self.report.to_markdown()), ("report.json", json)] {
+            let path = folder.join(name);
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
@@ -163,7 +185,12 @@ impl Bench {
 
     fn note(&mut self, way: &Way, what: String, state: State, says: String) {
         let (way, ranks) = (way.name.to_owned(), way.ranks);
-        self.report.checks.push(Check { way, ranks, what, state, says });
+        if state == State::Failed {
+            terminal::note(&format!("gpu-check: {what} failed: {says}"));
+        }
+        let seconds = self.latest.elapsed().as_secs_f64();
+        self.latest = Instant::now();
+        self.report.checks.push(Check { way, ranks, what, state, says, seconds });
     }
 
     /// True if a way that may fail works here; otherwise the report says why not.
@@ -245,11 +272,15 @@ impl Bench {
             return Ok(());
         }
         for (what, plan) in plans::hangs(way.ranks)? {
-            // NCCL connects ranks at their first call, which takes seconds on many GPUs.
-            let timeout = Some(Duration::from_secs(10));
-            let options = RunOptions { timeout, grace: Duration::from_secs(5), ..options() };
+            let within = |seconds| RunOptions {
+                timeout: Some(Duration::from_secs(seconds)),
+                grace: Duration::from_secs(5),
+                ..options()
+            };
             let host = HostBackend::new(self.launcher.clone());
-            let wanted = findings(&run_to_trace(&host, plan.clone(), options.clone())?);
+            let wanted = findings(&run_to_trace(&host, plan.clone(), within(2))?);
+            // NCCL connects ranks at their first call, which takes seconds on many GPUs.
+            let options = within(10);
             let (state, says) = match self.backend(way)?.run(plan, options) {
                 Err(error) => (State::Failed, error.to_string()),
                 Ok(trace) => {

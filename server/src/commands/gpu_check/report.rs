@@ -37,6 +37,8 @@ pub(super) struct Check {
     pub(super) what: String,
     pub(super) state: State,
     pub(super) says: String,
+    /// Seconds since the check before ended.
+    pub(super) seconds: f64,
 }
 
 /// Times of one size.

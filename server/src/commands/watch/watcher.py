@@ -58,46 +58,43 @@ class Connection:
 
 
 class Recorder:
-    """PyTorch's flight recorder, whichever functions this release has for it."""
+    """PyTorch's flight recorders, whichever functions this release has for them.
+
+    NCCL's calls and gloo's are in recorders of their own. Up to 2.11 each has a function of its own, of which
+    a build without CUDA lacks NCCL's; later one function is told the backend.
+    """
 
     def __init__(self):
         import torch._C._distributed_c10d as c10d
 
-        self.c10d = c10d
+        self.json = self._functions(c10d, "_dump_fr_trace_json", "_dump_nccl_trace_json")
+        self.pickle = self._functions(c10d, "_dump_fr_trace", "_dump_nccl_trace")
 
-    def _backends(self):
-        """gloo's and NCCL's calls are in recorders of their own in newer releases."""
-        function = getattr(self.c10d, "_dump_fr_trace_json", None)
-        return ("gloo", "nccl") if "backend:" in (getattr(function, "__doc__", None) or "") else (None,)
+    def _functions(self, c10d, *names):
+        """Each recorder's function, with the arguments that follow those that all take."""
+        functions = [getattr(c10d, name) for name in names if hasattr(c10d, name)]
+        for function in functions:
+            if "backend:" in (function.__doc__ or ""):
+                return [(function, (False, backend)) for backend in ("gloo", "nccl")]
+        return [(function, ()) for function in functions]
 
-    def _json(self, backend, calls):
-        names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-        function = next((getattr(self.c10d, name) for name in names if hasattr(self.c10d, name)), None)
-        if function is None:
-            return b""
-        text = function(calls) if backend is None else function(calls, False, backend)
-        return text.encode() if isinstance(text, str) else text
+    def _json(self, calls):
+        texts = (function(calls, *more) for function, more in self.json)
+        return [text.encode() if isinstance(text, str) else text for text in texts]
 
     def counters(self):
         """Bytes that change when a call is made."""
-        return b"".join(self._json(backend, False) for backend in self._backends())
+        return b"".join(self._json(False))
 
     def _fullest(self, dumps):
         return max((dump for dump in dumps if dump), key=len, default=b"")
 
     def dump(self):
         """The calls without their stacks."""
-        return self._fullest(self._json(backend, True) for backend in self._backends())
+        return self._fullest(self._json(True))
 
     def dump_with_stacks(self):
-        names = ("_dump_fr_trace", "_dump_nccl_trace")
-        function = next((getattr(self.c10d, name) for name in names if hasattr(self.c10d, name)), None)
-        if function is None:
-            return b""
-        dumps = []
-        for backend in self._backends():
-            dumps.append(function(True, True, False) if backend is None else function(True, True, False, backend))
-        return self._fullest(dumps)
+        return self._fullest(function(True, True, *(more or (False,))) for function, more in self.pickle)
 
 
 def stacks(own_thread):
