@@ -47,7 +47,7 @@ fn assert_same_bits(words: &[&str]) {
     assert!(bare.calls.calls > 0 && bare.calls.first_difference.is_none());
     let mut other = ran.clone();
     let call = other.events.iter_mut().rev().find_map(|event| match &mut event.what {
-        What::Scheduled { call, .. } => Some(call),
+        What::Scheduled { call, .. } => Some(std::sync::Arc::make_mut(call)),
         _ => None,
     });
     call.unwrap().seq = Some(77);

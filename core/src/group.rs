@@ -238,6 +238,10 @@ impl SequenceNumbers {
     /// Takes the next number of the group.
     pub fn next(&mut self, group: GroupId) -> u64 {
         if self.last.len() <= group.index() {
+            if self.last.is_empty() {
+                // Most ranks call in one group only: no room for more than there is.
+                self.last.reserve_exact(group.index() + 1);
+            }
             self.last.resize(group.index() + 1, 0);
         }
         self.last[group.index()] += 1;

@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn scheduled(time_ps: u64, rank: u32, op: &str, seq: u64) -> Event {
-        let call = Box::new(call(op, seq));
+        let call = std::sync::Arc::new(call(op, seq));
         event(time_ps, rank, What::Scheduled { work: 0, call })
     }
 

@@ -6,6 +6,7 @@
 
 mod admission;
 mod api;
+mod child_group;
 mod commands;
 mod connections;
 mod exit_rule;

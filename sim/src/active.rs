@@ -16,13 +16,13 @@ use std::sync::Arc;
 pub(crate) struct Active {
     pub(crate) work: u32,
     pub(crate) seq: u64,
-    pub(crate) signature: Signature,
+    pub(crate) signature: Arc<Signature>,
     /// The signature's number: equal numbers are equal signatures.
     pub(crate) signature_number: u32,
     /// Bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
     pub(crate) touched: u64,
     /// The cuts of the input, output and scratch buffers.
-    pub(crate) grids: [Grid; 3],
+    pub(crate) grids: Arc<[Grid; 3]>,
     /// The number of first steps whose sends all leave with the first of them.
     pub(crate) lending_steps: u32,
     /// Messages that are lent and have not been read.

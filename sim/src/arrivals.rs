@@ -37,8 +37,18 @@ struct Counted {
 pub(crate) struct Arrivals {
     /// The step that the channel waits in, and the number of messages that it needs.
     waits: Option<(Counted, u32)>,
-    /// The messages of later steps, in order.
-    early: VecDeque<Counted>,
+    /// The messages of the first of the later steps that some were sent for. Ranks in lock step are never further
+    /// ahead than that.
+    next: Option<Counted>,
+    /// Those of the steps behind it, in order.
+    later: VecDeque<Counted>,
+}
+
+impl Counted {
+    fn add(&mut self, arrival: Arrival) {
+        self.messages += 1;
+        self.last = self.last.max(arrival);
+    }
 }
 
 impl Arrivals {
@@ -47,22 +57,23 @@ impl Arrivals {
         if let Some((counted, needed)) = &mut self.waits
             && counted.step == step
         {
-            counted.messages += 1;
-            counted.last = counted.last.max(arrival);
+            counted.add(arrival);
             return (counted.messages == *needed).then_some(counted.last);
         }
         let first = Counted { step, messages: 1, last: arrival };
-        if self.early.back().is_none_or(|last| last.step < step) {
-            self.early.push_back(first);
-            return None;
-        }
-        let place = self.early.partition_point(|counted| counted.step < step);
-        match self.early.get_mut(place).filter(|counted| counted.step == step) {
-            Some(counted) => {
-                counted.messages += 1;
-                counted.last = counted.last.max(arrival);
+        match &mut self.next {
+            None => self.next = Some(first),
+            Some(next) if next.step == step => next.add(arrival),
+            Some(next) if next.step > step => {
+                self.later.push_front(std::mem::replace(next, first));
             }
-            None => self.early.insert(place, first),
+            Some(_) => {
+                let place = self.later.partition_point(|counted| counted.step < step);
+                match self.later.get_mut(place).filter(|counted| counted.step == step) {
+                    Some(counted) => counted.add(arrival),
+                    None => self.later.insert(place, first),
+                }
+            }
         }
         None
     }
@@ -70,15 +81,18 @@ impl Arrivals {
     /// The channel begins a step that needs so many messages: the last arrival if all have been
     /// sent.
     pub(crate) fn begin(&mut self, step: StepOfCall, needed: u32) -> Option<Arrival> {
-        let place = match self.early.front() {
-            Some(first) if first.step < step => {
-                self.early.partition_point(|counted| counted.step < step)
+        let sent = match self.next {
+            Some(next) if next.step == step => {
+                self.next = self.later.pop_front();
+                Some(next)
             }
-            _ => 0,
-        };
-        let sent = match self.early.get(place).filter(|counted| counted.step == step) {
-            Some(_) => self.early.remove(place),
-            None => None,
+            // Messages of calls that the rank never made stay.
+            Some(next) if next.step < step => {
+                let place = self.later.partition_point(|counted| counted.step < step);
+                let is_there = self.later.get(place).is_some_and(|counted| counted.step == step);
+                is_there.then(|| self.later.remove(place)).flatten()
+            }
+            _ => None,
         };
         let counted = sent.unwrap_or(Counted { step, messages: 0, last: (0, 0) });
         self.waits = Some((counted, needed));

@@ -15,10 +15,12 @@ use super::marks::Marks;
 use super::record::Recorder;
 use super::shared_memory::Touch;
 use super::state::{Due, Engine, Work, memory_of};
-use lockstep_core::plan::Call;
+use lockstep_core::plan::{Call, Signature};
+use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce;
-use lockstep_core::schedule::{Action, Buffer, Layout};
+use lockstep_core::schedule::{Action, Buffer, Grid, Layout};
 use lockstep_core::trace::What;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
@@ -90,8 +92,7 @@ impl Engine {
         let Call::Collective { input, output, splits, .. } = call else {
             return;
         };
-        let known = self.signatures.len() as u32;
-        let signature_number = *self.signatures.entry(signature.clone()).or_insert(known);
+        let (signature, signature_number) = numbered(&mut self.signatures, signature);
         let steps = signature.schedule.steps();
         let element_bytes = signature.dtype.size_bytes();
         let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes)
@@ -102,6 +103,7 @@ impl Engine {
         } else {
             Vec::new()
         };
+        let grids = cuts(&mut self.last_cuts, &layout, me);
         let memory = &mut self.ranks[rank.index()].memory;
         let scaled_input = premultiplied(&signature, memory, *input, *output);
         let timed = self.time_of(call).filter(|_| steps > 0);
@@ -110,8 +112,7 @@ impl Engine {
         channel.active = Some(Active {
             work,
             seq,
-            grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
-                .map(|buffer| layout.grid(me, buffer)),
+            grids,
             uneven: splits.is_some(),
             input: *input,
             scaled_input,
@@ -158,20 +159,24 @@ impl Engine {
             return false;
         };
         let (seq, signature_number, channel_group) = (first.seq, first.signature, channel.group);
+        let me = channel.me;
         let called = self.signatures.iter().find(|(_, number)| **number == signature_number);
-        let Some((signature, _)) = called else {
+        let Some(signature) = called.map(|(signature, _)| Arc::clone(signature)) else {
             return false;
         };
         let (schedule, dtype) = (&signature.schedule, signature.dtype);
         let layout = Layout::new(schedule.clone(), signature.count, dtype.size_bytes());
-        let scratch = layout.grid(channel.me, Buffer::Scratch);
+        let grids = cuts(&mut self.last_cuts, &layout, me);
+        let scratch = layout.grid(me, Buffer::Scratch);
         let bytes = scratch.elements.saturating_mul(dtype.size_bytes());
         let timed = self.is_timed(channel_group, seq, signature_number);
         let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work: 0,
             seq,
-            signature: signature.clone(),
+            steps: signature.schedule.steps(),
+            marks: Marks::new(&signature, me).map(Arc::new),
+            signature,
             signature_number,
             touched: 0,
             lending_steps: 0,
@@ -181,16 +186,13 @@ impl Engine {
             scaled_input: None,
             output: None,
             step: 0,
-            steps: signature.schedule.steps(),
             waiting: Vec::new(),
             left: 0,
             done: false,
             whole: false,
             timed: timed.then_some(Timed::Until(0)),
             scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
-            marks: Marks::new(signature, channel.me).map(Arc::new),
-            grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
-                .map(|buffer| layout.grid(channel.me, buffer)),
+            grids,
         });
         self.begin_step(index, recorder);
         true
@@ -344,5 +346,28 @@ impl Engine {
             choosing.busy[rank.index()] = false;
         }
         self.complete(rank, work, recorder);
+    }
+}
+
+/// The signature that all calls like this one share, and its number.
+fn numbered(
+    known: &mut BTreeMap<Arc<Signature>, u32>,
+    signature: Signature,
+) -> (Arc<Signature>, u32) {
+    if let Some((known, number)) = known.get_key_value(&signature) {
+        return (Arc::clone(known), *number);
+    }
+    let (signature, number) = (Arc::new(signature), known.len() as u32);
+    known.insert(Arc::clone(&signature), number);
+    (signature, number)
+}
+
+/// The cuts of a participant's buffers, shared with the call that was begun before where they are the same.
+fn cuts(last: &mut Option<Arc<[Grid; 3]>>, layout: &Layout, me: GroupRank) -> Arc<[Grid; 3]> {
+    let grids = [Buffer::Input, Buffer::Output, Buffer::Scratch];
+    let grids = grids.map(|buffer| layout.grid(me, buffer));
+    match last {
+        Some(last) if **last == grids => Arc::clone(last),
+        _ => Arc::clone(last.insert(Arc::new(grids))),
     }
 }

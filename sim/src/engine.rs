@@ -132,6 +132,7 @@ impl Engine {
             channels,
             messages: crate::message::Messages::default(),
             signatures: BTreeMap::new(),
+            last_cuts: None,
             posted: BTreeMap::new(),
             from_any: FromAny::new(),
             p2p_streams: BTreeMap::new(),

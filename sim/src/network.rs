@@ -23,6 +23,9 @@ pub(crate) struct Network {
     heard: Option<Vec<Heard>>,
     /// True if two ranks have sent to one in an order that only single messages could show.
     ambiguous: bool,
+    /// The last message's link and bytes, and how long it occupied the link: most messages are as long as the
+    /// one before, and a division takes longer than to see that.
+    last: (Link, u64, u64),
 }
 
 /// The senders to a rank.
@@ -94,7 +97,8 @@ impl Network {
             Topology::SharedMemory(machine) => Some(Cores::new(machine, participants)),
             Topology::Uniform(_) | Topology::Nodes { .. } => None,
         };
-        Network { topology, ports, cores, heard: None, ambiguous: false }
+        let last = (Link::DEFAULT, 0, 0);
+        Network { topology, ports, cores, heard: None, ambiguous: false, last }
     }
 
     /// From now on, watches whether the order of messages into a port is known.
@@ -186,7 +190,8 @@ impl Network {
         }
         let (link, across) = (self.topology.link(from, to), self.topology.is_across(from, to));
         self.watch(from, to, now);
-        self.pass(now, times(link, bytes), Some(from), Some(to), across)
+        let times = self.times(link, bytes);
+        self.pass(now, times, Some(from), Some(to), across)
     }
 
     /// A message whose times are known: they occupy both ports as any message's do.
@@ -262,10 +267,19 @@ impl Network {
     ) -> Passage {
         let link = self.topology.hop_by_switch(in_node);
         let across = self.topology.ranks_per_node() > 0 && !in_node;
+        let times = self.times(link, bytes);
         match from < to {
-            true => self.pass(now, times(link, bytes), Some(from), None, across),
-            false => self.pass(now, times(link, bytes), None, Some(to), across),
+            true => self.pass(now, times, Some(from), None, across),
+            false => self.pass(now, times, None, Some(to), across),
         }
+    }
+
+    /// Latency of a link, and how long a message occupies it, in picoseconds.
+    fn times(&mut self, link: Link, bytes: u64) -> (u64, u64) {
+        if (self.last.0, self.last.1) != (link, bytes) {
+            self.last = (link, bytes, link.transmit_ps(bytes));
+        }
+        (link.latency_ps, self.last.2)
     }
 
     fn pass(
@@ -291,11 +305,6 @@ impl Network {
         let by_switch = sends.is_none() || receives.is_none();
         Passage { departs, left, arrives, ready: now, latency_ps, across, by_switch }
     }
-}
-
-/// Latency of a link, and how long a message occupies it, in picoseconds.
-fn times(link: Link, bytes: u64) -> (u64, u64) {
-    (link.latency_ps, link.transmit_ps(bytes))
 }
 
 #[cfg(test)]

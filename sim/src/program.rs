@@ -230,9 +230,9 @@ impl Engine {
         state.works.push(Work { op, part, seq, completed: false });
         state.in_flight += 1;
         if recorder.wants(rank)
-            && let Some(call) = self.plan.call(rank, op, part, seq)
+            && let Some(call) = recorder.calls.call(&self.plan, rank, (op, part), seq)
         {
-            recorder.record(self.now, rank, || What::Scheduled { work, call: Box::new(call) });
+            recorder.record(self.now, rank, || What::Scheduled { work, call });
         }
         let timeout_ms = self.plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
         self.set_deadline(rank, work, timeout_ms);

@@ -20,13 +20,88 @@ pub(crate) struct EventQueue<T> {
     /// one of the same time must come after everything that was pushed in between.
     open: Option<(u64, u32)>,
     made: u64,
-    /// Events under reserved numbers, by time.
-    reserved: BTreeMap<u64, Numbered<T>>,
-    /// Emptied lists of `reserved`, to be used again.
-    spare: Vec<Vec<(u64, T)>>,
+    /// Events under reserved numbers.
+    reserved: Reserved<T>,
     /// The number of the event that was popped last.
     current: u64,
 }
+
+/// Events under reserved numbers, by time. The earliest list and the one that grew last are at hand, since
+/// ranks in lock step take from the one and add to the other.
+#[derive(Clone, Debug)]
+struct Reserved<T> {
+    /// Per time, its place in `lists`.
+    by_time: BTreeMap<u64, u32>,
+    lists: Vec<Numbered<T>>,
+    free: Vec<u32>,
+    /// The earliest time and its list.
+    first: Option<(u64, u32)>,
+    /// The time of the last push and its list.
+    last: Option<(u64, u32)>,
+}
+
+impl<T: Copy> Reserved<T> {
+    fn new() -> Reserved<T> {
+        Reserved {
+            by_time: BTreeMap::new(),
+            lists: Vec::new(),
+            free: Vec::new(),
+            first: None,
+            last: None,
+        }
+    }
+
+    fn push(&mut self, time_ps: u64, number: u64, what: T) {
+        let place = match self.last {
+            Some((time, place)) if time == time_ps => place,
+            _ => self.list_of(time_ps),
+        };
+        self.lists[place as usize].push(number, what);
+    }
+
+    /// The place of a time's list, which is made if there is none.
+    fn list_of(&mut self, time_ps: u64) -> u32 {
+        let (lists, free) = (&mut self.lists, &mut self.free);
+        let place = *self.by_time.entry(time_ps).or_insert_with(|| {
+            free.pop().unwrap_or_else(|| {
+                lists.push(Numbered { events: Vec::new(), popped: 0, sorted: true });
+                lists.len() as u32 - 1
+            })
+        });
+        self.last = Some((time_ps, place));
+        if self.first.is_none_or(|(first, _)| time_ps < first) {
+            self.first = self.last;
+        }
+        place
+    }
+
+    /// Takes the earliest event with its time and number if nothing that is due at `pushed`, a time and a
+    /// number, comes before it.
+    fn pop_before(&mut self, pushed: Option<(u64, u64)>) -> Option<(u64, u64, T)> {
+        let (time, place) = self.first?;
+        if pushed.is_some_and(|(pushed, _)| pushed < time) {
+            return None;
+        }
+        let list = &mut self.lists[place as usize];
+        let number = list.first()?;
+        if pushed.is_some_and(|pushed| pushed < (time, number)) {
+            return None;
+        }
+        let (_, what) = list.events[list.popped];
+        list.popped += 1;
+        if list.popped == list.events.len() {
+            list.clear();
+            self.by_time.remove(&time);
+            self.free.push(place);
+            self.last = self.last.filter(|(_, last)| *last != place);
+            self.first = self.by_time.first_key_value().map(|(time, place)| (*time, *place));
+        }
+        Some((time, number, what))
+    }
+}
+
+/// An event that belongs so many places or fewer before the last goes there at once; others are sorted in later.
+const MOST_OFF: usize = 4;
 
 /// Events of one time under reserved numbers.
 #[derive(Clone, Debug)]
@@ -38,6 +113,20 @@ struct Numbered<T> {
 }
 
 impl<T: Copy> Numbered<T> {
+    fn push(&mut self, number: u64, what: T) {
+        // Ranks in lock step push in order but for the one that closes the ring, which is one place off.
+        let behind = |event: &&(u64, T)| event.0 > number;
+        let waiting = &self.events[self.popped..];
+        let behind = waiting.iter().rev().take(MOST_OFF + 1).take_while(behind).count();
+        match behind <= MOST_OFF {
+            true => self.events.insert(self.events.len() - behind, (number, what)),
+            false => {
+                self.sorted = false;
+                self.events.push((number, what));
+            }
+        }
+    }
+
     /// The lowest number that is pending.
     fn first(&mut self) -> Option<u64> {
         if !self.sorted {
@@ -45,6 +134,11 @@ impl<T: Copy> Numbered<T> {
             self.sorted = true;
         }
         self.events.get(self.popped).map(|(number, _)| *number)
+    }
+
+    fn clear(&mut self) {
+        self.events.clear();
+        (self.popped, self.sorted) = (0, true);
     }
 }
 
@@ -63,8 +157,7 @@ impl<T: Copy> EventQueue<T> {
             free: Vec::new(),
             open: None,
             made: 0,
-            reserved: BTreeMap::new(),
-            spare: Vec::new(),
+            reserved: Reserved::new(),
             current: 0,
         }
     }
@@ -80,14 +173,7 @@ impl<T: Copy> EventQueue<T> {
     /// Pushes an event as if it had been pushed when its number was reserved. It must not lie before an event
     /// that was popped ([`EventQueue::has_passed`]).
     pub(crate) fn push_reserved(&mut self, time_ps: u64, number: u64, what: T) {
-        let spare = &mut self.spare;
-        let of_time = self.reserved.entry(time_ps).or_insert_with(|| {
-            let events = spare.pop().unwrap_or_default();
-            Numbered { events, popped: 0, sorted: true }
-        });
-        let in_order = of_time.events[of_time.popped..].last().is_none_or(|last| last.0 < number);
-        of_time.sorted &= in_order;
-        of_time.events.push((number, what));
+        self.reserved.push(time_ps, number, what);
     }
 
     /// True if an event under a reserved number would have been popped by now.
@@ -115,33 +201,17 @@ impl<T: Copy> EventQueue<T> {
     /// When the next event is due.
     pub(crate) fn next_time(&self) -> Option<u64> {
         let pushed = self.heap.peek().map(|Reverse((time, ..))| *time);
-        match self.reserved.first_key_value() {
+        match self.reserved.first {
             None => pushed,
-            Some((&reserved, _)) => Some(pushed.map_or(reserved, |pushed| pushed.min(reserved))),
+            Some((reserved, _)) => Some(pushed.map_or(reserved, |pushed| pushed.min(reserved))),
         }
     }
 
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let pushed = self.heap.peek().map(|Reverse((time, made, _))| (*time, *made));
-        if let Some(mut reserved) = self.reserved.first_entry()
-            && pushed.is_none_or(|(time, _)| *reserved.key() <= time)
-        {
-            let time = *reserved.key();
-            let number = reserved.get_mut().first();
-            let first =
-                number.filter(|number| pushed.is_none_or(|pushed| (time, *number) < pushed));
-            if let Some(number) = first {
-                let of_time = reserved.get_mut();
-                let (_, what) = of_time.events[of_time.popped];
-                of_time.popped += 1;
-                if of_time.popped == of_time.events.len() {
-                    let mut events = reserved.remove().events;
-                    events.clear();
-                    self.spare.push(events);
-                }
-                self.current = number;
-                return Some((time, what));
-            }
+        if let Some((time, number, what)) = self.reserved.pop_before(pushed) {
+            self.current = number;
+            return Some((time, what));
         }
         let &Reverse((time, made, place)) = self.heap.peek()?;
         self.current = made;
@@ -166,8 +236,9 @@ impl<T: Copy> EventQueue<T> {
             let bucket = &self.buckets[*place as usize];
             bucket.events[bucket.popped..].iter().map(|what| (*time, what))
         });
-        let reserved = self.reserved.iter().flat_map(|(time, of_time)| {
-            of_time.events[of_time.popped..].iter().map(|(_, what)| (*time, what))
+        let reserved = self.reserved.by_time.iter().flat_map(|(time, place)| {
+            let list = &self.reserved.lists[*place as usize];
+            list.events[list.popped..].iter().map(|(_, what)| (*time, what))
         });
         pushed.chain(reserved)
     }

@@ -2,7 +2,7 @@
 
 use crate::config::SimConfig;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Event, What};
+use lockstep_core::trace::{Event, PlanCalls, What};
 
 /// Collects events in time order.
 #[derive(Debug, Default)]
@@ -17,13 +17,15 @@ pub(crate) struct Recorder {
     /// Per step of the schedules, when its first message was sent, by a rank or a switch;
     /// `u64::MAX` for a step without messages.
     pub(crate) step_begins: Vec<u64>,
+    /// The calls that are recorded.
+    pub(crate) calls: PlanCalls,
 }
 
 impl Recorder {
     /// A recorder of the events that a configuration asks for.
     pub(crate) fn new(config: &SimConfig) -> Recorder {
         let (messages, ranks) = (config.record_messages, config.record_ranks.clone());
-        Recorder { on: true, messages, ranks, events: Vec::new(), step_begins: Vec::new() }
+        Recorder { on: true, messages, ranks, ..Recorder::default() }
     }
 
     /// True if the events of a rank are recorded.

@@ -16,7 +16,7 @@ use super::transfer::{FromAny, Posted, Transfer};
 use lockstep_core::group::SequenceNumbers;
 use lockstep_core::plan::{CallTimes, Plan, Signature};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::Action;
+use lockstep_core::schedule::{Action, Grid};
 use lockstep_core::trace::Outcome;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -136,7 +136,9 @@ pub(crate) struct Engine {
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: crate::message::Messages,
     /// Every signature called so far, numbered: messages carry the number.
-    pub(crate) signatures: BTreeMap<Signature, u32>,
+    pub(crate) signatures: BTreeMap<Arc<Signature>, u32>,
+    /// The cuts of the buffers of the call that was begun last: most ranks' are the same.
+    pub(crate) last_cuts: Option<Arc<[Grid; 3]>>,
     pub(crate) posted: BTreeMap<crate::transfer::Pair, Posted>,
     pub(crate) from_any: FromAny,
     pub(crate) p2p_streams: crate::p2p_queue::P2pStreams,

@@ -1,6 +1,9 @@
 //! `lockstep time`: its answers, in JSON and in words.
 
 use super::{assert_refused, json};
+use lockstep_core::group::BackendName;
+use lockstep_sim::calibrate::{Point, Probe};
+use lockstep_sim::{Link, Topology};
 use lockstep_tests::lockstep;
 
 #[test]
@@ -30,6 +33,72 @@ fn a_table_is_compared_and_its_errors_are_told() {
     assert!(answer["mean_error"].as_f64().unwrap() < 0.3, "{answer}");
     let told = lockstep(["time", "--table", folder.path().to_str().unwrap()]);
     assert!(told.code == 0 && told.out.contains("mine") && told.out.contains("median"), "{told:?}");
+}
+
+/// A measured table and its given points, as text and as JSON: given sizes come out as given, to 3%, and are
+/// not judged.
+#[test]
+fn a_table_is_corrected_by_given_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.csv");
+    let rows = "65536,40\n1048576,90\n16777216,400\n268435456,3300\n";
+    let head = "# collective: all_reduce\n# gpus: 8\n# nodes: 1\n# kind: H100-SXM-NVSwitch\n";
+    std::fs::write(&file, format!("{head}bytes,time_us\n{rows}")).unwrap();
+    let table = ["time", "--table", file.to_str().unwrap()];
+    let plain = json(&lockstep(table.iter().chain(&["--json"])));
+    assert_eq!(plain["points"].as_array().unwrap().len(), 4);
+    let error = |answer: &serde_json::Value, at: usize| {
+        answer["points"][at]["error"].as_f64().unwrap().abs()
+    };
+    assert!((0..4).all(|at| error(&plain, at) > 0.2), "{plain}");
+    let given = ["--given", "1M=90us", "--given", "256M=3.3ms"];
+    let corrected = json(&lockstep(table.iter().chain(&given).chain(&["--json"])));
+    for at in [1, 3] {
+        assert_eq!(corrected["points"][at]["given"], true, "{corrected}");
+        assert!(error(&corrected, at) <= 0.03, "{corrected}");
+    }
+    assert!(corrected["points"][0].get("given").is_none(), "{corrected}");
+    assert!(error(&corrected, 2) < error(&plain, 2), "{corrected}");
+    let judged = (error(&corrected, 0) + error(&corrected, 2)) / 2.0;
+    assert!((corrected["mean_error"].as_f64().unwrap() - judged).abs() < 1e-9, "{corrected}");
+    let told = lockstep(table.iter().chain(&given));
+    assert_eq!(told.out.lines().filter(|line| line.ends_with("given")).count(), 2, "{told:?}");
+    assert!(told.out.contains("mean error"), "{told:?}");
+    let faster = lockstep(table.iter().chain(&["--given", "1G=1us"]));
+    assert_refused(&faster, "--given");
+}
+
+#[test]
+fn a_relative_is_taken_and_told_of() {
+    let told = lockstep(["time", "all_reduce", "--cluster", "H20-SXM", "--bytes", "1M"]);
+    assert!(told.out.contains("H20-SXM is not known, and taken for h200x8"), "{told:?}");
+    assert!(told.out.contains("extrapolated"), "{told:?}");
+}
+
+#[test]
+fn contradicting_channels_are_told_once() {
+    let channels = ["--env", "NCCL_MIN_NCHANNELS=8", "--env", "NCCL_MAX_NCHANNELS=4"];
+    let refused = lockstep(["time", "all_reduce"].iter().chain(&channels));
+    assert_refused(&refused, "NCCL_MIN_NCHANNELS=8 is more than NCCL_MAX_NCHANNELS=4");
+    assert_eq!(refused.err.matches("NCCL_MAX_NCHANNELS").count(), 1, "{refused:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.csv");
+    let table = "# collective: all_reduce\n# gpus: 8\n# nodes: 1\n# kind: h100x8\n\
+                 # settings: NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=4 NCCL_MAX_NCHANNELS=4\n\
+                 bytes,time_us\n1048576,30\n";
+    std::fs::write(&file, table).unwrap();
+    let told = lockstep(["time", "--table", file.to_str().unwrap()]);
+    assert_eq!(told.out.matches("is more than NCCL_MAX_NCHANNELS=4").count(), 1, "{told:?}");
+}
+
+#[test]
+fn a_shipped_file_says_where_its_numbers_come_from() {
+    let shown = lockstep(["cluster", "show", "p5"]);
+    for part in
+        ["sources = [", "# rates of the card h100: ", "# rates of the network efa: ", "# NICs: "]
+    {
+        assert!(shown.out.contains(part), "{part}: {shown:?}");
+    }
 }
 
 #[test]
@@ -119,6 +188,49 @@ fn a_cluster_is_made_of_what_nccl_tests_print() {
     assert_refused(&lockstep(["calibrate", "--from", &log]), "no row of nccl-tests");
 }
 
+/// The simulator's own times over a link of gloo's kind, as a table: the link is found again, sizes that were held
+/// back take as long, and the topology is one that a simulation takes.
+#[test]
+fn links_of_gloo_are_found_in_a_table() {
+    let link = Link { latency_ps: 90_000_000, bytes_per_second: 1_250_000_000 };
+    let mut table = String::new();
+    for probe in Probe::ALL {
+        table += &format!(
+            "# collective: {}\n# gpus: 4\n# nodes: 4\n# kind: gloo over 10 GbE\nbytes,time_us\n",
+            probe.name()
+        );
+        for shift in (2..27).step_by(3) {
+            let bytes = 1 << shift;
+            let ps =
+                Point { probe, bytes }.simulated_ps(Topology::Uniform(link), BackendName::Gloo, 4);
+            table += &format!("{bytes},{}\n", ps.unwrap() as f64 / 1e6);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, topology) = (path("gloo.csv"), path("gloo.json"));
+    std::fs::write(&file, &table).unwrap();
+    let fit = ["calibrate", "--backend", "gloo", "--from", &file];
+    let found = json(&lockstep(fit.iter().chain(&["--check", "--json", "-o", &topology])));
+    let uniform = &found["topology"]["uniform"];
+    for (name, truth) in
+        [("latency_ps", link.latency_ps), ("bytes_per_second", link.bytes_per_second)]
+    {
+        let ratio = uniform[name].as_f64().unwrap() / truth as f64;
+        assert!((0.98..1.02).contains(&ratio), "{name}: {found}");
+    }
+    assert!(found["held_back_off"].as_f64().unwrap() < 0.02, "{found}");
+    let sum = ["sim", "all_reduce", "--dist-backend", "gloo", "--topology", &topology];
+    assert_eq!(lockstep(sum).code, 0);
+    assert_refused(&lockstep(fit.iter().chain(&["-o", &file])), "what is read");
+    assert_refused(&lockstep(["calibrate", "--python", "python3"]), "gloo and mpi");
+    assert_refused(&lockstep(["calibrate", "--backend", "gloo", "--mpirun", "x"]), "backend mpi");
+    let nobody = ["calibrate", "--backend", "mpi", "--mpirun", "no-such-mpirun"];
+    assert_refused(&lockstep(nobody), "cannot start no-such-mpirun");
+    let without = ["calibrate", "--backend", "gloo", "--python", "false"];
+    assert_refused(&lockstep(without), "gloo through the torch of false could not be measured");
+}
+
 #[test]
 fn a_machine_becomes_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,5 +266,8 @@ fn faults_of_the_fabric_slow_a_job() {
     assert!((1.8..2.1).contains(&(quarter / half)), "{half} {quarter}");
     let wrong = ["sim", "all_reduce", "--cluster", "h100x8", "--cluster-fault"];
     assert_refused(&lockstep(wrong.iter().chain(&["nic:node=7"])), "1 node, numbered");
-    assert_refused(&lockstep(wrong.iter().chain(&["cable:node=7"])), "link, nic, gpu and spine");
+    assert_refused(
+        &lockstep(wrong.iter().chain(&["cable:node=7"])),
+        "link, nic, gpu, plane and spine",
+    );
 }

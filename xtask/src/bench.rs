@@ -3,7 +3,7 @@
 //! One after the other: two at the same time would disturb each other.
 
 use crate::serve::build_server;
-use crate::{browser, packages, shell, web};
+use crate::{browser, packages, peers, shell, web};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ const MEASUREMENTS: &[Measurement] = &[
     ("simulator: messages per second", |_| {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=engine"]))
     }),
+    ("peers: LogGOPSim and ASTRA-sim, where they are named", |_| peers::compare()),
     ("ddp: GPT-2 XL on 1,024 ranks, and a sweep of 40 caps", |_| {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=ddp"]))
     }),

@@ -4,6 +4,7 @@ mod bench;
 mod browser;
 mod mpi;
 mod packages;
+mod peers;
 mod serve;
 mod shell;
 mod structure;

@@ -19,8 +19,8 @@ pub struct Grid {
 /// The cut of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cut {
-    /// In sizes that differ by at most one element.
-    Even,
+    /// In sizes that differ by at most one element: `each` a chunk, and `rest` elements over, spread evenly.
+    Even { each: u64, rest: u32 },
     /// In chunks of so many elements until there are no more.
     Each(u64),
     /// The end of every chunk, in elements.
@@ -30,7 +30,9 @@ enum Cut {
 impl Grid {
     /// A cut into chunks whose sizes differ by at most one element.
     pub fn even(elements: u64, chunks: u32) -> Grid {
-        Grid { elements, chunks, cut: Cut::Even }
+        let many = u64::from(chunks.max(1));
+        let cut = Cut::Even { each: elements / many, rest: (elements % many) as u32 };
+        Grid { elements, chunks, cut }
     }
 
     /// A cut into chunks of `each` elements until there are no more: the last chunks may be short
@@ -58,19 +60,17 @@ impl Grid {
             return 0;
         }
         let chunk = chunk.min(self.chunks);
+        let place = u64::from(chunk);
         match &self.cut {
-            Cut::Even => {}
-            Cut::Each(each) => return each.saturating_mul(u64::from(chunk)).min(self.elements),
+            // The simulator asks this for every message: no division where the chunks are equal.
+            Cut::Even { each, rest: 0 } => each * place,
+            Cut::Even { each, rest } => {
+                each * place + u64::from(*rest) * place / u64::from(self.chunks)
+            }
+            Cut::Each(each) => each.saturating_mul(place).min(self.elements),
             Cut::Ends(ends) => {
                 let last = (chunk as usize).checked_sub(1);
-                return last.and_then(|last| ends.get(last)).copied().unwrap_or(0);
-            }
-        }
-        // The simulator asks this for every message, and 128-bit division is slow.
-        match self.elements.checked_mul(u64::from(chunk)) {
-            Some(product) => product / u64::from(self.chunks),
-            None => {
-                (u128::from(self.elements) * u128::from(chunk) / u128::from(self.chunks)) as u64
+                last.and_then(|last| ends.get(last)).copied().unwrap_or(0)
             }
         }
     }
@@ -166,6 +166,14 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// Chunk c begins at ⌊elements · c / chunks⌋, also where the product needs 128 bits.
+        #[test]
+        fn chunks_begin_at_their_part_of_the_buffer(elements: u64, chunks in 1u32.., at: u32) {
+            let chunk = at % chunks;
+            let exact = u128::from(elements) * u128::from(chunk) / u128::from(chunks);
+            prop_assert_eq!(u128::from(Grid::even(elements, chunks).start(chunk)), exact);
+        }
+
         #[test]
         fn chunks_tile_the_buffer_evenly(elements in 0u64..1 << 40, chunks in 1u32..5000) {
             let grid = Grid::even(elements, chunks);

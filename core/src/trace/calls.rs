@@ -342,6 +342,7 @@ impl CallLog {
         let virtual_of = header.plan.as_deref().filter(|_| log.simulated);
         let mut waited = vec![Waited::default(); virtual_of.map_or(0, |_| log.ranks.len())];
         let mut loops = vec![0; log.ranks.len()];
+        let mut last_called = None;
         // The operations that ranks began last: each rank begins thousands, and only the last one has to be named.
         let mut at: Vec<Option<u32>> = vec![None; log.ranks.len()];
         for event in &trace.events {
@@ -354,6 +355,9 @@ impl CallLog {
                 if matches!(event.what, What::Scheduled { .. }) {
                     // If several calls are made together, the first one waits already, and so do the others.
                     let now_ps = waited.since_ps.unwrap_or(event.time_ps);
+                    if rank.own_ps.is_empty() {
+                        rank.own_ps.reserve_exact(1);
+                    }
                     rank.own_ps.push(now_ps.saturating_sub(waited.ps));
                 }
                 let program = plan.and_then(|plan| plan.program(event.rank));
@@ -368,7 +372,7 @@ impl CallLog {
                     What::Finished | What::Died { .. } => *at = None,
                     _ => {}
                 }
-                rank.take(event.time_ps, &event.what, distance);
+                rank.take(event.time_ps, &event.what, (distance, &mut last_called));
             }
         }
         for ((rank, own), at) in (0..).map(GlobalRank).zip(&mut log.ranks).zip(at) {
@@ -416,7 +420,7 @@ impl RankLog {
         let mut events = Vec::with_capacity(self.calls.len() * 3);
         for record in &self.calls {
             let work = record.work;
-            let call = Box::new(record.to_call());
+            let call = Arc::new(record.to_call());
             let mut push = |time_ps, what| events.push(Event { time_ps, rank, what });
             push(record.scheduled_ps, What::Scheduled { work, call });
             if let Some(started_ps) = record.started_ps {
@@ -432,13 +436,20 @@ impl RankLog {
     }
 
     /// The part of the call that it shares with one of the last calls, if it is alike. `distance` is how far back the
-    /// one before it found its like: in a loop that stays the same.
-    fn shared(&self, call: &Call, distance: &mut usize) -> Arc<Called> {
+    /// one before it found its like: in a loop that stays the same. `last` is that of the last call of any rank.
+    fn shared(
+        &self,
+        call: &Call,
+        (distance, last): (&mut usize, &mut Option<Arc<Called>>),
+    ) -> Arc<Called> {
         let before = |back: usize| {
             let at = self.calls.len().checked_sub(back)?;
             self.calls.get(at).map(|record| &record.call).filter(|known| known.is_of(call))
         };
         if let Some(known) = before(*distance) {
+            return Arc::clone(known);
+        }
+        if let Some(known) = last.as_ref().filter(|known| known.is_of(call)) {
             return Arc::clone(known);
         }
         for back in 1..=LONGEST_LOOP {
@@ -447,22 +458,29 @@ impl RankLog {
                 return Arc::clone(known);
             }
         }
-        Arc::new(Called::from(call))
+        Arc::clone(last.insert(Arc::new(Called::from(call))))
     }
 
-    fn take(&mut self, time_ps: u64, what: &What, distance: &mut usize) {
+    fn take(&mut self, time_ps: u64, what: &What, known: (&mut usize, &mut Option<Arc<Called>>)) {
         match what {
-            What::Scheduled { work, call } => self.calls.push(CallRecord {
-                work: *work,
-                state: CallState::Scheduled,
-                seq: call.seq,
-                record_id: call.record_id,
-                plan_op: call.plan_op,
-                scheduled_ps: time_ps,
-                started_ps: None,
-                completed_ps: None,
-                call: self.shared(call, distance),
-            }),
+            What::Scheduled { work, call } => {
+                let shared = self.shared(call, known);
+                if self.calls.is_empty() {
+                    // Many ranks make few calls: no room for more than there are.
+                    self.calls.reserve_exact(1);
+                }
+                self.calls.push(CallRecord {
+                    work: *work,
+                    state: CallState::Scheduled,
+                    seq: call.seq,
+                    record_id: call.record_id,
+                    plan_op: call.plan_op,
+                    scheduled_ps: time_ps,
+                    started_ps: None,
+                    completed_ps: None,
+                    call: shared,
+                });
+            }
             What::Started { work } => {
                 if let Some(call) = self.find(*work) {
                     call.state = CallState::Started;

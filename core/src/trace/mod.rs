@@ -23,6 +23,7 @@ pub use calls::{
 };
 pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use format::{TRACE_SCHEMA, TraceError};
+pub use plan_call::PlanCalls;
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
 pub(crate) use signature::calls_differ;
 pub use signature::{CallSignature, Difference, numel};
@@ -220,8 +221,8 @@ pub enum What {
     Scheduled {
         /// The call's number on this rank, from 0.
         work: u32,
-        /// The call.
-        call: Box<Call>,
+        /// The call, which ranks that make the same one may share.
+        call: Arc<Call>,
     },
     /// The call's stream began to carry it out.
     Started {

@@ -4,6 +4,48 @@
 use super::{Call as Recorded, Frame, TensorShape};
 use crate::plan::{Action, Call, Plan, TensorId};
 use crate::rank::GlobalRank;
+use std::sync::Arc;
+
+/// The accounts of a plan's calls, which ranks share that make the same call one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct PlanCalls {
+    last: Option<(Same, Arc<Recorded>)>,
+}
+
+/// The facts on which a call's account depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Same {
+    program: u32,
+    op: u32,
+    part: u32,
+    seq: u64,
+    /// The input and output that the rank passes: with a root, not every rank passes both.
+    passed: (Option<TensorId>, Option<TensorId>),
+}
+
+impl PlanCalls {
+    /// [`Plan::call`], shared with the rank that made the call before if that was the same one.
+    pub fn call(
+        &mut self,
+        plan: &Plan,
+        rank: GlobalRank,
+        (op, part): (u32, u32),
+        seq: u64,
+    ) -> Option<Arc<Recorded>> {
+        let operation = plan.program(rank)?.ops.get(op as usize)?;
+        let passed = plan.passed(rank, operation.action.calls().get(part as usize)?);
+        let program = *plan.program_of.get(rank.index())?;
+        let same = Same { program, op, part, seq, passed };
+        if let Some((known, call)) = &self.last
+            && *known == same
+        {
+            return Some(Arc::clone(call));
+        }
+        let call = Arc::new(plan.call(rank, op, part, seq)?);
+        self.last = Some((same, Arc::clone(&call)));
+        Some(call)
+    }
+}
 
 impl Plan {
     /// A trace's account of the `part`-th call (0 unless they are coalesced) that operation `op`

@@ -1,16 +1,19 @@
 //! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as long; or
 //! corrects a cluster by other people's measurements (`measured_cluster`).
 
+mod library;
+mod table;
+
 use super::elsewhere::ProcessorTime;
 use super::measured_cluster::FromArguments;
 use super::nccl::NcclArguments;
 use super::rank_launcher;
-use super::run::BackendChoice;
 use crate::output_file::{FileKind, Overwrite};
 use crate::progress::Progress;
 use crate::terminal;
 use crate::topology_file::{Calibration, TopologyFile};
 use anyhow::{Result, bail};
+use library::{Library, LibraryArguments};
 use lockstep_core::group::BackendName;
 use lockstep_core::trace::{Origin, Outcome};
 use lockstep_core::watch::{Reached, Watch};
@@ -18,7 +21,7 @@ use lockstep_gpu_exec::{Backend, RunOptions, run_to_trace};
 use lockstep_sim::Topology;
 use lockstep_sim::calibrate::{Measured, Model, Point, Probe, fit};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,11 +64,14 @@ const USUAL_CACHES: [u64; 2] = [1 << 20, 32 << 20];
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: FromArguments,
-    /// What is measured
+    /// What is measured, or with --from was: gloo and mpi get links, too, from tables of all_reduce, broadcast and
+    /// all_gather
     #[arg(long, value_enum, default_value = "host")]
-    backend: BackendChoice,
+    backend: Measurable,
     #[command(flatten)]
     nccl: NcclArguments,
+    #[command(flatten)]
+    library: LibraryArguments,
     /// Ranks to measure with: the topology is for as many
     #[arg(long, value_name = "N", default_value_t = 2)]
     world_size: u32,
@@ -87,6 +93,39 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A backend whose calls can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Measurable {
+    /// Processes on this machine, data through shared memory
+    Host,
+    /// GPUs, through NVIDIA's library
+    Nccl,
+    /// torch.distributed's gloo over TCP, through a Python that has torch
+    Gloo,
+    /// MPI over TCP, through its mpirun and a Python that has mpi4py
+    Mpi,
+}
+
+impl Measurable {
+    fn name(self) -> BackendName {
+        match self {
+            Measurable::Host => BackendName::Host,
+            Measurable::Nccl => BackendName::Nccl,
+            Measurable::Gloo => BackendName::Gloo,
+            Measurable::Mpi => BackendName::Mpi,
+        }
+    }
+
+    /// The library that carries out its calls, where that is not Lockstep itself.
+    fn library(self) -> Option<Library> {
+        match self {
+            Measurable::Host | Measurable::Nccl => None,
+            Measurable::Gloo => Some(Library::Gloo),
+            Measurable::Mpi => Some(Library::Mpi),
+        }
+    }
 }
 
 /// The JSON that `--json` prints.
@@ -115,30 +154,33 @@ struct Line {
     off: f64,
 }
 
+/// Measured times of calls among so many ranks.
+struct Measurements {
+    measured: Vec<Measured>,
+    world_size: u32,
+    /// The machine that they were measured on, in words.
+    device: String,
+    /// Sizes that show the quality of the fit, and are not fitted.
+    held_back: Vec<u64>,
+    /// The part of the cores' time that other processes used meanwhile, if that is known.
+    elsewhere: Option<f64>,
+}
+
 pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
-    if !arguments.from.from.is_empty() {
+    let is_from_files = !arguments.from.from.is_empty();
+    let library = arguments.backend.library();
+    arguments.library.check_for(library)?;
+    if is_from_files && library.is_none() {
         let (output, overwrite) = (arguments.output.as_deref(), arguments.overwrite);
         let text = arguments.from.text(output, overwrite, arguments.json)?;
         terminal::text(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let name = arguments.backend.name()?;
+    let name = arguments.backend.name();
     if let Some(path) = &arguments.output {
-        arguments.overwrite.check(path, FileKind::Topology, &[])?;
+        arguments.overwrite.check(path, FileKind::Topology, &arguments.from.paths())?;
     }
     arguments.nccl.check_for(name)?;
-    let (world_size, rounds) = (arguments.world_size, arguments.rounds);
-    if rounds == 0 {
-        bail!("no round measures nothing; --rounds 1 is the least");
-    }
-    if world_size < 2 {
-        bail!("one rank sends nothing that could be measured; --world-size 2 is the least");
-    }
-    let backend = arguments.nccl.backend(name, rank_launcher()?)?;
-    let sizes = |sizes: &[u64]| {
-        let sizes = sizes.iter().filter(|bytes| **bytes <= arguments.max_bytes);
-        sizes.copied().collect::<Vec<u64>>()
-    };
     let model = match name {
         BackendName::Host => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -146,41 +188,15 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         }
         _ => Model::Link,
     };
-    let least = model.parameters().div_ceil(Probe::ALL.len());
-    if let Some(least) = FITTED.get(least - 1).filter(|least| arguments.max_bytes < **least) {
-        bail!(
-            "--max-bytes {} leaves too few sizes to tell a backend by; {least} is the least",
-            arguments.max_bytes
-        );
-    }
-    let held_back = if arguments.check { sizes(&HELD_BACK) } else { Vec::new() };
-    let all: Vec<u64> = sizes(&FITTED).into_iter().chain(held_back.iter().copied()).collect();
-    let points = Probe::ALL.into_iter();
-    let points = points.flat_map(|probe| all.iter().map(move |&bytes| Point { probe, bytes }));
-    let points: Vec<Point> = points.collect();
-    let began = ProcessorTime::now();
-    let (measured, device) = measure_all(&points, &*backend, (world_size, rounds), progress)?;
-    let ended = began.zip(ProcessorTime::now());
-    let elsewhere = ended.map(|(began, now)| now.elsewhere_since(began));
-    if let Some(part) = elsewhere.filter(|part| *part > QUIET) {
-        terminal::note(&format!(
-            "lockstep: other processes used {:.0}% of this machine's cores meanwhile: the topology is that of \
-             a machine as busy as this; calibrate again when it has nothing else to do",
-            part * 100.0
-        ));
-    }
+    let measurements = match is_from_files {
+        true => arguments.read()?,
+        false => arguments.measure(model, progress)?,
+    };
+    let Measurements { measured, world_size, device, held_back, elsewhere } = measurements;
     let (unseen, fitted): (Vec<Measured>, Vec<Measured>) =
         measured.into_iter().partition(|measured| held_back.contains(&measured.point.bytes));
     let topology = fit(model, name, world_size, &fitted)?;
-    let beside = |(measured, fitted): (Measured, bool)| {
-        let simulated_ps = measured.point.simulated_ps(topology, name, world_size)?;
-        let off = simulated_ps as f64 / measured.call_ps.max(1) as f64 - 1.0;
-        Some(Line { measured, simulated_ps, fitted, off })
-    };
-    let lines = fitted.iter().map(|line| (*line, true));
-    let lines = lines.chain(unseen.iter().map(|line| (*line, false)));
-    let mut lines: Vec<Line> = lines.filter_map(beside).collect();
-    lines.sort_by_key(|line| line.measured.point);
+    let lines = beside(topology, (name, world_size), &fitted, &unseen);
     let off = |fitted| median_off(lines.iter().filter(|line| line.fitted == fitted));
     let (fitted_off, held_back_off) = (off(true), off(false));
     let text = match arguments.json {
@@ -205,6 +221,119 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     }
     terminal::text(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measured points beside their simulated times, those that were fitted and those that were not.
+fn beside(
+    topology: Topology,
+    (backend, world_size): (BackendName, u32),
+    fitted: &[Measured],
+    unseen: &[Measured],
+) -> Vec<Line> {
+    let line = |measured: &Measured, fitted: bool| {
+        let simulated_ps = measured.point.simulated_ps(topology, backend, world_size)?;
+        let off = simulated_ps as f64 / measured.call_ps.max(1) as f64 - 1.0;
+        Some(Line { measured: *measured, simulated_ps, fitted, off })
+    };
+    let lines = fitted.iter().filter_map(|measured| line(measured, true));
+    let mut lines: Vec<Line> =
+        lines.chain(unseen.iter().filter_map(|measured| line(measured, false))).collect();
+    lines.sort_by_key(|line| line.measured.point);
+    lines
+}
+
+impl Arguments {
+    /// The times of the tables that --from names; with --check every second size is held back.
+    fn read(&self) -> Result<Measurements> {
+        let table::Measurements { measured, world_size, device } = table::read(&self.from.from)?;
+        let sizes: BTreeSet<u64> = measured.iter().map(|measured| measured.point.bytes).collect();
+        let held_back = sizes.into_iter().skip(1).step_by(2).filter(|_| self.check).collect();
+        Ok(Measurements { measured, world_size, device, held_back, elsewhere: None })
+    }
+
+    /// Measures the backend on this machine.
+    fn measure(&self, model: Model, progress: &Progress) -> Result<Measurements> {
+        let (world_size, rounds) = (self.world_size, self.rounds);
+        if rounds == 0 {
+            bail!("no round measures nothing; --rounds 1 is the least");
+        }
+        if world_size < 2 {
+            bail!("one rank sends nothing that could be measured; --world-size 2 is the least");
+        }
+        let least = model.parameters().div_ceil(Probe::ALL.len());
+        if let Some(least) = FITTED.get(least - 1).filter(|least| self.max_bytes < **least) {
+            bail!(
+                "--max-bytes {} leaves too few sizes to tell a backend by; {least} is the least",
+                self.max_bytes
+            );
+        }
+        let sizes = |sizes: &[u64]| {
+            let sizes = sizes.iter().filter(|bytes| **bytes <= self.max_bytes);
+            sizes.copied().collect::<Vec<u64>>()
+        };
+        let held_back = if self.check { sizes(&HELD_BACK) } else { Vec::new() };
+        let all: Vec<u64> = sizes(&FITTED).into_iter().chain(held_back.iter().copied()).collect();
+        let points = Probe::ALL.into_iter();
+        let points = points.flat_map(|probe| all.iter().map(move |&bytes| Point { probe, bytes }));
+        let points: Vec<Point> = points.collect();
+        let began = ProcessorTime::now();
+        let (measured, device) = match self.backend.library() {
+            Some(library) => self.measure_library(library, &points, progress)?,
+            None => {
+                let backend = self.nccl.backend(self.backend.name(), rank_launcher()?)?;
+                measure_all(&points, &*backend, (world_size, rounds), progress)?
+            }
+        };
+        let ended = began.zip(ProcessorTime::now());
+        // A library's ranks are other processes than Lockstep's too.
+        let is_own = self.backend.library().is_none();
+        let elsewhere = ended.filter(|_| is_own).map(|(began, now)| now.elsewhere_since(began));
+        if let Some(part) = elsewhere.filter(|part| *part > QUIET) {
+            terminal::note(&format!(
+                "lockstep: other processes used {:.0}% of this machine's cores meanwhile: the topology is that of \
+                 a machine as busy as this; calibrate again when it has nothing else to do",
+                part * 100.0
+            ));
+        }
+        Ok(Measurements { measured, world_size, device, held_back, elsewhere })
+    }
+
+    /// The shortest time of each point's calls in so many rounds of a library, and what they ran on. If Ctrl-C
+    /// ends the rounds, the first has to be over.
+    fn measure_library(
+        &self,
+        library: Library,
+        points: &[Point],
+        progress: &Progress,
+    ) -> Result<(Vec<Measured>, String)> {
+        let (mut least, mut device) = (BTreeMap::<Point, u64>::new(), String::new());
+        let mut stage = progress.stage("measuring");
+        let total = u64::from(self.rounds) * points.len() as u64;
+        for round in 0..u64::from(self.rounds) {
+            let done = round * points.len() as u64;
+            let take = |point: Point, call_ps: u64| {
+                least
+                    .entry(point)
+                    .and_modify(|least| *least = call_ps.min(*least))
+                    .or_insert(call_ps);
+            };
+            let at = (&mut stage, done, total);
+            match self.library.round(library, points, self.world_size, at, take)? {
+                Some(words) => device = words,
+                None => {
+                    drop(stage);
+                    let so_far = format!("{round} of {} rounds were measured", self.rounds);
+                    if round == 0 {
+                        progress.check(&so_far)?;
+                    }
+                    terminal::note(&format!("lockstep: stopped by Ctrl-C; {so_far}"));
+                    break;
+                }
+            }
+        }
+        let measured = least.into_iter().map(|(point, call_ps)| Measured { point, call_ps });
+        Ok((measured.collect(), device))
+    }
 }
 
 /// The shortest time of each point's calls in so many rounds, and the device they ran on. If Ctrl-C ends the

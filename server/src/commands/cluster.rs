@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Make a cluster of `nvidia-smi topo -m`, or of the XML that NCCL writes with NCCL_TOPO_DUMP_FILE
     Import(ImportArguments),
-    /// Print the file of a named cluster, to start one of your own
+    /// Print the file of a named cluster, to start one of your own, and where its numbers come from
     Show {
         /// Its name, or a TOML file
         #[arg(value_name = "NAME|FILE.toml")]
@@ -64,7 +64,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         Verb::Show { cluster } => {
             let mut catalog = Catalog::shipped()?;
             let cluster = cluster_of(&mut catalog, &cluster)?.without_names();
-            terminal::text(&toml_text(&cluster))?;
+            let sources =
+                catalog.sources(&cluster).into_iter().map(|source| format!("# {source}\n"));
+            terminal::text(&(sources.collect::<String>() + &toml_text(&cluster)))?;
             Ok(ExitCode::SUCCESS)
         }
     }

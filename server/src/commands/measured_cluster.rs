@@ -27,6 +27,11 @@ pub(crate) struct FromArguments {
 }
 
 impl FromArguments {
+    /// The files.
+    pub(crate) fn paths(&self) -> Vec<&Path> {
+        self.from.iter().map(PathBuf::as_path).collect()
+    }
+
     /// Corrects the cluster and writes it; returns the text to print.
     ///
     /// # Errors
@@ -37,7 +42,7 @@ impl FromArguments {
         overwrite: Overwrite,
         as_json: bool,
     ) -> Result<String> {
-        let inputs: Vec<&Path> = self.from.iter().map(PathBuf::as_path).collect();
+        let inputs = self.paths();
         if let Some(path) = output {
             overwrite.check(path, FileKind::Cluster, &inputs)?;
         }
@@ -70,8 +75,10 @@ impl FromArguments {
         base.given.clear();
         let mut found = calibrated(&catalog, &base, &tables)?;
         let stem = output.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-        found.cluster.source =
-            format!("{}, corrected by {} measured times", base.name, found.points[0]);
+        found
+            .cluster
+            .sources
+            .push(format!("times: {}, corrected by {} measured ones", base.name, found.points[0]));
         found.cluster.name = stem.unwrap_or_else(|| format!("{}-measured", base.name));
         let written = toml_text(&found.cluster);
         if let Some(path) = output {

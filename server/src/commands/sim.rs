@@ -8,9 +8,9 @@ use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::plan::{CallTimes, Plan};
-use lockstep_core::trace::{Outcome, Trace};
+use lockstep_core::trace::{CallLog, Outcome, Trace};
 use lockstep_core::words::counted;
-use lockstep_diagnosis::{Report, Verdict, diagnose_trace};
+use lockstep_diagnosis::{Report, Verdict, diagnose};
 use lockstep_sim::training::messages;
 use lockstep_sim::{
     Devices, SimConfig, SimError, Topology, simulate_watched, steps_of, times_alone,
@@ -193,7 +193,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     };
     drop(stage);
     said.tell(simulated.as_ref().ok());
-    let trace = simulated.map_err(|error| match error {
+    let mut trace = simulated.map_err(|error| match error {
         SimError::TooManyEvents { limit } => anyhow!(
             "the simulation recorded {limit} events and is not done: --no-messages leaves single \
              messages out, --max-events raises the limit, --world-size and --count make it smaller"
@@ -209,13 +209,19 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     }
     // With faults it is another job than the recorded one.
     let replay = replay.filter(|_| arguments.faults.faults.is_empty());
+    let events = trace.events.len();
     let report = match &replay {
         Some(replay) => replay.report(&trace),
-        None => diagnose_trace(&trace),
+        None => {
+            let log = CallLog::of(&trace);
+            // Of a large world they are as large as all that the diagnosis holds.
+            trace.events = Vec::new();
+            diagnose(&log)
+        }
     };
     let detail = arguments.debug_detail.then(|| detail_lines(&plan));
     let text = match arguments.json {
-        true => as_json(&trace, &report, slow, detail)?,
+        true => as_json(&trace, events, &report, slow, detail)?,
         false => {
             let detail = detail.map(|lines| detail_text(lines.as_deref())).unwrap_or_default();
             as_text(&plan.name, &trace, &report, slow, &config) + &detail
@@ -255,6 +261,7 @@ fn without_timeouts(plan: &Plan, config: &SimConfig, progress: &Progress) -> Opt
 
 fn as_json(
     trace: &Trace,
+    events: usize,
     report: &Report,
     slow: Option<u64>,
     debug_detail: Option<Option<Vec<DetailLine>>>,
@@ -264,7 +271,7 @@ fn as_json(
         outcome: trace.end.as_ref().map(|end| &end.outcome),
         time_ps: trace.end.as_ref().map_or(0, |end| end.time_ps),
         time_without_timeouts_ps: slow,
-        events: trace.events.len(),
+        events,
         findings: report,
         debug_detail,
     };

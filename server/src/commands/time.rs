@@ -76,7 +76,11 @@ pub(crate) fn run(arguments: &Arguments, progress: &Progress) -> Result<ExitCode
 
 /// The answer for a cluster by name or file.
 fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -> Result<String> {
-    let cluster = cluster_of(catalog, &arguments.cluster)?;
+    let is_file = Path::new(&arguments.cluster).extension().is_some_and(|it| it == "toml");
+    let (cluster, taken_for) = match is_file {
+        true => (cluster_of(catalog, &arguments.cluster)?, None),
+        false => catalog.cluster_or_relative(&arguments.cluster)?,
+    };
     let per_node = arguments.ranks_per_node.unwrap_or(cluster.gpus_per_node);
     let placement = catalog.place(&cluster, arguments.nodes, per_node)?;
     let mut site = Site {
@@ -84,7 +88,7 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
         placement,
         settings: Settings::default(),
         collective,
-        understood: Understood::default(),
+        understood: Understood { taken_for, ..Understood::default() },
     };
     set_environment(&mut site.settings, &arguments.env)?;
     let measured = catalog.given_points(&site.cluster)?;

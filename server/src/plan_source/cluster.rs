@@ -22,7 +22,7 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// Let something of the cluster be slow or down: link:node=3,rate=0.5, link:rank=5,rate=0.5, nic:node=3,down=1,
-    /// gpu:rank=5,rate=0.7, spine:rate=0.25. Can be given again
+    /// gpu:rank=5,rate=0.7, plane:plane=1, spine:rate=0.25. Can be given again
     #[arg(long = "cluster-fault", value_name = "FAULT")]
     cluster_faults: Vec<String>,
 }

@@ -7,6 +7,7 @@ use crate::collective::Collective;
 use crate::given::{Point, check_point};
 use crate::network::Network;
 use crate::placement::{Placement, PlacementError};
+use crate::planes::MOST_PLANES;
 use lockstep_core::words::nearest;
 use serde::de::DeserializeOwned;
 
@@ -123,11 +124,18 @@ impl Catalog {
                 )));
             }
         }
+        if cluster.sources.iter().all(|source| source.trim().is_empty()) {
+            let why = "sources is empty: say where its numbers come from, as in sources = [\"data sheet\"]";
+            return Err(nonsense(why.into()));
+        }
         if cluster.nodes_per_leaf == Some(0) {
             return Err(nonsense("nodes_per_leaf is at least 1".into()));
         }
         if cluster.oversubscription.is_some_and(|times| !(1.0..=1000.0).contains(&times)) {
             return Err(nonsense("oversubscription is a number from 1 to 1,000".into()));
+        }
+        if cluster.planes.is_some_and(|planes| !(1..=MOST_PLANES).contains(&planes)) {
+            return Err(nonsense(format!("planes is a number from 1 to {MOST_PLANES}")));
         }
         if cluster.nics_per_node > 1024 {
             return Err(nonsense("nics_per_node is at most 1,024".into()));
@@ -190,6 +198,20 @@ impl Catalog {
             file: "catalogue".into(),
             why: format!("no card is called {name}"),
         })
+    }
+
+    /// Where the numbers of a cluster come from: its own, and the rates and latencies of its card and
+    /// transport.
+    #[must_use]
+    pub fn sources(&self, cluster: &Cluster) -> Vec<String> {
+        let card = self.cards.iter().find(|card| card.name == cluster.card);
+        let card = card.map(|card| ("card", &card.name, &card.source));
+        let network = cluster.network.as_deref().and_then(|name| self.network(name));
+        let network = network.map(|network| ("network", &network.name, &network.source));
+        let fitted = card.into_iter().chain(network);
+        let fitted =
+            fitted.map(|(what, name, source)| format!("rates of the {what} {name}: {source}"));
+        cluster.sources.iter().cloned().chain(fitted).collect()
     }
 
     /// The transport of this name.

@@ -11,8 +11,8 @@ pub struct Cluster {
     pub name: String,
     /// A title for people.
     pub title: String,
-    /// The source of its numbers.
-    pub source: String,
+    /// The sources of its numbers, one at least: `NICs: github.com/…`.
+    pub sources: Vec<String>,
     /// Other names, among them `kind`s of tables.
     #[serde(default)]
     pub aliases: Vec<String>,
@@ -44,6 +44,9 @@ pub struct Cluster {
     /// The ratio of what a leaf's nodes can send to what its uplinks carry; 1 if it is not said.
     #[serde(default)]
     pub oversubscription: Option<f64>,
+    /// Networks of their own over which each NIC spreads its bytes; 1 if it is not said.
+    #[serde(default)]
+    pub planes: Option<u32>,
     /// Measurements of such machines that back its predictions.
     #[serde(default)]
     pub measured: Vec<Measured>,

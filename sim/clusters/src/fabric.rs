@@ -1,7 +1,7 @@
 //! The links of a job's fabric that its calls share, and how much of each a call takes.
 //!
 //! A link is a GPU's to the others of its domain (NVLink, xGMI or PCIe), a NIC of a node, or the
-//! uplinks of a leaf switch. A call spreads its bytes evenly over its time: its load on a link is
+//! uplinks of a leaf switch, of which each plane of the network has one. A call spreads its bytes evenly over its time: its load on a link is
 //! how long the link would be busy with it at the rate that such calls reach there
 //! ([`busy_us`](crate::model::busy_us)), as a part of the call's time. So two calls that fill a NIC
 //! take twice as long together, and two that wait for latencies hardly notice each other. A send
@@ -12,6 +12,7 @@
 use crate::cluster::Cluster;
 use crate::collective::Collective;
 use crate::placement::Placement;
+use crate::planes::Planes;
 use lockstep_core::plan::LinkLoad;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +34,10 @@ pub enum FabricLink {
     },
     /// The uplinks of a leaf switch to the spine.
     Leaf {
-        /// The leaf, counted from 0 in node order.
+        /// The leaf, counted from 0 in node order: the nodes below it.
         leaf: u32,
+        /// The plane, counted from 0: each has a switch for these nodes.
+        plane: u32,
     },
 }
 
@@ -55,6 +58,8 @@ pub struct Fabric {
     pub nodes_per_leaf: Option<u32>,
     /// The ratio of what a leaf's nodes can send to what its uplinks carry.
     pub oversubscription: f64,
+    /// The planes of the network.
+    pub planes: Planes,
 }
 
 /// A call on its links.
@@ -71,6 +76,7 @@ impl Fabric {
         world_size: u32,
         ranks_per_node: u32,
         nodes: u32,
+        planes: Planes,
     ) -> Fabric {
         Fabric {
             world_size,
@@ -80,6 +86,7 @@ impl Fabric {
             nics_per_node: cluster.nics_per_node,
             nodes_per_leaf: cluster.nodes_per_leaf.filter(|each| *each > 0),
             oversubscription: cluster.oversubscription.unwrap_or(1.0),
+            planes,
         }
     }
 
@@ -93,19 +100,28 @@ impl Fabric {
             FabricLink::Nic { node, rail } => {
                 nics.saturating_add(node.saturating_mul(self.nics_per_node)).saturating_add(rail)
             }
-            FabricLink::Leaf { leaf } => leaves.saturating_add(leaf),
+            FabricLink::Leaf { leaf, plane } => leaves
+                .saturating_add(leaf.saturating_mul(self.planes.count()))
+                .saturating_add(plane),
         }
     }
 
     /// Every link of the fabric, in the order of their numbers.
     pub fn links(&self) -> impl Iterator<Item = FabricLink> {
         let Fabric { nodes, nics_per_node, .. } = *self;
-        let leaves = self.nodes_per_leaf.map_or(0, |each| nodes.div_ceil(each));
+        let (leaves, planes) = (self.leaves(), self.planes.count());
         let gpus = (0..self.world_size).map(|rank| FabricLink::Gpu { rank });
         let nics = (0..nodes).flat_map(move |node| {
             (0..nics_per_node).map(move |rail| FabricLink::Nic { node, rail })
         });
-        gpus.chain(nics).chain((0..leaves).map(|leaf| FabricLink::Leaf { leaf }))
+        let leaves = (0..leaves)
+            .flat_map(move |leaf| (0..planes).map(move |plane| FabricLink::Leaf { leaf, plane }));
+        gpus.chain(nics).chain(leaves)
+    }
+
+    /// Leaves of each plane, where they are modelled.
+    fn leaves(&self) -> u32 {
+        self.nodes_per_leaf.map_or(0, |each| self.nodes.div_ceil(each))
     }
 
     /// The number of the same link in the direction in which its end receives. Collectives use both directions
@@ -113,7 +129,7 @@ impl Fabric {
     #[must_use]
     pub fn receiving(&self, link: FabricLink) -> u32 {
         let nics = self.nodes.saturating_mul(self.nics_per_node);
-        let leaves = self.nodes_per_leaf.map_or(0, |each| self.nodes.div_ceil(each));
+        let leaves = self.leaves().saturating_mul(self.planes.count());
         let all = self.world_size.saturating_add(nics).saturating_add(leaves);
         self.number(link).saturating_add(all)
     }
@@ -143,10 +159,16 @@ impl Fabric {
             if leaf(from) != leaf(to) {
                 let uplinks = f64::from(each.saturating_mul(self.nics_per_node).max(1));
                 let used = f64::from(self.rails(from.0).len() as u32);
-                let load = parts(used * self.oversubscription / uplinks);
-                let [out, into] = [from, to].map(|rank| FabricLink::Leaf { leaf: leaf(rank) });
-                loads.push(LinkLoad { link: self.number(out), load });
-                loads.push(LinkLoad { link: self.receiving(into), load });
+                for plane in 0..self.planes.count() {
+                    let share = self.planes.load(plane, used * self.oversubscription / uplinks);
+                    let load = parts(share);
+                    if load > 0 {
+                        let [out, into] =
+                            [from, to].map(|rank| FabricLink::Leaf { leaf: leaf(rank), plane });
+                        loads.push(LinkLoad { link: self.number(out), load });
+                        loads.push(LinkLoad { link: self.receiving(into), load });
+                    }
+                }
             }
         }
         loads
@@ -225,7 +247,10 @@ impl Fabric {
                 Collective::AllToAll => nodes * (all - nodes) / (all - 1.0),
                 _ => 1.0,
             };
-            add(FabricLink::Leaf { leaf }, of_node * leaving * self.oversubscription / each);
+            let share = of_node * leaving * self.oversubscription / each;
+            for plane in 0..self.planes.count() {
+                add(FabricLink::Leaf { leaf, plane }, self.planes.load(plane, share));
+            }
         }
         loads
     }

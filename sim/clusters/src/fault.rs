@@ -39,6 +39,13 @@ pub enum FabricFault {
         /// The part of the rate that is left.
         rate: f64,
     },
+    /// A plane of the network carries less, or nothing.
+    Plane {
+        /// The plane, counted from 0.
+        plane: u32,
+        /// The part of the rate that is left; 0 where the plane is down.
+        rate: f64,
+    },
     /// The network between nodes carries less, as where others use it too.
     Spine {
         /// The part of the rate that is left.
@@ -52,7 +59,7 @@ pub enum FabricFaultError {
     /// The text is none.
     #[error(
         "{text:?} is no fault of a cluster: {why}; say for example link:node=3,rate=0.5, \
-         link:rank=5,rate=0.5, nic:node=3,down=1, gpu:rank=5,rate=0.7 or spine:rate=0.25"
+         link:rank=5,rate=0.5, nic:node=3,down=1, gpu:rank=5,rate=0.7, plane:plane=1, plane:plane=1,rate=0.5 or spine:rate=0.25"
     )]
     Text {
         /// As it was given.
@@ -65,10 +72,18 @@ pub enum FabricFaultError {
     Nowhere {
         /// The fault.
         fault: String,
-        /// `node` or `rank`.
+        /// `node`, `rank` or `plane`.
         what: &'static str,
-        /// The number of nodes or ranks of the job.
+        /// The number of nodes, ranks or planes.
         count: u32,
+    },
+    /// No plane would be left.
+    #[error("{fault}: the network has {}, and none would be left", counted(u64::from(*planes), "plane"))]
+    NoPlaneLeft {
+        /// The fault.
+        fault: String,
+        /// Planes of the network.
+        planes: u32,
     },
     /// No NIC would be left.
     #[error("{fault}: a node has {nics} NICs, and none would be left to reach the others")]
@@ -121,10 +136,14 @@ impl FromStr for FabricFault {
                 let rate = share(take("rate").ok_or_else(|| wrong("it has no rate"))?)?;
                 Self::Gpu { rank, rate }
             }
+            "plane" => {
+                let plane = whole(take("plane").ok_or_else(|| wrong("it has no plane"))?)?;
+                Self::Plane { plane, rate: take("rate").map_or(Ok(0.0), share)? }
+            }
             "spine" => {
                 Self::Spine { rate: share(take("rate").ok_or_else(|| wrong("it has no rate"))?)? }
             }
-            _ => return Err(wrong("no such kind: there are link, nic, gpu and spine")),
+            _ => return Err(wrong("no such kind: there are link, nic, gpu, plane and spine")),
         };
         match given.keys().next() {
             Some(more) => Err(wrong(&format!("it has no use for {more}"))),
@@ -140,17 +159,28 @@ impl fmt::Display for FabricFault {
             Self::Link { rank, rate } => write!(f, "link:rank={rank},rate={rate}"),
             Self::Nic { node, down } => write!(f, "nic:node={node},down={down}"),
             Self::Gpu { rank, rate } => write!(f, "gpu:rank={rank},rate={rate}"),
+            Self::Plane { plane, rate } if *rate > 0.0 => {
+                write!(f, "plane:plane={plane},rate={rate}")
+            }
+            Self::Plane { plane, .. } => write!(f, "plane:plane={plane}"),
             Self::Spine { rate } => write!(f, "spine:rate={rate}"),
         }
     }
 }
 
 impl FabricFault {
-    /// Whether a job of so many ranks and nodes, with so many NICs on each, has a place for it.
-    pub(crate) fn check(self, ranks: u32, nodes: u32, nics: u32) -> Result<(), FabricFaultError> {
+    /// Whether a job of so many ranks and nodes, with so many NICs on each and planes of its network, has a place
+    /// for it.
+    pub(crate) fn check(
+        self,
+        (ranks, nodes): (u32, u32),
+        nics: u32,
+        planes: u32,
+    ) -> Result<(), FabricFaultError> {
         let (what, number, count) = match self {
             Self::Node { node, .. } | Self::Nic { node, .. } => ("node", node, nodes),
             Self::Link { rank, .. } | Self::Gpu { rank, .. } => ("rank", rank, ranks),
+            Self::Plane { plane, .. } => ("plane", plane, planes),
             Self::Spine { .. } => return Ok(()),
         };
         let fault = self.to_string();

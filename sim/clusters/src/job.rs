@@ -13,6 +13,7 @@ use crate::fault::{FabricFault, FabricFaultError};
 use crate::given::Calibration;
 use crate::model;
 use crate::placement::{MOST_NODES, Placement, PlacementError};
+use crate::planes::Planes;
 use crate::predict::{Prediction, predict};
 use crate::settings::Settings;
 use lockstep_core::collective::Collective as Call;
@@ -36,6 +37,7 @@ pub struct Job<'a> {
     world_size: u32,
     faults: Vec<FabricFault>,
     nics_down: BTreeMap<u32, u32>,
+    planes: Planes,
 }
 
 /// The times of a plan's calls, and what backs them.
@@ -100,6 +102,7 @@ impl<'a> Job<'a> {
         }
         catalog.card(&cluster.card)?;
         let (cluster, nics_down) = (cluster.clone(), BTreeMap::new());
+        let planes = Planes::new(cluster.planes.unwrap_or(1));
         Ok(Self {
             catalog,
             cluster,
@@ -108,21 +111,31 @@ impl<'a> Job<'a> {
             world_size,
             faults: Vec::new(),
             nics_down,
+            planes,
         })
     }
 
     /// The same job on a fabric with faults.
     ///
     /// # Errors
-    /// If a fault names a rank or node that the job has not, or takes a node's last NIC.
+    /// If a fault names a rank, node or plane that the job has not, or takes a node's last NIC or the last plane.
     pub fn with_faults(mut self, faults: &[FabricFault]) -> Result<Self, JobError> {
-        let nics = self.cluster.nics_per_node;
+        let (nics, planes) = (self.cluster.nics_per_node, self.planes);
+        let (world_size, nodes) = (self.world_size, self.nodes);
         for fault in faults {
-            fault.check(self.world_size, self.nodes, nics)?;
+            let check = |fault: FabricFault| fault.check((world_size, nodes), nics, planes.count());
+            check(*fault)?;
             if let FabricFault::Nic { node, down } = *fault {
                 let all = self.nics_down.entry(node).or_default();
                 *all = all.saturating_add(down);
-                FabricFault::Nic { node, down: *all }.check(self.world_size, self.nodes, nics)?;
+                check(FabricFault::Nic { node, down: *all })?;
+            }
+            if let FabricFault::Plane { plane, rate } = *fault {
+                self.planes.slow(plane, rate);
+                if self.planes.all_are_down() {
+                    let (fault, planes) = (fault.to_string(), planes.count());
+                    return Err(FabricFaultError::NoPlaneLeft { fault, planes }.into());
+                }
             }
         }
         self.faults = faults.to_vec();
@@ -148,10 +161,10 @@ impl<'a> Job<'a> {
                     }
                 }
                 FabricFault::Spine { rate } => outside = outside.min(rate),
-                FabricFault::Nic { .. } | FabricFault::Gpu { .. } => {}
+                FabricFault::Nic { .. } | FabricFault::Gpu { .. } | FabricFault::Plane { .. } => {}
             }
         }
-        [inside, outside]
+        [inside, outside * self.planes.left()]
     }
 
     /// Ranks that reach each other without the network, in rank order: those of a node, or of a
@@ -182,7 +195,7 @@ impl<'a> Job<'a> {
     /// The links of the job's fabric.
     #[must_use]
     pub fn fabric(&self) -> Fabric {
-        Fabric::new(&self.cluster, self.world_size, self.ranks_per_node, self.nodes)
+        Fabric::new(&self.cluster, self.world_size, self.ranks_per_node, self.nodes, self.planes)
     }
 
     /// The times of a plan's calls.

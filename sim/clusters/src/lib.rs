@@ -30,6 +30,7 @@ pub mod model;
 pub mod nccl_tests;
 pub mod network;
 pub mod placement;
+pub mod planes;
 pub mod predict;
 pub mod quantity;
 pub mod recognised;

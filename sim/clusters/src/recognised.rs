@@ -69,6 +69,64 @@ impl Form {
     }
 }
 
+impl Catalog {
+    /// The cluster of this name; where only a relative of such a machine is known, that one, which no
+    /// measurement backs, and the sentence that says so.
+    ///
+    /// # Errors
+    /// If neither is known: with the nearest names.
+    pub fn cluster_or_relative(
+        &self,
+        name: &str,
+    ) -> Result<(Cluster, Option<String>), CatalogError> {
+        let unknown = match self.cluster(name) {
+            Ok(known) => return Ok((known.clone(), None)),
+            Err(unknown) => unknown,
+        };
+        // A name with a known card in it is a misspelt one.
+        let found = by_words(self, name, Form::said(name)).filter(|(_, is_relative)| *is_relative);
+        let (mut cluster, _) = found.ok_or(unknown)?;
+        let told = take_for(name, &mut cluster);
+        Ok((cluster, Some(told)))
+    }
+}
+
+/// Takes a machine for its relative: no measurement backs it, and the sentence says so.
+fn take_for(described: &str, cluster: &mut Cluster) -> String {
+    cluster.measured.clear();
+    format!("{described} is not known, and taken for {} ({})", cluster.name, cluster.title)
+}
+
+/// The cluster whose words these are, and whether it is only a relative of the machine: another card, or the
+/// card in another form.
+fn by_words(catalog: &Catalog, words: &str, form: Option<Form>) -> Option<(Cluster, bool)> {
+    let words = plain(words);
+    let longest = |names: &[String]| {
+        let held = names.iter().filter(|name| words.contains(&plain(name)));
+        held.map(|name| name.len()).max().unwrap_or(0)
+    };
+    let mut best: Option<(&Cluster, bool, [usize; 3])> = None;
+    for cluster in &catalog.clusters {
+        let (own, other) = (longest(&cluster.words), longest(&cluster.relatives));
+        if own.max(other) == 0 {
+            continue;
+        }
+        let of_cluster = Form::of(catalog, cluster);
+        // The form counts first, since it decides over the links; then the longest name, which says most.
+        let fits = match form {
+            Some(form) => of_cluster == form,
+            None => of_cluster != Form::Nvl,
+        };
+        let is_board = form.is_none() && of_cluster == Form::Board;
+        let rank = [usize::from(fits), own.max(other), usize::from(is_board)];
+        let is_relative = other > own || form.is_some() && !fits;
+        if best.is_none_or(|(_, _, known)| rank > known) {
+            best = Some((cluster, is_relative, rank));
+        }
+    }
+    best.map(|(cluster, is_relative, _)| (cluster.clone(), is_relative))
+}
+
 impl Table {
     /// The cluster of `catalog` that the header describes, with the NICs that it names.
     ///
@@ -124,57 +182,21 @@ impl Table {
                 return Ok((*known).clone());
             }
         }
-        let (mut cluster, is_relative) = self
-            .by_words(catalog, said.or(of_model))
+        let words = format!("{} {}", self.kind, self.gpu_model);
+        let (mut cluster, is_relative) = by_words(catalog, &words, said.or(of_model))
             .ok_or_else(|| catalog.unknown(self.described_kind()))?;
         // The words name the card, not this very machine: only what was measured on one node of it counts.
         for measured in &mut cluster.measured {
             measured.nodes.retain(|nodes| *nodes == 1);
         }
         if is_relative {
-            cluster.measured.clear();
-            understood.taken_for = Some(format!(
-                "{} is not known, and taken for {} ({})",
-                self.described_kind(),
-                cluster.name,
-                cluster.title
-            ));
+            understood.taken_for = Some(take_for(self.described_kind(), &mut cluster));
         }
         Ok(cluster)
     }
 
     fn described_kind(&self) -> &str {
         if self.kind.is_empty() { &self.gpu_model } else { &self.kind }
-    }
-
-    /// The cluster whose words the header holds, and whether it is only a relative of the machine: another card,
-    /// or the card in another form.
-    fn by_words(&self, catalog: &Catalog, form: Option<Form>) -> Option<(Cluster, bool)> {
-        let words = plain(&format!("{} {}", self.kind, self.gpu_model));
-        let longest = |names: &[String]| {
-            let held = names.iter().filter(|name| words.contains(&plain(name)));
-            held.map(|name| name.len()).max().unwrap_or(0)
-        };
-        let mut best: Option<(&Cluster, bool, [usize; 3])> = None;
-        for cluster in &catalog.clusters {
-            let (own, other) = (longest(&cluster.words), longest(&cluster.relatives));
-            if own.max(other) == 0 {
-                continue;
-            }
-            let of_cluster = Form::of(catalog, cluster);
-            // The form counts first, since it decides over the links; then the longest name, which says most.
-            let fits = match form {
-                Some(form) => of_cluster == form,
-                None => of_cluster != Form::Nvl,
-            };
-            let is_board = form.is_none() && of_cluster == Form::Board;
-            let rank = [usize::from(fits), own.max(other), usize::from(is_board)];
-            let is_relative = other > own || form.is_some() && !fits;
-            if best.is_none_or(|(_, _, known)| rank > known) {
-                best = Some((cluster, is_relative, rank));
-            }
-        }
-        best.map(|(cluster, is_relative, _)| (cluster.clone(), is_relative))
     }
 
     /// Gives the cluster the transport and the NICs that the header names.

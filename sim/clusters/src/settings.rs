@@ -40,6 +40,14 @@ pub enum SettingError {
         /// The problem with it.
         why: ValueProblem,
     },
+    /// A least number of channels above the largest.
+    #[error("NCCL_MIN_NCHANNELS={least} is more than NCCL_MAX_NCHANNELS={most}")]
+    Contradiction {
+        /// `NCCL_MIN_NCHANNELS`.
+        least: u32,
+        /// `NCCL_MAX_NCHANNELS`.
+        most: u32,
+    },
 }
 
 /// The reason that NCCL does not take a variable's value.
@@ -51,14 +59,6 @@ pub enum ValueProblem {
     /// No channels at all.
     #[error("a call needs 1 channel or more, and NCCL has at most 64")]
     NoChannels,
-    /// A least number of channels above the largest.
-    #[error("NCCL_MIN_NCHANNELS={least} is more than NCCL_MAX_NCHANNELS={most}")]
-    Contradiction {
-        /// `NCCL_MIN_NCHANNELS`.
-        least: u32,
-        /// `NCCL_MAX_NCHANNELS`.
-        most: u32,
-    },
     /// An entry behind the first that is for every collective.
     #[error("every entry but the first names a collective")]
     NoCollective,
@@ -173,7 +173,7 @@ impl Settings {
                 if let (Some(least), Some(most)) = (least, most)
                     && least > most
                 {
-                    return Err(wrong(ValueProblem::Contradiction { least, most }));
+                    return Err(SettingError::Contradiction { least, most });
                 }
                 (self.min_channels, self.max_channels) = (least, most);
             }

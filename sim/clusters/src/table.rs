@@ -217,8 +217,14 @@ fn environment(text: &str) -> (Settings, Vec<String>) {
     for word in text.split([' ', ',', ';']) {
         let Some((name, value)) = word.split_once('=') else { continue };
         // Free text: neither another variable nor a wrong value is a reason to refuse the table.
-        if let Err(error @ SettingError::Value { .. }) = settings.set(name, value) {
-            notes.push(format!("settings: {error}; passed over"));
+        match settings.set(name, value) {
+            Ok(()) | Err(SettingError::Unknown { .. }) => {}
+            Err(error @ (SettingError::Value { .. } | SettingError::Contradiction { .. })) => {
+                let note = format!("settings: {error}; passed over");
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
         }
     }
     (settings, notes)

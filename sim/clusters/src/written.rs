@@ -12,7 +12,9 @@ pub fn toml_text(cluster: &Cluster) -> String {
     };
     line("name", quoted(&cluster.name));
     line("title", quoted(&cluster.title));
-    line("source", quoted(&cluster.source));
+    let sources: Vec<String> =
+        cluster.sources.iter().map(|source| format!("    {},\n", quoted(source))).collect();
+    line("sources", format!("[\n{}]", sources.concat()));
     let names = [
         ("aliases", &cluster.aliases),
         ("words", &cluster.words),
@@ -37,6 +39,9 @@ pub fn toml_text(cluster: &Cluster) -> String {
     }
     if let Some(times) = cluster.oversubscription {
         line("oversubscription", number(times));
+    }
+    if let Some(planes) = cluster.planes {
+        line("planes", planes.to_string());
     }
     if !cluster.measured.is_empty() {
         let each = cluster.measured.iter().map(|measured| {

@@ -12,6 +12,26 @@ use lockstep_clusters::{Calibration, Catalog, Cluster, Collective, Settings, pre
 use proptest::prelude::*;
 use std::fmt::Write;
 
+/// Every named cluster says where its GPUs come from, and its NICs and leaves if it has them.
+#[test]
+fn every_shipped_cluster_has_its_sources() {
+    let catalog = Catalog::shipped().unwrap();
+    for cluster in &catalog.clusters {
+        let of = |part: &str| {
+            let mut sources = cluster.sources.iter().filter_map(|source| source.split_once(": "));
+            sources.any(|(of, from)| of.contains(part) && !from.trim().is_empty())
+        };
+        assert!(of("GPUs and their links"), "{}", cluster.name);
+        assert_eq!(of("NICs"), cluster.network.is_some(), "{}", cluster.name);
+        assert_eq!(of("leaves"), cluster.nodes_per_leaf.is_some(), "{}", cluster.name);
+        let all = catalog.sources(cluster);
+        assert!(all.len() > cluster.sources.len(), "{}: those of its card", cluster.name);
+    }
+    let without = toml_text(&catalog.clusters[0]).replace("    \"", "    # \"");
+    let refused = Catalog::shipped().unwrap().add_text("mine.toml", &without).unwrap_err();
+    assert!(refused.to_string().contains("sources is empty"), "{refused}");
+}
+
 /// A log as nccl-tests 2.17 prints it, of so many nodes with 8 ranks, in the time of a function.
 fn log(name: &str, nodes: u32, sizes: &[u64], us: impl Fn(u64) -> f64, factor: f64) -> String {
     let mut text = format!(
@@ -374,9 +394,10 @@ proptest! {
         let cluster = Cluster {
             nodes_per_leaf: Some(nics),
             oversubscription: None,
+            planes: Some(nics.min(16)),
             name: "mine".into(),
             title,
-            source: raw.into_iter().collect(),
+            sources: vec!["data sheet".into(), raw.into_iter().collect()],
             aliases: vec!["a\"b\\c".into()],
             words: vec!["abc".into()],
             relatives: Vec::new(),

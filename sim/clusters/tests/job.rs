@@ -116,7 +116,7 @@ fn a_slow_gpu_computes_slowly_and_the_machine_says_so() {
 fn a_fault_that_cannot_be_is_refused() {
     let text = |text: &str| text.parse::<FabricFault>().unwrap_err().to_string();
     assert!(text("link").contains("it has no colon"));
-    assert!(text("cable:node=1,rate=0.5").contains("there are link, nic, gpu and spine"));
+    assert!(text("cable:node=1,rate=0.5").contains("there are link, nic, gpu, plane and spine"));
     assert!(text("link:rate=0.5").contains("one of node and rank"));
     assert!(text("link:node=1,rank=1,rate=0.5").contains("one of node and rank"));
     assert!(text("link:node=1,rate=0").contains("above 0"));
@@ -152,13 +152,15 @@ fn racks_are_domains_of_many_nodes() {
 proptest! {
     /// A fault reads as it is written.
     #[test]
-    fn a_fault_says_itself_again(kind in 0u8..5, number in 0u32..1000, thousandths in 1u32..=1000) {
+    fn a_fault_says_itself_again(kind in 0u8..7, number in 0u32..1000, thousandths in 1u32..=1000) {
         let rate = f64::from(thousandths) / 1000.0;
         let fault = match kind {
             0 => FabricFault::Node { node: number, rate },
             1 => FabricFault::Link { rank: number, rate },
             2 => FabricFault::Nic { node: number, down: thousandths },
             3 => FabricFault::Gpu { rank: number, rate },
+            4 => FabricFault::Plane { plane: number, rate },
+            5 => FabricFault::Plane { plane: number, rate: 0.0 },
             _ => FabricFault::Spine { rate },
         };
         let read: Result<FabricFault, FabricFaultError> = fault.to_string().parse();
@@ -218,15 +220,15 @@ fn neighbours_share_a_nic_where_there_are_fewer_than_gpus() {
 
 #[test]
 fn every_link_has_a_number_of_its_own() {
-    let text = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\n\
+    let text = "name = \"mine\"\ntitle = \"t\"\nsources = [\"s\"]\ncard = \"h100\"\n\
         gpus_per_node = 8\nnetwork = \"ib\"\nnics_per_node = 4\nnic_Gbps = 400\n\
-        nodes_per_leaf = 2\noversubscription = 2.0\n";
+        nodes_per_leaf = 2\noversubscription = 2.0\nplanes = 4\n";
     let mut catalog = Catalog::shipped().unwrap();
     let cluster = catalog.add_text("mine.toml", text).unwrap();
     let job = Job::new(&catalog, &cluster, 40, None).unwrap();
     let fabric = job.fabric();
     let numbers: Vec<u32> = fabric.links().map(|link| fabric.number(link)).collect();
-    assert_eq!(numbers, (0..40 + 5 * 4 + 3).collect::<Vec<u32>>());
+    assert_eq!(numbers, (0..40 + 5 * 4 + 3 * 4).collect::<Vec<u32>>());
 }
 
 /// A pipeline of two stages, a node each, whose replicas reduce their gradients: the loads of the sends of
@@ -287,7 +289,7 @@ fn sends_load_their_nics_in_one_direction() {
 fn an_oversubscribed_leaf_holds_up_an_all_to_all_alone() {
     let cluster = |name: &str, leaf: &str| {
         format!(
-            "name = \"{name}\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\ngpus_per_node = 8\n\
+            "name = \"{name}\"\ntitle = \"t\"\nsources = [\"s\"]\ncard = \"h100\"\ngpus_per_node = 8\n\
              network = \"ib\"\nnics_per_node = 8\nnic_Gbps = 400\n{leaf}"
         )
     };
@@ -310,4 +312,65 @@ fn an_oversubscribed_leaf_holds_up_an_all_to_all_alone() {
     assert_eq!(took(&leaf(16, 8), NcclCall::AllReduce), took("", NcclCall::AllReduce));
     // One node a leaf: everything leaves it.
     assert!(took(&leaf(1, 8), NcclCall::AllReduce) > 3.0 * took("", NcclCall::AllReduce));
+}
+
+/// Two nodes with two NICs a GPU, each node below leaves of its own in four planes: a call sends a quarter of its
+/// bytes over each. With one plane down three carry them, so the transfer takes 4/3 as long; with one at half
+/// its rate all wait for that one, and it takes twice as long.
+#[test]
+fn planes_carry_equal_parts_and_the_slowest_holds_up_all() {
+    let text = |planes: &str| {
+        format!(
+            "name = \"mine\"\ntitle = \"t\"\nsources = [\"s\"]\ncard = \"h100\"\ngpus_per_node = 8\n\
+             network = \"ib\"\nnics_per_node = 16\nnic_Gbps = 200\nnodes_per_leaf = 1\n{planes}"
+        )
+    };
+    let mut catalog = Catalog::shipped().unwrap();
+    let [one, four] =
+        ["", "planes = 4\n"].map(|planes| catalog.add_text("mine.toml", &text(planes)).unwrap());
+    let plan = |ranks: [u32; 2]| {
+        let mut plan = PlanBuilder::new("pair", 16, BackendName::Nccl).unwrap();
+        let ranks = ranks.map(GlobalRank).to_vec();
+        let pair = plan.group(ProcessGroup::new("g", BackendName::Nccl, ranks.clone()).unwrap());
+        let x = plan.tensor("x", Dtype::Float32, COUNT, Fill::Zeros);
+        let plan = plan.every_rank(|rank, program| {
+            if ranks.contains(&rank) {
+                program.collective(pair, SUM, COUNT, None, Some(x));
+            }
+        });
+        (plan.unwrap(), TimedCall { group: pair, collective: SUM, bytes: 4 * COUNT })
+    };
+    let (plan, call) = plan([0, 8]);
+    let took = |cluster: &lockstep_clusters::Cluster, faults: &[&str]| {
+        let faults: Vec<FabricFault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        let job = Job::new(&catalog, cluster, 16, None).unwrap().with_faults(&faults).unwrap();
+        let loads = job.loads(&plan).unwrap().remove(&call).unwrap();
+        let fabric = job.fabric();
+        let load =
+            |link| loads.iter().find(|it| it.link == fabric.number(link)).map_or(0, |it| it.load);
+        let planes = [0, 1, 2, 3].map(|plane| load(FabricLink::Leaf { leaf: 1, plane }));
+        let rails = [0, 1, 2].map(|rail| load(FabricLink::Nic { node: 1, rail }));
+        let ps = job.timing(&plan).unwrap().call_times.collective(&call).unwrap();
+        (ps as f64, planes, rails)
+    };
+    let (whole, uplinks, rails) = took(&one, &[]);
+    let (healthy, planes, same_rails) = took(&four, &[]);
+    // Planes are the same wires: the time is that of one network, and its uplinks' load is that of each.
+    assert_eq!((healthy, planes, same_rails), (whole, [uplinks[0]; 4], rails));
+    // Both NICs of the GPU are full, the third is another GPU's; two of a leaf's sixteen uplinks are used.
+    assert!(rails[0] > LinkLoad::FULL / 10 * 9 && rails == [rails[0], rails[0], 0], "{rails:?}");
+    assert!(planes[0].abs_diff(rails[0] / 8) <= 1, "{planes:?} {rails:?}");
+    let (down, planes, _) = took(&four, &["plane:plane=1"]);
+    assert!((down / healthy - 4.0 / 3.0).abs() < 0.01, "{}", down / healthy);
+    assert!(planes[1] == 0 && planes[0] > 0 && planes[2] == planes[0], "{planes:?}");
+    let (slow, planes, _) = took(&four, &["plane:plane=2,rate=0.5"]);
+    assert!((slow / healthy - 2.0).abs() < 0.01, "{}", slow / healthy);
+    assert!(planes[2].abs_diff(2 * planes[0]) <= 1, "{planes:?}");
+    let refused = |faults: &[&str]| {
+        let faults: Vec<FabricFault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        Job::new(&catalog, &four, 16, None).unwrap().with_faults(&faults).unwrap_err().to_string()
+    };
+    assert!(refused(&["plane:plane=4"]).contains("the job has 4 planes, numbered from 0"));
+    let all = ["plane:plane=0", "plane:plane=1", "plane:plane=2", "plane:plane=3"];
+    assert!(refused(&all).contains("4 planes, and none would be left"));
 }

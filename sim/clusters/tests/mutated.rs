@@ -70,6 +70,7 @@ fn change() -> impl Strategy<Value = (Index, usize, Vec<u8>, Option<(Index, usiz
         "<",
         "/>",
         "nodes_per_leaf = 0\n",
+        "planes = 17\n",
         "oversubscription = 1e9\n",
         "\u{1F600}",
     ]);

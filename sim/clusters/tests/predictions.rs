@@ -206,7 +206,7 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     let told = catalog.place(pcie, 2, 8).unwrap_err().to_string();
     assert!(told.contains("without a network"), "{told}");
     let mut file = |text: &str| catalog.add_text("mine.toml", text).unwrap_err().to_string();
-    let good = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\ncard = \"h100\"\n\
+    let good = "name = \"mine\"\ntitle = \"t\"\nsources = [\"s\"]\ncard = \"h100\"\n\
                 gpus_per_node = 8\nnetwork = \"ib\"\nnics_per_node = 8\nnic_Gbps = 400\n";
     assert!(
         file(&good.replace("\"ib\"", "\"ibb\"")).contains("no network is called ibb; nearest: ib")

@@ -24,7 +24,8 @@ pub(super) fn cluster(question: &ClusterQuestion) -> Result<Response, String> {
 
 fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
     let catalog = catalog()?;
-    let cluster = catalog.cluster(&question.cluster).map_err(|error| error.to_string())?.clone();
+    let found = catalog.cluster_or_relative(&question.cluster);
+    let (cluster, taken_for) = found.map_err(|error| error.to_string())?;
     let collective: Collective = question.collective.parse().map_err(|error| format!("{error}"))?;
     let per_node = question.per_node.unwrap_or(cluster.gpus_per_node);
     let (placement, nodes) = match question.ranks {
@@ -43,7 +44,7 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         placement,
         settings: Settings::default(),
         collective,
-        understood: Understood::default(),
+        understood: Understood { taken_for, ..Understood::default() },
     };
     let points = SIZES.map(|shift| point(&site, 1 << shift));
     Ok(ClusterAccount {
@@ -53,6 +54,8 @@ fn account(question: &ClusterQuestion) -> Result<ClusterAccount, String> {
         per_node,
         nodes,
         ranks: site.placement.ranks,
+        taken_for: site.understood.taken_for.clone(),
+        sources: catalog.sources(&site.cluster),
         extrapolated: site.extrapolated(),
         points: points.collect::<Result<_, _>>()?,
         bands: bands(&site)?,
@@ -181,6 +184,11 @@ mod tests {
             assert!(alone.is_ok() || alone.unwrap_err().contains("one rank alone"), "{name}");
         }
         assert!(account(&question("h100x9", 1)).unwrap_err().contains("h100x8"));
+        let relative = account(&question("H20-SXM", 1)).unwrap();
+        assert!(relative.extrapolated && relative.name == "h200x8");
+        assert!(
+            relative.taken_for.unwrap().starts_with("H20-SXM is not known, and taken for h200x8")
+        );
         assert!(account(&question("4090x8-pcie", 2)).unwrap_err().contains("without a network"));
     }
 

@@ -44,6 +44,7 @@ pub(super) fn fabric(
         inside,
         network,
         nodes_per_leaf,
+        planes: fabric.planes.count(),
         links,
         stretches: Vec::new(),
     })
@@ -57,7 +58,7 @@ fn part(link: FabricLink) -> FabricPart {
     match link {
         FabricLink::Gpu { rank } => FabricPart::Gpu { rank },
         FabricLink::Nic { node, rail } => FabricPart::Nic { node, rail },
-        FabricLink::Leaf { leaf } => FabricPart::Leaf { leaf },
+        FabricLink::Leaf { leaf, plane } => FabricPart::Leaf { leaf, plane },
     }
 }
 
@@ -141,7 +142,7 @@ fn loads_of<'f>(
         let link = match *part {
             FabricPart::Gpu { rank } => FabricLink::Gpu { rank },
             FabricPart::Nic { node, rail } => FabricLink::Nic { node, rail },
-            FabricPart::Leaf { leaf } => FabricLink::Leaf { leaf },
+            FabricPart::Leaf { leaf, plane } => FabricLink::Leaf { leaf, plane },
         };
         busy.get(&fabric.number(link)).map_or(0, |load| (*load).min(FULL) as u16)
     };

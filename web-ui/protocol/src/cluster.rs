@@ -41,6 +41,10 @@ pub struct ClusterAccount {
     pub nodes: u32,
     /// Ranks in all.
     pub ranks: u32,
+    /// The sentence that another machine was asked for, of which this is the nearest relative.
+    pub taken_for: Option<String>,
+    /// Where its numbers come from, a sentence each.
+    pub sources: Vec<String>,
     /// No measured table of such a machine backs the times.
     pub extrapolated: bool,
     /// By size.

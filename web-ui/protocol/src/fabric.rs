@@ -18,6 +18,8 @@ pub struct FabricAccount {
     pub network: Option<String>,
     /// Nodes of a leaf switch, where leaves are modelled.
     pub nodes_per_leaf: Option<u32>,
+    /// Networks of their own over which each NIC spreads its bytes.
+    pub planes: u32,
     /// The links.
     pub links: Vec<FabricPart>,
     /// Stretches of time in which no load changes, one after the other.
@@ -41,8 +43,10 @@ pub enum FabricPart {
     },
     /// The uplinks of a leaf switch.
     Leaf {
-        /// The leaf.
+        /// The leaf: the nodes below it.
         leaf: u32,
+        /// The plane that the switch is in.
+        plane: u32,
     },
 }
 

@@ -88,6 +88,9 @@ fn timed(props: &TimedProps) -> Html {
                 } else if let (Some(account), Some((times, rates, bands))) = (&account, &*drawn) {
                     <section class="panel sweep">
                         <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{} among {} ranks on {}", choice.collective, account.ranks, account.title) }</span></header>
+                        if let Some(taken_for) = &account.taken_for {
+                            <p class="notice" data-test="taken-for">{ format!("{taken_for}.") }</p>
+                        }
                         if account.extrapolated {
                             <p class="notice" data-test="extrapolated">{ "Extrapolated: no measured table of such a machine backs these times." }</p>
                         }
@@ -102,6 +105,10 @@ fn timed(props: &TimedProps) -> Html {
                     <section class="panel">
                         <header><h2>{ format!("Why, at {}", explain::bytes(choice.bytes)) }</h2></header>
                         { why(account) }
+                    </section>
+                    <section class="panel">
+                        <header><h2>{ "Where the numbers come from" }</h2></header>
+                        <ul class="small-print" data-test="sources">{ for account.sources.iter().map(|source| html! { <li>{ source }</li> }) }</ul>
                     </section>
                 } else {
                     <p class="sentence">{ "Working it out…" }</p>
@@ -191,6 +198,8 @@ mod tests {
             per_node: 8,
             nodes: 2,
             ranks: 16,
+            taken_for: None,
+            sources: Vec::new(),
             extrapolated: true,
             points: vec![point(8, "Ring", "LL"), point(1 << 20, "Ring", "LL")],
             bands: Vec::new(),

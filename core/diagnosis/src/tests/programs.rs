@@ -197,7 +197,10 @@ fn that_wait(plan: Plan, waits: &[(u32, &str, u32)]) -> Trace {
             record_id: None,
         };
         let event = |what| Event { time_ps: 1, rank: GlobalRank(*rank), what };
-        [event(What::OpBegan { op: 0 }), event(What::Scheduled { work: 0, call: Box::new(call) })]
+        [
+            event(What::OpBegan { op: 0 }),
+            event(What::Scheduled { work: 0, call: std::sync::Arc::new(call) }),
+        ]
     };
     let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
     Trace {
@@ -257,7 +260,7 @@ fn what_gloo_does_with_calls_that_differ_is_said() {
         let mut trace = run(&compile("train.py", &text, &Options::default()).unwrap().plan);
         for event in &mut trace.events {
             if let (GlobalRank(3), What::Scheduled { call, .. }) = (event.rank, &mut event.what) {
-                change(call);
+                change(std::sync::Arc::make_mut(call));
             }
         }
         trace

@@ -97,7 +97,7 @@ pub(super) fn run(plan: &Plan) -> Trace {
                         record_id: None,
                     };
                     let work = works[index];
-                    push(&mut events, What::Scheduled { work, call: Box::new(call) });
+                    push(&mut events, What::Scheduled { work, call: std::sync::Arc::new(call) });
                     (waiting[index], moved) = (Some(*collective), true);
                 }
                 Action::Sleep { duration_ns: STUCK, .. } => {
@@ -461,6 +461,7 @@ fn what_another_tool_numbers_wildly_is_survived() {
     let mut trace = run(&plan(|_, own| all_reduce(own, 8)));
     for (at, event) in trace.events.iter_mut().enumerate() {
         if let What::Scheduled { call, .. } = &mut event.what {
+            let call = std::sync::Arc::make_mut(call);
             call.group = GroupId(u32::MAX - at as u32);
             call.seq = Some(u64::MAX - at as u64);
             call.peer = Some(GroupRank(u32::MAX));

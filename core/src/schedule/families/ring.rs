@@ -148,11 +148,20 @@ pub(super) fn actions(
 
 /// `(a - b) mod n` for `a < n`, `b <= 2n`.
 pub(super) fn minus_mod(a: u32, b: u32, n: u32) -> u32 {
-    ((u64::from(a) + 2 * u64::from(n) - u64::from(b)) % u64::from(n)) as u32
+    // The simulator asks this several times a message, and a division takes longer than two comparisons.
+    let n = u64::from(n);
+    let over = u64::from(a) + 2 * n - u64::from(b);
+    let times = u64::from(over >= n) + u64::from(over >= 2 * n);
+    (over - times * n) as u32
+}
+
+/// `(a + 1) mod n` for `a < n`.
+fn next_mod(a: u32, n: u32) -> u32 {
+    if a + 1 == n { 0 } else { a + 1 }
 }
 
 fn neighbours(n: u32, rank: u32) -> (GroupRank, GroupRank) {
-    (GroupRank(minus_mod(rank, 1, n)), GroupRank((rank + 1) % n))
+    (GroupRank(minus_mod(rank, 1, n)), GroupRank(next_mod(rank, n)))
 }
 
 /// n - 1 steps of reduce-scatter, then n - 1 of all-gather, over n chunks in place. After the
@@ -167,7 +176,7 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
         actions.push(Action::ReceiveReduce { peer: previous, local: into, into });
     } else {
         let step = step - half;
-        let from = chunk(minus_mod((rank + 1) % n, step, n));
+        let from = chunk(minus_mod(next_mod(rank, n), step, n));
         actions.push(Action::Send { peer: next, from });
         actions.push(Action::Receive { peer: previous, into: chunk(minus_mod(rank, step, n)) });
     }

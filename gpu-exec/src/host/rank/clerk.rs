@@ -437,7 +437,7 @@ impl Clerk {
             Note::StreamBegan { op } => What::StreamBegan { op },
             Note::StreamEnded { op } => What::StreamEnded { op },
             Note::Scheduled { work, op, part, seq } => {
-                let call = Box::new(self.plan.call(self.rank, op, part, seq)?);
+                let call = Arc::new(self.plan.call(self.rank, op, part, seq)?);
                 What::Scheduled { work, call }
             }
             Note::Started { work } => What::Started { work },

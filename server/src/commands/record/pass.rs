@@ -3,14 +3,14 @@
 use super::arguments::Arguments;
 use super::hub::{Hub, Noted};
 use super::launch::{Launch, Launcher};
+use crate::child_group::ChildGroup;
 use crate::commands::signals;
 use anyhow::{Context, Result};
 use lockstep_clusters::compute_card;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The recorder, which the user's Python executes.
@@ -124,35 +124,17 @@ pub(super) fn record(arguments: &Arguments, launch: &Launch, pass: Pass<'_>) -> 
         true => Stdio::from(std::io::stderr()),
         false => Stdio::inherit(),
     };
-    let child = Command::new(&python)
+    let mut command = Command::new(&python);
+    command
         .arg(&recorder)
         .envs(&launch.environment)
         .env("LOCKSTEP_HUB", &socket)
         .env("LOCKSTEP_RECORD", serde_json::to_string(&options)?)
         .stdin(Stdio::null())
-        .stdout(stdout)
-        .process_group(0)
-        .spawn()
-        .with_context(|| {
-            format!("cannot start {}: name a Python with torch by --python", python.display())
-        })?;
-    let mut recorder = Recorder { child };
+        .stdout(stdout);
+    let mut recorder = ChildGroup::spawn(&mut command).with_context(|| {
+        format!("cannot start {}: name a Python with torch by --python", python.display())
+    })?;
     let patience = Duration::from_secs(arguments.patience.max(1));
     hub.serve(pass.ranks, patience, &cancelled, || Ok(recorder.child.try_wait()?.is_none()))
-}
-
-/// The recorder's processes; none of them outlives it.
-struct Recorder {
-    child: Child,
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        use rustix::process::{Pid, Signal, kill_process_group};
-        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // An empty group is what is wanted.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let _ = self.child.wait();
-    }
 }

@@ -57,7 +57,7 @@ pub fn read(catalog: &Catalog, text: &str, hints: &Hints) -> Result<Imported, Im
     let cluster = Cluster {
         name: hints.name.clone(),
         title: format!("{} {card} a node", machine.gpus),
-        source: kind.to_owned(),
+        sources: vec![kind.to_owned()],
         aliases: Vec::new(),
         words: Vec::new(),
         relatives: Vec::new(),
@@ -68,6 +68,7 @@ pub fn read(catalog: &Catalog, text: &str, hints: &Hints) -> Result<Imported, Im
         nics_per_node: network.nics,
         nodes_per_leaf: None,
         oversubscription: None,
+        planes: None,
         nic_gbps: network.gbps,
         measured: Vec::new(),
         given: Vec::new(),

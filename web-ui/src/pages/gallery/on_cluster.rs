@@ -169,6 +169,8 @@ mod tests {
             per_node: 8,
             nodes: 1,
             ranks: 8,
+            taken_for: None,
+            sources: Vec::new(),
             extrapolated: false,
             points: Vec::new(),
             bands: Vec::new(),

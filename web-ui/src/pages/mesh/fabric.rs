@@ -124,19 +124,36 @@ fn drawing(fabric: &FabricAccount, stretch: &LoadStretch) -> Html {
         <div class="fabric-drawing">
             if let Some(network) = &fabric.network {
                 <div class="spine">{ match fabric.nodes_per_leaf {
+                    Some(each) if fabric.planes > 1 => format!(
+                        "{} planes, each a spine with leaves of {}; {network}",
+                        fabric.planes,
+                        counted(each, "node")
+                    ),
                     Some(each) => format!("spine; leaves of {}; {network}", counted(each, "node")),
+                    None if fabric.planes > 1 => format!("{} planes; {network}", fabric.planes),
                     None => network.clone(),
                 } }</div>
             }
             { for (0..leaves).map(|leaf| html! {
                 <div class={classes!("leaf", fabric.nodes_per_leaf.is_some().then_some("marked"))} key={leaf}>
                     if fabric.nodes_per_leaf.is_some() {
-                        { link(FabricPart::Leaf { leaf }, format!("uplinks of leaf {leaf}"), "uplink", format!("leaf {leaf}")) }
+                        { for (0..fabric.planes).map(|plane| {
+                            let words = leaf_words(fabric.planes, leaf, plane);
+                            link(FabricPart::Leaf { leaf, plane }, format!("uplinks of {words}"), "uplink", words)
+                        }) }
                     }
                     <div class="machines">{ for (leaf * each..((leaf + 1) * each).min(fabric.nodes)).map(node) }</div>
                 </div>
             }) }
         </div>
+    }
+}
+
+/// `leaf 3`, and its plane where there are several.
+fn leaf_words(planes: u32, leaf: u32, plane: u32) -> String {
+    match planes {
+        0 | 1 => format!("leaf {leaf}"),
+        _ => format!("leaf {leaf}, plane {plane}"),
     }
 }
 
@@ -148,7 +165,9 @@ fn numbers(fabric: &FabricAccount, stretch: &LoadStretch) -> Html {
     let name = |part: FabricPart| match part {
         FabricPart::Gpu { rank } => format!("GPU of rank {rank}"),
         FabricPart::Nic { node, rail } => format!("NIC {rail} of node {node}"),
-        FabricPart::Leaf { leaf } => format!("uplinks of leaf {leaf}"),
+        FabricPart::Leaf { leaf, plane } => {
+            format!("uplinks of {}", leaf_words(fabric.planes, leaf, plane))
+        }
     };
     let links = fabric.links.iter().zip(&stretch.loads);
     let line = |(part, load): (&FabricPart, &u16)| html! { <li>{ name(*part) }<b>{ format!("{}%", f64::from(*load) / 10.0) }</b></li> };
@@ -206,6 +225,7 @@ mod tests {
             inside: String::new(),
             network: None,
             nodes_per_leaf: None,
+            planes: 1,
             links: vec![
                 FabricPart::Gpu { rank: 0 },
                 FabricPart::Gpu { rank: 1 },
@@ -219,5 +239,7 @@ mod tests {
         };
         assert_eq!(told(&[120, 845, 0]), "GPU links up to 84% busy, NICs idle");
         assert_eq!(told(&[0, 5, 1000]), "GPU links up to under 1%, NICs full");
+        assert_eq!(leaf_words(1, 2, 0), "leaf 2");
+        assert_eq!(leaf_words(4, 2, 3), "leaf 2, plane 3");
     }
 }

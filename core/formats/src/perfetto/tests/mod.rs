@@ -29,7 +29,7 @@ fn example() -> Trace {
     let call = |op: &str, seq, p2p, peer: Option<u32>| {
         let shape = || vec![TensorShape { shape: vec![4, 4], dtype: Dtype::Float32 }];
         let barrier = op == "barrier";
-        Box::new(Call {
+        std::sync::Arc::new(Call {
             op: op.to_owned(),
             group: GroupId::WORLD,
             seq: Some(seq),
