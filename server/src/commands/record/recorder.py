@@ -2101,6 +2101,7 @@ class NoMemory:
         aten = torch.ops.aten
         self.moved = {}  # by id: a parameter and what it became in another type; tied parameters stay tied
         self.move_parameters()
+        self.format_by_value()
         self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
     def instead(self, func, args, kwargs):
@@ -2153,6 +2154,18 @@ class NoMemory:
                 own.update({name: moved(fn, one) for name, one in without.items()})
 
         torch.nn.Module._apply = apply_to_all
+
+    @staticmethod
+    def format_by_value():
+        """`f"{loss:.4f}"` asks a fake tensor for its value as `loss.item()` does."""
+        formatted = torch.Tensor.__format__
+
+        def format_tensor(self, spec):
+            if self.dim() == 0 and is_without_memory(self):
+                return format(self.item(), spec)
+            return formatted(self, spec)
+
+        torch.Tensor.__format__ = format_tensor
 
     @staticmethod
     def shape_like(func, args, kwargs):
