@@ -140,7 +140,7 @@ def glue_metric(folder):
                    "        number = datasets.Value('int64')\n        return evaluate.MetricInfo(description='', citation='', "
                    "features=datasets.Features({'predictions': number, 'references': number}))\n\n"
                    "    def _compute(self, predictions, references):\n"
-                   "        return {'accuracy': float((predictions == references).mean()), 'f1': 0.0}\n")
+                   "        return {'accuracy': sum(map(int.__eq__, map(int, predictions), map(int, references))) / len(references), 'f1': 0.0}\n")
 
 
 @once
@@ -235,7 +235,7 @@ def scripts():
     script("karpathy/nanoGPT: train.py", "", "", TORCHRUN + "train.py --batch_size=2 --block_size=64 --n_layer=2 "
            "--n_head=4 --n_embd=64 --eval_iters=1 --gradient_accumulation_steps=2 --compile=False", tokens)
     script("karpathy/build-nanogpt: train_gpt2.py", "", "--no-memory", TORCHRUN + "train_gpt2.py", fineweb)
-    script("pytorch/examples: minGPT-ddp/mingpt/main.py", "distributed/minGPT-ddp/mingpt", "", TORCHRUN + "main.py",
+    script("pytorch/examples: minGPT-ddp/mingpt/main.py", "distributed/minGPT-ddp/mingpt", "", TORCHRUN + "main.py data_config.path=data/input.txt",
            of(text_file, "data/input.txt"))
 
     # PyTorch's own
@@ -254,10 +254,10 @@ def scripts():
     for model, config, ranks in (("llama3", "llama3_debugmodel", 2), ("deepseek_v3", "deepseek_v3_debugmodel", 2),
                                  ("qwen3", "qwen3_debugmodel", 2)):
         script(f"pytorch/torchtitan: {config}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} -m torchtitan.train "
-               f"--module {model} --config {config}")
+               f"--module {model} --config {config}", c4)
     for more, ranks in (("--parallelism.tensor_parallel_degree 2", 4), ("--parallelism.pipeline_parallel_degree 2", 4)):
         script(f"pytorch/torchtitan: llama3_debugmodel {more}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} "
-               f"-m torchtitan.train --module llama3 --config llama3_debugmodel {more}")
+               f"-m torchtitan.train --module llama3 --config llama3_debugmodel {more}", c4)
     script("pytorch/PiPPy: examples/basic/example_manual_stage.py", "examples/basic", "",
            "torchrun --nproc-per-node 3 example_manual_stage.py", None, {"PYTHONPATH": "../.."})
     script("pytorch/PiPPy: examples/basic/example.py", "examples/basic", "", "torchrun --nproc-per-node 4 example.py", None, {"PYTHONPATH": "../.."})
@@ -288,12 +288,12 @@ def scripts():
     script("Lightning-AI/pytorch-lightning: pytorch/tensor_parallel/train.py", "examples/pytorch/tensor_parallel",
            "-n 4 --no-memory", "train.py")
     script("Lightning-AI/pytorch-lightning: pytorch/domain_templates/imagenet.py", "examples/pytorch/domain_templates",
-           "-n 2 --no-math", "imagenet.py fit --data.data_path images --data.batch_size 8 --data.workers 0 "
+           "-n 2 --no-math", "imagenet.py fit --model.data_path images --model.batch_size 8 --model.workers 0 "
            "--trainer.accelerator cuda --trainer.devices 2 --model.arch resnet18", images)
     script("Lightning-AI/pytorch-lightning: pytorch/basics/autoencoder.py", "examples/pytorch/basics",
-           "-n 2 --random-data", "autoencoder.py fit --trainer.devices 2 --trainer.accelerator cuda")
+           "-n 2 --random-data", "autoencoder.py --trainer.devices 2 --trainer.accelerator cuda")
     script("Lightning-AI/pytorch-lightning: pytorch/basics/backbone_image_classifier.py", "examples/pytorch/basics",
-           "-n 2 --random-data", "backbone_image_classifier.py fit --trainer.devices 2 --trainer.accelerator cuda")
+           "-n 2 --random-data", "backbone_image_classifier.py --trainer.devices 2 --trainer.accelerator cuda")
     script("Lightning-AI/pytorch-lightning: fabric/build_your_own_trainer/run.py", "examples/fabric/build_your_own_trainer",
            "-n 2 --random-data", "run.py")
 
@@ -309,7 +309,7 @@ def scripts():
            deep + "train.py --deepspeed_config configs/baseline.json --hidden_dim 64 --num_layers 2 --num_heads 4 "
            "--vocab_size 512 --seq_length 64")
     script("deepspeedai/DeepSpeedExamples: tensor_parallel/basic_example/autotp_example.py",
-           "training/tensor_parallel/basic_example", "", deep + "autotp_example.py --model_name tiny --tp_size 2",
+           "training/tensor_parallel/basic_example", "", "deepspeed --num_gpus 4 autotp_example.py --model_name tiny --tp_size 2",
            of(language_model, "tiny", "llama"))
 
     # Megatron, Picotron
@@ -383,6 +383,14 @@ def scripts():
         launcher = "" if name.startswith("multi") else "python -m torch.distributed.launch --nproc_per_node=2 "
         script(f"tczhangzhi/pytorch-distributed: {name}", "", "--no-math" + " -n 2" * (not launcher),
                launcher + f"{name} --data images -b 8 -j 0 --epochs 1", images)
+
+
+@once
+def c4(folder):
+    """torchtitan's sample of C4, which its repository holds as a large file."""
+    text = words()
+    with open(os.path.join(folder, "tests/assets/c4_test/data.json"), "w") as file:
+        file.writelines(json.dumps({"text": text(800)}) + "\n" for _ in range(256))
 
 
 @once
