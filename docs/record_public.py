@@ -19,7 +19,7 @@ import sys
 import time
 
 # A recording that makes no call for so long is given up; one that takes longer than this is ended.
-PATIENCE_S, LONGEST_S = 90, 240
+PATIENCE_S, LONGEST_S = 150, 300
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def scripts():
         script(f"huggingface/accelerate: {name}", "examples", "--random-data --no-memory",
                ACCELERATE + f"{name} --data_dir pets", pets)
     script("huggingface/accelerate: torch_native_parallelism/nd_parallel.py", "examples/torch_native_parallelism", "",
-           "torchrun --nproc-per-node 4 nd_parallel.py --dp-shard-size 2 --tp-size 2 --sequence-length 64 --model-name tiny",
+           "torchrun --nproc-per-node 4 nd_parallel.py --dp-replicate-size 2 --dp-shard-size 2 --sequence-length 64 --model-name tiny",
            of(stories, "roneneldan/TinyStories", "tiny", "llama"))
 
     # Lightning
@@ -345,6 +345,8 @@ def scripts():
                            ("07-2d-parallel", 4), ("alternative-frameworks/deepspeed", 2)):
         more = " --tensor-parallel 2" if chapter == "07-2d-parallel" else ""
         launch = f"torchrun --nproc-per-node {ranks} " if "deepspeed" not in chapter else deep
+        if "deepspeed" in chapter:
+            more = " -e trial --deepspeed_config ds_config.json"
         script(f"LambdaLabsML/distributed-training-guide: {chapter}", chapter, "", launch + guide + more,
                of(stories, "stories", "tiny", "llama"))
 
