@@ -5,6 +5,7 @@ use crate::claim::deed_text::{
 };
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
+use crate::facts::Facts;
 use crate::facts::alternatives::Alternatives;
 use crate::facts::call_sites::{
     OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
@@ -19,7 +20,6 @@ use crate::facts::pauses;
 use crate::facts::program_order;
 use crate::facts::reason::{further, reason};
 use crate::facts::row_mismatch::{Decided, MAX_SIDES, Mismatch, Side};
-use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};

@@ -32,15 +32,15 @@ fn by_plan(facts: &Facts<'_, '_>, plan: &Plan, rank: GlobalRank, claim: Claim) -
     };
     let Some(shown) = place_in_program(plan, rank, told, seq) else { return claim };
     let groups = (0..).map(GroupId).take(plan.groups.len()).filter(|group| *group != told);
-    let of_rank = groups.filter(|group| {
-        plan.group(*group).is_some_and(|group| group.ranks().contains(&rank))
-    });
+    let of_rank = groups
+        .filter(|group| plan.group(*group).is_some_and(|group| group.ranks().contains(&rank)));
     let left_out = of_rank.filter_map(|group| {
         let astray = plan_votes::astray(job, group).filter(|astray| astray.ranks == [rank])?;
         let why = from_plan_of(job, group, rank, astray.model).at_most(astray.alternatives);
         match &why {
             Reason::Skipped(deed) => {
-                let at = place_in_program(plan, rank, group, deed.seq)?;
+                // Of calls that are alike the last is told: it was due behind the one that was made before.
+                let at = place_in_program(plan, rank, group, deed.seq.saturating_sub(1))?;
                 (at < shown).then_some((at, group, why))
             }
             _ => None,
@@ -52,16 +52,16 @@ fn by_plan(facts: &Facts<'_, '_>, plan: &Plan, rank: GlobalRank, claim: Claim) -
     out_of_step::tell(facts, claim, &[rank], group, why)
 }
 
-/// The operation of a rank's program that makes its collective of this number in a group, or the
-/// program's end if it makes fewer. `None` for a rank without a program.
+/// The operation of a rank's program that makes its collective of this number in a group, counted from 1, or
+/// the program's end if it makes fewer; 0 for number 0. `None` for a rank without a program.
 fn place_in_program(plan: &Plan, rank: GlobalRank, of: GroupId, seq: u64) -> Option<usize> {
     let ops = &plan.program(rank)?.ops;
     let made = ops.iter().enumerate().flat_map(|(at, op)| {
         let calls = op.action.calls().into_iter();
         calls.filter(|call| call.collective().is_some() && call.group() == of).map(move |_| at)
     });
-    let before = usize::try_from(seq.saturating_sub(1)).ok()?;
-    Some(made.skip(before).next().unwrap_or(ops.len()))
+    let Some(before) = seq.checked_sub(1) else { return Some(0) };
+    Some(made.skip(usize::try_from(before).ok()?).next().unwrap_or(ops.len()))
 }
 
 /// Without a plan: told as the call of another group in which others wait for it, unless what follows in
@@ -79,7 +79,8 @@ fn by_who_waits(facts: &Facts<'_, '_>, rank: GlobalRank, claim: Claim) -> Claim 
         .find(|other| other.kind == Kind::OpSkipped);
     let Some(left_out) = left_out else { return claim };
     let apart = claim.group.zip(claim.seq);
-    let apart = apart.map(|(group, seq)| format!(" Since then {}", differ_as_well(facts, group, seq)));
+    let apart =
+        apart.map(|(group, seq)| format!(" Since then {}", differ_as_well(facts, group, seq)));
     let mut also_victims = claim.also_victims;
     also_victims.extend(left_out.also_victims);
     let mut evidence = left_out.evidence;

@@ -386,7 +386,7 @@ fn of_calls_left_out_in_two_groups_the_first_is_told() {
     let [_, program] = mesh.reports(&mesh.job(step, &[]));
     assert_eq!(found(&program), [(Kind::OpSkipped, vec![5])], "{}", program.to_text());
     let said = &program.findings[0].message;
-    assert!(said.starts_with("Rank 5 never called all_reduce #3 of mesh_tp"), "{said}");
+    assert!(said.starts_with("Rank 5 never called all_reduce #4 of mesh_tp"), "{said}");
     assert!(said.contains("Since then its calls of mesh_dp differ as well: at #3"), "{said}");
 }
 
