@@ -1575,6 +1575,9 @@ def give_cuda(tape, options):
     torch.nn.SyncBatchNorm.forward = synchronised_batch_norm
     ddp._passing_sync_batchnorm_handle = lambda self, module: None
     give_fsdp_a_device()
+    with contextlib.suppress(ImportError):  # torch 2.5 and later
+        flex = importlib.import_module("torch.nn.attention.flex_attention")
+        flex.flex_attention = flexible_attention(flex)
     sys.meta_path.insert(0, CudaPackages())
     CudaOnCpu().__enter__()
 
@@ -1593,6 +1596,28 @@ def softmax_attention(query, key, value, dropout_p=0.0, softmax_scale=None, caus
         query, key, value, dropout_p=dropout_p, is_causal=causal, scale=softmax_scale
     )
     return out.transpose(1, 2)
+
+
+def flexible_attention(flex):
+    """FlexAttention has no backward pass on the CPU: with a mask alone it is PyTorch's attention."""
+    original = flex.flex_attention
+
+    @functools.wraps(original)
+    def attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
+                  kernel_options=None, *, return_aux=None):
+        if score_mod is not None or return_lse or any(return_aux or ()):
+            more = {} if return_aux is None else {"return_aux": return_aux}
+            return original(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, **more)
+        mask = None
+        if block_mask is not None:
+            batch, heads = block_mask.shape[:2]
+            mask = flex.create_mask(block_mask.mask_mod, batch, heads, query.shape[-2], key.shape[-2], device="cpu")
+        out = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+        )
+        return out if return_aux is None else (out, flex.AuxOutput())
+
+    return attention
 
 
 def packed_attention(packed, *args, **kwargs):
