@@ -5,13 +5,15 @@
     python docs/record_check.py target/release/lockstep --folder scripts
 
 Run it with a Python that has torch: 2.15 has all that the jobs use. In 2.7.1 gloo has no ReduceOp.AVG, so that `hsdp`
-and `mesh_of_three` raise for real, and `pipeline_1f1b` has not ended. The jobs are the functions of `record_cases.py`;
-`--folder` takes the scripts of a folder instead, each in its own with a `truth.json` that holds its `command`.
+and `mesh_of_three` raise for real, and pipelines do not end. The jobs are the functions of `record_cases.py`;
+`--folder` takes the scripts of a folder instead, each in its own with a `truth.json` that holds its `command`; they run
+in copies.
 `record_compare.py` says how a job is compared.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,10 @@ def jobs_of_folder(folder, names):
         truth = os.path.join(folder, name, "truth.json")
         if os.path.exists(truth) and (not names or name in names):
             with open(truth) as file:
-                yield name, json.load(file)["command"].split(), os.path.join(folder, name)
+                command = json.load(file)["command"].split()
+            with tempfile.TemporaryDirectory() as copy:
+                shutil.copytree(os.path.join(folder, name), copy, dirs_exist_ok=True)
+                yield name, command, copy
 
 
 def main():

@@ -32,6 +32,7 @@ use crate::rules::gradients_not_reduced;
 use crate::rules::group_mismatch;
 use crate::rules::group_name_clash;
 use crate::rules::late_rank;
+use crate::rules::left_out_before::or_left_out_before;
 use crate::rules::lone_branch;
 use crate::rules::missing_dumps;
 use crate::rules::never_completed;
@@ -140,7 +141,7 @@ impl<'a> Told<'a> {
         let differing =
             self.mismatches.iter().flat_map(|mismatch| differing_calls::claims(facts, mismatch));
         claims.extend(differing.map(|claim| {
-            let mut claim = differing_calls::or_left_out_before(facts, claim);
+            let mut claim = or_left_out_before(facts, claim);
             on_gloo::tell(facts, &mut claim);
             claim
         }));

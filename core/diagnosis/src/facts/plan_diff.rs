@@ -253,9 +253,11 @@ impl Token<'_> {
 /// the parts of an uneven call. Tensors of one name are the same to whoever wrote the program;
 /// only the root of a call may pass one that the others do not.
 fn alike(plan: &Plan, roles: &Roles, a: &Call, b: &Call) -> bool {
-    let tensor = |id: Option<TensorId>| {
-        let tensor = id.and_then(|id| plan.tensor(id));
-        tensor.map(|tensor| (tensor.name.as_str(), tensor.dtype))
+    // The name of an uneven call's tensor may say its size, which its parts decide.
+    let tensor = |call: &Call, id: TensorId| {
+        let tensor = plan.tensor(id)?;
+        let uneven = matches!(call, Call::Collective { splits: Some(_), .. });
+        Some(((!uneven).then_some(tensor.name.as_str()), tensor.dtype))
     };
     let collective = |call: &Call| match call {
         Call::Collective { collective, count, .. } => Some((*collective, *count)),
@@ -267,7 +269,10 @@ fn alike(plan: &Plan, roles: &Roles, a: &Call, b: &Call) -> bool {
             let mut tensors = a.tensors().into_iter().zip(b.tensors());
             same_group
                 && collective(a) == collective(b)
-                && tensors.all(|(a, b)| a.is_none() || b.is_none() || tensor(a) == tensor(b))
+                && tensors.all(|pair| match pair {
+                    (Some(own), Some(other)) => tensor(a, own) == tensor(b, other),
+                    _ => true,
+                })
         }
         // Neighbours of different ranks are different ranks.
         _ => a.name() == b.name() && same_group,

@@ -5,6 +5,7 @@ use crate::claim::deed_text::{
 };
 use crate::claim::difference_text::{describe, fix_of, kind_of};
 use crate::claim::{Claim, evidence};
+use crate::facts::Facts;
 use crate::facts::alternatives::Alternatives;
 use crate::facts::call_sites::{
     OtherReading, in_one_statement, nobody_else, nobody_else_through, or_else,
@@ -19,12 +20,10 @@ use crate::facts::pauses;
 use crate::facts::program_order;
 use crate::facts::reason::{further, reason};
 use crate::facts::row_mismatch::{Decided, MAX_SIDES, Mismatch, Side};
-use crate::facts::{Facts, rows_without};
 use crate::kinds::Kind;
 use crate::model::ddp_frames::is_ddp;
 use crate::model::index::{Made, Row};
 use crate::rules::ddp_passes;
-use crate::rules::never_joined;
 use crate::rules::ties::tie;
 use crate::rules::wrong_group;
 use crate::words;
@@ -46,39 +45,6 @@ pub(crate) fn claims(facts: &Facts<'_, '_>, mismatch: &Mismatch) -> Vec<Claim> {
     }
     let sides = mismatch.sides.iter();
     sides.filter_map(|side| minority(facts, row, mismatch, side)).collect()
-}
-
-/// The claim of a rank whose call differs, told as the call of another group that it left out before, where
-/// others wait in that group for it: since then it makes its calls too early. Not where the plan, or what
-/// follows in the group itself, tells what the rank did.
-pub(crate) fn or_left_out_before(facts: &Facts<'_, '_>, claim: Claim) -> Claim {
-    let job = facts.job;
-    let [rank] = claim.culprits.as_slice() else { return claim };
-    let told = claim.alternatives == Alternatives::None || claim.kind == Kind::OpSkipped;
-    if job.log.plan.is_some() || !job.log.recorded || told {
-        return claim;
-    }
-    let rows = rows_without(facts, *rank).filter(|(row, _)| Some(row.group) != claim.group);
-    let left_out = rows
-        .filter(|(row, _)| !row.waiting().is_empty())
-        .filter_map(|(row, _)| never_joined::never_joined(facts, &[*rank], row))
-        .find(|other| other.kind == Kind::OpSkipped);
-    let Some(left_out) = left_out else { return claim };
-    let apart = claim.group.zip(claim.seq).map(|(group, seq)| {
-        let group = words::group_label(job.log, group);
-        format!(" Since then its calls of {group} differ as well: at #{seq} it made another one than the rest.")
-    });
-    let mut also_victims = claim.also_victims;
-    also_victims.extend(left_out.also_victims);
-    let mut evidence = left_out.evidence;
-    evidence.extend(claim.evidence);
-    Claim {
-        also_victims,
-        evidence,
-        alternatives: left_out.alternatives.max(Alternatives::LessLikely),
-        message: (left_out.message.said + &apart.unwrap_or_default()).into(),
-        ..left_out
-    }
 }
 
 /// A side of a row whose calls differ from the majority's.

@@ -13,6 +13,7 @@ pub(crate) mod gradients_not_reduced;
 pub(crate) mod group_mismatch;
 pub(crate) mod group_name_clash;
 pub(crate) mod late_rank;
+pub(crate) mod left_out_before;
 pub(crate) mod lone_branch;
 pub(crate) mod missing_dumps;
 pub(crate) mod monitored_barrier;

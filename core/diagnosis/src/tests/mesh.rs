@@ -375,6 +375,21 @@ fn a_call_left_out_or_added_in_a_group_of_two_is_seen_by_its_siblings() {
     all(&mesh.reports(&mesh.job(first, &[])), Kind::OpSkipped, 2);
 }
 
+/// A rank that leaves calls of two groups out is told by the first: the second follows from it.
+#[test]
+fn of_calls_left_out_in_two_groups_the_first_is_told() {
+    let mesh = mesh(8, 8);
+    let step = |rank: u32, at: u32, tp: usize, dp: usize| match (rank, at) {
+        (5, 1) => vec![call(tp, 512), call(dp, 4096), Synchronize],
+        _ => vec![call(tp, 512), call(tp, 512), call(dp, 64), call(dp, 4096), Synchronize],
+    };
+    let [_, program] = mesh.reports(&mesh.job(step, &[]));
+    assert_eq!(found(&program), [(Kind::OpSkipped, vec![5])], "{}", program.to_text());
+    let said = &program.findings[0].message;
+    assert!(said.starts_with("Rank 5 never called all_reduce #4 of mesh_tp"), "{said}");
+    assert!(said.contains("Since then its calls of mesh_dp differ as well: at #3"), "{said}");
+}
+
 /// Most of one group leave out what the other groups of the kind make: who went on is not blamed.
 #[test]
 fn a_majority_of_one_group_is_none_against_its_siblings() {

@@ -22,6 +22,9 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
 import inspect
 import json
 import math
@@ -1353,8 +1356,6 @@ class CudaOnCpu(torch.overrides.TorchFunctionMode):
             return args[0]
         if name == "scaled_dot_product_attention" and args and hasattr(args[0], "to_local"):
             return self.sharded_attention(func, args, kwargs)
-        if name == "record_stream":
-            return None
         if name == "to" and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
             args = (args[0], torch.device("cpu"), *args[2:])
         if kwargs and "device" in kwargs and isinstance(kwargs["device"], int):
@@ -1536,6 +1537,9 @@ def give_cuda(tape, options):
         accelerator.synchronize = synchronize
         accelerator.empty_cache = lambda: None
 
+    # Its own refuses a stream that is none of torch's before any mode is asked.
+    torch.Tensor.record_stream = lambda self, stream: None
+
     # A device that is chosen by a context or as a default is the CPU.
     torch.set_default_device = lambda device: None
     load = torch.load
@@ -1571,7 +1575,166 @@ def give_cuda(tape, options):
     torch.nn.SyncBatchNorm.forward = synchronised_batch_norm
     ddp._passing_sync_batchnorm_handle = lambda self, module: None
     give_fsdp_a_device()
+    with contextlib.suppress(ImportError):  # torch 2.5 and later
+        flex = importlib.import_module("torch.nn.attention.flex_attention")
+        flex.flex_attention = flexible_attention(flex)
+    sys.meta_path.insert(0, CudaPackages())
     CudaOnCpu().__enter__()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Packages that are built for CUDA only
+
+
+def softmax_attention(query, key, value, dropout_p=0.0, softmax_scale=None, causal=False, **_):
+    """flash_attn's attention over (batch, length, heads, size), by PyTorch's."""
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, dropout_p=dropout_p, is_causal=causal, scale=softmax_scale
+    )
+    return out.transpose(1, 2)
+
+
+def flexible_attention(flex):
+    """FlexAttention has no backward pass on the CPU: with a mask alone it is PyTorch's attention."""
+    original = flex.flex_attention
+
+    @functools.wraps(original)
+    def attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
+                  kernel_options=None, *, return_aux=None):
+        if score_mod is not None or return_lse or any(return_aux or ()):
+            more = {} if return_aux is None else {"return_aux": return_aux}
+            return original(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, **more)
+        mask = None
+        if block_mask is not None:
+            batch, heads = block_mask.shape[:2]
+            mask = flex.create_mask(block_mask.mask_mod, batch, heads, query.shape[-2], key.shape[-2], device="cpu")
+        out = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+        )
+        return out if return_aux is None else (out, flex.AuxOutput())
+
+    return attention
+
+
+def packed_attention(packed, *args, **kwargs):
+    return softmax_attention(*packed.unbind(2), *args, **kwargs)
+
+
+def varlen_attention(query, key, value, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **kwargs):
+    """The same over sequences that lie one behind the other: (tokens, heads, size)."""
+    starts, others = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    parts = [
+        softmax_attention(query[None, a:b], key[None, c:d], value[None, c:d], *args, **kwargs)[0]
+        for a, b, c, d in zip(starts, starts[1:], others, others[1:])
+    ]
+    return torch.cat(parts)
+
+
+def unpad_input(states, mask, *_):
+    lengths = mask.sum(-1, dtype=torch.int32)
+    kept = mask.flatten().nonzero().flatten()
+    starts = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    return states.flatten(0, 1)[kept], kept, starts, int(lengths.max()), lengths
+
+
+def pad_input(states, kept, batch, length):
+    out = states.new_zeros(batch * length, *states.shape[1:])
+    return out.index_copy(0, kept, states).unflatten(0, (batch, length))
+
+
+def rotated(values, cos, sin, interleaved=False, inplace=False, **_):
+    """flash_attn's rotary embedding of (batch, length, heads, size): of the first elements of each head."""
+    width = cos.shape[-1] * 2
+    cos, sin = (one[..., : values.shape[1], :].unsqueeze(-2) for one in (cos, sin))
+    turned, rest = values[..., :width], values[..., width:]
+    one, two = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    pair = one * cos - two * sin, one * sin + two * cos
+    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat([turned, rest], -1)
+
+
+def fused_norm(values, weight, bias=None, residual=None, eps=1e-6, dropout_p=0.0, prenorm=False,
+               residual_in_fp32=False, is_rms_norm=False, **_):
+    """flash_attn's layer_norm_fn: dropout, the residual's sum and a norm."""
+    values = torch.nn.functional.dropout(values, dropout_p)
+    values = values if residual is None else values + residual
+    shape = (values.shape[-1],)
+    norm = torch.nn.functional.rms_norm if is_rms_norm else functools.partial(torch.nn.functional.layer_norm, bias=bias)
+    out = norm(values, shape, weight=weight.to(values.dtype), eps=eps)
+    return (out, values.float() if residual_in_fp32 else values) if prenorm else out
+
+
+def fused_rms_norm(values, weight, bias=None, **options):
+    return fused_norm(values, weight, bias, is_rms_norm=True, **options)
+
+
+class FusedAdam(torch.optim.AdamW):
+    """DeepSpeed's and apex's Adam on a GPU."""
+
+    def __init__(self, params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, adam_w_mode=True,
+                 weight_decay=0.0, amsgrad=False, **_):
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+
+
+ATTENTION = {
+    "flash_attn_func": softmax_attention, "flash_attn_qkvpacked_func": packed_attention,
+    "flash_attn_varlen_func": varlen_attention,
+}
+# The modules that stand for packages built for CUDA only, where those are not installed.
+CUDA_PACKAGES = {
+    "flash_attn": {**ATTENTION, "__version__": "2.8.3"},
+    "flash_attn.flash_attn_interface": ATTENTION,
+    "flash_attn.bert_padding": {"unpad_input": unpad_input, "pad_input": pad_input},
+    "flash_attn.layers": {},
+    "flash_attn.layers.rotary": {"apply_rotary_emb": rotated, "apply_rotary_emb_func": rotated},
+    "flash_attn.ops": {},
+    "flash_attn.ops.rms_norm": {"rms_norm": fused_rms_norm},
+    "flash_attn.ops.triton": {},
+    "flash_attn.ops.triton.layer_norm": {"layer_norm_fn": fused_norm, "rms_norm_fn": fused_rms_norm},
+}
+# Modules of installed packages that would compile code for CUDA.
+CUDA_MODULES = {"deepspeed.ops.adam.fused_adam": {"FusedAdam": FusedAdam}}
+
+
+class CudaPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the stand-ins of CUDA_PACKAGES and CUDA_MODULES, with what importlib.metadata is asked of them."""
+
+    def __init__(self):
+        self.modules = dict(CUDA_MODULES)
+        for name, members in CUDA_PACKAGES.items():
+            if importlib.machinery.PathFinder.find_spec(name.split(".")[0]) is None:
+                self.modules[name] = members
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.modules:
+            return None
+        is_package = name in CUDA_PACKAGES
+        return importlib.machinery.ModuleSpec(name, self, origin="lockstep", is_package=is_package)
+
+    def exec_module(self, module):
+        module.__dict__.update(self.modules[module.__name__])
+
+    def find_distributions(self, context):
+        asked = (context.name or "").replace("-", "_")
+        if "." not in asked and asked in self.modules:
+            yield Distribution(asked, self.modules[asked]["__version__"])
+
+
+class Distribution(importlib.metadata.Distribution):
+    """What is known of a package that a stand-in is for: its name and version."""
+
+    def __init__(self, name, version):
+        self.text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+    def read_text(self, filename):
+        return self.text if filename == "METADATA" else None
+
+    def locate_file(self, path):
+        return path
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1810,9 +1973,10 @@ def heavy_operators():
 class Meter(torch.utils._python_dispatch.TorchDispatchMode):
     """Adds up FLOPs and bytes of the operators between two calls, by phase, and what they take on a card."""
 
-    def __init__(self, tape, card, no_math, memory=None):
+    def __init__(self, tape, options):
         super().__init__()
-        self.memory = memory
+        card, no_math = options.card, options.no_math
+        self.memory = NoMemory(tape) if options.no_memory else None
         from torch.utils.flop_counter import flop_registry
 
         self.tape, self.card, self.registry, self.no_math = tape, card, flop_registry, no_math
@@ -1919,7 +2083,7 @@ def find_averaged(tape, optimizer):
 
 def follow_training(tape, options):
     """Notes where the script is in a step, and ends it after `--steps` steps of its optimizer."""
-    meter = Meter(tape, options.card, options.no_math, NoMemory(tape) if options.no_memory else None)
+    meter = Meter(tape, options)
     tape.meter = meter
 
     engine = torch.autograd.graph._engine_run_backward
@@ -1929,7 +2093,9 @@ def follow_training(tape, options):
         before = meter.enter("backward")
         tape.backward_depth += 1
         try:
-            return engine(*args, **kwargs)
+            # `Tensor.backward` comes here from the mode, and hooks would run without it.
+            with CudaOnCpu() if options.cuda else contextlib.nullcontext():
+                return engine(*args, **kwargs)
         finally:
             tape.backward_depth -= 1
             if tape.backward_depth == 0:
@@ -2101,6 +2267,7 @@ class NoMemory:
         aten = torch.ops.aten
         self.moved = {}  # by id: a parameter and what it became in another type; tied parameters stay tied
         self.move_parameters()
+        self.format_by_value()
         self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
     def instead(self, func, args, kwargs):
@@ -2153,6 +2320,18 @@ class NoMemory:
                 own.update({name: moved(fn, one) for name, one in without.items()})
 
         torch.nn.Module._apply = apply_to_all
+
+    @staticmethod
+    def format_by_value():
+        """`f"{loss:.4f}"` asks a fake tensor for its value as `loss.item()` does."""
+        formatted = torch.Tensor.__format__
+
+        def format_tensor(self, spec):
+            if self.dim() == 0 and is_without_memory(self):
+                return format(self.item(), spec)
+            return formatted(self, spec)
+
+        torch.Tensor.__format__ = format_tensor
 
     @staticmethod
     def shape_like(func, args, kwargs):
