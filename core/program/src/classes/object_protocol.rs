@@ -147,9 +147,15 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
             }
             _ => {}
         }
-        let Some(member) = self.class()?.find(attribute) else {
-            crate::classes::missing_attribute::told(self.name());
-            return None;
+        let class = self.class()?;
+        let Some(member) = class.find(attribute) else {
+            let own = crate::nn::modules::is_module_class(class)
+                .then(|| crate::nn::module_values::of_own(self.0, attribute, heap))
+                .flatten();
+            if own.is_none() {
+                crate::classes::missing_attribute::told(self.name());
+            }
+            return own;
         };
         let this = heap.alloc_complex_no_freeze(InstanceValue(self.0));
         Some(bound(member, this, heap))
@@ -198,6 +204,9 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         let call = self.class().and_then(|class| class.find("__call__"));
         match call {
             Some(call) => called(call, Some(me), args, eval),
+            None if self.class().is_some_and(crate::nn::modules::is_module_class) => {
+                crate::nn::calls::with(me, args, eval)
+            }
             None => {
                 let text = format!("'{}' object is not callable", self.name());
                 Err(starlark::Error::new_native(type_error(text)))

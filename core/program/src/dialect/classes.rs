@@ -16,20 +16,7 @@ const FRONT: &str = "_of_";
 
 /// The class and the name of a method that a function was written for.
 pub(super) fn attached(function: &str) -> Option<(&str, &str)> {
-    function.strip_prefix(FRONT).filter(|_| of_model(function).is_none())?.split_once(OF)
-}
-
-/// The beginning of the name of a model's method.
-const OF_MODEL: &str = "_of_model_";
-
-/// The name of the function that a method of a class of models is.
-pub(super) fn named_of_model(class: &str, method: &str) -> String {
-    format!("{OF_MODEL}{class}{OF}{method}")
-}
-
-/// The class of models and the name of a method that a function was written for.
-pub(super) fn of_model(function: &str) -> Option<(&str, &str)> {
-    function.strip_prefix(OF_MODEL)?.split_once(OF)
+    function.strip_prefix(FRONT)?.split_once(OF)
 }
 
 /// Rewrites the classes of a program. A class that cannot be followed stays, and is refused later.
@@ -64,7 +51,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         }
     }
     match changed {
-        true => Cow::Owned(properties::asked(lines, &asked, &set, false)),
+        true => Cow::Owned(properties::asked(lines, &asked, &set)),
         false => Cow::Borrowed(text),
     }
 }
@@ -98,9 +85,17 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         return None;
     }
     let none = |base: &&str| !base.is_empty() && !["object", "ABC", "Enum"].contains(base);
-    let bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
-    let followed = |base: &&str| !base.contains('.') || base.ends_with("data.Dataset");
-    if bases.iter().any(|base| base.ends_with("Module") || !followed(base)) {
+    let mut bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
+    // A class of named tuples has fields as a dataclass has.
+    let tuple = matches!(bases[..], ["NamedTuple" | "typing.NamedTuple"]);
+    if tuple {
+        bases.clear();
+    }
+    let data = data || tuple;
+    let followed = |base: &&str| {
+        !base.contains('.') || base.ends_with("data.Dataset") || base.ends_with("nn.Module")
+    };
+    if !bases.iter().all(followed) {
         return None;
     }
     let body = block.first().map_or(head.indent, |first| first.indent);
@@ -137,14 +132,17 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         made.push((own.first, own.last, text));
     }
     let fields: Vec<String> = fields.iter().map(|field| format!("\"{field}\"")).collect();
-    let fields = if data { format!(", [{}]", fields.join(", ")) } else { String::new() };
-    let class = format!("{indent}{name} = _class(\"{name}\", [{}]{fields})", bases.join(", "));
+    let names = fields.join(", ");
+    let fields = if data { format!(", [{names}]") } else { String::new() };
+    let of_tuple = if tuple { format!("; {name}._fields = [{names}]") } else { String::new() };
+    let class =
+        format!("{indent}{name} = _class(\"{name}\", [{}]{fields}){of_tuple}", bases.join(", "));
     made.push((head.first, head.last, class));
     Some(made)
 }
 
 /// A statement without so many blanks in front.
-pub(super) fn dedented(own: &Logical, by: usize) -> Option<String> {
+fn dedented(own: &Logical, by: usize) -> Option<String> {
     let blank = own.text.get(..by)?.chars().all(|c| c == ' ' || c == '\t');
     if blank { own.text.get(by..).map(str::to_owned) } else { None }
 }
@@ -253,7 +251,7 @@ mod tests {
         let short = "class Odd(Exception): pass\nclass Empty: \"\"\"none\"\"\"\n";
         let made = "Odd = _class(\"Odd\", [Exception])\nEmpty = _class(\"Empty\", [])\n";
         assert_eq!(rewrite(short), made);
-        let stays = "class Net(nn.Module):\n    pass\n";
+        let stays = "class Net(pl.LightningModule):\n    pass\n";
         assert_eq!(rewrite(stays), stays);
     }
 }

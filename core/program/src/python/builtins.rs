@@ -168,7 +168,10 @@ fn classes(builder: &mut GlobalsBuilder) {
         if crate::python::exceptions::is_one(value) {
             return Ok(crate::python::exceptions::catches(class, value));
         }
-        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
+        if let Some(is) = crate::nn::modules::is_instance(value, &names(class)) {
+            return Ok(is);
+        }
+        let parameter = crate::nn::parameters::is_parameter(value);
         if parameter && names(class).iter().any(|name| name == "Parameter") {
             return Ok(true);
         }
@@ -207,9 +210,8 @@ fn classes(builder: &mut GlobalsBuilder) {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
         };
-        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
         anyhow::ensure!(
-            !parameter,
+            !crate::nn::parameters::is_parameter(value),
             "the class of a parameter, nn.Parameter, cannot be compared here: ask isinstance(p, nn.Parameter)"
         );
         let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);

@@ -8,6 +8,7 @@ pub(crate) mod deferred;
 pub(crate) mod element_operation;
 pub(crate) mod elementwise;
 pub(crate) mod fresh;
+pub(crate) mod graph;
 pub(crate) mod functions;
 pub(crate) mod in_place;
 pub(crate) mod indexing;
