@@ -2,7 +2,8 @@
 
 use crate::nn::checkpoints;
 use crate::nn::ddp_passes::BACKWARD;
-use crate::nn::state::{Unreduced, Wrapped, raised, with_module};
+use crate::nn::state::{Unreduced, Wrapped, raised};
+use crate::nn::wrapped_models::with_module;
 use crate::process::raised::{Raised, refused};
 use crate::process::state::{Process, process};
 use lockstep_core::plan::remark::{BACKWARD as BACKWARD_PASS, BackwardPass};

@@ -7,10 +7,11 @@
 use crate::classes::objects::{InstanceValue, class};
 use crate::dist::arguments as take;
 use crate::nn::ddp_passes;
-use crate::nn::modules::{Container, LayerValue, Module, modules, tensors};
+use crate::nn::modules::{Container, DdpValue, LayerValue, Module, modules, tensors};
 use crate::nn::output::{OutputValue, like_of};
 use crate::nn::output_methods::{autocast, shaped};
 use crate::nn::parameter::{Kind, Parameter};
+use crate::nn::state::ForwardPass;
 use crate::process::grad_mode;
 use crate::process::raised::{Left, raised};
 use crate::process::state::{Process, process};
@@ -60,11 +61,44 @@ pub(crate) fn call<'v>(
             }
             Ok(given.first().copied().unwrap_or_else(Value::new_none))
         }
-        Some(Module::Ddp(ddp)) => ddp_passes::forward(ddp, given, named, &[], eval),
+        Some(Module::Ddp(ddp)) => through_ddp(ddp, given, named, &[], eval),
         Some(Module::Own(_)) => own(module, given, named, eval),
         Some(Module::Container(container)) => Err(without_forward(container.kind.class())),
         None => eval.eval_function(module, given, named),
     }
+}
+
+/// The forward pass of a wrapped model, whose outputs do not depend on the `unused` parameters that the program names,
+/// by their numbers.
+///
+/// # Errors
+/// An exception that DDP or the model raises.
+pub(crate) fn through_ddp<'v>(
+    model: &DdpValue<'v>,
+    given: &[Value<'v>],
+    named: &[(&str, Value<'v>)],
+    unused: &[u32],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let native = starlark::Error::new_native;
+    let at = model.at;
+    let own = process(eval).map_err(native)?;
+    let syncs = ddp_passes::begins(at, own).map_err(native)?;
+    let first = grad_mode::next_sequence();
+    let costs = own.modules.get(at).map(|own| (own.device.clone(), own.batch));
+    own.forward.of_ddp.extend(costs);
+    let output = call(model.module, given, named, eval);
+    if let Some(own) = of_eval(eval) {
+        own.forward.of_ddp.pop();
+    }
+    let returned = output?;
+    let mut outputs = Vec::new();
+    tensors_in(returned, 0, &mut outputs);
+    let output = graph::joined(&outputs);
+    let operations = first..grad_mode::next_sequence();
+    let pass = ForwardPass { operations, syncs, left_out: unused.to_vec(), output };
+    ddp_passes::ends(at, pass, process(eval).map_err(native)?).map_err(native)?;
+    Ok(returned)
 }
 
 fn without_forward(class: &str) -> starlark::Error {
@@ -269,7 +303,7 @@ fn of_layer<'v>(
         }
         (None, _) => Tensor::nothing(Device::Cpu),
     };
-    let (device, batch) = process.forward.costs();
+    let (device, batch) = process.forward.costs()?;
     let slowness = process.slowness;
     let slowed = |ns: u64| (ns as f64 * slowness) as u64;
     let mut node = graph::joined(&all).filter(|_| dtype.is_float());

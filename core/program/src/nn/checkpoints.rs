@@ -143,8 +143,14 @@ pub(crate) fn recompute(part: u32, eval: &mut Evaluator<'_, '_, '_>) -> starlark
     let enabled = grad_mode::enabled();
     grad_mode::enable(true);
     let around = grad_mode::stop_after(Some(saved));
+    let open = process(eval).map_err(starlark::Error::new_native)?.contexts.len();
     let done = call(function, &given, &named, eval);
     grad_mode::go_on(around);
+    if let Ok(process) = process(eval) {
+        while process.contexts.len() > open {
+            process.leave();
+        }
+    }
     grad_mode::enable(enabled);
     match done {
         Err(error) if grad_mode::is_stopped(&error) => Ok(()),

@@ -5,16 +5,15 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, DeviceValue, members};
-use crate::nn::calls;
 use crate::nn::modules::{DdpValue, Module, tensors};
 use crate::nn::parameter::Kind;
-use crate::nn::state::{ForwardPass, SAMPLES, Wrapped, raised, with_module};
+use crate::nn::state::{ForwardPass, SAMPLES, Wrapped, raised};
+use crate::nn::wrapped_models::with_module;
 use crate::process::grad_mode;
 use crate::process::raised::refused;
 use crate::process::state::{Process, process};
 use crate::python::numbers;
 use crate::python::type_error::{class_of, type_error};
-use crate::tensor::graph;
 use lockstep_torch::autograd::Node;
 use lockstep_torch::ddp::model::{Buffer, Cost, Device, Layer, Model, Parameter, sequence};
 use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose};
@@ -193,54 +192,36 @@ pub(crate) const BACKWARD: &str = "DistributedDataParallel backward";
 /// Forward passes whose backward pass may still come.
 const MOST_PASSES: usize = 256;
 
-/// The forward pass of a wrapped model, whose outputs do not depend on the `unused` parameters: those that the
-/// program names, by their numbers.
+/// The part of a forward pass behind that of the wrapped model, whose `output` comes of that operation. `unused` are
+/// the parameters that the program names, by their numbers.
 ///
 /// # Errors
-/// An exception that DDP or the model raises.
-pub(crate) fn forward<'v>(
-    model: &DdpValue<'v>,
-    given: &[Value<'v>],
-    named: &[(&str, Value<'v>)],
-    unused: &[u32],
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> starlark::Result<Value<'v>> {
-    let native = starlark::Error::new_native;
-    let at = model.at;
-    let process = process(eval).map_err(native)?;
-    let syncs = begins(at, process).map_err(native)?;
-    let first = grad_mode::next_sequence();
-    let costs = process.modules.get(at).map(|own| (own.device.clone(), own.batch));
-    process.forward.of_ddp.extend(costs);
-    let output = calls::call(model.module, given, named, eval);
-    let process = crate::process::state::process(eval).map_err(native)?;
-    process.forward.of_ddp.pop();
-    let output = output?;
-    let mut outputs = Vec::new();
-    calls::tensors_in(output, 0, &mut outputs);
-    let node = graph::joined(&outputs);
-    let used = node.as_ref().map(|node| node.parameters()).unwrap_or_default();
-    let enabled = grad_mode::enabled();
+/// An exception that DDP raises.
+pub(crate) fn ends(
+    at: usize,
+    pass: ForwardPass,
+    process: &mut Process<'_>,
+) -> anyhow::Result<()> {
+    let used = pass.output.as_ref().map(|node| node.parameters()).unwrap_or_default();
     with_module(process, at, |_, module| {
         let trained = (0..).zip(module.trained());
-        let left = trained.filter(|(_, own)| unused.contains(own) || !used.contains(own));
+        let left = trained.filter(|(_, own)| pass.left_out.contains(own) || !used.contains(own));
         let left: Vec<u32> = left.map(|(index, _)| index).collect();
-        if enabled {
-            let operations = first..grad_mode::next_sequence();
-            let left_out = unused.to_vec();
-            module.passes.push_back(ForwardPass { operations, syncs, left_out, output: node });
+        if grad_mode::enabled() {
+            module.passes.push_back(pass);
             if module.passes.len() > MOST_PASSES {
                 module.passes.pop_front();
             }
         }
         module.ddp.end_forward(&left).map_err(|error| raised(&error))
     })
-    .map_err(native)?;
-    Ok(output)
 }
 
 /// The part of a forward pass before that of the wrapped model. Returns whether the pass is to synchronize.
-fn begins(at: usize, process: &mut Process<'_>) -> anyhow::Result<bool> {
+///
+/// # Errors
+/// An exception that DDP raises.
+pub(crate) fn begins(at: usize, process: &mut Process<'_>) -> anyhow::Result<bool> {
     let wanted = process.modules.get(at).is_some_and(|module| module.wanted.load(Relaxed));
     let sync = wanted && !process.contexts.contains(&Context::NoSync(at));
     let grad_enabled = process.grad_enabled();

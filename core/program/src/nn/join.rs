@@ -3,7 +3,8 @@
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue, members};
 use crate::nn::module_methods::ddp_number;
-use crate::nn::state::{OpenJoin, raised, with_module};
+use crate::nn::state::{OpenJoin, raised};
+use crate::nn::wrapped_models::with_module;
 use crate::process::raised::refused;
 use crate::process::state::Process;
 use crate::python::type_error::type_error;

@@ -20,3 +20,4 @@ pub(crate) mod output_shape;
 pub(crate) mod parameter;
 pub(crate) mod parameters;
 pub(crate) mod state;
+pub(crate) mod wrapped_models;

@@ -81,7 +81,7 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
         let device = given.find(|value| {
             value.downcast_ref::<DtypeValue>().is_none() && value.unpack_bool().is_none()
         });
-        match device.map(|device| take::device(*device)).transpose()?.flatten() {
+        match device.and_then(|device| take::device(*device).ok().flatten()) {
             Some(device) => moved(this, device, heap),
             None => Ok(whole(this, heap)),
         }
@@ -317,7 +317,7 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
         if let Some(Module::Ddp(ddp)) = Module::of(this) {
             let unused = ddp_passes::unused_params(ddp.at, unused, eval);
             let unused = unused.map_err(starlark::Error::new_native)?;
-            return ddp_passes::forward(ddp, &args.items, &named.entries, &unused, eval);
+            return calls::through_ddp(ddp, &args.items, &named.entries, &unused, eval);
         }
         calls::call(this, &args.items, &named.entries, eval)
     }

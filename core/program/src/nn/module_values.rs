@@ -238,10 +238,7 @@ impl<'v> StarlarkValue<'v> for ContainerValue<'v> {
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
         let parts = self.all().into_iter().map(|(_, part)| part);
-        let list = heap.alloc(AllocList(parts));
-        let (list, none) = (list.to_value(), Value::new_none());
-        let sliced =
-            list.slice(start.or(Some(none)).filter(|v| !v.is_none()), stop, stride, heap)?;
+        let sliced = heap.alloc(AllocList(parts)).slice(start, stop, stride, heap)?;
         let parts = take::items(sliced).unwrap_or_default().into_iter().enumerate();
         container(self.kind, parts.map(|(nth, part)| (nth.to_string(), part)), heap)
             .map_err(starlark::Error::new_native)

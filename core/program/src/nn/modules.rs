@@ -43,6 +43,7 @@ pub(crate) struct LayerValue {
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) shape: Shape,
+    #[trace(unsafe_ignore)]
     pub(crate) training: Cell<bool>,
 }
 
@@ -70,6 +71,7 @@ pub(crate) struct ContainerValue<'v> {
     #[trace(unsafe_ignore)]
     pub(crate) kind: Container,
     pub(crate) parts: RefCell<SmallMap<String, Value<'v>>>,
+    #[trace(unsafe_ignore)]
     pub(crate) training: Cell<bool>,
 }
 
@@ -84,6 +86,7 @@ pub(crate) struct DdpValue<'v> {
     #[allocative(skip)]
     pub(crate) sync: Arc<AtomicBool>,
     /// `device_ids`, where it was given any.
+    #[trace(unsafe_ignore)]
     pub(crate) device_ids: Option<Vec<u32>>,
 }
 
@@ -321,7 +324,9 @@ pub(crate) fn is_instance(value: Value<'_>, classes: &[String]) -> Option<bool> 
     let own = module.class();
     let normed = own.strip_suffix(['1', '2', '3', 'd']).is_some() && own.starts_with("BatchNorm");
     Some(classes.iter().any(|name| {
-        let bare = name.rsplit('.').next().unwrap_or(name);
+        // `<class 'torch.nn.ReLU'>` and `Linear`.
+        let mut parts = name.rsplit(['.', ' ', '\'']);
+        let bare = parts.find(|part| !part.is_empty()).unwrap_or(name);
         match module {
             Module::Own(_) => matches!(bare, "Module" | "object"),
             _ => bare == own || matches!(bare, "Module" | "object") || (normed && bare == "_BatchNorm"),

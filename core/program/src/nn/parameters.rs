@@ -86,7 +86,11 @@ pub(crate) fn own<'v>(
     let data = tensor(data)?;
     let name = process(eval)?.assigned_name().unwrap_or_else(|| "parameter".to_owned());
     let own = Parameter::new(&name, kind, data.dtype(), data.shape());
-    own.train(requires_grad && kind == Kind::Parameter);
+    if kind == Kind::Buffer {
+        own.is(data);
+        return Ok(TensorValue(data.clone()));
+    }
+    own.train(requires_grad);
     Ok(TensorValue(parameter(own.clone(), own.device())))
 }
 

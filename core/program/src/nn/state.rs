@@ -1,7 +1,6 @@
 //! The state that a process keeps of its models: DDP's state of each, and the joins that are open.
 
 use crate::process::raised::{Raised, refused};
-use crate::process::state::Process;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::autograd::Node;
@@ -67,11 +66,13 @@ pub(crate) struct ForwardState {
 
 impl ForwardState {
     /// The GPU that a pass runs on, and the samples that it takes.
-    pub(crate) fn costs(&self) -> (Device, u64) {
+    ///
+    /// # Errors
+    /// No GPU is known.
+    pub(crate) fn costs(&self) -> anyhow::Result<(Device, u64)> {
         let innermost = self.of_ddp.last().cloned();
-        innermost.or_else(|| Device::named("A100").map(|device| (device, SAMPLES))).unwrap_or_else(|| {
-            (Device::known().swap_remove(0), SAMPLES)
-        })
+        let found = innermost.or_else(|| Some((Device::named("A100")?, SAMPLES)));
+        found.ok_or_else(|| anyhow::anyhow!("no device is known"))
     }
 }
 
@@ -92,22 +93,6 @@ pub(crate) enum Unreduced {
 /// DDP's refusals as exceptions.
 pub(crate) fn raised(error: &DdpError) -> anyhow::Error {
     anyhow::Error::new(Raised { text: format!("{}: {error}", error.class()), help: None })
-}
-
-/// The process's wrapped model of that number, taken out while it works.
-pub(crate) fn with_module<T>(
-    process: &mut Process<'_>,
-    at: usize,
-    work: impl FnOnce(&mut Process<'_>, &mut Wrapped) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    anyhow::ensure!(at < process.modules.len(), "this process has no such model");
-    let mut module = process.modules.swap_remove(at);
-    let done = work(process, &mut module);
-    // Back to its number.
-    process.modules.push(module);
-    let last = process.modules.len() - 1;
-    process.modules.swap(at, last);
-    done
 }
 
 impl Wrapped {

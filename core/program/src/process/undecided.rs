@@ -153,8 +153,8 @@ impl fmt::Display for Unknown {
                  dist.recv(tensor, src)",
             ),
             Unknown::Shape => f.write_str(
-                "the shape of what this model returns is not known here, since its forward() is \
-                 not executed: give it, as in out = out.reshape(32, 10), or take its mean() or \
+                "the shape of what this model returns is not known here, since not every operation's \
+                 shape is followed: give it, as in out = out.reshape(32, 10), or take its mean() or \
                  sum() or a loss of it, which are one element",
             ),
             Unknown::Outside(_) | Unknown::Text | Unknown::Pid => f.write_str(

@@ -210,10 +210,18 @@ fn classes(builder: &mut GlobalsBuilder) {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
         };
-        anyhow::ensure!(
-            !crate::nn::parameters::is_parameter(value),
-            "the class of a parameter, nn.Parameter, cannot be compared here: ask isinstance(p, nn.Parameter)"
-        );
+        let of_nn = match crate::nn::parameters::is_parameter(value) {
+            true => Some("Parameter"),
+            false => crate::nn::modules::Module::of(value).map(|module| module.class()),
+        };
+        if let Some(name) = of_nn {
+            let torch = process(eval)?.native("torch")?.to_value();
+            let nn = torch.get_attr("nn", heap).map_err(starlark::Error::into_anyhow)?;
+            let class = nn.map(|nn| nn.get_attr(name, heap)).transpose();
+            if let Some(class) = class.map_err(starlark::Error::into_anyhow)?.flatten() {
+                return Ok(class);
+            }
+        }
         let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);
         Ok(match known {
             Some((_, class)) => class.to_value(),

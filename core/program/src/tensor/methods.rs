@@ -86,6 +86,21 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         )
     }
 
+    /// `p.requires_grad = False`, `p.grad = None`; a parameter's values are not followed.
+    fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
+        match attribute {
+            "requires_grad" => graph::train(&self.0, value.to_bool()),
+            "grad" => crate::nn::parameters::set_grad(&self.0, value),
+            "data" if crate::nn::parameter::parameter_of(&self.0).is_some() => {}
+            other => {
+                return Err(starlark::Error::new_native(anyhow::anyhow!(
+                    "{other} of a tensor is not set here"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     // May not fail: the process is told, and refuses before anything else happens.
     fn to_bool(&self) -> bool {
         crate::process::undecided::by_values();
