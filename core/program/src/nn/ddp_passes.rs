@@ -20,7 +20,7 @@ use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::Value;
+use starlark::values::{Value, ValueLike};
 use starlark::values::dict::UnpackDictEntries;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

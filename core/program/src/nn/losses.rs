@@ -2,8 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments as take;
-use crate::nn::output::{OutputValue, like_of};
+use crate::nn::output::like_of;
 use crate::nn::output_methods::scalar;
 use crate::process::state::process;
 use crate::python::type_error::type_error;
@@ -16,7 +15,7 @@ use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;

@@ -44,6 +44,7 @@ pub(crate) struct LayerValue {
     #[allocative(skip)]
     pub(crate) shape: Shape,
     #[trace(unsafe_ignore)]
+    #[allocative(skip)]
     pub(crate) training: Cell<bool>,
 }
 
@@ -72,6 +73,7 @@ pub(crate) struct ContainerValue<'v> {
     pub(crate) kind: Container,
     pub(crate) parts: RefCell<SmallMap<String, Value<'v>>>,
     #[trace(unsafe_ignore)]
+    #[allocative(skip)]
     pub(crate) training: Cell<bool>,
 }
 
@@ -329,6 +331,7 @@ pub(crate) fn is_instance(value: Value<'_>, classes: &[String]) -> Option<bool> 
         let bare = parts.find(|part| !part.is_empty()).unwrap_or(name);
         match module {
             Module::Own(_) => matches!(bare, "Module" | "object"),
+            Module::Ddp(_) if bare == "DDP" => true,
             _ => bare == own || matches!(bare, "Module" | "object") || (normed && bare == "_BatchNorm"),
         }
     }))

@@ -17,7 +17,6 @@ use crate::python::value_methods;
 use crate::python::value_text::{self, function_name};
 use crate::tensor::deferred;
 use crate::tensor::indexing::SLICE;
-use crate::tensor::value::tensor;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;

@@ -49,7 +49,6 @@ fn planned(plan: &Plan, op: &Op, call: &Call) -> String {
             let (own, peer) = (tensor(*id), peer.map_or("-".to_owned(), |peer| peer.to_string()));
             format!("recv {} {} - {peer} line {line}", dtype(own.dtype), own.numel)
         }
-        other => format!("{other:?}"),
     }
 }
 
