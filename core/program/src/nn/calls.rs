@@ -169,7 +169,12 @@ fn is_refusal(error: &starlark::Error, process: &Process<'_>) -> bool {
     let made_up = process.nothing_made_up().is_err() || text.contains("`unknown`");
     let exception = process.program.as_ref().and_then(|program| raised_by(error, program));
     let stopped = grad_mode::is_stopped(error);
-    !left && !limited && !stopped && !process.gone && process.is_rank() && (made_up || exception.is_none())
+    !left
+        && !limited
+        && !stopped
+        && !process.gone
+        && process.is_rank()
+        && (made_up || exception.is_none())
 }
 
 /// Notes the part of a forward pass that is not followed.
@@ -325,4 +330,3 @@ fn of_layer<'v>(
     let shape = known.map(|known| known.shape().to_vec());
     shaped(&layer.shape, shape.as_deref(), &like, dtype, eval)
 }
-

@@ -20,8 +20,8 @@ use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::{Value, ValueLike};
 use starlark::values::dict::UnpackDictEntries;
+use starlark::values::{Value, ValueLike};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -197,11 +197,7 @@ const MOST_PASSES: usize = 256;
 ///
 /// # Errors
 /// An exception that DDP raises.
-pub(crate) fn ends(
-    at: usize,
-    pass: ForwardPass,
-    process: &mut Process<'_>,
-) -> anyhow::Result<()> {
+pub(crate) fn ends(at: usize, pass: ForwardPass, process: &mut Process<'_>) -> anyhow::Result<()> {
     let used = pass.output.as_ref().map(|node| node.parameters()).unwrap_or_default();
     with_module(process, at, |_, module| {
         let trained = (0..).zip(module.trained());
@@ -304,6 +300,7 @@ pub(crate) fn unused_params<'v>(
             None => found.push(u32::try_from(numbers::whole(entry, "a parameter")?)?),
         }
     }
-    let trained: Vec<u32> = process.modules.get(at).map(|own| own.trained().collect()).unwrap_or_default();
+    let trained: Vec<u32> =
+        process.modules.get(at).map(|own| own.trained().collect()).unwrap_or_default();
     Ok(found.into_iter().filter_map(|index| trained.get(index as usize).copied()).collect())
 }

@@ -118,7 +118,9 @@ fn shape_of(name: &str, given: &Given<'_>) -> Option<Vec<u64>> {
             Some(shape)
         }
         "embedding" => Some([input()?, vec![*given.shape("weight", 1)?.last()?]].concat()),
-        "one_hot" => Some([given.shape("tensor", 0)?, vec![given.whole("num_classes", 1)?]].concat()),
+        "one_hot" => {
+            Some([given.shape("tensor", 0)?, vec![given.whole("num_classes", 1)?]].concat())
+        }
         "scaled_dot_product_attention" => {
             let (mut shape, value) = (given.shape("query", 0)?, given.shape("value", 2)?);
             *shape.last_mut()? = *value.last()?;
@@ -137,9 +139,7 @@ fn shape_of(name: &str, given: &Given<'_>) -> Option<Vec<u64>> {
             broadcast(&of("condition", 0)?, &both).ok()
         }
         "einsum" => summed(given),
-        "outer" => {
-            Some(vec![*input()?.first()?, *given.shape("vec2", 1)?.first()?])
-        }
+        "outer" => Some(vec![*input()?.first()?, *given.shape("vec2", 1)?.first()?]),
         "conv1d" | "conv2d" | "pad" | "interpolate" | "cosine_similarity" => None,
         _ => input(),
     }

@@ -113,7 +113,14 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        convolution("Conv2d", [in_channels, out_channels], kernel_size, 2, (&more.items, &named), heap)
+        convolution(
+            "Conv2d",
+            [in_channels, out_channels],
+            kernel_size,
+            2,
+            (&more.items, &named),
+            heap,
+        )
     }
 
     fn Conv1d<'v>(
@@ -124,7 +131,14 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        convolution("Conv1d", [in_channels, out_channels], kernel_size, 1, (&more.items, &named), heap)
+        convolution(
+            "Conv1d",
+            [in_channels, out_channels],
+            kernel_size,
+            1,
+            (&more.items, &named),
+            heap,
+        )
     }
 
     fn BatchNorm2d<'v>(

@@ -43,10 +43,8 @@ fn children<'v>(of: Value<'v>) -> Vec<(String, Value<'v>)> {
 /// Sets `self.name` of an object of a program's class.
 fn keep<'v>(this: Value<'v>, name: &str, value: Value<'v>) -> anyhow::Result<()> {
     match Module::of(this) {
-        Some(Module::Own(state)) => {
-            crate::classes::objects::put(&state.attributes, name, value)
-                .map_err(starlark::Error::into_anyhow)
-        }
+        Some(Module::Own(state)) => crate::classes::objects::put(&state.attributes, name, value)
+            .map_err(starlark::Error::into_anyhow),
         Some(Module::Container(container)) => {
             let value = checked(value)?;
             if let Ok(mut parts) = container.parts.try_borrow_mut() {
@@ -59,10 +57,7 @@ fn keep<'v>(this: Value<'v>, name: &str, value: Value<'v>) -> anyhow::Result<()>
 }
 
 /// A part of a forward or backward pass that is not followed: hooks.
-fn unfollowed<'v>(
-    what: &str,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
+fn unfollowed<'v>(what: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     let process = process(eval)?;
     let (line, why) = (process.line, "what a hook does is not followed".to_owned());
     process.dist()?.note_unfollowed(what.to_owned(), line, why);

@@ -113,7 +113,8 @@ impl<'v> StarlarkValue<'v> for LayerValue {
                 (self.parameters.try_borrow().ok()?, self.buffers.try_borrow().ok()?);
             let mut all = parameters.iter().chain(buffers.iter());
             let found = all.clone().find(|(known, _)| known == attribute);
-            if found.is_none() && all.any(|(known, _)| known.starts_with(&format!("{attribute}."))) {
+            if found.is_none() && all.any(|(known, _)| known.starts_with(&format!("{attribute}.")))
+            {
                 // A part holds the layer itself: another hold on the same parameters.
                 let layer = heap.alloc_complex_no_freeze(self.another_hold());
                 return named(layer, attribute, heap);
@@ -222,7 +223,9 @@ impl<'v> StarlarkValue<'v> for ContainerValue<'v> {
         let new = checked(new).map_err(starlark::Error::new_native)?;
         let name = match (self.kind, index.unpack_str()) {
             (Container::Dict, Some(name)) => name.to_owned(),
-            _ => self.all().get(self.place(index)?).map(|(name, _)| name.clone()).unwrap_or_default(),
+            _ => {
+                self.all().get(self.place(index)?).map(|(name, _)| name.clone()).unwrap_or_default()
+            }
         };
         if let Ok(mut parts) = self.parts.try_borrow_mut() {
             parts.insert(name, new);
@@ -335,4 +338,3 @@ pub(crate) fn of_own<'v>(state: Value<'v>, name: &str, heap: Heap<'v>) -> Option
     let methods = heap.alloc_complex_no_freeze(OwnMethods(state));
     methods.get_attr(name, heap).ok().flatten()
 }
-

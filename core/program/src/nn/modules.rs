@@ -108,10 +108,11 @@ impl<'v> StarlarkValue<'v> for ModuleClass {
     /// `nn.Module.__init__(self)`.
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         match attribute {
-            "__init__" => Some(heap.alloc(crate::torch::callable::Callable::new(
-                "__init__",
-                |_, _, _| Ok(Value::new_none()),
-            ))),
+            "__init__" => {
+                Some(heap.alloc(crate::torch::callable::Callable::new("__init__", |_, _, _| {
+                    Ok(Value::new_none())
+                })))
+            }
             "__name__" => Some(heap.alloc("Module")),
             _ => None,
         }
@@ -251,11 +252,9 @@ impl<'v> Module<'v> {
             Module::Layer(layer) => layer.training.set(mode),
             Module::Container(container) => container.training.set(mode),
             Module::Ddp(_) => {}
-            Module::Own(state) => crate::classes::objects::put(
-                &state.attributes,
-                "training",
-                Value::new_bool(mode),
-            )?,
+            Module::Own(state) => {
+                crate::classes::objects::put(&state.attributes, "training", Value::new_bool(mode))?
+            }
         }
         Ok(())
     }
@@ -332,7 +331,11 @@ pub(crate) fn is_instance(value: Value<'_>, classes: &[String]) -> Option<bool> 
         match module {
             Module::Own(_) => matches!(bare, "Module" | "object"),
             Module::Ddp(_) if bare == "DDP" => true,
-            _ => bare == own || matches!(bare, "Module" | "object") || (normed && bare == "_BatchNorm"),
+            _ => {
+                bare == own
+                    || matches!(bare, "Module" | "object")
+                    || (normed && bare == "_BatchNorm")
+            }
         }
     }))
 }

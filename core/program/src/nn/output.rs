@@ -12,9 +12,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_torch::autograd::Node;
 use lockstep_torch::c10d::Tensor;
 use starlark::starlark_simple_value;
-use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, Value, ValueLike,
-};
+use starlark::values::{NoSerialize, ProvidesStaticType, StarlarkPagablePanic, Value, ValueLike};
 use std::fmt;
 use std::sync::Arc;
 

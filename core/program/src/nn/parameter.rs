@@ -6,9 +6,9 @@ use lockstep_core::plan::TensorId;
 use lockstep_torch::c10d::{Device, Tensor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 /// A parameter or buffer, or its gradient.
 #[derive(Clone, Debug)]

@@ -119,9 +119,9 @@ impl Known {
                 shown.get(rank.0 as usize).and_then(|shown| shown.rebuilt.get(&nth))
             };
             if let Some(order) = order_of(*rank0, *nth0) {
-                let others = together.iter().filter(|(rank, nth, _)| {
-                    order_of(*rank, *nth).is_some_and(|own| own != order)
-                });
+                let others = together
+                    .iter()
+                    .filter(|(rank, nth, _)| order_of(*rank, *nth).is_some_and(|own| own != order));
                 for (rank, nth, _) in others {
                     known.rebuilt.insert((*rank, *nth), order.clone());
                 }

@@ -91,7 +91,10 @@ pub(crate) fn binary<'v>(
     let laid_out = tensors.into_iter().flatten().find(decides).cloned();
     let grad_fn = joined(tensors.into_iter().flatten()).filter(|_| dtype.is_float());
     let multiplies = !matches!(operation, Operation::Add | Operation::Sub | Operation::FromRight);
-    if multiplies && grad_fn.is_some() && let Err(stopped) = grad_mode::saves() {
+    if multiplies
+        && grad_fn.is_some()
+        && let Err(stopped) = grad_mode::saves()
+    {
         return Some(Err(starlark::Error::new_native(anyhow::Error::from(stopped))));
     }
     let what = What::Binary { operation, right };

@@ -1,8 +1,8 @@
 //! New tensors of a plan that are filled with a number, or with another tensor's elements.
 
 use crate::process::state::Process;
-use crate::tensor::known_elements;
 use crate::tensor::graph::joined;
+use crate::tensor::known_elements;
 use crate::tensor::made::{Filled, On, made_by};
 use crate::tensor::operand::Operand;
 use lockstep_core::plan::Fill;

@@ -1,7 +1,7 @@
 //! Tensors in autograd's graph: the operation that a result comes of.
 
-use crate::process::grad_mode;
 use crate::nn::parameter::{Kind, Parameter, parameter_of};
+use crate::process::grad_mode;
 use lockstep_torch::autograd::Node;
 use lockstep_torch::c10d::{Grad, Tensor};
 use std::sync::Arc;

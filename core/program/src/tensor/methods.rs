@@ -337,10 +337,22 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
 
     fn flatten<'v>(
         this: Value<'v>,
+        #[starlark(default = 0)] start_dim: i32,
+        #[starlark(default = -1)] end_dim: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
-        Ok(TensorValue(crate::tensor::transposed::contiguous(eval, tensor)?.0.view(tensor.numel())))
+        let shape = tensor.shape();
+        let dims = shape.len().max(1);
+        let (start, end) = (
+            crate::tensor::indexing::dimension(i64::from(start_dim), dims)?,
+            crate::tensor::indexing::dimension(i64::from(end_dim), dims)?,
+        );
+        let between = shape.get(start..=end).unwrap_or_default();
+        let flat = between.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
+        let (before, behind) = (shape.get(..start), shape.get(end + 1..));
+        let flattened = [before.unwrap_or_default(), &[flat], behind.unwrap_or_default()].concat();
+        Ok(TensorValue(crate::tensor::transposed::contiguous(eval, tensor)?.0.view(&flattened[..])))
     }
 
     fn t<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {

@@ -240,7 +240,8 @@ fn the_init_of_a_module_is_executed() {
     };
     let line = "super().__init__(); self.k = 5; self.a = nn.Linear(8, 8)";
     assert_eq!(printed(&model(line)), ["72"]);
-    let applied = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.apply(lambda m: None)";
+    let applied =
+        "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.apply(lambda m: None)";
     assert_eq!(printed(&model(applied)), ["72"]);
     let built = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.build()";
     assert_eq!(printed(&model(built)), ["72"]);

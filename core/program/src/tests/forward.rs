@@ -60,16 +60,19 @@ fn executed(name: &str, text: &str) -> Compiled {
 
 fn calls(plan: &Plan, rank: u32) -> Vec<String> {
     let program = plan.program(GlobalRank(rank)).unwrap();
-    let calls = program.ops.iter().flat_map(|op| {
-        op.action.calls().into_iter().map(move |call| planned(plan, op, call))
-    });
+    let calls = program
+        .ops
+        .iter()
+        .flat_map(|op| op.action.calls().into_iter().map(move |call| planned(plan, op, call)));
     calls.collect()
 }
 
 fn unfollowed(compiled: &Compiled) -> Vec<String> {
     let ops = compiled.plan.programs.iter().flat_map(|program| &program.ops);
     let noted = ops.filter_map(|op| match Remark::of(op) {
-        Some(Remark::NotFollowed { what, line, why }) => Some(format!("{what}, line {line}: {why}")),
+        Some(Remark::NotFollowed { what, line, why }) => {
+            Some(format!("{what}, line {line}: {why}"))
+        }
         _ => None,
     });
     noted.collect()
