@@ -294,6 +294,18 @@ impl<'v> StarlarkValue<'v> for SuperValue<'v> {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         let above = class(self.class)?;
         let next = above.behind(self.this, attribute);
+        let module = crate::nn::modules::is_module_class(above);
+        if let (None, true, Some(object)) =
+            (next, module, self.this.downcast_ref::<InstanceValue<'v>>())
+        {
+            return match attribute {
+                // `nn.Module.__init__` does nothing that is seen.
+                "__init__" => {
+                    Some(heap.alloc(Callable::new("__init__", |_, _, _| Ok(Value::new_none()))))
+                }
+                name => crate::nn::module_values::of_own(object.0, name, heap),
+            };
+        }
         let member = next.or_else(|| {
             let begins = attribute == "__init__"
                 && crate::python::exception_value::native_of(above).is_some();

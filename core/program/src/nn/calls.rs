@@ -33,6 +33,10 @@ pub(crate) fn with<'v>(
     args: &Arguments<'v, '_>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Value<'v>> {
+    let own = process(eval).map_err(starlark::Error::new_native)?;
+    if own.forward.depth == 0 {
+        own.forward.computed_to = None;
+    }
     let given: Vec<Value<'v>> = args.positions(eval.heap())?.collect();
     let named = args.names_map()?;
     let named: Vec<(&str, Value<'v>)> =

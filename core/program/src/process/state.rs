@@ -266,7 +266,7 @@ impl<'j> Process<'j> {
         let inside = self.forward.depth > 0;
         let (source, line, before) = (self.source, self.forward.line, self.forward.computed_to);
         let dist = self.dist()?;
-        if !(inside && before == Some(dist.ops()) && dist.compute_longer(duration_ns)) {
+        if !(before == Some(dist.ops()) && dist.compute_longer(duration_ns)) {
             if inside {
                 dist.at(source, line);
             }

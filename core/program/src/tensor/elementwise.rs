@@ -20,8 +20,10 @@ use lockstep_torch::c10d::{Device, Tensor};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::dict::UnpackDictEntries;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{Heap, Value, ValueLike};
 
 /// True if a tensor may contain random numbers of this process. They differ from PyTorch's, so no value that
@@ -97,6 +99,20 @@ fn float_of_each<'v>(
 ) -> anyhow::Result<Value<'v>> {
     let whole = tensor(of).is_ok_and(|of| !of.dtype().is_float() && !of.dtype().is_complex());
     each(of, whole.then_some(Dtype::Float32), eval, with)
+}
+
+/// A tensor whose elements become random numbers. Those of a parameter are not followed in any case.
+fn randomized<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let into = tensor(of)?;
+    if crate::nn::parameter::parameter_of(into).is_none() {
+        let process = process(eval)?;
+        process.random = true;
+        process.dist()?.not_followed(into);
+    }
+    Ok(of)
 }
 
 /// A tensor of the same shape, of which nothing else is followed.
@@ -296,6 +312,27 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let _ = dim;
         float_of_each(this, eval, |_| None)
+    }
+
+    /// Random numbers, as those of the next functions.
+    fn normal_<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, named);
+        randomized(this, eval)
+    }
+
+    fn uniform_<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, named);
+        randomized(this, eval)
     }
 
     fn masked_fill<'v>(
