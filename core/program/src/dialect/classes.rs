@@ -8,6 +8,7 @@ use super::scan::{self, Logical};
 use super::words::first_word;
 use crate::dialect::try_clauses::colon;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// The text between a class and its method in the name of a function.
 const OF: &str = "__method__";
@@ -24,29 +25,46 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     if !text.contains("class ") {
         return Cow::Borrowed(text);
     }
-    let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut changed = false;
     let (mut asked, mut set) = (Vec::new(), Vec::new());
-    for (at, head) in statements.iter().enumerate() {
-        let behind = statements.get(at + 1..).unwrap_or_default();
-        let length = behind.iter().take_while(|own| own.indent > head.indent).count();
-        let block = behind.get(..length).unwrap_or_default();
-        let front = at.checked_sub(1).and_then(|at| statements.get(at));
-        let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
-        let Some(made) = of_class(head, block, front.is_some()) else { continue };
-        changed = true;
-        asked.extend(properties::of(block));
-        set.extend(properties::set(block));
-        for (first, last, text) in made {
-            let mut parts = text.split('\n');
-            for own in lines.iter_mut().take(last + 1).skip(first) {
-                *own = parts.next().unwrap_or_default().to_owned();
-            }
+    // The lines of classes that stay.
+    let mut stay: BTreeSet<usize> = BTreeSet::new();
+    // Classes inside of a class's methods first.
+    while let Ok(statements) = scan::scan(&(lines.join("\n") + "\n")) {
+        let is_class = |own: &Logical| {
+            first_word(own.mask.trim_start()) == "class" && !stay.contains(&own.first)
+        };
+        let block_of = |at: usize| {
+            let behind = statements.get(at + 1..).unwrap_or_default();
+            let indent = statements.get(at).map_or(0, |head| head.indent);
+            let length = behind.iter().take_while(|own| own.indent > indent).count();
+            behind.get(..length).unwrap_or_default()
+        };
+        let innermost: Vec<usize> = (0..statements.len())
+            .filter(|at| statements.get(*at).is_some_and(is_class))
+            .filter(|at| !block_of(*at).iter().any(is_class))
+            .collect();
+        if innermost.is_empty() {
+            break;
         }
-        for own in front.iter().flat_map(|front| front.first..=front.last) {
-            if let Some(own) = lines.get_mut(own) {
-                own.clear();
+        for at in innermost {
+            let (Some(head), block) = (statements.get(at), block_of(at)) else { continue };
+            let front = at.checked_sub(1).and_then(|at| statements.get(at));
+            let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
+            let Some(made) = of_class(head, block, front.is_some()) else {
+                stay.insert(head.first);
+                continue;
+            };
+            changed = true;
+            asked.extend(properties::of(block));
+            set.extend(properties::set(block));
+            let cleared = front.map(|front| (front.first, front.last, String::new()));
+            for (first, last, text) in made.into_iter().chain(cleared) {
+                let mut parts = text.split('\n');
+                for own in lines.iter_mut().take(last + 1).skip(first) {
+                    *own = parts.next().unwrap_or_default().to_owned();
+                }
             }
         }
     }
@@ -108,6 +126,10 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     let mut sets = false;
     while let Some(own) = statements.next() {
+        // A class in a class's body would be a member, with methods of its own.
+        if own.indent == body && own.mask.trim_start().starts_with(&format!("def {FRONT}")) {
+            return None;
+        }
         // `!=` is always the opposite of `__eq__` here.
         if own.mask.trim_start().starts_with("def __ne__(") {
             return None;

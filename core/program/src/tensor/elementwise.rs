@@ -102,10 +102,7 @@ fn float_of_each<'v>(
 }
 
 /// A tensor whose elements become random numbers. Those of a parameter are not followed in any case.
-fn randomized<'v>(
-    of: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
+fn randomized<'v>(of: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     let into = tensor(of)?;
     if crate::nn::parameter::parameter_of(into).is_none() {
         let process = process(eval)?;

@@ -116,3 +116,74 @@ compared! {
     unused_raises,
     used_backwards,
 }
+
+/// A program with a class of two layers, whose `forward` has this body.
+fn with_forward(body: &str) -> Compiled {
+    let text = format!(
+        "import torch\nimport torch.nn as nn\nimport torch.distributed as dist\n\
+         from torch.nn.parallel import DistributedDataParallel as DDP\n\
+         class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        \
+         self.a = nn.Linear(4, 4)\n        self.b = nn.Linear(4, 4)\n    def forward(self, x):\n{body}\
+         dist.init_process_group('gloo')\nmodel = DDP(Net())\nfor step in range(2):\n    \
+         model(torch.randn(2, 4)).sum().backward()\ndist.barrier()\n"
+    );
+    let options = Options { world_size: Some(2), ..Options::default() };
+    compile("train.py", &text, &options).unwrap_or_else(|error| panic!("{body}: {error}"))
+}
+
+/// An operation that is not known, and a decision by a value that depends on data, are told with their line, once for
+/// each rank; the program goes on, and nothing raises in its name.
+#[test]
+fn what_is_not_followed_is_told_with_its_line() {
+    for (body, line, why) in [
+        ("        return self.b(torch.special.erf(self.a(x)))\n", 11, "`special`"),
+        ("        x = self.a(x)\n        return self.b(x.frobnicate())\n", 12, "frobnicate"),
+        (
+            "        x = self.a(x)\n        if x.sum() > 0:\n            x = self.b(x)\n        return x\n",
+            12,
+            "values",
+        ),
+        (
+            "        x = self.a(x)\n        while x.max().item() > 1:\n            x = x / 2\n        return self.b(x)\n",
+            12,
+            "values",
+        ),
+        (
+            "        x = self.a(x)\n        if float(x.mean()) == 0.5:\n            return x\n        return self.b(x)\n",
+            12,
+            "values",
+        ),
+    ] {
+        let compiled = with_forward(body);
+        assert_eq!(compiled.raised, [], "{body}");
+        let told = unfollowed(&compiled);
+        let front = format!("Net.forward, line {line}: ");
+        assert!(!told.is_empty(), "{body}");
+        assert!(told.iter().all(|told| told.starts_with(&front) && told.contains(why)), "{told:?}");
+    }
+}
+
+/// An exception of the program's own, raised in `forward`, is one.
+#[test]
+fn what_forward_raises_ends_the_rank() {
+    let compiled = with_forward("        raise ValueError(\"no\")\n");
+    assert_eq!(compiled.raised[0].1.message, "ValueError: no");
+    assert_eq!(unfollowed(&compiled), Vec::<String>::new());
+}
+
+/// Classes in functions and in methods, and methods that every module has.
+#[test]
+fn classes_of_modules_stand_anywhere() {
+    let text = "import torch\nimport torch.nn as nn\nimport torch.distributed as dist\n\
+                class Trainer:\n    def build(self, width):\n        class Inner(nn.Module):\n            \
+                def __init__(self):\n                super().__init__()\n                \
+                self.lin = nn.Linear(width, 3)\n            def forward(self, x):\n                \
+                return self.lin(x)\n        return Inner()\n\
+                dist.init_process_group('gloo')\nnet = Trainer().build(4)\n\
+                print(net(torch.ones(2, 4)).shape, net.training, net.eval().training)\n\
+                print([name for name, _ in net.named_modules()], type(net.lin) is nn.Linear)\n";
+    let options = Options { world_size: Some(1), ..Options::default() };
+    let printed = compile("train.py", text, &options).unwrap().printed;
+    let lines: Vec<&str> = printed.iter().map(|print| print.text.as_str()).collect();
+    assert_eq!(lines, ["torch.Size([2, 3]) True False", "['', 'lin'] True"]);
+}
