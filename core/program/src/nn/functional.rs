@@ -4,7 +4,7 @@
 use crate::dist::arguments as take;
 use crate::nn::calls::tensors_in;
 use crate::nn::module_arguments::{Rest, pooling};
-use crate::nn::output_methods::shaped_as;
+use crate::nn::results::shaped_as;
 use crate::process::grad_mode;
 use crate::python::numbers;
 use crate::python::type_error::{class_of, type_error};

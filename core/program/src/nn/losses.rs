@@ -3,7 +3,7 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::nn::output::like_of;
-use crate::nn::output_methods::scalar;
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::python::type_error::type_error;
 use crate::tensor::value::tensor;

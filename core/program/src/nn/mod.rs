@@ -19,5 +19,6 @@ pub(crate) mod output_methods;
 pub(crate) mod output_shape;
 pub(crate) mod parameter;
 pub(crate) mod parameters;
+pub(crate) mod results;
 pub(crate) mod state;
 pub(crate) mod wrapped_models;

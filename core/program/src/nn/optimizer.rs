@@ -3,9 +3,9 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::nn::output_methods::scalar;
 use crate::nn::parameter::Parameter;
 use crate::nn::parameters::{all_of, device_of};
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::process::undecided::{Decided, Number, Unknown, UnknownValue};
 use crate::torch::checkpoint::{CheckpointValue, loaded};

@@ -2,14 +2,14 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::values::{Context, DtypeValue};
+use crate::dist::values::DtypeValue;
 use crate::nn::output::OutputValue;
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::python::type_error::class_of;
 use crate::tensor::elementwise::made;
 use lockstep_core::dtype::Dtype;
-use lockstep_torch::c10d::Tensor;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
 use starlark::values::none::NoneType;
@@ -17,53 +17,6 @@ use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{Heap, StarlarkValue, Value, ValueLike};
 use starlark::{methods_static, starlark_module};
 use starlark_derive::starlark_value;
-
-/// The type that `torch.autocast` computes in, where it is on.
-pub(crate) fn autocast(contexts: &[Context]) -> Option<Dtype> {
-    contexts.iter().rev().find_map(|context| match context {
-        Context::Autocast(dtype) => Some(*dtype),
-        _ => None,
-    })?
-}
-
-/// The result of a module for an input of that shape, on the device and of the operation of another tensor.
-pub(crate) fn shaped<'v>(
-    module: &crate::nn::output_shape::Shape,
-    input: Option<&[u64]>,
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    shaped_as(input.and_then(|input| module.of(input)), like, dtype, eval)
-}
-
-/// A result of that shape, if it is known, on the device and of the operation of another tensor.
-pub(crate) fn shaped_as<'v>(
-    shape: Option<Vec<u64>>,
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    let process = process(eval)?;
-    match shape {
-        Some(shape) => Ok(heap.alloc(made(process, like, dtype, &shape, None)?)),
-        None => {
-            let grad_fn = like.grad_fn().cloned();
-            Ok(heap.alloc(OutputValue::new(like, dtype, grad_fn, &process.decided)))
-        }
-    }
-}
-
-/// The result of a loss or a sum: one element.
-pub(crate) fn scalar<'v>(
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    Ok(heap.alloc(made(process(eval)?, like, dtype, &[], None)?))
-}
 
 methods_static!(OUTPUT_METHODS = output_methods);
 
