@@ -3,5 +3,6 @@
 //!
 //! No I/O, clocks, threads or unseeded randomness, and no panics on input.
 
+pub mod autograd;
 pub mod c10d;
 pub mod ddp;

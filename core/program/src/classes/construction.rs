@@ -91,10 +91,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let own = own.and_then(|class| class.find(name));
         match own.and_then(|own| own.downcast_ref::<PropertyValue<'v>>()) {
             Some(property) => eval.eval_function(property.0, &[of], &[]),
-            None => match crate::nn::user_modules::attribute(of, name, eval)? {
-                Some(own) => Ok(own),
-                None => of.get_attr_error(name, eval.heap()),
-            },
+            None => of.get_attr_error(name, eval.heap()),
         }
     }
 

@@ -147,9 +147,15 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
             }
             _ => {}
         }
-        let Some(member) = self.class()?.find(attribute) else {
-            crate::classes::missing_attribute::told(self.name());
-            return None;
+        let class = self.class()?;
+        let Some(member) = class.find(attribute) else {
+            let own = crate::nn::modules::is_module_class(class)
+                .then(|| crate::nn::module_values::of_own(self.0, attribute, heap))
+                .flatten();
+            if own.is_none() {
+                crate::classes::missing_attribute::told(self.name());
+            }
+            return own;
         };
         let this = heap.alloc_complex_no_freeze(InstanceValue(self.0));
         Some(bound(member, this, heap))
@@ -198,6 +204,9 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         let call = self.class().and_then(|class| class.find("__call__"));
         match call {
             Some(call) => called(call, Some(me), args, eval),
+            None if self.class().is_some_and(crate::nn::modules::is_module_class) => {
+                crate::nn::calls::with(me, args, eval)
+            }
             None => {
                 let text = format!("'{}' object is not callable", self.name());
                 Err(starlark::Error::new_native(type_error(text)))
@@ -285,6 +294,18 @@ impl<'v> StarlarkValue<'v> for SuperValue<'v> {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         let above = class(self.class)?;
         let next = above.behind(self.this, attribute);
+        let module = crate::nn::modules::is_module_class(above);
+        if let (None, true, Some(object)) =
+            (next, module, self.this.downcast_ref::<InstanceValue<'v>>())
+        {
+            return match attribute {
+                // `nn.Module.__init__` does nothing that is seen.
+                "__init__" => {
+                    Some(heap.alloc(Callable::new("__init__", |_, _, _| Ok(Value::new_none()))))
+                }
+                name => crate::nn::module_values::of_own(object.0, name, heap),
+            };
+        }
         let member = next.or_else(|| {
             let begins = attribute == "__init__"
                 && crate::python::exception_value::native_of(above).is_some();

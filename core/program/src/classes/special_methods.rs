@@ -89,7 +89,7 @@ pub(crate) fn enter<'v>(
     if depth >= MAX_CONTEXTS {
         return Err(native(anyhow::anyhow!("too many `with` blocks are open")));
     }
-    process.contexts.push(Context::Own);
+    process.enter(Context::Own);
     eval.module().set(&place(depth), context);
     Ok(Some(entered.unwrap_or_else(Value::new_none)))
 }

@@ -8,6 +8,7 @@ use super::scan::{self, Logical};
 use super::words::first_word;
 use crate::dialect::try_clauses::colon;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// The text between a class and its method in the name of a function.
 const OF: &str = "__method__";
@@ -16,20 +17,7 @@ const FRONT: &str = "_of_";
 
 /// The class and the name of a method that a function was written for.
 pub(super) fn attached(function: &str) -> Option<(&str, &str)> {
-    function.strip_prefix(FRONT).filter(|_| of_model(function).is_none())?.split_once(OF)
-}
-
-/// The beginning of the name of a model's method.
-const OF_MODEL: &str = "_of_model_";
-
-/// The name of the function that a method of a class of models is.
-pub(super) fn named_of_model(class: &str, method: &str) -> String {
-    format!("{OF_MODEL}{class}{OF}{method}")
-}
-
-/// The class of models and the name of a method that a function was written for.
-pub(super) fn of_model(function: &str) -> Option<(&str, &str)> {
-    function.strip_prefix(OF_MODEL)?.split_once(OF)
+    function.strip_prefix(FRONT)?.split_once(OF)
 }
 
 /// Rewrites the classes of a program. A class that cannot be followed stays, and is refused later.
@@ -37,34 +25,51 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     if !text.contains("class ") {
         return Cow::Borrowed(text);
     }
-    let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut changed = false;
     let (mut asked, mut set) = (Vec::new(), Vec::new());
-    for (at, head) in statements.iter().enumerate() {
-        let behind = statements.get(at + 1..).unwrap_or_default();
-        let length = behind.iter().take_while(|own| own.indent > head.indent).count();
-        let block = behind.get(..length).unwrap_or_default();
-        let front = at.checked_sub(1).and_then(|at| statements.get(at));
-        let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
-        let Some(made) = of_class(head, block, front.is_some()) else { continue };
-        changed = true;
-        asked.extend(properties::of(block));
-        set.extend(properties::set(block));
-        for (first, last, text) in made {
-            let mut parts = text.split('\n');
-            for own in lines.iter_mut().take(last + 1).skip(first) {
-                *own = parts.next().unwrap_or_default().to_owned();
-            }
+    // The lines of classes that stay.
+    let mut stay: BTreeSet<usize> = BTreeSet::new();
+    // Classes inside of a class's methods first.
+    while let Ok(statements) = scan::scan(&(lines.join("\n") + "\n")) {
+        let is_class = |own: &Logical| {
+            first_word(own.mask.trim_start()) == "class" && !stay.contains(&own.first)
+        };
+        let block_of = |at: usize| {
+            let behind = statements.get(at + 1..).unwrap_or_default();
+            let indent = statements.get(at).map_or(0, |head| head.indent);
+            let length = behind.iter().take_while(|own| own.indent > indent).count();
+            behind.get(..length).unwrap_or_default()
+        };
+        let innermost: Vec<usize> = (0..statements.len())
+            .filter(|at| statements.get(*at).is_some_and(is_class))
+            .filter(|at| !block_of(*at).iter().any(is_class))
+            .collect();
+        if innermost.is_empty() {
+            break;
         }
-        for own in front.iter().flat_map(|front| front.first..=front.last) {
-            if let Some(own) = lines.get_mut(own) {
-                own.clear();
+        for at in innermost {
+            let (Some(head), block) = (statements.get(at), block_of(at)) else { continue };
+            let front = at.checked_sub(1).and_then(|at| statements.get(at));
+            let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
+            let Some(made) = of_class(head, block, front.is_some()) else {
+                stay.insert(head.first);
+                continue;
+            };
+            changed = true;
+            asked.extend(properties::of(block));
+            set.extend(properties::set(block));
+            let cleared = front.map(|front| (front.first, front.last, String::new()));
+            for (first, last, text) in made.into_iter().chain(cleared) {
+                let mut parts = text.split('\n');
+                for own in lines.iter_mut().take(last + 1).skip(first) {
+                    *own = parts.next().unwrap_or_default().to_owned();
+                }
             }
         }
     }
     match changed {
-        true => Cow::Owned(properties::asked(lines, &asked, &set, false)),
+        true => Cow::Owned(properties::asked(lines, &asked, &set)),
         false => Cow::Borrowed(text),
     }
 }
@@ -98,9 +103,17 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         return None;
     }
     let none = |base: &&str| !base.is_empty() && !["object", "ABC", "Enum"].contains(base);
-    let bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
-    let followed = |base: &&str| !base.contains('.') || base.ends_with("data.Dataset");
-    if bases.iter().any(|base| base.ends_with("Module") || !followed(base)) {
+    let mut bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
+    // A class of named tuples has fields as a dataclass has.
+    let tuple = matches!(bases[..], ["NamedTuple" | "typing.NamedTuple"]);
+    if tuple {
+        bases.clear();
+    }
+    let data = data || tuple;
+    let followed = |base: &&str| {
+        !base.contains('.') || base.ends_with("data.Dataset") || base.ends_with("nn.Module")
+    };
+    if !bases.iter().all(followed) {
         return None;
     }
     let body = block.first().map_or(head.indent, |first| first.indent);
@@ -113,6 +126,10 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     let mut sets = false;
     while let Some(own) = statements.next() {
+        // A class in a class's body would be a member, with methods of its own.
+        if own.indent == body && own.mask.trim_start().starts_with(&format!("def {FRONT}")) {
+            return None;
+        }
         // `!=` is always the opposite of `__eq__` here.
         if own.mask.trim_start().starts_with("def __ne__(") {
             return None;
@@ -137,14 +154,17 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
         made.push((own.first, own.last, text));
     }
     let fields: Vec<String> = fields.iter().map(|field| format!("\"{field}\"")).collect();
-    let fields = if data { format!(", [{}]", fields.join(", ")) } else { String::new() };
-    let class = format!("{indent}{name} = _class(\"{name}\", [{}]{fields})", bases.join(", "));
+    let names = fields.join(", ");
+    let fields = if data { format!(", [{names}]") } else { String::new() };
+    let of_tuple = if tuple { format!("; {name}._fields = [{names}]") } else { String::new() };
+    let class =
+        format!("{indent}{name} = _class(\"{name}\", [{}]{fields}){of_tuple}", bases.join(", "));
     made.push((head.first, head.last, class));
     Some(made)
 }
 
 /// A statement without so many blanks in front.
-pub(super) fn dedented(own: &Logical, by: usize) -> Option<String> {
+fn dedented(own: &Logical, by: usize) -> Option<String> {
     let blank = own.text.get(..by)?.chars().all(|c| c == ' ' || c == '\t');
     if blank { own.text.get(by..).map(str::to_owned) } else { None }
 }
@@ -253,7 +273,7 @@ mod tests {
         let short = "class Odd(Exception): pass\nclass Empty: \"\"\"none\"\"\"\n";
         let made = "Odd = _class(\"Odd\", [Exception])\nEmpty = _class(\"Empty\", [])\n";
         assert_eq!(rewrite(short), made);
-        let stays = "class Net(nn.Module):\n    pass\n";
+        let stays = "class Net(pl.LightningModule):\n    pass\n";
         assert_eq!(rewrite(stays), stays);
     }
 }

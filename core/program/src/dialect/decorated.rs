@@ -37,7 +37,7 @@ impl Decorated {
         let name = def.mask.trim_start().trim_start_matches("def").trim_start();
         let name = first_word(name).to_owned();
         let (indent, line) = (def.indent, def.first);
-        let method = classes::attached(&name).or(classes::of_model(&name)).is_some();
+        let method = classes::attached(&name).is_some();
         let found = Decorated { name, decorators, indent, line, depth };
         Ok((method || !found.decorators.is_empty()).then_some(found))
     }
@@ -52,10 +52,7 @@ impl Rewritten {
                 let line = line.saturating_sub(nth + 1);
                 self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
             }
-            if let Some((class, method)) = classes::of_model(&name) {
-                let call = format!("_a_method(\"{class}\", \"{method}\", {name})");
-                self.line(&format!("{:indent$}{call}", ""), line);
-            } else if let Some((class, method)) = classes::attached(&name) {
+            if let Some((class, method)) = classes::attached(&name) {
                 self.line(&format!("{:indent$}{class}.{method} = {name}", ""), line);
             }
         }

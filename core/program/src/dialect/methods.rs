@@ -5,7 +5,8 @@ use super::operand::before;
 
 /// Methods of texts, lists, tuples and dicts. A value that has one of that name itself is asked for
 /// its own.
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 14] = [
+    "encode",
     "format",
     "ljust",
     "rjust",
@@ -24,7 +25,6 @@ const METHODS: [&str; 13] = [
 /// Rewrites them in a statement and its mask, which stay of one length. In the mask, strings are
 /// runs of one character.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
-    method(text, mask, "encode", "_encode(");
     while let Some(dot) = mask.find(".__name__") {
         let Some(start) = before(mask.as_bytes(), dot) else { break };
         for of in [&mut *text, &mut *mask] {

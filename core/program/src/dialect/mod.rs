@@ -19,7 +19,6 @@ mod del_statement;
 mod displays;
 mod environ;
 mod expressions;
-mod forward_omissions;
 mod fstring;
 mod globals;
 mod held_works;
@@ -29,7 +28,6 @@ mod leaving_contexts;
 mod load;
 mod loop_else;
 mod methods;
-mod modules;
 mod objects;
 mod operand;
 mod operators;
@@ -82,7 +80,6 @@ fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
 pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
     let mut out = Rewritten::of(text);
     let text = loop_else::rewrite(text);
-    let text = modules::rewrite(&text);
     let text = globals::rewrite(&text);
     let text = classes::rewrite(&text);
     let text = &*truth::rewrite(&text);

@@ -75,8 +75,8 @@ fn assigned(own: &Logical, names: &[String]) -> Option<String> {
     Some(format!("{front}_set_property({of}, \"{name}\", ({value})){behind}"))
 }
 
-/// The text with a mark behind each of those that is asked for, also to be called if that is said.
-pub(super) fn asked(lines: Vec<String>, names: &[String], set: &[String], calls: bool) -> String {
+/// The text with a mark behind each of those that is asked for.
+pub(super) fn asked(lines: Vec<String>, names: &[String], set: &[String]) -> String {
     let text = lines.join("\n") + "\n";
     if names.is_empty() {
         return text;
@@ -88,7 +88,7 @@ pub(super) fn asked(lines: Vec<String>, names: &[String], set: &[String], calls:
         for name in names {
             let dotted = format!(".{name}");
             let ends = own.text.match_indices(&dotted).map(|(at, _)| at + dotted.len());
-            places.extend(ends.filter(|end| is_asked(own, *end, dotted.len(), calls)));
+            places.extend(ends.filter(|end| is_asked(own, *end, dotted.len())));
         }
         places.sort_unstable();
         // Two classes may have an attribute of one name.
@@ -118,7 +118,7 @@ fn marked(own: &Logical, text: &str) -> Logical {
 
 /// True if the attribute that ends at this place is read: it is not assigned, and not called. Inside a text
 /// this holds only within the braces of an f-string.
-fn is_asked(own: &Logical, end: usize, length: usize, calls: bool) -> bool {
+fn is_asked(own: &Logical, end: usize, length: usize) -> bool {
     let (Some(text), Some(mask)) = (own.text.get(end..), own.mask.get(end..)) else { return false };
     if text.starts_with(word) {
         return false;
@@ -132,7 +132,7 @@ fn is_asked(own: &Logical, end: usize, length: usize, calls: bool) -> bool {
     let rest = mask.trim_start();
     let assigned = rest.starts_with('=') && !rest.starts_with("==");
     let augmented = rest.get(1..2) == Some("=") && rest.starts_with(['+', '-', '*', '/']);
-    (calls || !rest.starts_with('(')) && !assigned && !augmented
+    !rest.starts_with('(') && !assigned && !augmented
 }
 
 /// Writes the calls in a statement and its mask, which stay of one length.

@@ -1,30 +1,26 @@
 //! Statements of Python that a program cannot have, and their replacements.
 
-/// The advice in place of a class of models.
-const MODEL_INSTEAD: &str = "Keep in __init__ only what is made of nn's modules, and call nothing of self there; or \
-    take a model by its shapes: models.mlp([10, 10, 5]) for layers of Linear, or one that ships, as models.resnet18() \
-    (docs/programs.md). A loop that a library makes is written out: for batch in loader: model(batch).sum().backward(); \
-    opt.step().";
+/// The advice in place of another library's class of models.
+const MODEL_INSTEAD: &str = "Make the class of nn.Module; or take a model by its shapes: models.mlp([10, 10, 5]) for layers \
+    of Linear, or one that ships, as models.resnet18() (docs/programs.md). A loop that a library makes is written out: \
+    for batch in loader: model(batch).sum().backward(); opt.step().";
 
-/// The reason that a class of models is refused: its base is another library's, or its `__init__` does
-/// something that is not followed.
-fn of_model(rest: &str) -> String {
-    let base =
-        rest.split_once('(').and_then(|(_, base)| base.split_once(')')).map(|it| it.0.trim());
-    match base.filter(|base| *base != "Module" && !base.ends_with("nn.Module")) {
-        Some(base) => format!("{base} is not known here: a model's class is made of nn.Module"),
-        None => {
-            "this class of models is not followed: its __init__ does more than keep modules in self"
-                .to_owned()
-        }
-    }
+/// The base of a class of models, if it is another library's.
+fn other_base(rest: &str) -> Option<&str> {
+    let base = rest.split_once('(')?.1.split_once(')')?.0.trim();
+    (base.contains("Module") && !base.ends_with("nn.Module")).then_some(base)
 }
 
 /// The reason that a statement which begins with this word is refused, and a replacement; `None` for all
 /// others. `rest` is the text behind the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
+    if word == "class"
+        && let Some(base) = other_base(rest)
+    {
+        let why = format!("{base} is not known here: a model's class is made of nn.Module");
+        return Some((why, MODEL_INSTEAD));
+    }
     let known = match word {
-        "class" if rest.contains("Module") => return Some((of_model(rest), MODEL_INSTEAD)),
         "class" => (
             "this class is not followed",
             "A class has methods, properties and plain attributes here; setters, other decorators \

@@ -5,6 +5,7 @@
 use super::given::{Truth, looked_up, not_registered, registered};
 use crate::dist::arguments as take;
 use crate::dist::values::{GroupValue, NamedGroup, WorldValue};
+use crate::nn::parameter::models_are_on;
 use crate::process::raised::refused;
 use crate::process::state::process;
 use crate::python::numbers;
@@ -178,7 +179,10 @@ fn membership(builder: &mut GlobalsBuilder) {
         if options.backend.as_deref().is_some_and(|name| name.to_lowercase().contains("mpi")) {
             process.assumes(WITH_MPI);
         }
-        process.dist()?.init_process_group(options).map_err(refused)?;
+        let dist = process.dist()?;
+        dist.init_process_group(options).map_err(refused)?;
+        let on_gpu = dist.get_backend_config(None).is_ok_and(|config| config.contains("nccl"));
+        models_are_on(if on_gpu { Device::Cuda } else { Device::Cpu });
         super::super::stores::given(store, init_method, eval)?;
         Ok(NoneType)
     }

@@ -455,6 +455,8 @@ impl Script<'_> {
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
         crate::tensor::deferred::begin();
+        crate::nn::parameter::begin();
+        crate::process::grad_mode::begin();
         crate::process::undecided::begin();
         process.origin.clone_from(origin);
         process.program = Some(self.rewritten.clone());

@@ -4,24 +4,25 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use crate::dist::arguments as take;
-use crate::dist::values::{Context, members};
-use crate::nn::model_values::{DdpValue, ModelValue, with_module};
-use crate::nn::state::{Unreduced, Wrapped, graded_of, raised};
-use crate::process::raised::{Raised, refused};
+use crate::dist::values::{Context, DeviceValue, members};
+use crate::nn::modules::{DdpValue, Module, tensors};
+use crate::nn::parameter::Kind;
+use crate::nn::state::{ForwardPass, SAMPLES, Wrapped, raised};
+use crate::nn::wrapped_models::with_module;
+use crate::process::grad_mode;
+use crate::process::raised::refused;
 use crate::process::state::{Process, process};
 use crate::python::numbers;
 use crate::python::type_error::{class_of, type_error};
-use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::remark::{BACKWARD as BACKWARD_PASS, BackwardPass};
-use lockstep_torch::c10d::ForwardPass;
-use lockstep_torch::ddp::model::{Device, Model};
+use lockstep_torch::autograd::Node;
+use lockstep_torch::ddp::model::{Buffer, Cost, Device, Layer, Model, Parameter, sequence};
 use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::dict::UnpackDictEntries;
 use starlark::values::{Value, ValueLike};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +33,7 @@ pub(crate) fn parallel(builder: &mut GlobalsBuilder) {
         module: Value<'v>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<DdpValue> {
+    ) -> anyhow::Result<Value<'v>> {
         wrap(module, &kwargs, eval)
     }
 
@@ -40,7 +41,7 @@ pub(crate) fn parallel(builder: &mut GlobalsBuilder) {
         module: Value<'v>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<DdpValue> {
+    ) -> anyhow::Result<Value<'v>> {
         wrap(module, &kwargs, eval)
     }
 }
@@ -50,16 +51,16 @@ fn wrap<'v>(
     module: Value<'v>,
     kwargs: &UnpackDictEntries<&'v str, Value<'v>>,
     eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<DdpValue> {
-    let Some(ModelValue(model, shape)) = module.downcast_ref::<ModelValue>().cloned() else {
+) -> anyhow::Result<Value<'v>> {
+    if Module::of(module).is_none() {
         let class = class_of(module);
         return Err(type_error(format!(
-            "DDP wraps a model, such as models.resnet50() or models.mlp([64, 64]), not a {class}"
+            "DDP wraps a model, such as models.resnet50() or an object of a class of nn.Module, not a {class}"
         )));
-    };
+    }
     let mut options = DdpOptions::default();
     let mut device = Device::named("A100");
-    let (mut batch, mut group, mut device_ids) = (32, None, Value::new_none());
+    let (mut batch, mut group, mut device_ids) = (SAMPLES, None, Value::new_none());
     for (name, value) in &kwargs.entries {
         match *name {
             "bucket_cap_mb" if value.is_none() => {}
@@ -88,6 +89,9 @@ fn wrap<'v>(
             }
         }
     }
+    let (model, parameters) = flattened(module)?;
+    let model = Arc::new(model);
+    let heap = eval.heap();
     let process = process(eval)?;
     let dist = process.dist()?;
     let rank = dist.get_rank(group).map_err(refused)?;
@@ -97,36 +101,81 @@ fn wrap<'v>(
     let me = dist.process();
     let nth = process.shown.wrap(members, model.clone());
     let refusal = process.known.refusal(me, nth).cloned();
-    let graded = graded_of(&process.modules, &model);
-    let dist = process.dist()?;
     let device = device.ok_or_else(|| anyhow::anyhow!("no device is known"))?;
-    let tensors = BTreeMap::new();
+    let sync = Arc::new(AtomicBool::new(true));
     let mut wrapped = Wrapped {
         model,
-        shape,
+        parameters,
         device,
         batch,
-        ddp: Some(ddp),
+        ddp,
         group,
-        tensors,
-        forwarded: false,
-        unused: Vec::new(),
+        nth,
+        tensors: BTreeMap::new(),
+        passes: VecDeque::new(),
         unreduced: None,
-        sync: true,
-        wanted: Arc::new(AtomicBool::new(true)),
-        parameters: BTreeMap::new(),
-        graded,
+        wanted: sync.clone(),
     };
     for call in &calls {
-        wrapped.issue(dist, call, false, "DistributedDataParallel")?;
+        wrapped.issue(process.dist()?, call, false, "DistributedDataParallel")?;
         if let Some(error) = refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
             return Err(raised(error));
         }
     }
-    let wanted = wrapped.wanted.clone();
-    anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
+    let at = process.modules.len();
+    anyhow::ensure!(at < 1000, "a process has at most 1000 models");
     process.modules.push(wrapped);
-    DdpValue::of(process, wanted, device_ids)
+    let ids = take::items(device_ids).map(|ids| {
+        let index = |id: &Value<'_>| {
+            let device = id.downcast_ref::<DeviceValue>().map(|device| device.0.1.unwrap_or(0));
+            device.or_else(|| u32::try_from(id.unpack_i32()?).ok())
+        };
+        ids.iter().filter_map(index).collect()
+    });
+    let module = crate::nn::modules::whole(module, heap);
+    Ok(heap.alloc_complex_no_freeze(DdpValue { at, module, sync, device_ids: ids }))
+}
+
+/// A module as DDP sees it, and the numbers of its parameters.
+fn flattened(module: Value<'_>) -> anyhow::Result<(Model, Vec<u32>)> {
+    let own = Module::of(module).map_or("Module", |own| own.class());
+    let mut model = sequence(own, &[]);
+    let parameters = tensors(module, Kind::Parameter)?;
+    let numbers: Vec<u32> = parameters.iter().map(|(_, own)| own.number()).collect();
+    model.params = parameters
+        .into_iter()
+        .map(|(name, own)| {
+            let (shape, dtype) = (own.shape().to_vec(), own.dtype());
+            let requires_grad = own.is_trained();
+            let (sparse, unexpected, uninitialized) = (false, false, false);
+            Parameter { name, shape, dtype, requires_grad, sparse, unexpected, uninitialized }
+        })
+        .collect();
+    let buffers = tensors(module, Kind::Buffer)?.into_iter();
+    model.buffers = buffers
+        .map(|(name, own)| Buffer { name, shape: own.shape().to_vec(), dtype: own.dtype() })
+        .collect();
+    // The order in which a pass makes gradients ready is that of what it runs. Until one has run, the layers'.
+    for (_, part) in crate::nn::modules::modules(module)? {
+        let Some(Module::Layer(layer)) = Module::of(part) else { continue };
+        let own = layer.parameters.try_borrow()?;
+        let place = |at: &u32| {
+            let number = own.get(*at as usize)?.1.number();
+            numbers.iter().position(|known| *known == number).map(|at| at as u32)
+        };
+        model.layers.extend(layer.layers.iter().map(|layer| Layer {
+            params: layer.params.iter().filter_map(place).collect(),
+            ..layer.clone()
+        }));
+    }
+    let used: BTreeSet<u32> = model.layers.iter().flat_map(|layer| layer.params.clone()).collect();
+    let others: Vec<u32> =
+        (0..model.params.len() as u32).filter(|index| !used.contains(index)).rev().collect();
+    if !others.is_empty() {
+        let (name, cost) = (own.to_owned(), Cost::default());
+        model.layers.insert(0, Layer { name, params: others, cost });
+    }
+    Ok((model, numbers))
 }
 
 /// True if the constructor's refusal is found by the call with this purpose.
@@ -138,161 +187,88 @@ fn found_by(error: &DdpError, purpose: Purpose) -> bool {
 }
 
 const FORWARD: &str = "DistributedDataParallel.forward";
-const BACKWARD: &str = "DistributedDataParallel backward";
+pub(crate) const BACKWARD: &str = "DistributedDataParallel backward";
 
-/// The forward pass of a wrapped model, through DDP or past it.
-pub(crate) fn forward(
-    at: usize,
-    through_ddp: bool,
-    unused: &[u32],
-    eval: &mut Evaluator<'_, '_, '_>,
-) -> anyhow::Result<ForwardPass> {
-    let process = process(eval)?;
+/// Forward passes whose backward pass may still come.
+const MOST_PASSES: usize = 256;
+
+/// The part of a forward pass behind that of the wrapped model, whose `output` comes of that operation. `unused` are
+/// the parameters that the program names, by their numbers.
+///
+/// # Errors
+/// An exception that DDP raises.
+pub(crate) fn ends(at: usize, pass: ForwardPass, process: &mut Process<'_>) -> anyhow::Result<()> {
+    let used = pass.output.as_ref().map(|node| node.parameters()).unwrap_or_default();
+    with_module(process, at, |_, module| {
+        let trained = (0..).zip(module.trained());
+        let left = trained.filter(|(_, own)| pass.left_out.contains(own) || !used.contains(own));
+        let left: Vec<u32> = left.map(|(index, _)| index).collect();
+        if grad_mode::enabled() {
+            module.passes.push_back(pass);
+            if module.passes.len() > MOST_PASSES {
+                module.passes.pop_front();
+            }
+        }
+        module.ddp.end_forward(&left).map_err(|error| raised(&error))
+    })
+}
+
+/// The part of a forward pass before that of the wrapped model. Returns whether the pass is to synchronize.
+///
+/// # Errors
+/// An exception that DDP raises.
+pub(crate) fn begins(at: usize, process: &mut Process<'_>) -> anyhow::Result<bool> {
     let wanted = process.modules.get(at).is_some_and(|module| module.wanted.load(Relaxed));
     let sync = wanted && !process.contexts.contains(&Context::NoSync(at));
-    let grad = process.grad_enabled();
-    let join = if through_ddp { crate::nn::join::input(process, at, sync) } else { None };
+    let grad_enabled = process.grad_enabled();
+    let join = crate::nn::join::input(process, at, sync);
     let passes = crate::nn::join::passes(process, at);
     with_module(process, at, |process, module| {
+        let ddp = &mut module.ddp;
         let mut calls = Vec::new();
-        let mut ended = None;
-        if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
-            let rank0 = passes.map(|passes| ddp.rank0_order(&module.model, &passes));
-            let rank0 = rank0.transpose().map_err(|error| raised(&error))?;
-            let rank0_order = rank0.as_deref();
-            let forward = Forward { grad_enabled: grad, sync, unused, rank0_order, join };
-            ended = ddp.forward(&forward, &mut calls).err();
+        let rank0 = passes.map(|passes| ddp.rank0_order(&module.model, &passes)).transpose();
+        let mut rank0 = rank0.map_err(|error| raised(&error))?;
+        if !ddp.rebuild_order().is_empty() {
+            process.shown.rebuilds(module.nth, ddp.rebuild_order().to_vec());
         }
+        if rank0.is_none() {
+            let me = process.dist()?.process();
+            rank0 = process.known.rebuilt(me, module.nth).map(<[u32]>::to_vec);
+        }
+        let rank0_order = rank0.as_deref();
+        let forward = Forward { grad_enabled, sync, unused: &[], rank0_order, join };
+        let ended = ddp.begin_forward(&forward, &mut calls);
         for call in &calls {
             module.issue(process.dist()?, call, false, FORWARD)?;
         }
-        if let Some(error) = ended {
-            return Err(raised(&error));
-        }
-        if grad {
-            module.forwarded = true;
-            module.unused = unused.to_vec();
-        }
-        module.sync = sync;
-        let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
-        let slowness = process.slowness;
-        let total: u64 = module
-            .model
-            .layers
-            .iter()
-            .map(|layer| module.device.forward_ns(&layer.cost, dtype, module.batch))
-            .fold(0, u64::saturating_add);
-        process.dist()?.compute("forward", (total as f64 * slowness) as u64);
-        Ok(ForwardPass { model: at, ddp: through_ddp, grad })
+        ended.map_err(|error| raised(&error))?;
+        Ok(sync)
     })
 }
 
-/// The backward pass: gradients in the model's order, each bucket reduced when it is full.
-pub(crate) fn backward(
-    ForwardPass { model: at, ddp: through_ddp, grad }: ForwardPass,
+/// The operation that the last output of a wrapped model comes of, in whose backward pass these parameters, by
+/// their numbers, get no gradient.
+///
+/// # Errors
+/// There was no forward pass.
+pub(crate) fn last_output(
+    at: usize,
     unused: &[u32],
     eval: &mut Evaluator<'_, '_, '_>,
-) -> anyhow::Result<()> {
-    if !grad {
-        let text = "RuntimeError: element 0 of tensors does not require grad and does not have a \
-                    grad_fn";
-        let help = "The output comes from a forward pass under torch.no_grad().";
-        return Err(Raised { text: text.to_owned(), help: Some(help.to_owned()) }.into());
-    }
+) -> anyhow::Result<Option<Arc<Node>>> {
     let process = process(eval)?;
-    with_module(process, at, |process, module| {
-        anyhow::ensure!(module.forwarded, "backward() before a forward pass");
-        module.forwarded = module.ddp.is_none(); // Several passes of a pipeline may be under way.
-        let left_out = [unused, module.unused.as_slice()].concat();
-        module.graded.store(true, Relaxed);
-        let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
-        let slowness = process.slowness;
-        let pass = match (through_ddp, module.sync) {
-            // Without DDP there is none that it could go past.
-            _ if module.ddp.is_none() => BackwardPass::Reduces,
-            (false, _) => BackwardPass::Past,
-            (true, false) => BackwardPass::Unsynced,
-            (true, true) => BackwardPass::Reduces,
-        };
-        module.unreduced = match (pass, module.unreduced) {
-            (_, Some(Unreduced::Noted)) => Some(Unreduced::Noted),
-            (BackwardPass::Reduces, _) => None,
-            (BackwardPass::Unsynced, _) => Some(Unreduced::NoSync),
-            (BackwardPass::Past, _) => Some(Unreduced::Past),
-        };
-        let mut works = Vec::new();
-        let mut computed: u64 = 0;
-        for (layer, ready) in module.model.backward() {
-            let layer = layer.and_then(|layer| module.model.layers.get(layer));
-            let ns = layer.map_or(0, |l| module.device.backward_ns(&l.cost, dtype, module.batch));
-            computed = computed.saturating_add((ns as f64 * slowness) as u64);
-            let mut calls = Vec::new();
-            // Outside of its own pass DDP's hooks do nothing.
-            if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
-                for gradient in ready.iter().filter(|gradient| !left_out.contains(gradient)) {
-                    ddp.gradient(*gradient, &mut calls).map_err(|error| raised(&error))?;
-                }
-            }
-            if calls.is_empty() {
-                continue;
-            }
-            pass_of(process, pass, std::mem::take(&mut computed))?;
-            for call in &calls {
-                works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
-            }
-        }
-        if computed > 0 {
-            pass_of(process, pass, computed)?;
-        }
-        let mut calls = Vec::new();
-        if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
-            ddp.end_backward(&mut calls).map_err(|error| raised(&error))?;
-        }
-        for call in &calls {
-            works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
-        }
-        if works.is_empty() {
-            return Ok(());
-        }
-        let dist = process.dist()?.part_of(Some(BACKWARD));
-        let waited = works.into_iter().try_for_each(|work| dist.wait(work, None).map(|_| ()));
-        dist.part_of(None);
-        waited.map_err(refused)?;
-        Ok(())
+    with_module(process, at, |_, module| {
+        let pass = module.passes.back_mut();
+        let pass = pass.ok_or_else(|| anyhow::anyhow!("backward() before a forward pass"))?;
+        pass.left_out.extend(unused);
+        Ok(pass.output.clone())
     })
-}
-
-/// Notes it where an optimizer of these models steps on gradients that DDP has not reduced, the first time.
-pub(crate) fn note_step(models: &[Arc<Model>], process: &mut Process<'_>) -> anyhow::Result<()> {
-    let steps = |own: &&mut Wrapped| {
-        own.ddp.is_some() && models.iter().any(|model| Arc::ptr_eq(model, &own.model))
-    };
-    let mut past = None;
-    for own in process.modules.iter_mut().filter(|own| steps(own)) {
-        past = match own.unreduced {
-            None | Some(Unreduced::Noted) => continue,
-            Some(why) => Some(why == Unreduced::Past),
-        };
-        own.unreduced = Some(Unreduced::Noted);
-    }
-    if let Some(past) = past {
-        process.dist()?.step_on_local_gradients(past);
-    }
-    Ok(())
-}
-
-/// A part of a backward pass is computed.
-fn pass_of(process: &mut Process<'_>, pass: BackwardPass, duration_ns: u64) -> anyhow::Result<()> {
-    let dist = process.dist()?.part_of(pass.via());
-    dist.compute(BACKWARD_PASS, duration_ns);
-    dist.part_of(None);
-    Ok(())
 }
 
 /// Parameters that are named where one is asked for that is not there.
 const MAX_NAMED: usize = 8;
 
-/// Names or indices of parameters that a pass does not use.
+/// The numbers of parameters that a pass does not use, from their names or indices.
 pub(crate) fn unused_params<'v>(
     at: usize,
     unused: Value<'v>,
@@ -324,5 +300,7 @@ pub(crate) fn unused_params<'v>(
             None => found.push(u32::try_from(numbers::whole(entry, "a parameter")?)?),
         }
     }
-    Ok(found)
+    let trained: Vec<u32> =
+        process.modules.get(at).map(|own| own.trained().collect()).unwrap_or_default();
+    Ok(found.into_iter().filter_map(|index| trained.get(index as usize).copied()).collect())
 }

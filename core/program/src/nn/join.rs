@@ -2,8 +2,9 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue, members};
-use crate::nn::model_values::{ddp_of, with_module};
+use crate::nn::module_methods::ddp_number;
 use crate::nn::state::{OpenJoin, raised};
+use crate::nn::wrapped_models::with_module;
 use crate::process::raised::refused;
 use crate::process::state::Process;
 use crate::python::type_error::type_error;
@@ -35,7 +36,7 @@ fn generic(builder: &mut GlobalsBuilder) {
         let [model] = joinables[..] else {
             return Err(type_error("Join takes a list of one DDP model here"));
         };
-        let model = ddp_of(model)?;
+        let model = ddp_number(model)?;
         Ok(ContextValue(match enable {
             true => Context::Join { model, throw: throw_on_early_termination },
             false => Context::Nothing,
@@ -100,8 +101,8 @@ pub(crate) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
     with_module(process, open.model, |process, module| {
         let options =
             JoinOptions { throw_on_early_termination: open.throw, ..JoinOptions::default() };
-        let model = module.model();
-        let Some(ddp) = module.ddp() else { return Ok(()) };
+        let model = module.model.clone();
+        let ddp = &mut module.ddp;
         let order = ddp.rank0_order(&model, &passes).map_err(|error| raised(&error))?;
         let mut calls = Vec::new();
         let ended = ddp.leave_join(open.me, &passes, &order, options, &mut calls);

@@ -2,13 +2,12 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::arguments as take;
-use crate::nn::output::{OutputValue, like_of};
-use crate::nn::output_methods::scalar;
+use crate::nn::output::like_of;
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::python::type_error::type_error;
-use crate::tensor::elementwise;
 use crate::tensor::value::tensor;
+use crate::tensor::{elementwise, graph};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;
@@ -16,7 +15,7 @@ use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
@@ -108,8 +107,8 @@ fn loss_of<'v>(
             "{name}() is taken of a model's output or a tensor: loss = loss_fn(model(batch), labels)"
         )));
     };
-    let pass = tensors.iter().find_map(Tensor::pass);
-    let like = first.clone().of_pass(pass);
+    let like = Tensor::nothing(first.device()).on_device(first.device_index());
+    let like = like.with_grad_fn(graph::joined(&tensors));
     let crosses = matches!(name, "CrossEntropyLoss" | "cross_entropy" | "NLLLoss" | "nll_loss");
     // Those are of float32 under autocast as well.
     let half = matches!(first.dtype(), Dtype::Float16 | Dtype::Bfloat16);
@@ -162,39 +161,5 @@ pub(crate) fn functional(builder: &mut GlobalsBuilder) {
     ] {
         builder.set(name, LossValue { name, class: false, each: false });
     }
-    crate::torch::callable::add(builder, &OF_EACH, passed_on);
+    crate::nn::functional::functional(builder);
 }
-
-/// A function of `torch.nn.functional` whose result depends on the same models as its input, and has its
-/// shape.
-fn passed_on<'v>(
-    name: &'static str,
-    args: &Arguments<'v, '_>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> starlark::Result<Value<'v>> {
-    let input = take::first(args, "input", name, eval.heap())?;
-    let heap = eval.heap();
-    if input.downcast_ref::<OutputValue>().is_some() {
-        return Ok(input);
-    }
-    if name == "relu" {
-        let method = input.get_attr_error("relu", heap)?;
-        return eval.eval_function(method, &[], &[]);
-    }
-    elementwise::like_it(input, eval).map_err(starlark::Error::new_native)
-}
-
-/// Functions of `torch.nn.functional` that leave the shape as it is.
-const OF_EACH: [&str; 11] = [
-    "relu",
-    "softmax",
-    "log_softmax",
-    "dropout",
-    "gelu",
-    "silu",
-    "sigmoid",
-    "tanh",
-    "leaky_relu",
-    "normalize",
-    "layer_norm",
-];

@@ -1,20 +1,24 @@
-//! `torch.nn` and DistributedDataParallel: models as lists of parameters with shapes. A forward pass computes
-//! only the shape of the output, and DDP says which collectives its passes issue.
+//! `torch.nn` and DistributedDataParallel. `parameter` is what a parameter is known by, `modules` the tree of modules,
+//! `calls` their forward passes and `backward` the backward pass, in which DDP reduces (`ddp_passes`).
 
-pub(crate) mod ddp_model;
+pub(crate) mod backward;
+pub(crate) mod calls;
+pub(crate) mod checkpoints;
 pub(crate) mod ddp_passes;
+pub(crate) mod functional;
 pub(crate) mod join;
+pub(crate) mod layers;
 pub(crate) mod losses;
-pub(crate) mod model_values;
-pub(crate) mod models;
 pub(crate) mod module_arguments;
-pub(crate) mod module_list;
+pub(crate) mod module_methods;
+pub(crate) mod module_values;
+pub(crate) mod modules;
 pub(crate) mod optimizer;
 pub(crate) mod output;
 pub(crate) mod output_methods;
 pub(crate) mod output_shape;
 pub(crate) mod parameter;
 pub(crate) mod parameters;
+pub(crate) mod results;
 pub(crate) mod state;
-pub(crate) mod submodules;
-pub(crate) mod user_modules;
+pub(crate) mod wrapped_models;

@@ -39,6 +39,15 @@ impl<'a, 'v> Rest<'a, 'v> {
     }
 }
 
+/// A pooling module, or function of that name.
+pub(crate) fn pooling(name: &str, rest: &Rest<'_, '_>) -> Option<Shape> {
+    match name {
+        "MaxPool1d" | "max_pool1d" => Shape::pool(1, rest),
+        "MaxPool2d" | "AvgPool2d" | "max_pool2d" | "avg_pool2d" => Shape::pool(2, rest),
+        _ => each(rest.get("output_size", 0), 2, 1).map(Shape::Last),
+    }
+}
+
 impl Shape {
     /// `nn.Conv1d` and `nn.Conv2d`.
     pub(crate) fn convolution(channels: [u64; 2], kernel: &[u64], rest: &Rest<'_, '_>) -> Shape {
@@ -75,10 +84,8 @@ impl Shape {
     /// A module of `torch.nn` without parameters.
     pub(crate) fn bare(name: &str, rest: &Rest<'_, '_>) -> Shape {
         let of = match name {
-            "MaxPool1d" => Shape::pool(1, rest),
-            "MaxPool2d" | "AvgPool2d" => Shape::pool(2, rest),
-            "AdaptiveAvgPool2d" | "AdaptiveMaxPool2d" => {
-                each(rest.get("output_size", 0), 2, 1).map(Shape::Last)
+            "MaxPool1d" | "MaxPool2d" | "AvgPool2d" | "AdaptiveAvgPool2d" | "AdaptiveMaxPool2d" => {
+                pooling(name, rest)
             }
             "Flatten" if rest.more.is_empty() && rest.named.is_empty() => Some(Shape::Flatten),
             "Flatten" | "Upsample" | "Unflatten" => None,

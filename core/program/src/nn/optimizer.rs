@@ -3,16 +3,15 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::nn::ddp_model::param_bytes;
-use crate::nn::output_methods::scalar;
-use crate::nn::parameters::device_of;
+use crate::nn::parameter::Parameter;
+use crate::nn::parameters::{all_of, device_of};
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::process::undecided::{Decided, Number, Unknown, UnknownValue};
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;
-use lockstep_torch::ddp::model::Model;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::{AllocDict, UnpackDictEntries};
@@ -31,9 +30,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct OptimizerValue {
     ns: u64,
-    /// The models whose parameters it steps.
+    /// The parameters that it steps.
     #[allocative(skip)]
-    models: Vec<Arc<Model>>,
+    parameters: Arc<[Parameter]>,
     #[allocative(skip)]
     decided: Decided,
 }
@@ -72,11 +71,12 @@ fn optimizer<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<OptimizerValue> {
     let process = process(eval)?;
-    let bytes = param_bytes(model, process);
-    let models = crate::nn::parameters::models_of(model, process);
+    let parameters = all_of(model);
+    let bytes = parameters.iter().map(Parameter::bytes).fold(0, u64::saturating_add);
     // Three passes over the parameters at 1 TB/s.
     let ns = (bytes.saturating_mul(3) / 1000).max(1);
-    Ok(OptimizerValue { ns, models, decided: process.decided.clone() })
+    let (parameters, decided) = (parameters.into(), process.decided.clone());
+    Ok(OptimizerValue { ns, parameters, decided })
 }
 
 /// `torch.optim`: which class it is changes nothing here, nor do its rates.
@@ -199,7 +199,9 @@ fn optimizer_methods(builder: &mut MethodsBuilder) {
         let own = this.downcast_ref::<OptimizerValue>();
         let ns = own.map_or(1, |value| value.ns);
         let process = process(eval)?;
-        crate::nn::ddp_passes::note_step(own.map_or(&[], |own| &own.models), process)?;
+        let numbers: Vec<u32> =
+            own.iter().flat_map(|own| own.parameters.iter()).map(Parameter::number).collect();
+        crate::nn::backward::note_step(&numbers, process)?;
         let slowed = (ns as f64 * process.slowness) as u64;
         process.dist()?.compute("optimizer.step", slowed);
         Ok(NoneType)
@@ -218,8 +220,9 @@ fn optimizer_methods(builder: &mut MethodsBuilder) {
     fn zero_grad<'v>(
         this: Value<'v>,
         #[starlark(default = true)] set_to_none: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = set_to_none;
-        Ok(this)
+    ) -> anyhow::Result<NoneType> {
+        let own = this.downcast_ref::<OptimizerValue>().filter(|_| set_to_none);
+        own.iter().flat_map(|own| own.parameters.iter()).for_each(|own| own.set_grad(false));
+        Ok(NoneType)
     }
 }

@@ -6,14 +6,15 @@
 
 use crate::dist::values::TensorValue;
 use crate::process::undecided::{Decided, Unknown, UnknownValue};
+use crate::tensor::graph;
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
+use lockstep_torch::autograd::Node;
 use lockstep_torch::c10d::Tensor;
 use starlark::starlark_simple_value;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, Value, ValueLike,
-};
+use starlark::values::{NoSerialize, ProvidesStaticType, StarlarkPagablePanic, Value, ValueLike};
 use std::fmt;
+use std::sync::Arc;
 
 /// The output of a model, of a shape that is not known.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -21,8 +22,6 @@ pub(crate) struct OutputValue {
     /// A tensor of its type, on its device and of its pass.
     #[allocative(skip)]
     pub(crate) like: Tensor,
-    /// The number of values it is: 1, or those that `forward` returns side by side.
-    pub(crate) values: usize,
     #[allocative(skip)]
     pub(crate) decided: Decided,
 }
@@ -35,16 +34,32 @@ impl fmt::Display for OutputValue {
 }
 
 impl OutputValue {
+    /// An output of that type and operation, on the device of another tensor.
+    pub(crate) fn new(
+        like: &Tensor,
+        dtype: Dtype,
+        grad_fn: Option<Arc<Node>>,
+        decided: &Decided,
+    ) -> OutputValue {
+        let like = Tensor::nothing(like.device()).on_device(like.device_index());
+        let like = like.to_be_made(0, dtype, &[0]);
+        let like = match grad_fn.filter(|_| dtype.is_float()) {
+            Some(node) => like.with_grad_fn(Some(node)),
+            None => like.detached(),
+        };
+        OutputValue { like, decided: decided.clone() }
+    }
+
     /// The output as another type.
     pub(crate) fn as_type(&self, dtype: Option<Dtype>) -> OutputValue {
         let Some(dtype) = dtype else { return self.clone() };
-        let pass = self.like.pass();
-        let like = self.like.to_be_made(0, dtype, &[0]).of_pass(pass);
-        OutputValue { like, ..self.clone() }
+        OutputValue::new(&self.like, dtype, self.like.grad_fn().cloned(), &self.decided)
     }
 
-    pub(crate) fn own<'v>(&self, heap: Heap<'v>) -> Value<'v> {
-        heap.alloc(OutputValue { values: 1, ..self.clone() })
+    /// The output computed with another value.
+    pub(crate) fn with(&self, other: Value<'_>) -> OutputValue {
+        let grad_fn = graph::joined([&self.like].into_iter().chain(like_of(other).as_ref()));
+        OutputValue::new(&self.like, self.like.dtype(), grad_fn, &self.decided)
     }
 
     pub(crate) fn unknown(&self, what: Unknown) -> UnknownValue {

@@ -2,96 +2,21 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use crate::dist::values::{Context, DtypeValue};
+use crate::dist::values::DtypeValue;
 use crate::nn::output::OutputValue;
+use crate::nn::results::scalar;
 use crate::process::state::process;
 use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::python::type_error::class_of;
 use crate::tensor::elementwise::made;
-use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
-use lockstep_torch::c10d::{self, ForwardPass, Tensor};
 use starlark::environment::{Methods, MethodsBuilder};
-use starlark::eval::{Arguments, Evaluator};
+use starlark::eval::Evaluator;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{Heap, StarlarkValue, Value, ValueLike};
 use starlark::{methods_static, starlark_module};
 use starlark_derive::starlark_value;
-
-/// The first argument of a call of a model.
-pub(crate) fn input_of<'v>(
-    args: &Arguments<'v, '_>,
-    heap: Heap<'v>,
-) -> starlark::Result<Option<Value<'v>>> {
-    let first = args.positions(heap)?.next();
-    let named = args.names_map()?;
-    let tensor = |value: &Value<'v>| matches!(value.get_type(), "Tensor" | "Output");
-    Ok(first.or_else(|| named.values().copied().find(tensor)))
-}
-
-/// The result of a forward pass for an input.
-pub(crate) fn returned<'v>(
-    pass: ForwardPass,
-    input: Option<Value<'v>>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let process = process(eval)?;
-    let own =
-        process.modules.get(pass.model).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
-    let (shape_of, model, group) = (own.shape(), own.model(), own.group());
-    let nccl =
-        process.dist()?.get_backend_config(group).is_ok_and(|config| config.contains("nccl"));
-    let input = input.and_then(|input| tensor(input).ok());
-    let like = match input {
-        Some(input) => Tensor::nothing(input.device()).on_device(input.device_index()),
-        None if nccl => Tensor::nothing(c10d::Device::Cuda).on_device(process.cuda_device()),
-        None => Tensor::nothing(c10d::Device::Cpu),
-    };
-    let dtype = model.params.first().map_or(Dtype::Float32, |param| param.dtype);
-    let dtype = autocast(&process.contexts).unwrap_or(dtype);
-    let like = like.of_pass(Some(pass));
-    shaped(&shape_of, input.map(Tensor::shape), &like, dtype, eval)
-}
-
-/// The type that `torch.autocast` computes in, where it is on.
-fn autocast(contexts: &[Context]) -> Option<Dtype> {
-    contexts.iter().rev().find_map(|context| match context {
-        Context::Autocast(dtype) => Some(*dtype),
-        _ => None,
-    })?
-}
-
-/// The result of a module for an input of that shape, on the device and of the pass of another tensor.
-pub(crate) fn shaped<'v>(
-    module: &crate::nn::output_shape::Shape,
-    input: Option<&[u64]>,
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    let process = process(eval)?;
-    if let Some(shape) = input.and_then(|input| module.of(input)) {
-        return Ok(heap.alloc(made(process, like, dtype, &shape, None)?));
-    }
-    let values = match module {
-        crate::nn::output_shape::Shape::Several(values) => *values,
-        _ => 1,
-    };
-    let like = like.to_be_made(0, dtype, &[0]);
-    Ok(heap.alloc(OutputValue { like, values, decided: process.decided.clone() }))
-}
-
-/// The result of a loss or a sum: one element.
-pub(crate) fn scalar<'v>(
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    Ok(heap.alloc(made(process(eval)?, like, dtype, &[], None)?))
-}
 
 methods_static!(OUTPUT_METHODS = output_methods);
 
@@ -102,28 +27,28 @@ impl<'v> StarlarkValue<'v> for OutputValue {
         Some(OUTPUT_METHODS.methods())
     }
 
-    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
+    fn add(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.with(rhs))))
     }
 
-    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
+    fn radd(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.with(lhs))))
     }
 
-    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(heap.alloc(self.clone()))
+    fn sub(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        Ok(heap.alloc(self.with(other)))
     }
 
-    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
+    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.with(rhs))))
     }
 
-    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
+    fn rmul(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.with(lhs))))
     }
 
-    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(heap.alloc(self.clone()))
+    fn div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        Ok(heap.alloc(self.with(other)))
     }
 
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
@@ -132,7 +57,7 @@ impl<'v> StarlarkValue<'v> for OutputValue {
 
     /// `outputs["logits"]`, `outputs[0]`.
     fn at(&self, _index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(self.own(heap))
+        Ok(heap.alloc(self.clone()))
     }
 
     fn slice(
@@ -142,22 +67,15 @@ impl<'v> StarlarkValue<'v> for OutputValue {
         _stride: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        Ok(self.own(heap))
+        Ok(heap.alloc(self.clone()))
     }
 
-    /// `logits, loss = model(x, y)`.
-    fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-        match self.values {
-            0 | 1 => OutputValue::no_shape(),
-            several => Ok((0..several).map(|_| self.own(heap)).collect()),
-        }
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        OutputValue::no_shape()
     }
 
     fn length(&self) -> starlark::Result<i32> {
-        match i32::try_from(self.values) {
-            Ok(several) if several > 1 => Ok(several),
-            _ => OutputValue::no_shape(),
-        }
+        OutputValue::no_shape()
     }
 
     fn to_bool(&self) -> bool {
@@ -170,8 +88,8 @@ impl<'v> StarlarkValue<'v> for OutputValue {
         Some(match attribute {
             "shape" | "ndim" | "nbytes" => heap.alloc(self.unknown(Unknown::Shape)),
             "dtype" => heap.alloc(DtypeValue(self.like.dtype())),
-            "requires_grad" => Value::new_bool(self.like.pass().is_some_and(|pass| pass.grad)),
-            _ => self.own(heap),
+            "requires_grad" => Value::new_bool(self.like.grad_fn().is_some()),
+            _ => heap.alloc(self.clone()),
         })
     }
 
@@ -228,8 +146,8 @@ fn output_methods(builder: &mut MethodsBuilder) {
     }
 
     fn detach<'v>(this: Value<'v>) -> anyhow::Result<OutputValue> {
-        let output = output(this)?.clone();
-        Ok(OutputValue { like: output.like.clone().of_pass(None), ..output })
+        let output = output(this)?;
+        Ok(OutputValue::new(&output.like, output.like.dtype(), None, &output.decided))
     }
 
     fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
@@ -337,23 +255,9 @@ fn output_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = args;
-        goes_back(output(this)?.like.pass(), eval)
+        crate::nn::backward::backward(output(this)?.like.grad_fn().cloned(), eval)?;
+        Ok(NoneType)
     }
-}
-
-/// `backward()` of a value that depends on a forward pass.
-pub(crate) fn goes_back(
-    pass: Option<ForwardPass>,
-    eval: &mut Evaluator<'_, '_, '_>,
-) -> anyhow::Result<NoneType> {
-    let Some(pass) = pass else {
-        anyhow::bail!(
-            "backward() is followed here of what a model returns, and this tensor comes of none \
-             (detach() and item() leave it behind): call it on the loss of model(batch)"
-        );
-    };
-    crate::nn::ddp_passes::backward(pass, &[], eval)?;
-    Ok(NoneType)
 }
 
 fn given_shape<'v>(

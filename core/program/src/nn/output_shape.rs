@@ -1,5 +1,4 @@
-//! The shape of a model's output, as far as its modules determine it. The rest of `forward` is not executed,
-//! so a class of modules has a shape only if its modules, one behind the other, have one.
+//! The shape of a module's output for that of its input.
 
 /// The output shape of a module for the shape that it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,25 +17,9 @@ pub(crate) enum Shape {
     Flatten,
     /// Classes of a whole sample: the output of models of pictures.
     Classes(u64),
-    /// `nn.Sequential`.
+    /// Layers one behind the other: `models.mlp([…])`.
     Chain(Vec<Shape>),
-    /// The parts that a class keeps in `self`, whose `forward` may do more than run one behind the other.
-    Class(Vec<Shape>),
-    /// `return logits, loss`.
-    Several(usize),
     Unknown,
-}
-
-impl Shape {
-    /// The number of its modules, with those that hold others.
-    pub(crate) fn layers(&self) -> usize {
-        match self {
-            Shape::Chain(parts) | Shape::Class(parts) => {
-                parts.iter().fold(1, |all: usize, part| all.saturating_add(part.layers()))
-            }
-            _ => 1,
-        }
-    }
 }
 
 /// A window that is moved along a dimension.
@@ -57,30 +40,6 @@ impl Window {
 }
 
 impl Shape {
-    /// True if the module's output is still a picture, whose further shape depends on the class that uses it.
-    fn has_windows(&self) -> bool {
-        match self {
-            Shape::Window(..) | Shape::Last(_) => true,
-            Shape::Chain(parts) => {
-                let flat = parts.iter().rposition(|part| matches!(part, Shape::Flatten));
-                let last = parts.iter().rposition(Shape::has_windows);
-                last.is_some_and(|last| flat.is_none_or(|flat| flat < last))
-            }
-            _ => false,
-        }
-    }
-
-    /// The number of features it takes, where it begins with a linear layer.
-    fn features(&self) -> Option<u64> {
-        match self {
-            Shape::Linear(from, _) => Some(*from),
-            Shape::Chain(parts) => {
-                parts.iter().find(|part| !matches!(part, Shape::Same | Shape::Flatten))?.features()
-            }
-            _ => None,
-        }
-    }
-
     /// The shape of the output for an input of that shape; `None` if it is not known.
     pub(crate) fn of(&self, input: &[u64]) -> Option<Vec<u64>> {
         let mut shape = input.to_vec();
@@ -117,41 +76,10 @@ impl Shape {
                     shape = part.of(&shape)?;
                 }
             }
-            Shape::Class(parts) => return of_class(parts, shape),
-            Shape::Several(_) | Shape::Unknown => return None,
+            Shape::Unknown => return None,
         }
         Some(shape)
     }
-
-    /// The shape of a class made of these parts, with `forward` returning so many values.
-    pub(crate) fn class(parts: Vec<Shape>, returned: usize) -> Shape {
-        match returned {
-            1 if !parts.is_empty() => Shape::Class(parts),
-            0 | 1 => Shape::Unknown,
-            several => Shape::Several(several),
-        }
-    }
-}
-
-/// One behind the other, with pictures flattened in between.
-fn of_class(parts: &[Shape], input: Vec<u64>) -> Option<Vec<u64>> {
-    let (mut shape, mut pictures) = (input, false);
-    for part in parts {
-        if matches!(part, Shape::Embedding(_)) {
-            return None;
-        }
-        if part.has_windows() {
-            pictures = true;
-            continue;
-        }
-        if pictures && let Some(features) = part.features() {
-            (shape, pictures) = (vec![*shape.first()?, features], false);
-        }
-        if !pictures {
-            shape = part.of(&shape)?;
-        }
-    }
-    (!pictures).then_some(shape)
 }
 
 #[cfg(test)]
@@ -166,14 +94,8 @@ mod tests {
         let (flat, head) = (Shape::Flatten, Shape::Linear(9216, 10));
         let parts = vec![conv(1, 32), Shape::Same, conv(32, 64), pool, flat, head];
         assert_eq!(Shape::Chain(parts).of(&[4, 1, 28, 28]), Some(vec![4, 10]));
-        // A class flattens by itself, and what it does besides is not known.
-        let kept = vec![conv(1, 32), conv(32, 64), Shape::Same, Shape::Linear(9216, 10)];
-        assert_eq!(Shape::class(kept.clone(), 1).of(&[4, 1, 28, 28]), Some(vec![4, 10]));
-        assert_eq!(Shape::class(kept, 2).of(&[4, 1, 28, 28]), None);
-        let linear = vec![Shape::Linear(10, 10), Shape::Same, Shape::Linear(10, 5)];
-        assert_eq!(Shape::class(linear.clone(), 1).of(&[20, 10]), Some(vec![20, 5]));
-        assert_eq!(Shape::class(linear, 1).of(&[20, 7]), None);
-        assert_eq!(Shape::class(vec![conv(1, 2)], 1).of(&[4, 1, 28, 28]), None);
+        assert_eq!(Shape::Linear(10, 5).of(&[20, 10]), Some(vec![20, 5]));
+        assert_eq!(Shape::Linear(10, 5).of(&[20, 7]), None);
         assert_eq!(Shape::Classes(1000).of(&[2, 3, 224, 224]), Some(vec![2, 1000]));
         assert_eq!(Shape::Embedding(8).of(&[2, 5]), Some(vec![2, 5, 8]));
     }

@@ -1,42 +1,83 @@
 //! The state that a process keeps of its models: DDP's state of each, and the joins that are open.
 
-use crate::nn::output_shape::Shape;
 use crate::process::raised::{Raised, refused};
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Fill, TensorId};
+use lockstep_core::plan::Fill;
+use lockstep_torch::autograd::Node;
 use lockstep_torch::c10d::{self, Arg, Dist, FromRank, Group, InGroup, Reduction, Tensor, Work};
 use lockstep_torch::ddp::join::JoinPasses;
 use lockstep_torch::ddp::model::{Device, Model};
 use lockstep_torch::ddp::{Ddp, DdpCall, DdpError, DdpOp, Purpose};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A model wrapped by DDP, or used without it.
+/// A model that DDP wraps.
 pub(crate) struct Wrapped {
     pub(crate) model: Arc<Model>,
-    pub(crate) shape: Arc<Shape>,
+    /// The number of each parameter, in the model's order.
+    pub(crate) parameters: Vec<u32>,
     pub(crate) device: Device,
     pub(crate) batch: u64,
-    pub(crate) ddp: Option<Ddp>,
+    pub(crate) ddp: Ddp,
     pub(crate) group: Option<Group>,
+    /// Its number among the models that the rank has wrapped.
+    pub(crate) nth: usize,
     /// The tensors that DDP communicates, by name, type and size.
     pub(crate) tensors: BTreeMap<(String, Dtype, u64), Tensor>,
-    /// True between a forward pass and its backward pass.
-    pub(crate) forwarded: bool,
-    /// The parameters that the last forward pass's outputs do not depend on: they get no gradient.
-    pub(crate) unused: Vec<u32>,
+    /// The forward passes that a backward pass may still go through, the oldest first.
+    pub(crate) passes: VecDeque<ForwardPass>,
     /// The gradients that the last backward pass left in the model and DDP has not reduced, if any.
     pub(crate) unreduced: Option<Unreduced>,
-    /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
-    pub(crate) sync: bool,
     /// The program's own switch: `require_backward_grad_sync`.
     pub(crate) wanted: Arc<AtomicBool>,
-    /// Its parameters and gradients that something was done with, by number.
-    pub(crate) parameters: BTreeMap<(usize, bool), TensorId>,
-    /// True after a backward pass.
-    pub(crate) graded: Arc<AtomicBool>,
 }
+
+/// A forward pass through DDP.
+#[derive(Clone, Debug)]
+pub(crate) struct ForwardPass {
+    /// The numbers of the operations that autograd has put into the graph in it.
+    pub(crate) operations: Range<u64>,
+    /// False if it was inside `no_sync()`: its backward pass does not reduce.
+    pub(crate) syncs: bool,
+    /// The parameters that the program says it leaves unused, by their numbers.
+    pub(crate) left_out: Vec<u32>,
+    /// The operation that its outputs come of.
+    pub(crate) output: Option<Arc<Node>>,
+}
+
+/// The forward passes of a process.
+#[derive(Default)]
+pub(crate) struct ForwardState {
+    /// The number of forward passes of the program's classes that it is in, one in the other.
+    pub(crate) depth: u32,
+    /// The line of the outermost.
+    pub(crate) line: u32,
+    /// The number of operations of the plan after its last computation.
+    pub(crate) computed_to: Option<usize>,
+    /// The GPUs, and the samples a pass, of the DDP models that it is in.
+    pub(crate) of_ddp: Vec<(Device, u64)>,
+    /// The forward passes that were not followed, each with its line.
+    pub(crate) unfollowed: BTreeSet<(String, u32)>,
+    /// The parts that run again in a backward pass.
+    pub(crate) parts: u32,
+}
+
+impl ForwardState {
+    /// The GPU that a pass runs on, and the samples that it takes.
+    ///
+    /// # Errors
+    /// No GPU is known.
+    pub(crate) fn costs(&self) -> anyhow::Result<(Device, u64)> {
+        let innermost = self.of_ddp.last().cloned();
+        let found = innermost.or_else(|| Some((Device::named("A100")?, SAMPLES)));
+        found.ok_or_else(|| anyhow::anyhow!("no device is known"))
+    }
+}
+
+/// The samples of a pass where nothing says it.
+pub(crate) const SAMPLES: u64 = 32;
 
 /// The reason for which a backward pass left gradients that DDP has not reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,66 +95,21 @@ pub(crate) fn raised(error: &DdpError) -> anyhow::Error {
     anyhow::Error::new(Raised { text: format!("{}: {error}", error.class()), help: None })
 }
 
-/// The flag that says if a model's parameters have gradients; DDP shares it with the model that it wraps.
-pub(crate) fn graded_of(modules: &[Wrapped], model: &Arc<Model>) -> Arc<AtomicBool> {
-    let same = modules.iter().find(|own| Arc::ptr_eq(&own.model, model));
-    same.map(|own| own.graded.clone()).unwrap_or_default()
-}
-
 impl Wrapped {
-    /// A model that is used without DDP.
-    pub(crate) fn plain(
-        model: Arc<Model>,
-        shape: Arc<Shape>,
-        graded: Arc<AtomicBool>,
-    ) -> anyhow::Result<Wrapped> {
-        let device = Device::named("A100").ok_or_else(|| anyhow::anyhow!("no device is known"))?;
-        Ok(Wrapped {
-            model,
-            shape,
-            device,
-            batch: 32,
-            ddp: None,
-            group: None,
-            tensors: BTreeMap::new(),
-            forwarded: false,
-            unused: Vec::new(),
-            unreduced: None,
-            sync: true,
-            wanted: Arc::new(AtomicBool::new(true)),
-            parameters: BTreeMap::new(),
-            graded,
-        })
+    /// The parameters that DDP trains, by their numbers.
+    pub(crate) fn trained(&self) -> impl Iterator<Item = u32> {
+        let all = self.model.params.iter().zip(&self.parameters);
+        all.filter(|(own, _)| own.requires_grad).map(|(_, number)| *number)
     }
 
-    /// True if the model is not wrapped in DDP.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.ddp.is_none()
-    }
-
-    /// The flag that says if the model's parameters have gradients.
-    pub(crate) fn graded(&self) -> Arc<AtomicBool> {
-        self.graded.clone()
+    /// The forward pass in which the operation of that number was put into the graph.
+    pub(crate) fn pass_of(&self, operation: u64) -> Option<&ForwardPass> {
+        self.passes.iter().rev().find(|pass| pass.operations.contains(&operation))
     }
 
     /// The group that it communicates in.
     pub(crate) fn group(&self) -> Option<Group> {
         self.group
-    }
-
-    /// The model.
-    pub(crate) fn model(&self) -> Arc<Model> {
-        self.model.clone()
-    }
-
-    /// The shape of its output for that of its input.
-    pub(crate) fn shape(&self) -> Arc<Shape> {
-        self.shape.clone()
-    }
-
-    /// The state of DDP, if it wraps the model.
-    pub(crate) fn ddp(&mut self) -> Option<&mut Ddp> {
-        self.ddp.as_mut()
     }
 
     /// Makes a call of DDP's, as a part of the user's call `via`.
@@ -193,10 +189,4 @@ pub(crate) struct OpenJoin {
     pub(crate) passes: Option<Arc<JoinPasses>>,
     /// The rank in the model's group.
     pub(crate) me: u32,
-}
-
-/// A model that a class has made, by its number in the process.
-pub(crate) struct OwnModule {
-    pub(crate) model: Arc<Model>,
-    pub(crate) class: String,
 }

@@ -22,6 +22,8 @@ pub(crate) const MAX_TIMES: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     wrapped: Vec<(Vec<GlobalRank>, Arc<Model>)>,
+    /// By the number of a wrapped model, the order of gradients from which its buckets are rebuilt.
+    rebuilt: BTreeMap<usize, Vec<u32>>,
     /// By `join()`, of each input whether its pass reduces.
     joined: Vec<(Vec<GlobalRank>, Vec<bool>)>,
     /// The rank's use of stores.
@@ -35,6 +37,11 @@ impl Shown {
     pub(crate) fn wrap(&mut self, members: Vec<GlobalRank>, model: Arc<Model>) -> usize {
         self.wrapped.push((members, model));
         self.wrapped.len() - 1
+    }
+
+    /// Notes the order of gradients from which a wrapped model's buckets are rebuilt.
+    pub(crate) fn rebuilds(&mut self, wrapped: usize, order: Vec<u32>) {
+        self.rebuilt.entry(wrapped).or_insert(order);
     }
 
     /// Notes a `join()` that these ranks enter; returns how many were before.
@@ -56,6 +63,8 @@ impl Shown {
 pub(crate) struct Known {
     /// The error of each refused DDP constructor, by rank and the constructor's number.
     refusals: BTreeMap<(GlobalRank, usize), DdpError>,
+    /// By rank and the number of its wrapped model, the order of its group's rank 0, where it is another one.
+    rebuilt: BTreeMap<(GlobalRank, usize), Vec<u32>>,
     /// By rank and which of its joins, the passes of all members.
     passes: BTreeMap<(GlobalRank, usize), Arc<JoinPasses>>,
     /// The answers of stores.
@@ -68,6 +77,12 @@ impl Known {
     /// The error that a rank's constructor raises.
     pub(crate) fn refusal(&self, rank: GlobalRank, wrapped: usize) -> Option<&DdpError> {
         self.refusals.get(&(rank, wrapped))
+    }
+
+    /// The order of gradients from which rank 0 of a wrapped model's group rebuilds its buckets, where it is not
+    /// the rank's own.
+    pub(crate) fn rebuilt(&self, rank: GlobalRank, wrapped: usize) -> Option<&[u32]> {
+        self.rebuilt.get(&(rank, wrapped)).map(Vec::as_slice)
     }
 
     /// The passes of all members of a rank's join.
@@ -99,7 +114,18 @@ impl Known {
         let mut known = Known { stores: Arc::new(stores), objects, ..Known::default() };
         let models = matched(shown, |shown| &shown.wrapped);
         for together in models.values() {
-            let Some((_, _, first)) = together.first() else { continue };
+            let Some((rank0, nth0, first)) = together.first() else { continue };
+            let order_of = |rank: GlobalRank, nth: usize| {
+                shown.get(rank.0 as usize).and_then(|shown| shown.rebuilt.get(&nth))
+            };
+            if let Some(order) = order_of(*rank0, *nth0) {
+                let others = together
+                    .iter()
+                    .filter(|(rank, nth, _)| order_of(*rank, *nth).is_some_and(|own| own != order));
+                for (rank, nth, _) in others {
+                    known.rebuilt.insert((*rank, *nth), order.clone());
+                }
+            }
             let shapes = |model: &Model| -> Vec<Vec<u64>> {
                 model.trained().map(|param| param.shape.clone()).collect()
             };

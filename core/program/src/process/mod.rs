@@ -2,6 +2,7 @@
 //! (`undecided`), and its exceptions. Nothing here knows a function of a program: `execute` passes in the
 //! work to do before each call.
 
+pub(crate) mod grad_mode;
 pub(crate) mod known_by_all;
 pub(crate) mod prints;
 pub(crate) mod raised;

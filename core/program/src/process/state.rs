@@ -2,6 +2,8 @@
 
 use crate::dialect;
 use crate::dialect::rewritten::Rewritten;
+use crate::dist::values::Context;
+use crate::process::grad_mode;
 use crate::process::known_by_all::{Known, Shown};
 use crate::process::undecided::{self, Decided, Unknown, UnknownValue};
 use lockstep_core::dtype::Dtype;
@@ -46,7 +48,7 @@ pub(crate) struct Process<'j> {
     /// The text of a line that has not ended.
     pub(crate) unfinished: String,
     pub(crate) slowness: f64,
-    pub(crate) contexts: Vec<crate::dist::values::Context>,
+    pub(crate) contexts: Vec<Context>,
     /// Runs before each call: makes the tensors that operators have put off, since an operator of the
     /// interpreter does not know its process.
     pub(crate) before_call: BeforeCall,
@@ -108,8 +110,10 @@ pub(crate) struct Process<'j> {
     pub(crate) raised: Option<String>,
     /// True if the process has ended in a way that nothing in it can catch.
     pub(crate) gone: bool,
-    /// The models that classes of the program's have made.
-    pub(crate) own: Vec<crate::nn::state::OwnModule>,
+    /// The plan's tensors of parameters (false) and gradients (true), by their numbers.
+    pub(crate) parameters: BTreeMap<(u32, bool), TensorId>,
+    /// The forward pass that it is in.
+    pub(crate) forward: crate::nn::state::ForwardState,
     /// The number of objects of the program's classes that it has made.
     pub(crate) objects: u64,
     /// The loops with an `else` that it has left by `break` last.
@@ -123,7 +127,7 @@ impl<'j> Process<'j> {
     pub(crate) fn grad_enabled(&self) -> bool {
         let mut inner = self.contexts.iter().rev();
         let found = inner.find_map(|context| match context {
-            crate::dist::values::Context::Grad(enabled) => Some(*enabled),
+            Context::Grad(enabled) => Some(*enabled),
             _ => None,
         });
         found.unwrap_or(!self.no_grad)
@@ -134,13 +138,27 @@ impl<'j> Process<'j> {
     pub(crate) fn set_grad(&mut self, mode: bool) {
         let inner = self.contexts.iter_mut().rev();
         let mut said = inner.filter_map(|context| match context {
-            crate::dist::values::Context::Grad(enabled) => Some(enabled),
+            Context::Grad(enabled) => Some(enabled),
             _ => None,
         });
         match said.next() {
             Some(enabled) => *enabled = mode,
             None => self.no_grad = !mode,
         }
+        grad_mode::enable(mode);
+    }
+
+    /// A `with` block begins.
+    pub(crate) fn enter(&mut self, context: Context) {
+        self.contexts.push(context);
+        grad_mode::enable(self.grad_enabled());
+    }
+
+    /// The innermost `with` block ends.
+    pub(crate) fn leave(&mut self) -> Option<Context> {
+        let last = self.contexts.pop();
+        grad_mode::enable(self.grad_enabled());
+        last
     }
 
     /// A process that is no rank: looks for `run`.
@@ -186,7 +204,8 @@ impl<'j> Process<'j> {
             loggers: crate::python::loggers::Loggers::default(),
             raised: None,
             gone: false,
-            own: Vec::new(),
+            parameters: BTreeMap::new(),
+            forward: crate::nn::state::ForwardState::default(),
             objects: 0,
             broken: BTreeSet::new(),
             program: None,
@@ -237,6 +256,24 @@ impl<'j> Process<'j> {
                 ))
             }
         }
+    }
+
+    /// A part of a forward pass is computed: a computation of the plan for each stretch between calls.
+    ///
+    /// # Errors
+    /// As [`Process::dist`].
+    pub(crate) fn computes_forward(&mut self, duration_ns: u64) -> anyhow::Result<()> {
+        let inside = self.forward.depth > 0;
+        let (source, line, before) = (self.source, self.forward.line, self.forward.computed_to);
+        let dist = self.dist()?;
+        if !(before == Some(dist.ops()) && dist.compute_longer(duration_ns)) {
+            if inside {
+                dist.at(source, line);
+            }
+            dist.compute("forward", duration_ns);
+        }
+        self.forward.computed_to = Some(self.ops());
+        Ok(())
     }
 
     /// `torch.cuda.current_device()`: without `set_device`, the rank's own, which PyTorch calls 0.

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// The end of every answer that is printed, by which it is known in a text that it was put into.
 pub(crate) const SHOWN: &str = "known when it runs>";
@@ -153,8 +153,8 @@ impl fmt::Display for Unknown {
                  dist.recv(tensor, src)",
             ),
             Unknown::Shape => f.write_str(
-                "the shape of what this model returns is not known here, since its forward() is \
-                 not executed: give it, as in out = out.reshape(32, 10), or take its mean() or \
+                "the shape of what this model returns is not known here, since not every operation's \
+                 shape is followed: give it, as in out = out.reshape(32, 10), or take its mean() or \
                  sum() or a loss of it, which are one element",
             ),
             Unknown::Outside(_) | Unknown::Text | Unknown::Pid => f.write_str(
@@ -186,7 +186,7 @@ impl fmt::Display for Unknown {
 
 /// Says if a program has decided by an unknown answer; shared by the answers and their process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
+pub(crate) struct Decided(Arc<AtomicBool>, Arc<Mutex<Option<String>>>);
 
 impl Decided {
     /// True if the program has branched on any answer that is not known yet.
@@ -196,13 +196,23 @@ impl Decided {
 
     /// Notes that something was decided by an answer that is not known for this reason.
     pub(crate) fn by(&self, why: &str) {
-        self.1.get_or_init(|| why.to_owned());
+        if let Ok(mut first) = self.1.lock() {
+            first.get_or_insert_with(|| why.to_owned());
+        }
         self.0.store(true, Relaxed);
     }
 
     /// The first reason.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.1.get().map(String::as_str)
+    pub(crate) fn why(&self) -> Option<String> {
+        self.1.lock().ok()?.clone()
+    }
+
+    /// What was decided is told elsewhere, and the program goes on without it.
+    pub(crate) fn forget(&self) {
+        if let Ok(mut first) = self.1.lock() {
+            *first = None;
+        }
+        self.0.store(false, Relaxed);
     }
 }
 

@@ -17,7 +17,6 @@ use crate::python::value_methods;
 use crate::python::value_text::{self, function_name};
 use crate::tensor::deferred;
 use crate::tensor::indexing::SLICE;
-use crate::tensor::value::tensor;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -168,7 +167,10 @@ fn classes(builder: &mut GlobalsBuilder) {
         if crate::python::exceptions::is_one(value) {
             return Ok(crate::python::exceptions::catches(class, value));
         }
-        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
+        if let Some(is) = crate::nn::modules::is_instance(value, &names(class)) {
+            return Ok(is);
+        }
+        let parameter = crate::nn::parameters::is_parameter(value);
         if parameter && names(class).iter().any(|name| name == "Parameter") {
             return Ok(true);
         }
@@ -207,11 +209,18 @@ fn classes(builder: &mut GlobalsBuilder) {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
         };
-        let parameter = tensor(value).is_ok_and(|it| deferred::parameter_of(it).is_some());
-        anyhow::ensure!(
-            !parameter,
-            "the class of a parameter, nn.Parameter, cannot be compared here: ask isinstance(p, nn.Parameter)"
-        );
+        let of_nn = match crate::nn::parameters::is_parameter(value) {
+            true => Some("Parameter"),
+            false => crate::nn::modules::Module::of(value).map(|module| module.class()),
+        };
+        if let Some(name) = of_nn {
+            let torch = process(eval)?.native("torch")?.to_value();
+            let nn = torch.get_attr("nn", heap).map_err(starlark::Error::into_anyhow)?;
+            let class = nn.map(|nn| nn.get_attr(name, heap)).transpose();
+            if let Some(class) = class.map_err(starlark::Error::into_anyhow)?.flatten() {
+                return Ok(class);
+            }
+        }
         let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);
         Ok(match known {
             Some((_, class)) => class.to_value(),

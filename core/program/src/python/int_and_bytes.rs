@@ -25,20 +25,6 @@ fn functions(builder: &mut GlobalsBuilder) {
         bytes.map(BytesValue).ok_or_else(wrong)
     }
 
-    /// `text.encode()`.
-    fn _encode<'v>(
-        text: Value<'v>,
-        #[starlark(default = "utf-8")] encoding: &str,
-    ) -> anyhow::Result<BytesValue> {
-        let _ = encoding;
-        let bytes = text.unpack_str().map(|text| BytesValue(text.as_bytes().to_vec()));
-        bytes.ok_or_else(|| {
-            let text =
-                format!("AttributeError: '{}' object has no attribute 'encode'", class_of(text));
-            anyhow::Error::new(Raised { text, help: None })
-        })
-    }
-
     /// `int(…)`, also of bytes.
     fn _int<'v>(
         value: Value<'v>,

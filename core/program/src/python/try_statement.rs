@@ -179,7 +179,7 @@ fn unwound<'v>(
     {
         // The ends of contexts are skipped after an exception, except for streams, whose predecessor is
         // restored, and the `__exit__` of the program's own objects.
-        match process.contexts.pop() {
+        match process.leave() {
             Some(Context::Stream { before, .. }) => {
                 process.dist().map_err(starlark::Error::new_native)?.set_stream(before);
             }

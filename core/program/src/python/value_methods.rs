@@ -6,6 +6,7 @@ use crate::process::raised::raised;
 use crate::python::collections;
 use crate::python::format::template;
 use crate::python::type_error::class_of;
+use crate::stores::bytes::BytesValue;
 use starlark::eval::Evaluator;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Heap, Value};
@@ -25,6 +26,9 @@ pub(super) fn call<'v>(
     let heap = eval.heap();
     let native = |error: anyhow::Error| starlark::Error::new_native(error);
     if let Some(text) = this.unpack_str() {
+        if name == "encode" {
+            return Ok(heap.alloc(BytesValue(text.as_bytes().to_vec())));
+        }
         if name == "format" {
             // Objects are shown by their methods.
             let mut shown = |value, as_repr| match as_repr {
@@ -37,6 +41,11 @@ pub(super) fn call<'v>(
         if let Some(text) = filled(name, text, args) {
             return Ok(heap.alloc(text));
         }
+    }
+    if name == "encode" && this.get_attr(name, heap)?.is_none() {
+        let class = class_of(this);
+        let text = format!("AttributeError: '{class}' object has no attribute 'encode'");
+        return Err(native(raised(text)));
     }
     let list = ListRef::from_value(this).is_some();
     if matches!(name, "count" | "index")

@@ -64,7 +64,7 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
         | Context::Own
         | Context::Nothing => {}
     }
-    process.contexts.push(entering);
+    process.enter(entering);
     Ok(handed.unwrap_or(context))
 }
 
@@ -74,7 +74,7 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
 /// An exception that `__exit__` raises.
 pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
     let process = process(eval).map_err(starlark::Error::new_native)?;
-    let last = process.contexts.pop();
+    let last = process.leave();
     if matches!(last, Some(Context::Own)) {
         let depth = process.contexts.len();
         special_methods::exit(depth, None, eval)?;

@@ -12,6 +12,7 @@ use crate::process::state::{Process, process};
 use crate::tensor::deferred::{Batch, Waiting, What, take_waiting};
 use crate::tensor::element_operation::Operation;
 use crate::tensor::fresh::{FOLLOWED, REPEATED, constant, fresh, named, spread, uniform, value_of};
+use crate::tensor::graph::joined;
 use crate::tensor::in_place::change;
 use crate::tensor::known_elements;
 use crate::tensor::made::Filled;
@@ -76,6 +77,9 @@ fn runs(
     one: &Waiting,
     [start, length, step, times]: [u64; 4],
 ) -> anyhow::Result<Tensor> {
+    if !process.dist()?.is_followed(&one.left) {
+        return fresh(process, &one.result, one.result.shape(), Filled::As(Fill::Unknown));
+    }
     let held = uniform(process, &one.left)?;
     let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, &one.result, one.result.shape(), filled)?;
@@ -121,13 +125,13 @@ pub(crate) fn in_place<'v>(
         ));
     }
     change(process, operation, into, &right)?;
-    let pass = match &right {
-        Operand::Tensor(right) if into.pass().is_none() => right.pass(),
+    let grad_fn = match &right {
+        Operand::Tensor(right) => joined([into, right]),
         _ => None,
     };
     // The name that it is assigned to holds what a backward pass can go through.
-    Ok(match pass {
-        Some(pass) => eval.heap().alloc(TensorValue(into.clone().of_pass(Some(pass)))),
+    Ok(match grad_fn {
+        Some(node) => eval.heap().alloc(TensorValue(into.clone().with_grad_fn(Some(node)))),
         None => this,
     })
 }

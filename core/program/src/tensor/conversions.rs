@@ -11,7 +11,7 @@ use crate::tensor::converted::make_as;
 use crate::tensor::made::{Filled, On, filled_tensor};
 use crate::tensor::promotion::broadcast;
 use crate::tensor::value::tensor;
-use crate::tensor::{arithmetic, deferred, fresh, indexing};
+use crate::tensor::{arithmetic, deferred, fresh, graph, indexing};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{Device, DistError, ErrorKind};
@@ -273,11 +273,7 @@ fn in_place(builder: &mut MethodsBuilder) {
         this: Value<'v>,
         #[starlark(default = true)] requires_grad: bool,
     ) -> anyhow::Result<Value<'v>> {
-        let trained = deferred::parameter_of(tensor(this)?).is_some();
-        anyhow::ensure!(
-            requires_grad || !trained,
-            "parameters that are not trained cannot be said here"
-        );
+        graph::train(tensor(this)?, requires_grad);
         Ok(this)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::dist::values::TensorValue;
 use crate::process::state::process;
+use crate::tensor::graph::joined;
 use crate::tensor::made::{Filled, On, filled_tensor};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Fill;
@@ -35,6 +36,6 @@ pub(crate) fn make_as(
     if fill.is_none() {
         process(eval)?.dist()?.copy_tensor(from, &made.0);
     }
-    let pass = from.pass().filter(|_| dtype.is_float());
-    Ok(TensorValue(made.0.of_pass(pass)))
+    let grad_fn = joined([from]).filter(|_| dtype.is_float());
+    Ok(TensorValue(made.0.with_grad_fn(grad_fn)))
 }

@@ -3,18 +3,18 @@
 //! pending results belong to the program that the thread executes.
 
 use crate::nn::parameter::Parameter;
+use crate::process::grad_mode;
 use crate::process::raised::refused;
 use crate::python::type_error::{class_of, type_error};
 use crate::tensor::element_operation::Operation;
+use crate::tensor::graph::joined;
 use crate::tensor::operand::{Operand, number, with};
 use crate::tensor::promotion::{broadcast, category};
 use crate::tensor::value::{TensorValue, tensor};
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::TensorId;
 use lockstep_torch::c10d::{Device, DistError, ErrorKind, Tensor};
 use starlark::values::{Heap, Value};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 
 /// A result that is still to be made.
 #[derive(Debug)]
@@ -45,18 +45,18 @@ pub(crate) enum What {
     Assign(Operand),
 }
 
+/// The number of the first result. A tensor of nothing is numbered 0.
+const FIRST: u32 = 1;
+
 thread_local! {
     static WAITING: Cell<Vec<Waiting>> = const { Cell::new(Vec::new()) };
-    static NUMBER: Cell<u32> = const { Cell::new(0) };
-    static PARAMETERS: RefCell<BTreeMap<TensorId, Parameter>> =
-        const { RefCell::new(BTreeMap::new()) };
+    static NUMBER: Cell<u32> = const { Cell::new(FIRST) };
 }
 
 /// Another program begins on this thread.
 pub(crate) fn begin() {
     WAITING.take();
-    NUMBER.set(0);
-    PARAMETERS.take();
+    NUMBER.set(FIRST);
 }
 
 /// Takes the results that are still to be made.
@@ -89,10 +89,17 @@ pub(crate) fn binary<'v>(
     };
     let decides = |of: &&Tensor| of.shape() == shape;
     let laid_out = tensors.into_iter().flatten().find(decides).cloned();
-    let pass = tensors.into_iter().flatten().find_map(Tensor::pass);
+    let grad_fn = joined(tensors.into_iter().flatten()).filter(|_| dtype.is_float());
+    let multiplies = !matches!(operation, Operation::Add | Operation::Sub | Operation::FromRight);
+    if multiplies
+        && grad_fn.is_some()
+        && let Err(stopped) = grad_mode::saves()
+    {
+        return Some(Err(starlark::Error::new_native(anyhow::Error::from(stopped))));
+    }
     let what = What::Binary { operation, right };
     let result = later(left, dtype, &shape, what, laid_out.as_ref());
-    Some(Ok(heap.alloc(TensorValue(result.of_pass(pass)))))
+    Some(Ok(heap.alloc(TensorValue(result.with_grad_fn(grad_fn)))))
 }
 
 /// A result that is made as soon as the program calls something. Its elements lie as those of the
@@ -106,7 +113,7 @@ fn later(
 ) -> Tensor {
     let number = NUMBER.get();
     NUMBER.set(number.wrapping_add(1));
-    let mut result = left.to_be_made(number, dtype, shape);
+    let mut result = left.to_be_made(number, dtype, shape).with_grad_fn(joined([left]));
     if let Some(like) = laid_out {
         result = result.laid_out_as(like);
     }
@@ -149,15 +156,12 @@ pub(crate) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A parameter as a tensor.
-pub(crate) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Device) -> Tensor {
+/// A parameter, a buffer or a gradient as a tensor.
+pub(crate) fn parameter(of: Parameter, device: Device) -> Tensor {
     let like = Tensor::nothing(device);
-    let result = later(&like, dtype, shape, What::Parameter(of.clone()), None);
-    PARAMETERS.with(|known| {
-        if let Ok(mut known) = known.try_borrow_mut() {
-            known.insert(result.storage(), of);
-        }
-    });
+    let (dtype, shape) = (of.dtype(), of.shape().to_vec());
+    let result = later(&like, dtype, &shape, What::Parameter(of.clone()), None);
+    of.is(&result);
     result
 }
 
@@ -177,11 +181,6 @@ pub(crate) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
 pub(crate) fn shipped(dtype: Dtype, shape: &[u64]) -> Tensor {
     let like = Tensor::nothing(Device::Cpu);
     later(&like, dtype, shape, What::Batch(Batch { random: false }), None)
-}
-
-/// The parameter that a tensor is.
-pub(crate) fn parameter_of(tensor: &Tensor) -> Option<Parameter> {
-    PARAMETERS.with(|known| known.try_borrow().ok()?.get(&tensor.storage()).cloned())
 }
 
 /// The part of a tensor from `start` to before `start + length` along a dimension: a view where

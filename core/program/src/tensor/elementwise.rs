@@ -3,12 +3,14 @@
 
 use crate::dist::values::TensorValue;
 use crate::nn::output::OutputValue;
+use crate::process::grad_mode;
 use crate::process::raised::runtime_error;
 use crate::process::state::{Process, process};
 use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::python::numbers;
 use crate::tensor::element_operation::rounded;
 use crate::tensor::fresh::fresh;
+use crate::tensor::graph::joined;
 use crate::tensor::known_elements::{held, made_of};
 use crate::tensor::made::{Filled, WRITTEN_DOWN};
 use crate::tensor::value::tensor;
@@ -18,8 +20,10 @@ use lockstep_torch::c10d::{Device, Tensor};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::dict::UnpackDictEntries;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{Heap, Value, ValueLike};
 
 /// True if a tensor may contain random numbers of this process. They differ from PyTorch's, so no value that
@@ -49,7 +53,10 @@ pub(crate) fn made(
     shape: &[u64],
     values: Option<Vec<f64>>,
 ) -> anyhow::Result<TensorValue> {
-    let pass = like.pass().filter(|_| dtype.is_float());
+    let grad_fn = joined([like]).filter(|_| dtype.is_float());
+    if grad_fn.is_some() {
+        grad_mode::saves()?;
+    }
     let like =
         Tensor::nothing(like.device()).on_device(like.device_index()).to_be_made(0, dtype, shape);
     if let Some(values) = values.filter(|values| values.len() as u64 <= WRITTEN_DOWN) {
@@ -62,7 +69,7 @@ pub(crate) fn made(
         }));
     }
     let made = fresh(process, &like, shape, Filled::As(Fill::Unknown))?;
-    Ok(TensorValue(made.of_pass(pass)))
+    Ok(TensorValue(made.with_grad_fn(grad_fn)))
 }
 
 /// Every element for itself.
@@ -92,6 +99,17 @@ fn float_of_each<'v>(
 ) -> anyhow::Result<Value<'v>> {
     let whole = tensor(of).is_ok_and(|of| !of.dtype().is_float() && !of.dtype().is_complex());
     each(of, whole.then_some(Dtype::Float32), eval, with)
+}
+
+/// A tensor whose elements become random numbers. Those of a parameter are not followed in any case.
+fn randomized<'v>(of: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+    let into = tensor(of)?;
+    if crate::nn::parameter::parameter_of(into).is_none() {
+        let process = process(eval)?;
+        process.random = true;
+        process.dist()?.not_followed(into);
+    }
+    Ok(of)
 }
 
 /// A tensor of the same shape, of which nothing else is followed.
@@ -131,7 +149,7 @@ pub(crate) fn pairwise<'v>(
     };
     let dtype =
         dtype.unwrap_or_else(|| crate::tensor::promotion::promote(of.dtype(), right.dtype()));
-    let like = of.clone().of_pass(of.pass().or(right.pass()));
+    let like = of.clone().detached().with_grad_fn(joined([of, right]));
     let made = made(process, &like, dtype, &shape, known)?;
     Ok(eval.heap().alloc(made))
 }
@@ -291,6 +309,37 @@ pub(crate) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let _ = dim;
         float_of_each(this, eval, |_| None)
+    }
+
+    /// Random numbers, as those of the next functions.
+    fn normal_<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, named);
+        randomized(this, eval)
+    }
+
+    fn uniform_<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, named);
+        randomized(this, eval)
+    }
+
+    fn masked_fill<'v>(
+        this: Value<'v>,
+        mask: Value<'v>,
+        value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (mask, value);
+        each(this, None, eval, |_| None)
     }
 
     fn clamp<'v>(

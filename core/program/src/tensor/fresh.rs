@@ -1,6 +1,7 @@
 //! New tensors of a plan that are filled with a number, or with another tensor's elements.
 
 use crate::process::state::Process;
+use crate::tensor::graph::joined;
 use crate::tensor::known_elements;
 use crate::tensor::made::{Filled, On, made_by};
 use crate::tensor::operand::Operand;
@@ -43,7 +44,9 @@ pub(crate) fn fresh(
     shape: &[u64],
     filled: Filled,
 ) -> anyhow::Result<Tensor> {
-    named(process, like, shape, filled, "computed".to_owned())
+    let grad_fn = joined([like]);
+    let made = named(process, like, shape, filled, "computed".to_owned())?;
+    Ok(made.with_grad_fn(grad_fn))
 }
 
 pub(crate) fn named(

@@ -7,6 +7,7 @@ use crate::process::raised::refused;
 use crate::python::type_error::type_error;
 use crate::tensor::deferred::binary;
 use crate::tensor::element_operation::Operation;
+use crate::tensor::graph;
 use crate::tensor::operators::loss_of;
 use crate::tensor::size::SizeValue;
 use crate::tensor::value::{TensorValue, tensor};
@@ -58,13 +59,10 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 Some(heap.alloc(bytes))
             }
             "grad" => Some(crate::nn::parameters::grad(&self.0, heap)),
-            "data" => Some(heap.alloc(TensorValue(self.0.clone().of_pass(None)))),
+            "data" => Some(heap.alloc(TensorValue(self.0.clone().detached()))),
             "T" if self.0.shape().len() <= 2 => Some(heap.alloc(TensorValue(self.0.transposed()))),
-            "requires_grad" => {
-                let parameter = crate::tensor::deferred::parameter_of(&self.0).is_some();
-                let of_model = self.0.pass().is_some_and(|pass| pass.grad);
-                Some(Value::new_bool(parameter || of_model))
-            }
+            "requires_grad" => Some(Value::new_bool(graph::requires_grad(&self.0))),
+            "is_leaf" => Some(Value::new_bool(self.0.grad_fn().is_none())),
             "is_cuda" => Some(Value::new_bool(self.0.device() == c10d::Device::Cuda)),
             _ => None,
         }
@@ -80,11 +78,27 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 | "data"
                 | "T"
                 | "requires_grad"
+                | "is_leaf"
                 | "is_cuda"
                 | "ndim"
                 | "itemsize"
                 | "nbytes"
         )
+    }
+
+    /// `p.requires_grad = False`, `p.grad = None`; a parameter's values are not followed.
+    fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
+        match attribute {
+            "requires_grad" => graph::train(&self.0, value.to_bool()),
+            "grad" => crate::nn::parameters::set_grad(&self.0, value),
+            "data" if crate::nn::parameter::parameter_of(&self.0).is_some() => {}
+            other => {
+                return Err(starlark::Error::new_native(anyhow::anyhow!(
+                    "{other} of a tensor is not set here"
+                )));
+            }
+        }
+        Ok(())
     }
 
     // May not fail: the process is told, and refuses before anything else happens.
@@ -124,7 +138,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 
     fn sub(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let outputs = || loss_of(other, "-", heap);
+        let outputs = || loss_of(&self.0, other, "-", heap);
         binary(Operation::Sub, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
@@ -137,29 +151,29 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 
     fn div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let outputs = || loss_of(other, "/", heap);
+        let outputs = || loss_of(&self.0, other, "/", heap);
         binary(Operation::Div, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
     fn floor_div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let outputs = || loss_of(other, "//", heap);
+        let outputs = || loss_of(&self.0, other, "//", heap);
         binary(Operation::FloorDiv, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
     fn percent(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let outputs = || loss_of(other, "%", heap);
+        let outputs = || loss_of(&self.0, other, "%", heap);
         binary(Operation::Mod, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
     /// `x is y`: the same tensor. The values of two tensors are not compared.
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        let own = |tensor: &TensorValue| tensor.0.clone().of_pass(None);
+        let own = |tensor: &TensorValue| tensor.0.clone().detached();
         Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| own(other) == own(self)))
     }
 
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let by = heap.alloc(-1);
-        binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
+        binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(&self.0, by, "-", heap))
     }
 
     /// `x[0] = 3`. For `x[0] += 3`, the assigned value is the part that was changed in place.
@@ -301,7 +315,7 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
     }
 
     fn detach<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
-        Ok(TensorValue(tensor(this)?.clone().of_pass(None)))
+        Ok(TensorValue(tensor(this)?.clone().detached()))
     }
 
     fn backward<'v>(
@@ -311,20 +325,34 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let tensor = tensor(this)?;
-        let given = !args.items.is_empty() || !named.entries.is_empty();
-        if tensor.numel() != 1 && tensor.pass().is_some_and(|pass| pass.grad) && !given {
+        let given = named.entries.iter().any(|(name, _)| *name == "gradient");
+        let given = !args.items.is_empty() || given;
+        if tensor.numel() != 1 && graph::requires_grad(tensor) && !given {
             let text = "grad can be implicitly created only for scalar outputs";
             return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
         }
-        crate::nn::output_methods::goes_back(tensor.pass(), eval)
+        crate::nn::backward::backward(graph::joined([tensor]), eval)?;
+        Ok(NoneType)
     }
 
     fn flatten<'v>(
         this: Value<'v>,
+        #[starlark(default = 0)] start_dim: i32,
+        #[starlark(default = -1)] end_dim: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
-        Ok(TensorValue(crate::tensor::transposed::contiguous(eval, tensor)?.0.view(tensor.numel())))
+        let shape = tensor.shape();
+        let dims = shape.len().max(1);
+        let (start, end) = (
+            crate::tensor::indexing::dimension(i64::from(start_dim), dims)?,
+            crate::tensor::indexing::dimension(i64::from(end_dim), dims)?,
+        );
+        let between = shape.get(start..=end).unwrap_or_default();
+        let flat = between.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
+        let (before, behind) = (shape.get(..start), shape.get(end + 1..));
+        let flattened = [before.unwrap_or_default(), &[flat], behind.unwrap_or_default()].concat();
+        Ok(TensorValue(crate::tensor::transposed::contiguous(eval, tensor)?.0.view(&flattened[..])))
     }
 
     fn t<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {

@@ -6,6 +6,7 @@ use crate::process::undecided::UnknownValue;
 use crate::tensor::deferred::binary;
 use crate::tensor::element_operation::Operation;
 use crate::tensor::value::TensorValue;
+use lockstep_torch::c10d::Tensor;
 use starlark::values::{Heap, Value, ValueLike};
 
 /// `base ** exponent`, one of which is a tensor.
@@ -19,7 +20,14 @@ pub(crate) fn power<'v>(
         (None, Some(to)) => binary(Operation::RightPow, &to.0, base, heap),
         (None, None) => None,
     };
-    found.unwrap_or_else(|| loss_of(exponent, "** or pow()", heap))
+    found.unwrap_or_else(|| {
+        let left = base.downcast_ref::<TensorValue>().map(|base| &base.0);
+        match (left, base.downcast_ref::<OutputValue>()) {
+            (Some(left), _) => loss_of(left, exponent, "** or pow()", heap),
+            (None, Some(output)) => Ok(heap.alloc(output.with(exponent))),
+            (None, None) => Err(starlark::Error::new_native(no_operand("** or pow()", exponent))),
+        }
+    })
 }
 
 /// `left - right` and `left / right`, of which the right one alone may be a tensor.
@@ -46,12 +54,16 @@ pub(crate) fn reflected<'v>(
 
 /// The result of a tensor and a model's output, which is an output again.
 pub(crate) fn loss_of<'v>(
+    this: &Tensor,
     other: Value<'v>,
     operator: &str,
     heap: Heap<'v>,
 ) -> starlark::Result<Value<'v>> {
     match other.downcast_ref::<OutputValue>() {
-        Some(output) => Ok(heap.alloc(output.clone())),
+        Some(output) => {
+            let this = heap.alloc(TensorValue(this.clone()));
+            Ok(heap.alloc(output.with(this)))
+        }
         None => Err(starlark::Error::new_native(no_operand(operator, other))),
     }
 }

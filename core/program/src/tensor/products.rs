@@ -6,6 +6,7 @@ use crate::process::raised::runtime_error;
 use crate::process::state::process;
 use crate::tensor::element_operation::exact_sum;
 use crate::tensor::elementwise::{known, like_it, made};
+use crate::tensor::graph::joined;
 use crate::tensor::value::tensor;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::Tensor;
@@ -139,8 +140,8 @@ fn product<'v>(
         false => None,
     };
     let values = values.and_then(|(a, b)| product.values(left.dtype(), &a, &b));
-    let like = if left.pass().is_some() { left } else { right };
-    Ok(heap.alloc(made(process, like, left.dtype(), &product.shape, values)?))
+    let like = left.clone().with_grad_fn(joined([left, right]));
+    Ok(heap.alloc(made(process, &like, left.dtype(), &product.shape, values)?))
 }
 
 /// Methods of tensors.

@@ -155,11 +155,11 @@ pub(crate) fn shown<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Option<String>> {
     let Some(TensorValue(of)) = value.downcast_ref::<TensorValue>() else { return Ok(None) };
-    if of.numel() > THRESHOLD || of.dtype().is_complex() || of.pass().is_some() {
+    if of.numel() > THRESHOLD || of.dtype().is_complex() || of.grad_fn().is_some() {
         return Ok(None);
     }
     let process = process(eval)?;
-    if !process.is_rank() || crate::tensor::deferred::parameter_of(of).is_some() {
+    if !process.is_rank() || crate::nn::parameter::parameter_of(of).is_some() {
         return Ok(None);
     }
     Ok(known(process, of)?.map(|values| text(of, &values)))

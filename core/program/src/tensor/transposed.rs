@@ -2,6 +2,7 @@
 
 use crate::dist::values::TensorValue;
 use crate::process::state::process;
+use crate::tensor::graph::joined;
 use crate::tensor::made::{Filled, On, filled_tensor};
 use lockstep_core::plan::Fill;
 use lockstep_torch::c10d::{Dist, Tensor};
@@ -35,7 +36,7 @@ pub(crate) fn contiguous(
     if fill.is_none() {
         copy(process(eval)?.dist()?, from, &made.0);
     }
-    Ok(made)
+    Ok(TensorValue(made.0.with_grad_fn(joined([from]))))
 }
 
 /// `into.copy_(from)` of tensors of one shape, either of which may be transposed.

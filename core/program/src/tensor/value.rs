@@ -27,6 +27,11 @@ pub(crate) fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
     value.ok_or_else(|| anyhow::anyhow!("{} is no tensor", class_of(this)))
 }
 
+/// The tensor that a value is, if it is one.
+pub(crate) fn tensor_in<'v>(value: Value<'v>) -> Option<&'v c10d::Tensor> {
+    value.downcast_ref::<TensorValue>().map(|value| &value.0)
+}
+
 /// The tensor of an argument.
 pub(crate) fn like<'v>(value: Value<'v>) -> anyhow::Result<c10d::Tensor> {
     let tensor = value.downcast_ref::<TensorValue>().map(|tensor| tensor.0.clone());

@@ -228,10 +228,9 @@ fn objects_of_a_dataclass_are_equal_by_their_fields() {
     assert!(refused.contains("this class is not followed"), "{refused}");
 }
 
-/// The text after `super().__init__()` on its line belongs to the model; a model that calls its own methods,
-/// which keep something in it, is refused, and not reported as a death.
+/// An `__init__` may hold more on the line of `super().__init__()`, and call methods that keep something.
 #[test]
-fn the_init_of_a_module_is_all_of_it_or_refused() {
+fn the_init_of_a_module_is_executed() {
     let model = |init: &str| {
         format!(
             "import torch.nn as nn\nclass Net(nn.Module):\n    def __init__(self):\n        {init}\n    def \
@@ -241,10 +240,11 @@ fn the_init_of_a_module_is_all_of_it_or_refused() {
     };
     let line = "super().__init__(); self.k = 5; self.a = nn.Linear(8, 8)";
     assert_eq!(printed(&model(line)), ["72"]);
-    let applied = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.apply(print)";
+    let applied =
+        "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.apply(lambda m: None)";
     assert_eq!(printed(&model(applied)), ["72"]);
     let built = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.build()";
-    assert!(compile("train.py", &model(built), &Options::default()).is_err());
+    assert_eq!(printed(&model(built)), ["72"]);
 }
 
 /// As PyTorch 2.7.1: DDP's parameters are those of the model that it was given.

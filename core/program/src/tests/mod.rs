@@ -6,6 +6,7 @@ mod attempts;
 mod classes;
 mod computed;
 mod ddp;
+mod forward;
 mod mesh;
 mod objects;
 mod ordinary;

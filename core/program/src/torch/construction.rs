@@ -36,6 +36,14 @@ fn of_torch(
     make(eval, sizes, dtype, fill, on, Value::new_none())
 }
 
+/// `requires_grad=True` of a new tensor.
+fn trained(made: TensorValue, requires_grad: bool) -> anyhow::Result<TensorValue> {
+    if requires_grad {
+        crate::tensor::graph::train(&made.0, true);
+    }
+    Ok(made)
+}
+
 #[starlark_module]
 pub(crate) fn functions(builder: &mut GlobalsBuilder) {
     fn zeros<'v>(
@@ -45,9 +53,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let none = Value::new_none();
-        of_torch(eval, sizes_of(&size)?, dtype, none, device)
+        trained(of_torch(eval, sizes_of(&size)?, dtype, none, device)?, requires_grad)
     }
 
     fn empty<'v>(
@@ -57,9 +64,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let none = Value::new_none();
-        of_torch(eval, sizes_of(&size)?, dtype, none, device)
+        trained(of_torch(eval, sizes_of(&size)?, dtype, none, device)?, requires_grad)
     }
 
     fn ones<'v>(
@@ -69,9 +75,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let one = eval.heap().alloc(1);
-        of_torch(eval, sizes_of(&size)?, dtype, one, device)
+        trained(of_torch(eval, sizes_of(&size)?, dtype, one, device)?, requires_grad)
     }
 
     fn randn<'v>(
@@ -81,9 +86,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let random = eval.heap().alloc("random");
-        of_torch(eval, sizes_of(&size)?, dtype, random, device)
+        trained(of_torch(eval, sizes_of(&size)?, dtype, random, device)?, requires_grad)
     }
 
     fn rand<'v>(
@@ -93,9 +97,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let random = eval.heap().alloc("random");
-        of_torch(eval, sizes_of(&size)?, dtype, random, device)
+        trained(of_torch(eval, sizes_of(&size)?, dtype, random, device)?, requires_grad)
     }
 
     fn full<'v>(
@@ -106,10 +109,9 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
         let whole = dtype.is_none() && fill_value.get_type() == "int";
         let dtype = if whole { eval.heap().alloc(DtypeValue(Dtype::Int64)) } else { dtype };
-        of_torch(eval, sizes(size)?, dtype, fill_value, device)
+        trained(of_torch(eval, sizes(size)?, dtype, fill_value, device)?, requires_grad)
     }
 
     /// `torch.arange(n)`: whole numbers from 0; `torch.arange(2, 10, 2)`.
@@ -130,8 +132,8 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let _ = requires_grad;
-        crate::tensor::indexing::of_data(eval, data, dtype, on(device, On::Torch)?)
+        let made = crate::tensor::indexing::of_data(eval, data, dtype, on(device, On::Torch)?)?;
+        trained(made, requires_grad)
     }
 
     fn device<'v>(

@@ -24,6 +24,7 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
         functions(builder);
         crate::torch::joining::functions(builder);
         crate::tensor::functions::add(builder);
+        crate::nn::functional::of_torch(builder);
         crate::torch::settings::functions(builder);
         crate::python::exceptions::of_torch(builder);
         crate::torch::amp::functions(builder);
@@ -46,26 +47,28 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
         });
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", crate::nn::ddp_passes::parallel);
-            crate::nn::models::layers(builder);
-            crate::nn::models::bare(builder);
-            crate::nn::user_modules::of_nn(builder);
+            crate::nn::layers::layers(builder);
+            crate::nn::layers::bare(builder);
             crate::nn::losses::classes(builder);
             builder.namespace("functional", crate::nn::losses::functional);
             builder.namespace("utils", crate::nn::optimizer::utils);
+            builder.namespace("init", crate::nn::functional::init);
         });
-        builder.namespace("utils", |builder| builder.namespace("data", crate::data::loaders::add));
+        builder.namespace("utils", |builder| {
+            builder.namespace("data", crate::data::loaders::add);
+            builder.namespace("checkpoint", crate::nn::checkpoints::functions);
+        });
     });
 }
 
 /// Adds `models`, `DDP` and the optimizers.
 pub(crate) fn add_models(builder: &mut GlobalsBuilder) {
-    builder.namespace("models", crate::nn::models::zoo);
+    builder.namespace("models", crate::nn::layers::zoo);
     builder.namespace("torchvision", |builder| {
-        builder.namespace("models", crate::nn::models::zoo);
+        builder.namespace("models", crate::nn::layers::zoo);
         builder.namespace("datasets", crate::data::loaders::of_torchvision);
     });
     crate::nn::ddp_passes::parallel(builder);
-    crate::nn::user_modules::add(builder);
     builder.namespace("optim", |builder| {
         crate::nn::optimizer::optimizers(builder);
         builder.namespace("lr_scheduler", crate::nn::optimizer::schedulers);

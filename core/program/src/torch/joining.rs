@@ -7,6 +7,7 @@ use crate::process::raised::runtime_error;
 use crate::process::state::process;
 use crate::python::numbers;
 use crate::python::type_error::{class_of, type_error};
+use crate::tensor::graph;
 use crate::tensor::indexing::{self, dimension};
 use crate::tensor::made::{Filled, On, filled_tensor, make_like, sizes};
 use crate::tensor::promotion::promote;
@@ -57,12 +58,12 @@ fn joined(
     let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
     let on = On::Device(first.device(), Some(first.device_index()));
     let dtype = common(parts);
-    let pass = parts.iter().find_map(c10d::Tensor::pass);
+    let grad_fn = graph::joined(parts).filter(|_| dtype.is_float());
     let dist = process(eval)?.dist()?;
     let known = parts.iter().all(|part| dist.is_followed(part));
     let filled = Filled::As(if known { Fill::Zeros } else { Fill::Unknown });
     let made = filled_tensor(eval, shape, dtype, filled, on, None)?;
-    let made = TensorValue(made.0.of_pass(pass));
+    let made = TensorValue(made.0.with_grad_fn(grad_fn));
     if !known {
         return Ok(made);
     }

@@ -27,8 +27,7 @@ fn no_tensor(found: &[&TensorArg], text: String) -> DistError {
     match not(UNFOLLOWED) {
         None => type_error(text),
         Some(_) => unsupported(
-            "this call takes what a model returns, of which the shape is not known here, since its \
-             forward() is not executed",
+            "this call takes what a model returns, of which the shape is not known here",
         )
         .with_help("Give it before: out = out.reshape(32, 10). A loss of it has one element."),
     }

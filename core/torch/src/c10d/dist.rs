@@ -4,7 +4,7 @@ use super::backend::Device;
 use super::error::DistError;
 use super::recorded::Recorded;
 use super::state::{RankState, Shared};
-use super::tensor::{Layout, Shape, Tensor};
+use super::tensor::{Grad, Layout, Shape, Tensor};
 use super::tensors::Numel;
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -181,13 +181,25 @@ impl Dist<'_> {
             layout: Layout::Strided,
             contiguous: true,
             in_parts: false,
-            pass: None,
+            grad: Grad::Leaf,
         }
     }
 
     /// Work that keeps the rank busy, in nanoseconds: forward, backward.
     pub fn compute(&mut self, name: impl Into<Arc<str>>, duration_ns: u64) {
         self.record(Action::Compute { name: name.into(), duration_ns }, None);
+    }
+
+    /// The computation that the rank recorded last takes so many nanoseconds longer. False, and nothing
+    /// happens, if it recorded something else last.
+    pub fn compute_longer(&mut self, more_ns: u64) -> bool {
+        let Some(Recorded::Op(op)) = self.state.recorded.last_mut() else { return false };
+        let Action::Compute { name, duration_ns } = &mut op.action else { return false };
+        *duration_ns = duration_ns.saturating_add(more_ns);
+        let action = Action::Compute { name: name.clone(), duration_ns: more_ns };
+        let more = Recorded::Op(Op { action, ..op.clone() });
+        self.state.clock.goes_on(&more);
+        true
     }
 
     /// Idle time, in nanoseconds: a data loader that stalls.

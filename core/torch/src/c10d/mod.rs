@@ -80,7 +80,7 @@ pub use process_group::{Group, GroupHandle};
 pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
 pub use store_waits::STORE_TENSOR;
 pub use stream::{Stream, StreamEvent};
-pub use tensor::{ForwardPass, Layout, Shape, Tensor};
+pub use tensor::{Grad, Layout, Shape, Tensor};
 pub use work::Work;
 
 #[cfg(test)]

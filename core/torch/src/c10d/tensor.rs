@@ -1,8 +1,10 @@
 //! A rank's tensor, as a call sees it: a part of a plan's tensor with shape, type and device.
 
 use super::backend::Device;
+use crate::autograd::Node;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::TensorId;
+use std::sync::Arc;
 
 /// The way in which a tensor keeps its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +38,20 @@ pub struct Tensor {
     /// True if the tensor is a part of another one that is not contiguous there. Its elements are contiguous
     /// copies.
     pub(super) in_parts: bool,
-    /// The forward pass that the tensor depends on, which `backward()` goes through.
-    pub(super) pass: Option<ForwardPass>,
+    /// Its part in a backward pass.
+    pub(super) grad: Grad,
 }
 
-/// A forward pass of a model, as tensors that depend on its output remember it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardPass {
-    /// The model's number in its process.
-    pub model: usize,
-    /// True if the tensor went through DDP, or through the model that DDP wraps.
-    pub ddp: bool,
-    /// False if it was made under `torch.no_grad()`.
-    pub grad: bool,
+/// The way in which a tensor takes part in a backward pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Grad {
+    /// It was made by no operation that a backward pass goes through. It may be a parameter.
+    #[default]
+    Leaf,
+    /// It has left the graph: `x.detach()`, `x.data`.
+    Detached,
+    /// `grad_fn`: the operation that it comes of.
+    Of(Arc<Node>),
 }
 
 /// No plan has so many tensors: a higher number is that of a tensor that is not made yet.
@@ -127,7 +130,7 @@ impl Tensor {
             layout: Layout::Strided,
             contiguous: true,
             in_parts: false,
-            pass: None,
+            grad: Grad::Leaf,
         }
     }
 
@@ -234,15 +237,29 @@ impl Tensor {
         Tensor { in_parts: false, ..self }
     }
 
-    /// The forward pass that it comes of.
-    pub fn pass(&self) -> Option<ForwardPass> {
-        self.pass
+    /// Its part in a backward pass.
+    pub fn grad(&self) -> &Grad {
+        &self.grad
     }
 
-    /// The same tensor as a result of that forward pass, or of none: `detach()`.
+    /// `tensor.grad_fn`: the operation that it comes of.
+    pub fn grad_fn(&self) -> Option<&Arc<Node>> {
+        match &self.grad {
+            Grad::Of(node) => Some(node),
+            Grad::Leaf | Grad::Detached => None,
+        }
+    }
+
+    /// The same tensor as the result of that operation; without one, as a leaf.
     #[must_use]
-    pub fn of_pass(self, pass: Option<ForwardPass>) -> Tensor {
-        Tensor { pass, ..self }
+    pub fn with_grad_fn(self, grad_fn: Option<Arc<Node>>) -> Tensor {
+        Tensor { grad: grad_fn.map_or(Grad::Leaf, Grad::Of), ..self }
+    }
+
+    /// `tensor.detach()`.
+    #[must_use]
+    pub fn detached(self) -> Tensor {
+        Tensor { grad: Grad::Detached, ..self }
     }
 
     /// The same tensor with its elements laid out as another's of that shape, as with

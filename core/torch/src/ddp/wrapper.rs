@@ -237,6 +237,19 @@ impl Ddp {
         forward: &Forward<'_>,
         calls: &mut Vec<DdpCall>,
     ) -> Result<(), DdpError> {
+        self.begin_forward(forward, calls)?;
+        self.end_forward(forward.unused)
+    }
+
+    /// A forward pass, up to that of the wrapped module (`_pre_forward`).
+    ///
+    /// # Errors
+    /// As [`Ddp::forward`].
+    pub fn begin_forward(
+        &mut self,
+        forward: &Forward<'_>,
+        calls: &mut Vec<DdpCall>,
+    ) -> Result<(), DdpError> {
         let syncs = forward.grad_enabled && forward.sync;
         let Some(reducer) = &mut self.reducer else { return Err(DdpError::EverythingDelayed) };
         if syncs {
@@ -253,8 +266,18 @@ impl Ddp {
             calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinSync));
         }
         self.require_forward_param_sync = syncs;
+        Ok(())
+    }
+
+    /// The rest of a forward pass, behind that of the wrapped module (`_post_forward`), whose outputs do not
+    /// depend on the `unused` parameters: indices among those that require grad.
+    ///
+    /// # Errors
+    /// A delayed gradient of another type than the buffer for it.
+    pub fn end_forward(&mut self, unused: &[u32]) -> Result<(), DdpError> {
+        let syncs = self.require_forward_param_sync;
         if let Some(reducer) = self.reducer.as_mut().filter(|_| syncs) {
-            let unused = forward.unused.iter().filter_map(|index| {
+            let unused = unused.iter().filter_map(|index| {
                 let param = self.trained.get(*index as usize)?;
                 self.reducer_index.get(*param as usize).copied().flatten()
             });
@@ -262,6 +285,12 @@ impl Ddp {
         }
         // `_clear_grad_buffer`, the last of a forward pass.
         self.delayed_type.map_or(Ok(()), |dtype| Err(DdpError::DelayedType { dtype }))
+    }
+
+    /// The order from which rank 0 rebuilds its buckets at its next forward pass, as indices of the reducer;
+    /// empty if it does not.
+    pub fn rebuild_order(&self) -> &[u32] {
+        self.reducer.as_ref().map_or(&[], Reducer::rebuild_order)
     }
 
     /// Buffers follow the forward pass before: they are broadcast when that one was to synchronize.

@@ -4,7 +4,7 @@ use super::{look, op_type};
 use crate::c10d::backend::Device;
 use crate::c10d::error::DistError;
 use crate::c10d::fingerprint::{Check, FingerPrint, Look, Members, compare};
-use crate::c10d::tensor::{Layout, Tensor};
+use crate::c10d::tensor::{Grad, Layout, Tensor};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Call, Op, Plan, SourceLine, TensorId};
@@ -126,7 +126,7 @@ fn look_of(plan: &Plan, storage: TensorId, device: Device) -> Option<Look> {
         layout: Layout::Strided,
         contiguous: true,
         in_parts: false,
-        pass: None,
+        grad: Grad::Leaf,
     }))
 }
 

@@ -1,32 +1,28 @@
-//! Models that programs can name or build: `models.resnet50()`, `models.mlp([…])`, `nn.Linear(…)`.
+//! The modules of `torch.nn`, and the models that ship: `nn.Linear(…)`, `models.resnet50()`, `models.mlp([…])`.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
-use crate::nn::model_values::{ModelValue, number_of};
 use crate::nn::module_arguments::Rest;
-use crate::nn::module_list::{ModuleListValue, in_a_row};
-use crate::nn::output_methods::{returned, shaped};
+use crate::nn::modules::{Container, ModuleClass, container, layer};
 use crate::nn::output_shape::Shape;
-use crate::nn::parameters::ParametersValue;
-use crate::process::state::process;
+use crate::nn::parameter::Kind;
 use crate::python::numbers;
-use crate::tensor::value::tensor;
-use crate::torch::checkpoint::{CheckpointValue, loaded};
+use crate::tensor::value::TensorValue;
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::ddp::model::{
-    known_models, linear, mlp, mlp_with_norms, module, named, sequence,
+    Model, known_models, linear, mlp, mlp_with_norms, module, named, sequence,
 };
-use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
+use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::dict::UnpackDictEntries;
+use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
-use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark::{starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
@@ -42,10 +38,33 @@ pub(crate) fn zoo(builder: &mut GlobalsBuilder) {
                 Some(classes) => Shape::Classes(*classes),
                 None => Shape::Unknown,
             };
-            builder.set(&python, ModelValue::new(model, shape));
+            builder.set(&python, ShippedModel(Arc::new((model, shape))));
         }
     }
     builders(builder);
+}
+
+/// `models.resnet50`: a call makes a new one.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct ShippedModel(#[allocative(skip)] Arc<(Model, Shape)>);
+starlark_simple_value!(ShippedModel);
+
+impl fmt::Display for ShippedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<function {}>", self.0.0.name)
+    }
+}
+
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for ShippedModel {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        _args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        Ok(layer(&self.0.0, self.0.1.clone(), eval.heap()))
+    }
 }
 
 #[starlark_module]
@@ -54,16 +73,16 @@ fn builders(builder: &mut GlobalsBuilder) {
     fn mlp<'v>(
         sizes: Value<'v>,
         #[starlark(default = false)] batch_norm: bool,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ModelValue> {
-        let sizes = take::counts(sizes, "sizes", eval.heap())?.unwrap_or_default();
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let sizes = take::counts(sizes, "sizes", heap)?.unwrap_or_default();
         anyhow::ensure!(
             (2..=1000).contains(&sizes.len()) && sizes.iter().all(|n| (1..=1 << 20).contains(n)),
             "an mlp has 2 to 1000 sizes between 1 and 1048576"
         );
         let model = if batch_norm { mlp_with_norms } else { mlp };
         let layers = sizes.windows(2).map(|pair| Shape::Linear(pair[0], pair[1])).collect();
-        Ok(ModelValue::new(model("mlp", &sizes, Dtype::Float32), Shape::Chain(layers)))
+        Ok(layer(&model("mlp", &sizes, Dtype::Float32), Shape::Chain(layers), heap))
     }
 }
 
@@ -77,12 +96,13 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         #[starlark(default = true)] bias: bool,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
-    ) -> anyhow::Result<ModelValue> {
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
         let _ = device;
         anyhow::ensure!(in_features > 0 && out_features > 0, "a layer has features");
         let sizes = [u64::from(in_features), u64::from(out_features)];
         let dtype = take::dtype(dtype, Dtype::Float32)?;
-        Ok(ModelValue::new(linear(sizes, bias, dtype), Shape::Linear(sizes[0], sizes[1])))
+        Ok(layer(&linear(sizes, bias, dtype), Shape::Linear(sizes[0], sizes[1]), heap))
     }
 
     fn Conv2d<'v>(
@@ -91,8 +111,16 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         kernel_size: Value<'v>,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<ModelValue> {
-        convolution("Conv2d", [in_channels, out_channels], kernel_size, 2, &more.items, &named)
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        convolution(
+            "Conv2d",
+            [in_channels, out_channels],
+            kernel_size,
+            2,
+            (&more.items, &named),
+            heap,
+        )
     }
 
     fn Conv1d<'v>(
@@ -101,24 +129,34 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         kernel_size: Value<'v>,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<ModelValue> {
-        convolution("Conv1d", [in_channels, out_channels], kernel_size, 1, &more.items, &named)
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        convolution(
+            "Conv1d",
+            [in_channels, out_channels],
+            kernel_size,
+            1,
+            (&more.items, &named),
+            heap,
+        )
     }
 
     fn BatchNorm2d<'v>(
         num_features: u32,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<ModelValue> {
-        batch_norm("BatchNorm2d", num_features, &more.items, &named)
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        batch_norm("BatchNorm2d", num_features, (&more.items, &named), heap)
     }
 
     fn BatchNorm1d<'v>(
         num_features: u32,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<ModelValue> {
-        batch_norm("BatchNorm1d", num_features, &more.items, &named)
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        batch_norm("BatchNorm1d", num_features, (&more.items, &named), heap)
     }
 
     fn LayerNorm<'v>(
@@ -126,7 +164,8 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] eps: Value<'v>,
         #[starlark(default = true)] elementwise_affine: bool,
         #[starlark(default = true)] bias: bool,
-    ) -> anyhow::Result<ModelValue> {
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
         let _ = eps;
         let shape = crate::tensor::made::sizes(normalized_shape)?;
         let all: [(&str, &[u64]); 2] = [("weight", &shape), ("bias", &shape)];
@@ -135,39 +174,67 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
             (true, false) => &all[..1],
             (false, _) => &[],
         };
-        Ok(ModelValue::new(module("LayerNorm", params, &[], Dtype::Float32, 1), Shape::Same))
+        Ok(layer(&module("LayerNorm", params, &[], Dtype::Float32, 1), Shape::Same, heap))
     }
 
     fn Embedding<'v>(
         num_embeddings: u32,
         embedding_dim: u32,
         #[starlark(default = NoneType)] padding_idx: Value<'v>,
-    ) -> anyhow::Result<ModelValue> {
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
         let _ = padding_idx;
         let shape = [u64::from(num_embeddings), u64::from(embedding_dim)];
         let params: [(&str, &[u64]); 1] = [("weight", &shape)];
         let model = module("Embedding", &params, &[], Dtype::Float32, 0);
-        Ok(ModelValue::new(model, Shape::Embedding(shape[1])))
+        Ok(layer(&model, Shape::Embedding(shape[1]), heap))
     }
 
-    /// Modules in a list, which are taken to be run one behind the other.
+    /// Modules by their numbers.
     fn ModuleList<'v>(
         #[starlark(default = NoneType)] modules: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        if modules.is_none() {
-            return Ok(heap.alloc_complex_no_freeze(ModuleListValue::default()));
-        }
-        let modules: Vec<Value<'v>> = modules.iterate(heap)?.collect();
-        let made = in_a_row("ModuleList", &modules).map_err(starlark::Error::new_native)?;
-        Ok(heap.alloc(made))
+        let modules: Vec<Value<'v>> = match modules.is_none() {
+            true => Vec::new(),
+            false => modules.iterate(heap)?.collect(),
+        };
+        let parts = modules.into_iter().enumerate().map(|(nth, part)| (nth.to_string(), part));
+        container(Container::List, parts, heap).map_err(starlark::Error::new_native)
     }
 
     /// Modules one behind the other.
     fn Sequential<'v>(
         #[starlark(args)] modules: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<ModelValue> {
-        in_a_row("Sequential", &modules.items)
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let all = modules.items;
+        if let Some(named) = all.first().copied().and_then(DictRef::from_value) {
+            let parts = named.iter().map(|(name, part)| (name.to_str(), part));
+            return container(Container::Sequential, parts.collect::<Vec<_>>(), heap);
+        }
+        let parts = all.into_iter().enumerate().map(|(nth, part)| (nth.to_string(), part));
+        container(Container::Sequential, parts, heap)
+    }
+
+    /// Modules by their names.
+    fn ModuleDict<'v>(
+        #[starlark(default = NoneType)] modules: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let named = DictRef::from_value(modules);
+        let parts = named.iter().flat_map(|named| named.iter());
+        let parts = parts.map(|(name, part)| (name.to_str(), part));
+        container(Container::Dict, parts.collect::<Vec<_>>(), heap)
+    }
+
+    /// A tensor that is one: it has the same elements.
+    fn Parameter<'v>(
+        data: Value<'v>,
+        #[starlark(default = true)] requires_grad: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        crate::nn::parameters::own(data, Kind::Parameter, requires_grad, eval)
     }
 }
 
@@ -188,9 +255,9 @@ fn convolution<'v>(
     [input, output]: [u32; 2],
     kernel: Value<'v>,
     dims: usize,
-    more: &[Value<'v>],
-    named: &UnpackDictEntries<&'v str, Value<'v>>,
-) -> anyhow::Result<ModelValue> {
+    (more, named): (&[Value<'v>], &UnpackDictEntries<&'v str, Value<'v>>),
+    heap: Heap<'v>,
+) -> anyhow::Result<Value<'v>> {
     let kernel = match take::items(kernel) {
         Some(_) => crate::tensor::made::sizes(kernel)?,
         None => crate::tensor::made::sizes(kernel)?.repeat(dims),
@@ -208,16 +275,16 @@ fn convolution<'v>(
     let positions = 28_u64.pow(dims as u32);
     let channels = [u64::from(input), u64::from(output)];
     let shape = Shape::convolution(channels, &kernel, &Rest::of(more, named));
-    Ok(ModelValue::new(module(name, params, &[], Dtype::Float32, positions), shape))
+    Ok(layer(&module(name, params, &[], Dtype::Float32, positions), shape, heap))
 }
 
 /// `nn.BatchNorm1d` and `nn.BatchNorm2d`, with the statistics that DDP broadcasts.
 fn batch_norm<'v>(
     name: &str,
     features: u32,
-    more: &[Value<'v>],
-    named: &UnpackDictEntries<&'v str, Value<'v>>,
-) -> anyhow::Result<ModelValue> {
+    (more, named): (&[Value<'v>], &UnpackDictEntries<&'v str, Value<'v>>),
+    heap: Heap<'v>,
+) -> anyhow::Result<Value<'v>> {
     let has = |option: Option<Value<'v>>| option.is_none_or(|option| option.to_bool());
     let (affine, tracks) =
         (has(option("affine", 2, more, named)), has(option("track_running_stats", 3, more, named)));
@@ -230,7 +297,7 @@ fn batch_norm<'v>(
     ];
     let params = if affine { &params[..] } else { &[] };
     let buffers = if tracks { &buffers[..] } else { &[] };
-    Ok(ModelValue::new(module(name, params, buffers, Dtype::Float32, 1), Shape::Same))
+    Ok(layer(&module(name, params, buffers, Dtype::Float32, 1), Shape::Same, heap))
 }
 
 /// Modules without parameters: `nn.ReLU()`.
@@ -258,12 +325,13 @@ impl<'v> StarlarkValue<'v> for BareClass {
         let named: Vec<(&str, Value<'v>)> =
             named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let shape = Shape::bare(self.0, &Rest { more: &more, named: &named });
-        Ok(heap.alloc(ModelValue::new(sequence(self.0, &[]), shape)))
+        Ok(layer(&sequence(self.0, &[]), shape, heap))
     }
 }
 
 /// Adds modules without parameters.
 pub(crate) fn bare(builder: &mut GlobalsBuilder) {
+    builder.set("Module", ModuleClass);
     for name in [
         "ReLU",
         "GELU",
@@ -291,143 +359,5 @@ pub(crate) fn bare(builder: &mut GlobalsBuilder) {
         "Unflatten",
     ] {
         builder.set(name, BareClass(name));
-    }
-}
-
-methods_static!(MODEL_METHODS = model_methods);
-
-#[starlark_value(type = "Model")]
-impl<'v> StarlarkValue<'v> for ModelValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(MODEL_METHODS.methods())
-    }
-
-    /// `models.resnet50()`: a model of its own; `model(batch)`: its forward pass.
-    fn invoke(
-        &self,
-        me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let first = args.positions(heap)?.next();
-        let given = |value: &Value<'v>| matches!(value.get_type(), "Tensor" | "Output");
-        let Some(input) = first.filter(given) else {
-            return Ok(heap.alloc(ModelValue(Arc::new((*self.0).clone()), self.1.clone())));
-        };
-        let native = |error: anyhow::Error| starlark::Error::new_native(error);
-        let Ok(given) = tensor(input) else { return Ok(input) };
-        // A module without parameters, or with another model's output as input, adds nothing to the pass.
-        if self.0.params.is_empty() || given.pass().is_some() {
-            let (shape, dtype) = (Some(given.shape()), given.dtype());
-            return shaped(&self.1, shape, given, dtype, eval).map_err(native);
-        }
-        let at = process(eval).and_then(|process| number_of(me, process)).map_err(native)?;
-        let pass = crate::nn::ddp_passes::forward(at, false, &[], eval).map_err(native)?;
-        returned(pass, Some(input), eval).map_err(native)
-    }
-}
-
-/// The methods of a model that change nothing here.
-pub(crate) fn methods() -> &'static Methods {
-    MODEL_METHODS.methods()
-}
-
-#[starlark_module]
-pub(crate) fn model_methods(builder: &mut MethodsBuilder) {
-    fn to<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn cuda<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn parameters<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        crate::nn::parameters::parameters(this, false, eval)
-    }
-
-    fn buffers<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        Ok(crate::nn::parameters::parameters(this, false, eval)?.buffers())
-    }
-
-    fn named_buffers<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        Ok(crate::nn::parameters::parameters(this, true, eval)?.buffers())
-    }
-
-    fn named_parameters<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        crate::nn::parameters::parameters(this, true, eval)
-    }
-
-    fn train<'v>(
-        this: Value<'v>,
-        #[starlark(default = true)] mode: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = mode;
-        Ok(this)
-    }
-
-    fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn requires_grad_<'v>(
-        this: Value<'v>,
-        #[starlark(default = true)] requires_grad: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        anyhow::ensure!(requires_grad, "parameters that are not trained cannot be said here");
-        Ok(this)
-    }
-
-    /// The parameters by their names; the model's buffers are not among them here.
-    fn state_dict<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<CheckpointValue> {
-        let _ = (this, process(eval)?);
-        Ok(CheckpointValue)
-    }
-
-    /// The parameters' values are not followed, so that they may become anything.
-    fn load_state_dict<'v>(
-        this: Value<'v>,
-        state_dict: Value<'v>,
-        #[starlark(default = true)] strict: bool,
-        #[starlark(default = false)] assign: bool,
-    ) -> anyhow::Result<NoneType> {
-        let _ = (this, strict, assign);
-        loaded(state_dict)
-    }
-
-    fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn zero_grad<'v>(
-        this: Value<'v>,
-        #[starlark(default = true)] set_to_none: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = set_to_none;
-        Ok(this)
     }
 }
