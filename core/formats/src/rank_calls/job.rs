@@ -80,11 +80,12 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let computing = files.iter().filter(|file| !file.computed.is_empty()).count();
     let kept = MAX_COMPUTED / computing.max(1);
     if files.iter().any(|file| file.computed.len() > kept) {
-        problems.push(FileProblem::flaw("", format!(
+        let why = format!(
             "The {} hold more than {MAX_COMPUTED} computations: of each rank the first {kept} are kept, and later ones \
              count as idle time. Record fewer steps.",
             words.files
-        )));
+        );
+        problems.push(FileProblem::flaw("", why));
     }
     for file in &files {
         let mut own = rank_log(file, &ids, (unnamed, &before), epoch_ns, &mut known);
@@ -141,7 +142,7 @@ fn apart_in_time(files: &[&RankCalls], words: Words) -> Option<String> {
     let spans: Vec<(u64, u64, String)> = files.iter().filter_map(span).collect();
     let (_, ends, earlier) = spans.iter().min_by_key(|(_, last, _)| *last)?;
     let (begins, _, later) = spans.iter().max_by_key(|(first, _, _)| *first)?;
-    let apart_ns = begins.checked_sub(*ends)?;
+    let apart_ns = begins.checked_sub(*ends).filter(|apart_ns| *apart_ns > 0)?;
     Some(format!(
         "The last call in {earlier} was made {:.3} s before the first one in {later}: these {} are of different steps, \
          or the clocks of their machines differ. They are laid over each other by their order; record the same steps \
