@@ -163,6 +163,12 @@ impl PlanArguments {
         if bytes.len() as u64 > MAX_PLAN_BYTES {
             bail!(self.too_large());
         }
+        if bytes.trim_ascii().is_empty() {
+            let named = if from_stdin { "standard input" } else { &self.what };
+            bail!(
+                "{named} is empty: it was not written to its end, or not copied; write or copy it again"
+            );
+        }
         if !from_stdin && recorded::is_recording(path, &bytes) {
             return self.recorded(progress);
         }
@@ -182,6 +188,9 @@ impl PlanArguments {
             // JSON may be a dump or a profile as well; what it lacks to be a plan is the better word if not.
             Err(error) => match self.recorded(progress) {
                 Ok(recorded) if self.what != "-" => return Ok(recorded),
+                Err(as_recording) if self.what != "-" && recorded::is_recorded_json(&bytes) => {
+                    return Err(as_recording);
+                }
                 // Text that is not JSON is rather a log than a damaged plan.
                 Err(as_log)
                     if self.what != "-" && is_prose(&bytes) && !goal::looks_like_goal(&bytes) =>

@@ -61,6 +61,8 @@ pub(crate) struct Read {
     pub(crate) held: Held,
     /// The findings in it; the files that were left out are its notes.
     pub(crate) report: Report,
+    /// Files that could not be used, or not as they are: a sentence each, which the report's notes hold as well.
+    pub(crate) problems: Vec<String>,
     /// The part that was read before reading was stopped: `312 of 512 files were read`. The report says it too.
     pub(crate) unread: Option<String>,
 }
@@ -180,7 +182,8 @@ impl Recording {
         let Some((name, trace)) = self.trace else {
             let gathered = diagnose_files(self.sources)?;
             let held = gathered.calls.map_or(Held::Log, |merged| Held::Merged(Box::new(merged)));
-            return Ok(Read { held, report: judged(gathered.report), unread });
+            let problems = gathered.problems;
+            return Ok(Read { held, report: judged(gathered.report), problems, unread });
         };
         if self.sources.holds_recordings() {
             bail!(
@@ -189,8 +192,9 @@ impl Recording {
             )
         }
         let mut report = diagnose_whole_trace(&trace);
-        report.notes.extend(self.sources.problems());
-        Ok(Read { held: Held::Trace(trace), report: judged(report), unread })
+        let problems: Vec<String> = self.sources.problems().collect();
+        report.notes.extend(problems.iter().cloned());
+        Ok(Read { held: Held::Trace(trace), report: judged(report), problems, unread })
     }
 }
 

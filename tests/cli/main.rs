@@ -1,6 +1,7 @@
 //! The `lockstep` command: its output and exit codes.
 
 mod analysis;
+mod bad_input;
 mod ddp;
 mod ddp_join;
 mod explain;

@@ -1,9 +1,9 @@
 //! Files that could not be used, and why.
 
-/// A file that could not be used.
+/// A file that could not be used, or not as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileProblem {
-    /// The file's name; of a set of files their folder, or the beginning of their names.
+    /// The file's name; of a set of files their folder, or the beginning of their names, if they have one.
     pub file_name: String,
     /// The kind of problem.
     pub kind: ProblemKind,
@@ -11,7 +11,7 @@ pub struct FileProblem {
     pub why: String,
 }
 
-/// The reason that a file could not be used.
+/// The reason that a file could not be used, or not as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     /// It does not open, or no reader can read it. It may be the recording of the rank in its name.
@@ -29,6 +29,15 @@ pub enum ProblemKind {
     SameRank,
     /// Another file holds the same.
     SameContent,
+    /// It is used, and something is wrong with it.
+    Flawed,
+}
+
+impl FileProblem {
+    /// The problem of a file that is used all the same.
+    pub(crate) fn flaw(file_name: &str, why: String) -> FileProblem {
+        FileProblem { file_name: file_name.to_owned(), kind: ProblemKind::Flawed, why }
+    }
 }
 
 /// Files of several jobs or moments, and it is unclear which belong together.

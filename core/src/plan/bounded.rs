@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The most operations of a plan, counted over its programs; each call of [`Action::Coalesced`] counts as one.
-/// 2^23; small in this crate's tests.
-pub const MAX_OPS: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
+/// 2^24; small in this crate's tests.
+pub const MAX_OPS: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 
 /// The most calls of one [`Action::Coalesced`].
 const MAX_COALESCED: usize = 1 << 20;

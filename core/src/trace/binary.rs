@@ -148,6 +148,7 @@ fn frame_length(events: &[Event]) -> usize {
                 call.stack.iter().map(|frame| frame.function.len() + frame.file.len()).sum()
             }
             What::Died { how } | What::Unresponsive { how } => how.len(),
+            What::Kernel { name, .. } => name.len(),
             _ => 0,
         };
         carried <= CARRIED_BYTES_PER_FRAME

@@ -2,7 +2,7 @@
 
 use super::rank_name::rank_of_file_name;
 use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
-use crate::group::{GroupId, ProcessGroup};
+use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::plan::{Action, Op, Plan};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
@@ -364,6 +364,10 @@ impl CallLog {
                 let ops = program.map_or(&[][..], |program| &program.ops);
                 waited.take(event.time_ps, &event.what, ops);
             }
+            if let What::Kernel { .. } = event.what {
+                // A profiler that records a device's kernels times the calls of NCCL by them, and not those of gloo.
+                log.device_times |= log.groups.iter().all(|it| it.backend() != BackendName::Gloo);
+            }
             if let (Some(at), Some(distance)) =
                 (at.get_mut(event.rank.index()), loops.get_mut(event.rank.index()))
             {
@@ -415,7 +419,7 @@ impl RankLog {
         self.calls.first().is_some_and(|first| first.record_id > Some(0))
     }
 
-    /// The calls as the events of a trace, in the order in which they happened.
+    /// The calls and computations as the events of a trace, in the order in which they happened.
     pub fn events(&self, rank: GlobalRank) -> Vec<Event> {
         let mut events = Vec::with_capacity(self.calls.len() * 3);
         for record in &self.calls {
@@ -430,6 +434,14 @@ impl RankLog {
                 push(completed_ps, What::Completed { work });
             }
         }
+        events.extend(self.computations.iter().map(|one| Event {
+            time_ps: one.from_ps,
+            rank,
+            what: What::Kernel {
+                name: Arc::clone(&one.name),
+                took_ps: one.to_ps.saturating_sub(one.from_ps),
+            },
+        }));
         // Stable: what happened to a call at one moment stays in order.
         events.sort_by_key(|event| event.time_ps);
         events
@@ -496,6 +508,11 @@ impl RankLog {
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
             What::Unresponsive { how } => self.unresponsive = Some(how.clone()),
+            What::Kernel { name, took_ps } => self.computations.push(RecordedComputation {
+                from_ps: time_ps,
+                to_ps: time_ps.saturating_add(*took_ps),
+                name: Arc::clone(name),
+            }),
             What::OpBegan { .. }
             | What::OpEnded { .. }
             | What::TimedOut { .. }

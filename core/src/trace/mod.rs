@@ -10,8 +10,10 @@
 mod binary;
 mod calls;
 mod computations;
+mod disjoint;
 mod format;
 mod json;
+mod kernels;
 mod plan_call;
 mod rank_name;
 mod signature;
@@ -22,7 +24,9 @@ pub use calls::{
     CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState, RecordedComputation,
 };
 pub use computations::{Computation, RankOps, Span, rank_ops};
+pub use disjoint::Disjoint;
 pub use format::{TRACE_SCHEMA, TraceError};
+pub use kernels::{OnRow, on_one_row};
 pub use plan_call::PlanCalls;
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
 pub(crate) use signature::calls_differ;
@@ -303,6 +307,14 @@ pub enum What {
     Unresponsive {
         /// The state it was found in, in words.
         how: String,
+    },
+    /// A computation of the rank's device that a profiler recorded: a kernel, or a copy. The event's time is its
+    /// begin. Simulations and runs have their computations in their plan.
+    Kernel {
+        /// The kernel's name, shortened.
+        name: Arc<str>,
+        /// How long it took, in picoseconds.
+        took_ps: u64,
     },
 }
 

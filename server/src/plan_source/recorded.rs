@@ -3,13 +3,16 @@
 use crate::files;
 use crate::progress::Progress;
 use crate::recording::{Held, Read, Recording, is_lockstep_trace};
+use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_analysis::Activity;
 use lockstep_core::plan::{CallTimes, Plan};
 use lockstep_core::trace::{CallLog, Outcome, Trace};
+use lockstep_core::words::sentence;
 use lockstep_diagnosis::{Finding, Kind, Report, diagnose_trace};
 use lockstep_formats::archive;
-use lockstep_formats::chakra::looks_like_et;
+use lockstep_formats::chakra::{is_json_et, looks_like_et};
+use lockstep_formats::kineto::Profile;
 use lockstep_replay::{
     RecordedCalls, RecordingEnd, Recovered, Repair, RepairError, recorded_times, recover,
     repair_watched, replayed_report,
@@ -19,6 +22,10 @@ use std::path::Path;
 
 /// A pickle of protocol 2 and above begins with this byte.
 const PICKLE: u8 = 0x80;
+
+/// The first bytes of JSON that show whether a Flight Recorder has written it, and what they hold then.
+const JSON_HEAD: usize = 1 << 16;
+const DUMP_KEY: &[u8] = b"\"pg_config\"";
 
 /// The name of the stage that joins a job's files and diagnoses it.
 pub(crate) const JUDGING: &str = "judging the recording";
@@ -85,7 +92,8 @@ impl Replay {
 }
 
 impl Replayable {
-    /// Reads the files of one job, folders or archives of them, or one trace.
+    /// Reads the files of one job, folders or archives of them, or one trace. Files that could not be used, or not as
+    /// they are, are told on standard error.
     ///
     /// # Errors
     /// When they cannot be read or make no plan, or reading was stopped: a part of a job makes another plan.
@@ -113,6 +121,7 @@ impl Replayable {
         let name = name.map_or("recording", |name| name.to_str().unwrap_or("recording"));
         let recovered =
             recover(&format!("replay of {name}"), &log, RecordingEnd::of(&read.report))?;
+        tell_problems(&read);
         Ok(Replayable { read, recovered })
     }
 
@@ -157,6 +166,14 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
         || looks_like_et(&path.to_string_lossy(), bytes)
 }
 
+/// True of JSON that a recorder has written: what is wrong with it as a recording is what its owner wants to know.
+pub(super) fn is_recorded_json(bytes: &[u8]) -> bool {
+    let head = bytes.get(..bytes.len().min(JSON_HEAD)).unwrap_or_default();
+    Profile::is_one(bytes)
+        || is_json_et(bytes)
+        || head.windows(DUMP_KEY.len()).any(|window| window == DUMP_KEY)
+}
+
 /// The trace that a file holds, or that a job's recordings make.
 ///
 /// # Errors
@@ -164,5 +181,13 @@ pub(super) fn is_recording(path: &Path, bytes: &[u8]) -> bool {
 pub(super) fn trace_of(paths: &[&Path], progress: &Progress) -> Result<Trace> {
     let read = Replayable::read_only(paths, progress)?;
     progress.check(read.unread.as_deref().unwrap_or("the files were read"))?;
+    tell_problems(&read);
     read.held.into_trace()
+}
+
+/// Tells which files could not be used, or not as they are.
+fn tell_problems(read: &Read) {
+    for problem in &read.problems {
+        terminal::note(&format!("lockstep: {}", sentence(problem)));
+    }
 }

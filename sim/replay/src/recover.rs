@@ -6,9 +6,13 @@ use crate::operation::{Tensors, call_of, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
-use lockstep_core::plan::{Action, Call, Op, Plan, PlanBuilder, PlanError, Program, SourceLine};
+use lockstep_core::plan::{
+    Action, Call, MAX_OPS, Op, Plan, PlanBuilder, PlanError, Program, SourceLine,
+};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, RankLog, RankState, Trace};
+use lockstep_core::trace::{
+    CallLog, CallRecord, CallState, Called, Disjoint, RankLog, RankState, Trace,
+};
 use lockstep_diagnosis::{Kind, Report};
 use lockstep_formats::frames::user_frame;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -122,6 +126,18 @@ pub enum RecoverError {
     /// The recording holds no calls.
     #[error("the recording holds no calls: there is nothing to replay")]
     NoCalls,
+    /// Two ranks' recordings have no call in common.
+    #[error(
+        "{0}, and make no plan together. Record the same steps on every rank (torch.profiler's schedule counts steps \
+         from the same one), or replay one rank's recording alone"
+    )]
+    DifferentSteps(Disjoint),
+    /// The plan would have more operations than one may have.
+    #[error(
+        "what was recorded makes a plan of more than {MAX_OPS} operations: record fewer steps, or shorten the ring of \
+         the recorder (TORCH_FR_BUFFER_SIZE). lockstep diagnose and lockstep analyze read it as it is"
+    )]
+    TooLarge,
     /// The recorded calls make no plan that could be run.
     #[error("what was recorded makes no plan: {0}")]
     Plan(#[from] PlanError),
@@ -145,7 +161,7 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     let went_on = end == RecordingEnd::WentOn;
     let window = Window::of(log, went_on, &mut recovery.assumed);
     let hangs = !went_on && log.logs().any(|(_, own)| own.calls.iter().any(pending));
-    let mut left_out = 0;
+    let (mut left_out, mut ops) = (0, 0);
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
@@ -162,20 +178,37 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
             }
             _ => {}
         }
+        ops += weight(&program);
+        if ops > MAX_OPS {
+            return Err(RecoverError::TooLarge);
+        }
         // A large job has millions of operations: room for twice as many would be half of the memory.
         program.shrink_to_fit();
         recovery.programs.insert(rank, Program { ops: program });
+    }
+    if recovery.made.values().all(Vec::is_empty)
+        && let Some(disjoint) = log.disjoint()
+    {
+        return Err(RecoverError::DifferentSteps(disjoint));
     }
     if left_out > 0 {
         recovery.assumed.insert(Assumption::LeftOut { calls: left_out });
     }
     recovery.add_calls_behind_stays();
     recovery.add_unrecorded(hangs);
+    if recovery.programs.values().map(|program| weight(&program.ops)).sum::<usize>() > MAX_OPS {
+        return Err(RecoverError::TooLarge);
+    }
     Ok(recovery.finish()?)
 }
 
 fn pending(record: &CallRecord) -> bool {
     record.state != CallState::Completed
+}
+
+/// What operations count as in a plan's bound.
+fn weight(ops: &[Op]) -> usize {
+    ops.iter().map(|op| op.action.calls().len().max(1)).sum()
 }
 
 fn plain(action: Action) -> Op {

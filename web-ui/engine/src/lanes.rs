@@ -1,13 +1,13 @@
 //! A trace as lanes of spans, sorted so that any moment is found in logarithmic time.
 //!
 //! Each rank has a lane for its program (if there is a plan), one for its compute stream (if it has
-//! a device), one to four for its calls in flight, and one for the messages it sends (if they were
+//! a device, or if a profiler recorded its kernels), one to four for its calls in flight, and one for the messages it sends (if they were
 //! recorded). The spans of a lane never overlap.
 
 use super::class::Class;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallRecord, Event, What};
+use lockstep_core::trace::{CallRecord, Event, RecordedComputation, What, on_one_row};
 use lockstep_web_protocol::call_kinds;
 use lockstep_web_protocol::{RowKind, WorkAnswer};
 use std::collections::{BTreeMap, VecDeque};
@@ -190,6 +190,24 @@ impl Lanes {
         }
     }
 
+    /// Takes the computations that a profiler recorded of a rank's device.
+    pub(super) fn take_computations(
+        &mut self,
+        rank: GlobalRank,
+        computations: &[RecordedComputation],
+    ) {
+        let Some(lanes) = self.ranks.get_mut(rank.index()) else { return };
+        self.stream |= !computations.is_empty();
+        let class = Class::COMPUTE;
+        lanes.stream.extend(on_one_row(computations).into_iter().map(|stretch| {
+            let (from, to, what) = (stretch.from_ps, stretch.to_ps, stretch.computation as u32);
+            Span { from, started: from, to, class, what }
+        }));
+        let last = lanes.stream.last().map_or(0, |span| span.to);
+        self.end_ps = self.end_ps.max(last);
+        self.busy_ps = self.busy_ps.max(last);
+    }
+
     /// Takes the next event of its rank.
     pub(super) fn take(&mut self, event: &Event, plan: Option<&Plan>) {
         let time = event.time_ps;
@@ -278,7 +296,9 @@ impl Lanes {
             | What::Result { .. }
             | What::Finished
             | What::Died { .. }
-            | What::Unresponsive { .. } => {}
+            | What::Unresponsive { .. }
+            // They overlap: those of a rank are taken together.
+            | What::Kernel { .. } => {}
         }
     }
 }
@@ -456,6 +476,21 @@ mod tests {
 
     fn span(from: u64, what: u32) -> Span {
         Span { from, started: OPEN, to: OPEN, class: Class::COMPUTE, what }
+    }
+
+    #[test]
+    fn recorded_kernels_lie_on_the_compute_row() {
+        let mut lanes = Lanes::new(1);
+        let kernel = |from_ps, to_ps, name: &str| {
+            let name = name.into();
+            RecordedComputation { from_ps, to_ps, name }
+        };
+        lanes.take_computations(GlobalRank(0), &[kernel(0, 50, "gemm"), kernel(10, 20, "copy")]);
+        let spans = lanes.spans(0, Row::Stream).iter();
+        let seen: Vec<_> = spans.map(|span| (span.from, span.to, span.what)).collect();
+        assert_eq!(seen, [(0, 10, 0), (10, 20, 1), (20, 50, 0)]);
+        assert_eq!(lanes.rows(), [Row::Stream, Row::Calls(0)]);
+        assert_eq!((lanes.end_ps, lanes.kind(Row::Stream)), (50, RowKind::Compute));
     }
 
     #[test]

@@ -248,6 +248,7 @@ async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     let mut lanes = Lanes::new(world_size);
     for (rank, log) in merged.log.logs() {
         lanes.take_calls(rank, &log.calls);
+        lanes.take_computations(rank, &log.computations);
         slices.give_way(rank.0.into(), world_size.into(), "ranks drawn").await?;
     }
     lanes.leave_room();
@@ -265,10 +266,14 @@ pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, Call
         }
         slices.give_way((at * EVENTS_A_SLICE) as u64, total, "events indexed").await?;
     }
+    let log = CallLog::of(trace);
+    for (rank, own) in log.logs() {
+        lanes.take_computations(rank, &own.computations);
+    }
     if matches!(trace.header.origin, Origin::Recorded { .. }) {
         lanes.leave_room();
     }
-    Ok((lanes, CallLog::of(trace)))
+    Ok((lanes, log))
 }
 
 #[cfg(test)]

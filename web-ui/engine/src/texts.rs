@@ -21,6 +21,7 @@ pub(super) fn on_span(
         Row::Stream if span.class == Class::STREAM_WAITING => {
             format!("waits for {}", awaited(plan, rank, span.what))
         }
+        Row::Stream if plan.is_none() => kernel_name(log, rank, span.what),
         Row::Stream => op_name(plan, rank, span.what),
         Row::Messages => format!("→ {}", span.what),
         Row::Calls(_) => match record(log, rank, span.what) {
@@ -61,6 +62,7 @@ pub(super) fn of_span(
             picked.title = match span.class {
                 Class::FREE => went_on(plan, rank, span.what),
                 Class::STREAM_WAITING => format!("waits for {}", awaited(plan, rank, span.what)),
+                _ if plan.is_none() => kernel_name(log, rank, span.what),
                 _ => op_name(plan, rank, span.what),
             };
             let program = plan.and_then(|plan| Some((plan, plan.program(GlobalRank(rank))?)));
@@ -126,6 +128,13 @@ fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
     let calls = &log?.ranks.get(rank as usize)?.as_ref()?.calls;
     let at = calls.binary_search_by_key(&work, |call| call.work).ok()?;
     calls.get(at)
+}
+
+/// The name of a computation that was recorded.
+fn kernel_name(log: Option<&CallLog>, rank: u32, computation: u32) -> String {
+    let own = log.and_then(|log| log.ranks.get(rank as usize)?.as_ref());
+    let found = own.and_then(|own| own.computations.get(computation as usize));
+    found.map_or_else(|| format!("kernel {computation}"), |one| one.name.to_string())
 }
 
 /// `all_reduce #7`.

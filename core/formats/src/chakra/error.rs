@@ -5,6 +5,14 @@ use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 /// A file that is no execution trace which can be used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChakraError {
+    /// It is empty.
+    #[error(
+        "{file} is empty: its rank ended before it was written; copy it again, or record again"
+    )]
+    Empty {
+        /// The file's name.
+        file: String,
+    },
     /// It is larger than [`MAX_ET_BYTES`].
     #[error(
         "{file} has {bytes} bytes; an execution trace is read up to {MAX_ET_BYTES}. Record fewer steps"

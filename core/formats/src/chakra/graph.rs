@@ -35,6 +35,8 @@ pub(super) struct Graph {
     /// Callers: nodes and the nodes that control has come from. As in Chakra's feeder they are no dependencies, since
     /// converters put the order of execution into the others; they are followed where there are no others.
     pub(super) callers: Vec<(u64, u64)>,
+    /// True if the file breaks behind these nodes: what is missing may stand there.
+    pub(super) broken: bool,
 }
 
 /// The beginning and end of a node, in nanoseconds.
@@ -67,6 +69,9 @@ impl Graph {
         for (at, node) in self.nodes.iter().enumerate() {
             for on in self.needs.get(node.needs.clone()).unwrap_or_default() {
                 let Some(on_at) = at_of.get(on) else {
+                    if self.broken {
+                        continue;
+                    }
                     let (id, name) = (node.id, name(at));
                     return Err(ChakraError::Dangling { file: file(), id, name, on: *on });
                 };

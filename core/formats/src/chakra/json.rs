@@ -5,11 +5,12 @@
 //! There are no times: calls are in the order in which they were made.
 
 use super::error::ChakraError;
-use super::nodes::{Contents, GROUPS_NODE, dtype_in, groups_in};
-use super::{MAX_ET_BYTES, MAX_NODES};
+use super::graph::{Graph, GraphNode, Resource};
+use super::nodes::{Contents, GROUPS_NODE, Names, dtype_in, groups_in};
+use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODES};
 use crate::flight_recorder::public_name;
 use crate::kineto::{dispatched, dispatched_name, is_call};
-use crate::rank_calls::{Call, Group, MAX_CALLS};
+use crate::rank_calls::{Call, Flaws, Group, MAX_CALLS};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -27,8 +28,8 @@ const APART_NS: u64 = 1;
 /// The bytes of a file that are enough to recognise its form.
 const HEAD: usize = 1 << 16;
 
-/// True if bytes begin like such a file.
-pub(super) fn is_one(bytes: &[u8]) -> bool {
+/// True if bytes begin like an execution trace of PyTorch's own, in JSON.
+pub fn is_one(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
     let has = |what: &[u8]| head.windows(what.len()).any(|window| window == what);
     bytes.trim_ascii_start().first() == Some(&b'{')
@@ -43,6 +44,9 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
 struct Node {
     id: Small,
     name: Small,
+    /// The node that it was called by, or, from a converter, those that it waits for; a root's is its own.
+    ctrl_deps: Small,
+    data_deps: Small,
     inputs: Inputs,
     attrs: Vec<Attribute>,
 }
@@ -65,7 +69,8 @@ struct Attribute {
 /// The calls that were found so far, by the number of their node.
 #[derive(Default)]
 struct Found {
-    nodes: usize,
+    graph: Graph,
+    names: Names,
     params: Vec<(u64, Call)>,
     dispatched: Vec<(u64, Call)>,
     groups: BTreeMap<String, Group>,
@@ -82,14 +87,19 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     let mut found = Found::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = reader.deserialize_map(Document(&mut found)).and_then(|()| reader.end());
-    read.map_err(|error| ChakraError::Damaged { file: file.to_owned(), why: error.to_string() })?;
-    if found.nodes > MAX_NODES {
+    let broken = read
+        .err()
+        .map(|error| ChakraError::Damaged { file: file.to_owned(), why: error.to_string() });
+    if found.graph.nodes.len() > MAX_NODES || found.graph.needs.len() > MAX_DEPENDENCIES {
         return Err(ChakraError::TooManyNodes { file: file.to_owned() });
     }
+    found.graph.broken = broken.is_some();
+    // The calls are in the order of their numbers; a file whose nodes could not run is damaged all the same.
+    found.graph.layout(file, |at| found.names.get(at))?;
     // NCCL's calls are recorded as both.
     let mut calls = if found.params.is_empty() { found.dispatched } else { found.params };
     if calls.is_empty() {
-        return Err(ChakraError::NoCalls { file: file.to_owned() });
+        return Err(broken.unwrap_or_else(|| ChakraError::NoCalls { file: file.to_owned() }));
     }
     calls.sort_by_key(|(id, _)| *id);
     let in_order = calls.into_iter().zip(1u64..).map(|((_, call), at)| {
@@ -98,13 +108,29 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     });
     let groups = found.groups.into_values().collect();
     let (calls, backend) = (in_order.collect(), BackendName::Unknown);
-    Ok(Contents { calls, groups, has_times: false, computed: Vec::new(), backend })
+    let flaws = Flaws { broken: broken.map(|error| error.to_string()), ..Flaws::default() };
+    Ok(Contents { calls, groups, has_times: false, computed: Vec::new(), backend, flaws })
 }
 
 impl Found {
+    fn add_to_graph(&mut self, node: &Node, name: &str) {
+        let (nodes, first) = (self.graph.nodes.len(), self.graph.needs.len());
+        let Some(id) = node.id.whole() else { return };
+        if nodes > MAX_NODES || first > MAX_DEPENDENCIES {
+            return;
+        }
+        for on in [&node.ctrl_deps, &node.data_deps] {
+            let listed = on.list().iter().chain([on]).filter_map(Small::whole);
+            self.graph.needs.extend(listed.filter(|on| *on != id));
+        }
+        let (needs, uses) = (first..self.graph.needs.len(), Resource::Nothing);
+        self.graph.nodes.push(GraphNode { id, needs, uses, duration_ns: 0 });
+        self.names.push(name);
+    }
+
     fn take(&mut self, node: &Node) {
-        self.nodes += 1;
         let (name, inputs) = (node.name.text(), &node.inputs);
+        self.add_to_graph(node, name);
         if name == GROUPS_NODE {
             for group in groups_in(inputs.values.at(0).text()) {
                 self.groups.insert(group.name.clone(), group);

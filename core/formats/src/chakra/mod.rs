@@ -16,6 +16,7 @@ mod reader;
 mod schema;
 mod write;
 
+pub use json::is_one as is_json_et;
 pub(crate) use reader::ChakraReader;
 pub use reader::looks_like_et;
 pub use write::{ChakraWriter, is_written_by_lockstep};

@@ -7,7 +7,7 @@ use super::{MAX_DEPENDENCIES, MAX_ET_BYTES, MAX_NODE_BYTES, MAX_NODES};
 use crate::flight_recorder::public_name;
 use crate::frames::StackTexts;
 use crate::kineto::dtype_of_cpp;
-use crate::rank_calls::{Call, Computed, Group, MAX_COMPUTED};
+use crate::rank_calls::{Call, Computed, Flaws, Group, MAX_COMPUTED, ends_before_it_begins};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -38,6 +38,7 @@ pub(super) struct Contents {
     pub(super) computed: Vec<Computed>,
     /// The backend of the groups, if the file says it.
     pub(super) backend: BackendName,
+    pub(super) flaws: Flaws,
 }
 
 /// A call and the global ranks of its sides: places in groups are known when all groups are.
@@ -140,7 +141,17 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     let (mut backend, mut stacks) = (BackendName::Unknown, StackTexts::default());
     let mut computed: Vec<Computed> = Vec::new();
     let mut calls: Vec<ReadCall> = Vec::new();
-    while let Some(node) = messages.decode::<Node>()? {
+    let mut flaws = Flaws::default();
+    loop {
+        let node = match messages.decode::<Node>() {
+            Ok(Some(node)) => node,
+            Ok(None) => break,
+            Err(error) if calls.is_empty() => return Err(error),
+            Err(error) => {
+                (flaws.broken, graph.broken) = (Some(error.to_string()), true);
+                break;
+            }
+        };
         let at = graph.nodes.len();
         let needs = graph.needs.len()..graph.needs.len() + node.data_deps.len();
         graph.needs.extend_from_slice(&node.data_deps);
@@ -169,14 +180,20 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         if let (Resource::Device, Some(from_ns)) = (uses, began_ns)
             && duration_ns > 0
             && node.name != BETWEEN
-            && computed.len() < MAX_COMPUTED
         {
-            let (to_ns, name) = (from_ns.saturating_add(duration_ns), node.name.as_str().into());
-            computed.push(Computed { from_ns, to_ns, name });
+            match computed.len() < MAX_COMPUTED {
+                true => computed.push(Computed {
+                    from_ns,
+                    to_ns: from_ns.saturating_add(duration_ns),
+                    name: node.name.as_str().into(),
+                }),
+                false => flaws.has_more_computations = true,
+            }
         }
         graph.nodes.push(GraphNode { id: node.id, needs, uses, duration_ns });
         names.push(&node.name);
         if let Some((mut call, peer, times_ns)) = call {
+            take_backwards(&call, times_ns, &mut flaws);
             call.stack = stacks.read(node.text("call_stack").unwrap_or_default());
             calls.push(ReadCall { at, call, peer, times_ns });
         }
@@ -217,7 +234,21 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     let calls = calls.into_iter().map(|(_, call)| call).collect();
     computed.sort_by_key(|one| (one.from_ns, one.to_ns));
     let groups = groups.into_values().collect();
-    Ok(Contents { calls, groups, has_times, computed, backend })
+    Ok(Contents { calls, groups, has_times, computed, backend, flaws })
+}
+
+/// Notes a call that ends before it begins, or begins before it is made.
+fn take_backwards(call: &Call, times_ns: Option<RecordedTimes>, flaws: &mut Flaws) {
+    let known: Vec<u64> = times_ns.unwrap_or_default().into_iter().flatten().collect();
+    let by_ns = known.windows(2).map(|pair| match pair {
+        [before, after] => before.saturating_sub(*after),
+        _ => 0,
+    });
+    if let Some(by_ns) = by_ns.max().filter(|by_ns| *by_ns > 0) {
+        let seq = call.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+        let what = || ends_before_it_begins(&format!("{}{seq}", call.op), by_ns as f64);
+        flaws.backwards.add(what);
+    }
 }
 
 /// The moment at which a call is made, and from when until when it runs, in nanoseconds; nothing of one that never
@@ -238,19 +269,19 @@ fn times_of(read: &ReadCall, possible: Option<u64>, slot: (u64, u64)) -> (u64, O
 
 /// The names of nodes, one behind the other.
 #[derive(Default)]
-struct Names {
+pub(super) struct Names {
     text: String,
     ends: Vec<usize>,
 }
 
 impl Names {
-    fn push(&mut self, name: &str) {
+    pub(super) fn push(&mut self, name: &str) {
         // An error names one of them.
         self.text.extend(name.chars().take(80));
         self.ends.push(self.text.len());
     }
 
-    fn get(&self, at: usize) -> String {
+    pub(super) fn get(&self, at: usize) -> String {
         let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
         let range = begin.unwrap_or(0)..self.ends.get(at).copied().unwrap_or(0);
         self.text.get(range).unwrap_or_default().to_owned()

@@ -30,6 +30,9 @@ struct ExecutionTrace {
 
 impl ExecutionTrace {
     fn read(file: File<'_>) -> Result<ExecutionTrace, ChakraError> {
+        if file.bytes.is_empty() {
+            return Err(ChakraError::Empty { file: file.name.to_owned() });
+        }
         let rank = rank_of_file_name(file.name)
             .map_err(|_| ChakraError::NoRank { file: file.name.to_owned() })?;
         let contents = match json::is_one(file.bytes) {
@@ -45,6 +48,8 @@ impl ExecutionTrace {
             calls: contents.calls,
             computed: if contents.has_times { contents.computed } else { Vec::new() },
             on_device: contents.has_times,
+            base_ns: 0,
+            flaws: contents.flaws,
         };
         Ok(ExecutionTrace { calls, has_times: contents.has_times })
     }
@@ -89,11 +94,12 @@ impl CallSource for ExecutionTraces {
     fn join(
         &self,
         files: Vec<FileCalls>,
-        _: &mut Vec<FileProblem>,
+        problems: &mut Vec<FileProblem>,
     ) -> Result<Option<JobCalls>, MixedFiles> {
         let traces = files.into_iter().filter_map(FileCalls::into_content::<ExecutionTrace>);
-        let (calls, timed): (Vec<RankCalls>, Vec<bool>) =
+        let (mut calls, timed): (Vec<RankCalls>, Vec<bool>) =
             traces.map(|trace| (trace.calls, trace.has_times)).unzip();
+        problems.extend(RankCalls::settle_broken(&mut calls));
         let words = Words {
             by: "an execution trace",
             file: "an execution trace",
@@ -101,7 +107,8 @@ impl CallSource for ExecutionTraces {
             missing: "nothing was recorded of the others",
         };
         let has_times = timed.iter().all(|timed| *timed);
-        Ok(join(&calls, words).map(|Calls { header, log, end_ps, mut notes }| {
+        Ok(join(&calls, words).map(|Calls { header, log, end_ps, mut notes, problems: flaws }| {
+            problems.extend(flaws);
             if !has_times {
                 notes.push(
                     "The execution traces hold no times: calls stand in the order that their \

@@ -15,7 +15,10 @@ use crate::frames::stack_text;
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Computation, RankOps, Trace, rank_ops};
+use lockstep_core::trace::{
+    CallLog, CallRecord, CallState, Computation, OnRow, RankLog, RankOps, Trace, on_one_row,
+    rank_ops,
+};
 use prost::Message;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,7 +121,7 @@ impl<'a> ChakraWriter<'a> {
         nodes.groups(self)?;
         match self.ops.get(&rank).filter(|_| self.trace.header.plan.is_some()) {
             Some(ops) => self.planned(rank, ops, &own.calls, &mut nodes),
-            None => self.recorded(rank, &own.calls, &mut nodes),
+            None => self.recorded(rank, own, &mut nodes),
         }
     }
 
@@ -173,12 +176,19 @@ impl<'a> ChakraWriter<'a> {
     fn recorded(
         &self,
         rank: GlobalRank,
-        calls: &[CallRecord],
+        own: &RankLog,
         nodes: &mut RankNodes<'_, impl Write>,
     ) -> io::Result<()> {
+        let calls = &own.calls;
         let mut busy_ps: Option<u64> = None;
         let mut open: Vec<(u64, u64)> = Vec::new();
+        // Recorded kernels stand for the time between the calls.
+        let mut kernels = on_one_row(&own.computations).into_iter().peekable();
         for (at, record) in calls.iter().enumerate() {
+            let begins_ps = record.started_ps.unwrap_or(record.scheduled_ps);
+            while let Some(stretch) = kernels.next_if(|stretch| stretch.from_ps < begins_ps) {
+                nodes.kernel(own, stretch)?;
+            }
             open.retain(|(ended_ps, id)| {
                 let over = *ended_ps <= record.scheduled_ps;
                 if over {
@@ -188,7 +198,7 @@ impl<'a> ChakraWriter<'a> {
             });
             let idle_ps =
                 record.scheduled_ps.saturating_sub(busy_ps.unwrap_or(record.scheduled_ps));
-            if idle_ps >= SHORTEST_PS {
+            if idle_ps >= SHORTEST_PS && own.computations.is_empty() {
                 nodes.between(record.scheduled_ps - idle_ps, idle_ps / 1000)?;
             }
             let id = nodes.call(self, rank, record)?;
@@ -207,7 +217,7 @@ impl<'a> ChakraWriter<'a> {
                 }
             });
         }
-        Ok(())
+        kernels.try_for_each(|stretch| nodes.kernel(own, stretch))
     }
 }
 
@@ -265,9 +275,19 @@ impl<O: Write> RankNodes<'_, O> {
         Ok(())
     }
 
+    /// Writes a recorded computation.
+    fn kernel(&mut self, own: &RankLog, stretch: OnRow) -> io::Result<()> {
+        let name = own.computations.get(stretch.computation).map_or("", |one| &*one.name);
+        self.busy(name, stretch.from_ps, stretch.to_ps.saturating_sub(stretch.from_ps) / 1000)
+    }
+
     /// Writes a computation for the time between two calls.
     fn between(&mut self, from_ps: u64, duration_ns: u64) -> io::Result<()> {
-        let mut node = computation_node(BETWEEN, from_ps, duration_ns);
+        self.busy(BETWEEN, from_ps, duration_ns)
+    }
+
+    fn busy(&mut self, name: &str, from_ps: u64, duration_ns: u64) -> io::Result<()> {
+        let mut node = computation_node(name, from_ps, duration_ns);
         node.attr.push(Attribute::new("is_cpu_op", AttributeValue::Bool(false)));
         let id = self.node(node, None)?;
         self.after = BTreeSet::from([id]);

@@ -38,6 +38,7 @@ pub(crate) use reader::FlightRecorderReader;
 
 pub use write::{dumps_of, is_written_by_lockstep};
 
+use crate::rank_calls::{Backwards, ends_before_it_begins};
 use crate::text::{begins_as_json, is_text};
 use lockstep_core::trace::rank_of_file_name;
 
@@ -45,6 +46,40 @@ impl Dump {
     /// The part that an entry shares with others.
     pub fn site(&self, entry: &Entry) -> Option<&Site> {
         self.sites.get(entry.site as usize)
+    }
+
+    /// The calls that were made before the one in front of them, or ended before they were made, by more than
+    /// [`CLOCK_STEP_NS`].
+    pub(crate) fn backwards(&self) -> Backwards {
+        let mut backwards = Backwards::default();
+        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        if entries.iter().all(|entry| entry.record_id.is_some()) {
+            entries.sort_by_key(|entry| entry.record_id);
+        }
+        let mut before_ns: u64 = 0;
+        for entry in entries.into_iter().filter(|entry| entry.created_ns > 0) {
+            let name = || {
+                let number = entry.collective_seq.or(entry.p2p_seq);
+                let number = number.map(|seq| format!(" #{seq}")).unwrap_or_default();
+                let op = self
+                    .site(entry)
+                    .map_or("a call", |site| names::call_name(&site.profiling_name).op);
+                format!("{op}{number}")
+            };
+            let by_ns = before_ns.saturating_sub(entry.created_ns);
+            let ended_ns = entry.completed_ns.into_iter().chain(entry.started_ns).min();
+            let early_ns = entry.created_ns.saturating_sub(ended_ns.unwrap_or(u64::MAX));
+            if by_ns > CLOCK_STEP_NS {
+                let ms = by_ns as f64 / 1e6;
+                backwards.add(|| {
+                    format!("{} was made {ms:.3} ms before the call in front of it", name())
+                });
+            } else if early_ns > CLOCK_STEP_NS {
+                backwards.add(|| ends_before_it_begins(&name(), early_ns as f64));
+            }
+            before_ns = entry.created_ns;
+        }
+        backwards
     }
 
     /// True if the recorder's ring has dropped calls: the first one that is kept was not the rank's first.
@@ -88,6 +123,9 @@ impl Dump {
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 }
+
+/// Less than a millisecond is no clock that was set: two threads look at it at nearly the same time.
+const CLOCK_STEP_NS: u64 = 1_000_000;
 
 /// The first byte of a pickle of protocol 2 or later: PyTorch writes no other.
 const PROTO: u8 = 0x80;

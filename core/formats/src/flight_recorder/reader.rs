@@ -6,6 +6,7 @@ use crate::file_names::is_log;
 use crate::job_calls::{JobCalls, Shows};
 use crate::problem::{FileProblem, MixedFiles};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
+use lockstep_core::trace::Origin;
 
 /// Reads Flight Recorder dumps.
 #[derive(Debug)]
@@ -74,6 +75,10 @@ impl CallSource for Dumps {
         problems: &mut Vec<FileProblem>,
     ) -> Result<Option<JobCalls>, MixedFiles> {
         let dumps: Vec<Dump> = files.into_iter().filter_map(FileCalls::into_content).collect();
+        let backwards = dumps.iter().filter_map(|dump| {
+            Some((dump.file_name.clone(), dump.backwards().note(&dump.file_name)?))
+        });
+        let backwards: Vec<(String, String)> = backwards.collect();
         let Some(highest) = dumps.iter().map(|dump| dump.rank.0).max() else { return Ok(None) };
         let joined = recording_of(dumps, std::mem::take(problems));
         let Recording { merged, problems: left_out } = joined.map_err(|error| MixedFiles {
@@ -81,6 +86,9 @@ impl CallSource for Dumps {
             world_size: highest.saturating_add(1),
         })?;
         *problems = left_out;
+        let Origin::Recorded { files, .. } = &merged.header.origin else { return Ok(None) };
+        let used = backwards.into_iter().filter(|(file, _)| files.contains(file));
+        problems.extend(used.map(|(file, why)| FileProblem::flaw(&file, why)));
         Ok(Some(JobCalls { shows: self.shows(), merged, notes: Vec::new() }))
     }
 

@@ -4,7 +4,9 @@ use super::json::{Args, Event};
 use super::kernel_name::KernelNames;
 use crate::flight_recorder::{public_name, rank_list};
 use crate::frames::StackTexts;
-use crate::rank_calls::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
+use crate::rank_calls::{
+    Call, Computed, Flaws, Group, MAX_CALLS, MAX_COMPUTED, ends_before_it_begins,
+};
 use crate::small_json::Small;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -31,6 +33,7 @@ pub(super) struct Found {
     ran: BTreeMap<String, Vec<Timed<Vec<TensorShape>>>>,
     stacks: StackTexts,
     count: usize,
+    flaws: Flaws,
 }
 
 /// Something, and when it began and ended, in microseconds as the file counts.
@@ -55,7 +58,16 @@ impl Found {
             return;
         }
         let Some(from_us) = event.ts.real().filter(|ts| ts.is_finite()) else { return };
-        let to_us = from_us + event.dur.real().filter(|dur| *dur >= 0.0).unwrap_or(0.0);
+        let took_us = event.dur.real().filter(|took| took.is_finite()).unwrap_or(0.0);
+        let to_us = from_us + took_us.max(0.0);
+        if self.take_timed(&event, (from_us, to_us)) && took_us < 0.0 {
+            let clause = || ends_before_it_begins(event.name.text(), -took_us * 1000.0);
+            self.flaws.backwards.add(clause);
+        }
+    }
+
+    /// Takes an event with its times; false if it is of no interest.
+    fn take_timed(&mut self, event: &Event, (from_us, to_us): (f64, f64)) -> bool {
         let (name, args) = (event.name.text(), &event.args);
         if name == "record_param_comms" {
             if let Some(mut call) = call_of_params(args) {
@@ -75,6 +87,8 @@ impl Found {
             if self.computed.len() < MAX_COMPUTED {
                 let what = self.names.short(name);
                 self.computed.push(Timed { from_us, to_us, what });
+            } else {
+                self.flaws.has_more_computations = true;
             }
         } else if let Some(op) = name.strip_prefix("gloo:") {
             let what = tensors(&args.input_dims, &args.input_type);
@@ -88,11 +102,19 @@ impl Found {
                 Timed { from_us, to_us, what: dispatched(op, &args.concrete, &args.input_dims) };
             self.made.entry(op.to_owned()).or_default().push(what);
             self.count += 1;
+        } else {
+            return false;
         }
+        true
     }
 
     pub(super) fn on_device(&self) -> bool {
         !self.kernels.is_empty()
+    }
+
+    /// Takes out what is wrong with the events.
+    pub(super) fn flaws(&mut self) -> Flaws {
+        std::mem::take(&mut self.flaws)
     }
 
     /// Takes out the devices' computations, in the order in which they began.

@@ -10,10 +10,8 @@ use std::io::BufRead;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
     pub(super) distributed: Option<DistributedInfo>,
-    /// The origin of times, in nanoseconds since 1970.
+    /// The origin of times, in nanoseconds since 1970; 0 if the file was not read that far.
     pub(super) base_ns: u64,
-    /// True if it has events at all: other JSON does not.
-    pub(super) has_events: bool,
 }
 
 /// `distributedInfo`, as `torch.profiler` writes it.
@@ -91,12 +89,16 @@ pub(super) struct Args {
     pub(super) concrete: Small,
 }
 
-/// Reads a trace, handing every event on.
+/// Reads a trace into its head, handing every event on.
 ///
 /// # Errors
-/// The error says what is wrong with the JSON, and where.
-pub(super) fn read(bytes: &[u8], take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
-    document(serde_json::Deserializer::from_slice(bytes), take)
+/// The error says what is wrong with the JSON, and where. Everything before it was handed on.
+pub(super) fn read(
+    bytes: &[u8],
+    head: &mut Head,
+    take: impl FnMut(Event),
+) -> Result<(), serde_json::Error> {
+    document(serde_json::Deserializer::from_slice(bytes), head, take)
 }
 
 /// Reads a trace as it comes: less fast, and without the whole of it in memory.
@@ -105,47 +107,46 @@ pub(super) fn read(bytes: &[u8], take: impl FnMut(Event)) -> Result<Head, serde_
 /// Those of [`read`], and when the reader cannot be read.
 pub(super) fn read_stream(
     stream: impl BufRead,
+    head: &mut Head,
     take: impl FnMut(Event),
-) -> Result<Head, serde_json::Error> {
-    document(serde_json::Deserializer::from_reader(stream), take)
+) -> Result<(), serde_json::Error> {
+    document(serde_json::Deserializer::from_reader(stream), head, take)
 }
 
 fn document<'de, R: serde_json::de::Read<'de>>(
     mut reader: serde_json::Deserializer<R>,
+    head: &mut Head,
     mut take: impl FnMut(Event),
-) -> Result<Head, serde_json::Error> {
-    let head = reader.deserialize_map(Document { take: &mut take })?;
-    reader.end()?;
-    Ok(head)
+) -> Result<(), serde_json::Error> {
+    reader.deserialize_map(Document { head, take: &mut take })?;
+    reader.end()
 }
 
 struct Document<'a> {
+    head: &'a mut Head,
     take: &'a mut dyn FnMut(Event),
 }
 
 impl<'de> Visitor<'de> for Document<'_> {
-    type Value = Head;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a profiler's trace: an object with traceEvents")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head, A::Error> {
-        let mut head = Head::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let head = self.head;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "distributedInfo" => head.distributed = map.next_value()?,
                 "baseTimeNanoseconds" => {
                     head.base_ns = map.next_value::<BaseTime>()?.0;
                 }
-                "traceEvents" => {
-                    head.has_events = true;
-                    map.next_value_seed(Events { take: &mut *self.take })?;
-                }
+                "traceEvents" => map.next_value_seed(Events { take: &mut *self.take })?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(head)
+        Ok(())
     }
 }
 

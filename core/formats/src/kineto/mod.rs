@@ -77,19 +77,19 @@ pub struct Profile(RankCalls);
 
 /// The calls of a job's profiles; `None` if there are none. The order of the files does not matter.
 pub fn calls_of(profiles: Vec<Profile>) -> Option<Calls> {
-    shown_calls_of(profiles).map(|(_, calls)| calls)
+    let profiles: Vec<RankCalls> = profiles.into_iter().map(|profile| profile.0).collect();
+    shown_calls_of(&profiles).map(|(_, calls)| calls)
 }
 
 /// The same with the completeness of the calls.
-pub(crate) fn shown_calls_of(profiles: Vec<Profile>) -> Option<(Shows, Calls)> {
-    let profiles: Vec<RankCalls> = profiles.into_iter().map(|profile| profile.0).collect();
+pub(crate) fn shown_calls_of(profiles: &[RankCalls]) -> Option<(Shows, Calls)> {
     let words = Words {
         by: "PyTorch's profiler",
         file: "a profile",
         files: "profiles",
         missing: "a profiler writes only where it is asked to",
     };
-    let mut calls = join(&profiles, words)?;
+    let mut calls = join(profiles, words)?;
     if profiles.iter().any(|profile| profile.backend == BackendName::Nccl && !profile.on_device) {
         calls.notes.push(
             "The profiles hold nothing of the devices: the calls' times are those of the processes. \
@@ -97,7 +97,7 @@ pub(crate) fn shown_calls_of(profiles: Vec<Profile>) -> Option<(Shows, Calls)> {
                 .to_owned(),
         );
     }
-    Some((RankCalls::shown_by(&profiles), calls))
+    Some((RankCalls::shown_by(profiles), calls))
 }
 
 impl Profile {
@@ -120,9 +120,9 @@ impl Profile {
         if bytes.len() > MAX_PROFILE_BYTES {
             return Err(KinetoError::TooLarge { file: file(), bytes: bytes.len() });
         }
-        let mut found = calls::Found::default();
-        let head = json::read(bytes, |event| found.take(event));
-        Profile::of(file_name, head, found)
+        let (mut found, mut head) = (calls::Found::default(), json::Head::default());
+        let read = json::read(bytes, &mut head, |event| found.take(event));
+        Profile::of(file_name, (head, read.err()), found)
     }
 
     /// Reads a file as it comes, so that it is never in memory as a whole.
@@ -133,19 +133,21 @@ impl Profile {
         file_name: &str,
         stream: impl BufRead,
     ) -> Result<Profile, KinetoError> {
-        let mut found = calls::Found::default();
-        let head = json::read_stream(stream, |event| found.take(event));
-        Profile::of(file_name, head, found)
+        let (mut found, mut head) = (calls::Found::default(), json::Head::default());
+        let read = json::read_stream(stream, &mut head, |event| found.take(event));
+        Profile::of(file_name, (head, read.err()), found)
     }
+
+    /// The profile of what was `found` in a file, up to its end or to where it is `broken`.
 
     fn of(
         file_name: &str,
-        head: Result<json::Head, serde_json::Error>,
+        (head, broken): (json::Head, Option<serde_json::Error>),
         mut found: calls::Found,
     ) -> Result<Profile, KinetoError> {
         let file = || file_name.to_owned();
-        let head =
-            head.map_err(|error| KinetoError::Damaged { file: file(), why: error.to_string() })?;
+        let broken =
+            broken.map(|error| KinetoError::Damaged { file: file(), why: error.to_string() });
         let info = head.distributed.unwrap_or_default();
         let rank = info.rank.and_then(|rank| u32::try_from(rank).ok()).map(GlobalRank);
         let rank = match rank.filter(|rank| rank.0 < MAX_WORLD_SIZE) {
@@ -156,10 +158,12 @@ impl Profile {
         };
         let on_device = found.on_device();
         let computed = found.computed(head.base_ns);
+        let mut flaws = found.flaws();
         let (mut groups, calls) = found.finish(head.base_ns);
         if calls.is_empty() {
-            return Err(KinetoError::NoCalls { file: file() });
+            return Err(broken.unwrap_or(KinetoError::NoCalls { file: file() }));
         }
+        flaws.broken = broken.map(|error| error.to_string());
         for config in info.pg_config {
             let ranks = config.ranks.into_iter().map(GlobalRank).collect();
             let name = config.pg_name;
@@ -183,6 +187,8 @@ impl Profile {
             calls,
             computed,
             on_device,
+            base_ns: head.base_ns,
+            flaws,
         }))
     }
 

@@ -3,7 +3,7 @@
 use super::{KinetoError, Profile, shown_calls_of};
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
-use crate::rank_calls::Calls;
+use crate::rank_calls::{Calls, RankCalls};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
 use lockstep_core::words::counted;
 use std::io::BufRead;
@@ -68,14 +68,15 @@ impl CallSource for Profiles {
     fn join(
         &self,
         files: Vec<FileCalls>,
-        _: &mut Vec<FileProblem>,
+        problems: &mut Vec<FileProblem>,
     ) -> Result<Option<JobCalls>, MixedFiles> {
-        let profiles: Vec<Profile> =
-            files.into_iter().filter_map(FileCalls::into_content).collect();
-        Ok(shown_calls_of(profiles).map(|(shows, Calls { header, log, end_ps, notes })| JobCalls {
-            shows,
-            merged: Merged { header, log, end_ps },
-            notes,
+        let profiles = files.into_iter().filter_map(FileCalls::into_content);
+        let mut profiles: Vec<RankCalls> = profiles.map(|Profile(calls)| calls).collect();
+        problems.extend(RankCalls::settle_broken(&mut profiles));
+        Ok(shown_calls_of(&profiles).map(|(shows, calls)| {
+            let Calls { header, log, end_ps, notes, problems: flaws } = calls;
+            problems.extend(flaws);
+            JobCalls { shows, merged: Merged { header, log, end_ps }, notes }
         }))
     }
 

@@ -87,9 +87,14 @@ impl<'a> KinetoWriter<'a> {
         if let Some(ops) = self.ops.get(&rank) {
             self.program(rank, ops, process, &mut events)?;
             let ended = ops.computations(self.trace, rank).filter(|it| !it.idle);
-            for computation in ended {
-                self.computation(&computation, device, &mut events)?;
+            for Computation { name, line, span, .. } in ended {
+                if let Some(to_ps) = span.to_ps {
+                    kernel((name, line), device, (span.from_ps, to_ps), &mut events)?;
+                }
             }
+        }
+        for one in &own.computations {
+            kernel((&one.name, None), device, (one.from_ps, one.to_ps), &mut events)?;
         }
         for (record, id) in own.calls.iter().zip(1u64..) {
             self.call(rank, record, id, process, &mut events)?;
@@ -165,32 +170,6 @@ impl<'a> KinetoWriter<'a> {
             events.event(Event { category: "cpu_op", name, place, from_ps, to_ps, args })?;
         }
         Ok(())
-    }
-
-    fn computation(
-        &self,
-        computation: &Computation<'_>,
-        device: u32,
-        events: &mut EventList<'_, impl Write>,
-    ) -> io::Result<()> {
-        let Some(to_ps) = computation.span.to_ps else { return Ok(()) };
-        let mut args = on_device(device, COMPUTE_STREAM);
-        if let Some(line) = &computation.line {
-            args.insert("Line".to_owned(), line.as_str().into());
-        }
-        // Readers take every name with this beginning for a kernel of NCCL's.
-        let name = match computation.name.starts_with("nccl") {
-            true => format!("compute {}", computation.name),
-            false => computation.name.to_owned(),
-        };
-        events.event(Event {
-            category: "kernel",
-            name: &name,
-            place: (device, COMPUTE_STREAM),
-            from_ps: computation.span.from_ps,
-            to_ps,
-            args,
-        })
     }
 
     fn call(
@@ -277,6 +256,26 @@ impl<'a> KinetoWriter<'a> {
         }
         args
     }
+}
+
+/// Writes a computation of a device, with its source line if that is known.
+fn kernel(
+    (name, line): (&str, Option<String>),
+    device: u32,
+    (from_ps, to_ps): (u64, u64),
+    events: &mut EventList<'_, impl Write>,
+) -> io::Result<()> {
+    let mut args = on_device(device, COMPUTE_STREAM);
+    if let Some(line) = line {
+        args.insert("Line".to_owned(), line.into());
+    }
+    // Readers take every name with this beginning for a kernel of NCCL's.
+    let name = match name.starts_with("nccl") {
+        true => format!("compute {name}"),
+        false => name.to_owned(),
+    };
+    let place = (device, COMPUTE_STREAM);
+    events.event(Event { category: "kernel", name: &name, place, from_ps, to_ps, args })
 }
 
 fn on_device(device: u32, stream: u32) -> Map<String, Value> {

@@ -10,7 +10,10 @@ use crate::call_words::{bytes_of, dtype_of, line_of, numel_of, op_line, payload,
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::plan::Action;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, CallRecord, CallState, Origin, Outcome, RankLog, Trace, What};
+use lockstep_core::trace::{
+    CallLog, CallRecord, CallState, Event as TraceEvent, Origin, Outcome, RankLog, Trace, What,
+    on_one_row,
+};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -25,13 +28,46 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let log = CallLog::of(trace);
     let mut writer = Writer::new(trace, &log);
     writer.begin(out)?;
-    let mut order: Vec<usize> = (0..trace.events.len()).collect();
+    let kernels: Vec<KernelEdge<'_>> =
+        log.logs().flat_map(|(rank, own)| edges(rank, own)).collect();
+    let edges = kernels.iter().map(|edge| (edge.time_ps, Next::Kernel(edge)));
+    let events = trace.events.iter().map(|event| (event.time_ps, Next::Event(event)));
+    let mut order: Vec<(u64, Next<'_>)> = edges.chain(events).collect();
     // Stable: what happened at one moment stays in the order of the trace.
-    order.sort_by_key(|at| trace.events.get(*at).map_or(0, |event| event.time_ps));
-    for event in order.into_iter().filter_map(|at| trace.events.get(at)) {
-        writer.take(event.time_ps, event.rank, &event.what, out)?;
+    order.sort_by_key(|(time_ps, _)| *time_ps);
+    for (_, next) in order {
+        match next {
+            Next::Event(event) => writer.take(event.time_ps, event.rank, &event.what, out)?,
+            Next::Kernel(edge) => writer.kernel(edge, out)?,
+        }
     }
     writer.end(out)
+}
+
+/// What comes next in the order of time.
+enum Next<'a> {
+    Event(&'a TraceEvent),
+    Kernel(&'a KernelEdge<'a>),
+}
+
+/// The beginning or end of a stretch of a recorded computation.
+struct KernelEdge<'a> {
+    time_ps: u64,
+    rank: GlobalRank,
+    /// The computation that begins; `None` where it ends.
+    begins: Option<&'a str>,
+}
+
+/// The edges of a rank's computations, as stretches that follow each other: slices of a track lie in each other, and
+/// do not overlap.
+fn edges(rank: GlobalRank, own: &RankLog) -> Vec<KernelEdge<'_>> {
+    let mut edges = Vec::with_capacity(2 * own.computations.len());
+    for stretch in on_one_row(&own.computations) {
+        let Some(one) = own.computations.get(stretch.computation) else { continue };
+        edges.push(KernelEdge { time_ps: stretch.from_ps, rank, begins: Some(&one.name) });
+        edges.push(KernelEdge { time_ps: stretch.to_ps, rank, begins: None });
+    }
+    edges
 }
 
 struct Writer<'a> {
@@ -172,7 +208,8 @@ impl<'a> Writer<'a> {
             What::Died { how } => self.mark(time_ps, rank, None, &format!("died: {how}"), out),
             What::Unresponsive { how } => self.mark(time_ps, rank, None, how, out),
             What::Finished => self.mark(time_ps, rank, None, "finished", out),
-            What::Result { .. } | What::Answered { .. } => Ok(()),
+            // Kernels of one row are written stretch by stretch.
+            What::Result { .. } | What::Answered { .. } | What::Kernel { .. } => Ok(()),
         }
     }
 
@@ -208,11 +245,8 @@ impl<'a> Writer<'a> {
         let mut arguments = vec![("operation", Value::from(op))];
         arguments.extend(op_line(plan, rank, op).map(|line| ("line", line.into())));
         arguments.extend(operation.via.as_deref().map(|via| ("part of", via.into())));
-        if on_stream && !writer.has_compute {
-            writer.has_compute = true;
-            let name = "compute stream".to_owned();
-            let track = writer.tracks.child(writer.tracks.compute(), name, 0);
-            writer.sequence.describe(track, out)?;
+        if on_stream {
+            writer.describe_compute(out)?;
         }
         let began = Event {
             kind: TYPE_SLICE_BEGIN,
@@ -223,6 +257,19 @@ impl<'a> Writer<'a> {
             ..Event::default()
         };
         writer.sequence.event(time_ps, began, out)
+    }
+
+    /// Writes the beginning or end of a stretch of a recorded computation.
+    fn kernel(&mut self, edge: &KernelEdge<'_>, out: &mut impl Write) -> io::Result<()> {
+        let Some(writer) = self.ranks.get_mut(&edge.rank) else { return Ok(()) };
+        writer.describe_compute(out)?;
+        let (kind, name, categories): (i32, &str, &[&str]) = match edge.begins {
+            Some(name) => (TYPE_SLICE_BEGIN, name, &["compute"]),
+            None => (TYPE_SLICE_END, "", &[]),
+        };
+        let track = writer.tracks.compute();
+        let event = Event { kind, track, name, categories, ..Event::default() };
+        writer.sequence.event(edge.time_ps, event, out)
     }
 
     fn op_ended(
@@ -383,6 +430,17 @@ impl<'a> Writer<'a> {
 }
 
 impl RankWriter {
+    /// Describes the track of the compute stream, once.
+    fn describe_compute(&mut self, out: &mut impl Write) -> io::Result<()> {
+        if self.has_compute {
+            return Ok(());
+        }
+        self.has_compute = true;
+        let name = "compute stream".to_owned();
+        let track = self.tracks.child(self.tracks.compute(), name, 0);
+        self.sequence.describe(track, out)
+    }
+
     fn ops_track(&self, on_stream: bool) -> u64 {
         if on_stream { self.tracks.compute() } else { self.tracks.program() }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// More calls of one rank are left out.
 pub(crate) const MAX_CALLS: usize = 1 << 22;
 
-/// More computations of one rank are left out.
+/// More computations of a rank, and of all ranks together, are left out.
 pub(crate) const MAX_COMPUTED: usize = 1 << 22;
 
 /// A process group that a file names.

@@ -1,8 +1,9 @@
 //! From the files of a job's ranks to its calls.
 
 use super::RankCalls;
-use super::call::{Call, Group};
+use super::call::{Call, Group, MAX_COMPUTED};
 use super::numbers::calls_before;
+use crate::problem::FileProblem;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
@@ -36,12 +37,19 @@ pub struct Calls {
     pub end_ps: u64,
     /// Notes for the reader.
     pub notes: Vec<String>,
+    /// What is wrong with files that are used.
+    pub problems: Vec<FileProblem>,
 }
 
 /// The calls of a job's files; `None` if there are none. The order of the files does not matter.
 pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let mut notes = Vec::new();
     let files = one_a_rank(files, words, &mut notes);
+    let mut problems: Vec<FileProblem> = Vec::new();
+    for file in &files {
+        let flaws = file.flaws.notes(&file.file_name, file.calls.len());
+        problems.extend(flaws.into_iter().map(|why| FileProblem::flaw(&file.file_name, why)));
+    }
     let world_size = files.iter().map(|file| file.world_size).max()?;
     let (groups, ids) = groups(&files, world_size);
     let unnamed = unnamed(&files, groups.len() > 1, words, &mut notes);
@@ -69,13 +77,34 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         ));
     }
     let mut known = BTreeSet::new();
+    let computing = files.iter().filter(|file| !file.computed.is_empty()).count();
+    let kept = MAX_COMPUTED / computing.max(1);
+    if files.iter().any(|file| file.computed.len() > kept) {
+        let why = format!(
+            "The {} hold more than {MAX_COMPUTED} computations: of each rank the first {kept} are kept, and later ones \
+             count as idle time. Record fewer steps.",
+            words.files
+        );
+        problems.push(FileProblem::flaw("", why));
+    }
     for file in &files {
-        let own = rank_log(file, &ids, (unnamed, &before), epoch_ns, &mut known);
+        let mut own = rank_log(file, &ids, (unnamed, &before), epoch_ns, &mut known);
+        own.computations.truncate(kept);
         if let Some(slot) = log.ranks.get_mut(file.rank.index()) {
             *slot = Some(own);
         }
     }
     finish_windows(&mut log, &files);
+    let disjoint = log.disjoint().map(|disjoint| {
+        let disjoint = disjoint.to_string();
+        let (first, rest) = disjoint.split_at(1);
+        format!(
+            "{}{rest}. Their calls cannot be held against each other: record the same steps on every rank.",
+            first.to_uppercase()
+        )
+    });
+    let apart = disjoint.into_iter().chain(apart_in_time(&files, words));
+    problems.extend(apart.map(|why| FileProblem::flaw("", why)));
     let missing = log.ranks.iter().filter(|rank| rank.is_none()).count();
     if missing > 0 {
         notes.push(format!(
@@ -99,7 +128,28 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         plan: None,
         epoch_ns,
     };
-    Some(Calls { header, log, end_ps, notes })
+    Some(Calls { header, log, end_ps, notes, problems })
+}
+
+/// A sentence about files that number no calls and of which one ends before another begins; `None` if there are none.
+fn apart_in_time(files: &[&RankCalls], words: Words) -> Option<String> {
+    let span = |file: &&RankCalls| {
+        let unnumbered = file.calls.iter().all(|call| call.seq.is_none());
+        let made = file.calls.iter().map(|call| call.made_ns);
+        let (first, last) = made.clone().min().zip(made.max()).filter(|_| unnumbered)?;
+        (last > first).then_some((first, last, file.file_name.clone()))
+    };
+    let spans: Vec<(u64, u64, String)> = files.iter().filter_map(span).collect();
+    let (_, ends, earlier) = spans.iter().min_by_key(|(_, last, _)| *last)?;
+    let (begins, _, later) = spans.iter().max_by_key(|(first, _, _)| *first)?;
+    let apart_ns = begins.checked_sub(*ends).filter(|apart_ns| *apart_ns > 0)?;
+    Some(format!(
+        "The last call in {earlier} was made {:.3} s before the first one in {later}: these {} are of different steps, \
+         or the clocks of their machines differ. They are laid over each other by their order; record the same steps \
+         on every rank.",
+        apart_ns as f64 / 1e9,
+        words.files
+    ))
 }
 
 /// The files by rank; of several of one rank the one with the most calls.

@@ -4,14 +4,17 @@
 //! name, and nothing of the other ranks.
 
 mod call;
+mod flaws;
 mod job;
 mod numbers;
 
 pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
+pub(crate) use flaws::{Backwards, Flaws, ends_before_it_begins};
 pub use job::Calls;
 pub(crate) use job::{Words, join};
 
 use crate::job_calls::Shows;
+use crate::problem::{FileProblem, ProblemKind};
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::GlobalRank;
 
@@ -34,6 +37,9 @@ pub(crate) struct RankCalls {
     pub(crate) computed: Vec<Computed>,
     /// True if calls end when the device has carried them out, by the device's own clock.
     pub(crate) on_device: bool,
+    /// The origin of the file's times, in nanoseconds since 1970; 0 for none, or if the file breaks before it.
+    pub(crate) base_ns: u64,
+    pub(crate) flaws: Flaws,
 }
 
 impl RankCalls {
@@ -44,6 +50,43 @@ impl RankCalls {
         match calls.any(|call| call.unfinished.is_some()) {
             true => Shows::LastCalls,
             false => Shows::EndedCalls,
+        }
+    }
+
+    /// Makes files that are cut off fit to the others: they get the others' origin of times if theirs is cut off. Of
+    /// a job that hung they are taken out, since the last calls matter there; the problem of each is returned.
+    pub(crate) fn settle_broken(files: &mut Vec<RankCalls>) -> Vec<FileProblem> {
+        let base_ns = files.iter().map(|file| file.base_ns).max().unwrap_or(0);
+        let without_base = |file: &&mut RankCalls| file.flaws.broken.is_some() && file.base_ns == 0;
+        for file in files.iter_mut().filter(without_base) {
+            file.move_by(base_ns);
+        }
+        if RankCalls::shown_by(files) != Shows::LastCalls {
+            return Vec::new();
+        }
+        let broken = files.extract_if(.., |file| file.flaws.broken.is_some());
+        let problem = |file: RankCalls| FileProblem {
+            why: format!(
+                "{}. It is left out, since the calls in which its rank hangs may be missing.",
+                file.flaws.broken.unwrap_or_default()
+            ),
+            file_name: file.file_name,
+            kind: ProblemKind::Unreadable,
+        };
+        broken.map(problem).collect()
+    }
+
+    /// Sets all times later.
+    fn move_by(&mut self, by_ns: u64) {
+        for call in &mut self.calls {
+            call.made_ns = call.made_ns.saturating_add(by_ns);
+            call.ran_ns = call
+                .ran_ns
+                .map(|(from, to)| (from.saturating_add(by_ns), to.saturating_add(by_ns)));
+        }
+        for one in &mut self.computed {
+            one.from_ns = one.from_ns.saturating_add(by_ns);
+            one.to_ns = one.to_ns.saturating_add(by_ns);
         }
     }
 

@@ -35,6 +35,39 @@ pub(super) struct Statement {
     pub(super) ns: u64,
 }
 
+/// The computing time since a rank's last statement, and the waits in it that stand where habit says.
+#[derive(Debug, Default)]
+struct Gap {
+    ns: u64,
+    /// The computing time before each wait of the plan, by the operation that it waits for.
+    waits: Vec<(u32, u64)>,
+    /// Works that the plan has waited for in an earlier gap.
+    over: Vec<u32>,
+}
+
+impl Gap {
+    /// The computing time that was done beside an operation, before the rank waited for it: all of it, if the rank has
+    /// not waited yet.
+    fn beside(&self, op: u32) -> u64 {
+        let waited = self.waits.iter().find(|(of, _)| *of == op).map(|(_, ns)| *ns);
+        waited.unwrap_or(if self.over.contains(&op) { 0 } else { self.ns })
+    }
+
+    /// Takes out the time that a statement stands behind.
+    fn take(&mut self, ns: u64) -> u64 {
+        let ns = ns.min(self.ns);
+        self.ns -= ns;
+        self.waits.iter_mut().for_each(|(_, before)| *before = before.saturating_sub(ns));
+        ns
+    }
+
+    /// Takes out all of the time: what comes next is another gap.
+    fn end(&mut self) -> u64 {
+        self.over.extend(self.waits.drain(..).map(|(op, _)| op));
+        std::mem::take(&mut self.ns)
+    }
+}
+
 /// The waits of recorded programs behind a call at one line.
 #[derive(Debug, Default)]
 struct Habit {
@@ -116,12 +149,12 @@ impl<'a> Writer<'a> {
         let mut works: Vec<Option<(u32, bool)>> = Vec::new();
         // Works that are waited for by habit, and before which of the next calls.
         let mut open: Vec<(u32, u32)> = Vec::new();
-        let mut before_ns = 0_u64;
+        let mut gap = Gap::default();
         for (index, op) in ops.iter().enumerate() {
             let no_word = |what| PythonError::NoWord { rank, op: index, what };
             let (does, ns) = match &op.action {
                 Action::Compute { duration_ns, .. } if is_between(op) => {
-                    before_ns = before_ns.saturating_add(*duration_ns);
+                    gap.ns = gap.ns.saturating_add(*duration_ns);
                     continue;
                 }
                 Action::Compute { name, duration_ns } => {
@@ -143,9 +176,7 @@ impl<'a> Writer<'a> {
                     let held = self.call(rank, call, false).map_err(no_word)?;
                     let habit = self.habits.get(&(op.at, held.clone()));
                     let later = habit.map(Habit::calls_later);
-                    for op in due(&mut open) {
-                        statements.extend(free(&mut works, op).map(waited));
-                    }
+                    statements.extend(waits(due(&mut open), &mut works, &mut gap));
                     if !later.map_or(*async_op, |later| later.is_some()) {
                         (Does::Line(held), 0)
                     } else {
@@ -169,10 +200,14 @@ impl<'a> Writer<'a> {
                     (Does::Line(text), 0)
                 }
                 // Habits say when.
-                Action::Wait { op, .. } if open.iter().any(|(of, _)| of == op) => continue,
+                Action::Wait { op, .. } if open.iter().any(|(of, _)| of == op) => {
+                    gap.waits.push((*op, gap.ns));
+                    continue;
+                }
                 Action::Wait { op, timeout_ms: None } => {
                     // A second wait for a work is none.
-                    statements.extend(free(&mut works, *op).map(waited));
+                    let work = free(&mut works, *op);
+                    statements.extend(work.map(|work| waited(work, gap.end())));
                     continue;
                 }
                 Action::Synchronize => (Does::Line("torch.cuda.synchronize()".to_owned()), 0),
@@ -185,17 +220,16 @@ impl<'a> Writer<'a> {
                 Action::Signal(_) => return Err(no_word("a fault")),
             };
             let ns = match does {
-                Does::Line(_) => std::mem::take(&mut before_ns),
+                Does::Line(_) => gap.end(),
                 _ => ns,
             };
             statements.push(Statement { does, at: op.at, ns });
         }
-        for (op, _) in open {
-            statements.extend(free(&mut works, op).map(waited));
-        }
-        if before_ns > 0 {
+        let open = open.into_iter().map(|(op, _)| op).collect();
+        statements.extend(waits(open, &mut works, &mut gap));
+        if gap.ns > 0 {
             let does = Does::Compute(BETWEEN.to_owned());
-            statements.push(Statement { does, at: None, ns: before_ns });
+            statements.push(Statement { does, at: None, ns: gap.ns });
         }
         Ok(statements)
     }
@@ -327,13 +361,25 @@ fn due(open: &mut Vec<(u32, u32)>) -> Vec<u32> {
     now
 }
 
-/// The statement that waits for a work, or for all of a list.
-fn waited((name, list): (String, bool)) -> Statement {
+/// The statements that wait for operations, each behind what was computed beside it.
+fn waits(mut ops: Vec<u32>, works: &mut [Option<(u32, bool)>], gap: &mut Gap) -> Vec<Statement> {
+    ops.sort_by_key(|op| gap.beside(*op));
+    let wait = |op: u32| {
+        let work = free(works, op)?;
+        let beside_ns = gap.beside(op);
+        gap.over.retain(|of| *of != op);
+        Some(waited(work, gap.take(beside_ns)))
+    };
+    ops.into_iter().filter_map(wait).collect()
+}
+
+/// The statement that waits for a work, or for all of a list, behind `ns` nanoseconds of computing.
+fn waited((name, list): (String, bool), ns: u64) -> Statement {
     let text = match list {
         true => format!("for work in {name}:\n    work.wait()"),
         false => format!("{name}.wait()"),
     };
-    Statement { does: Does::Line(text), at: None, ns: 0 }
+    Statement { does: Does::Line(text), at: None, ns }
 }
 
 /// Gives a work the first free name.

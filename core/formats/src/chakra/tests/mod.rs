@@ -198,19 +198,10 @@ fn refused(name: &str, bytes: &[u8]) -> String {
 fn what_cannot_run_is_refused_in_a_sentence() {
     let good = file_of(&[call(1, vec![]), call(2, vec![1])]);
     assert!(ChakraReader.read(File { name: "job.0.et", bytes: &good }).is_ok());
-    let mut absurd = good.clone();
-    absurd.extend([0xff, 0xff, 0xff, 0x7f, 1, 2]);
-    let mut endless = good.clone();
-    endless.extend([0xff; 12]);
-    let mut wrong = good.clone();
-    wrong.extend([3, 0x12, 0x7f, 1]);
     let circle =
         file_of(&[call(1, vec![]), call(2, vec![4, 1]), call(3, vec![2]), call(4, vec![3])]);
     let said = [
-        refused("job.0.et", &good[..good.len() - 3]),
-        refused("job.0.et", &absurd),
-        refused("job.0.et", &endless),
-        refused("job.0.et", &wrong),
+        refused("job.0.et", &file_of(&[call(1, vec![])])[..30]),
         refused("job.0.et", &circle),
         refused("job.0.et", &file_of(&[call(5, vec![5])])),
         refused("job.0.et", &file_of(&[call(1, vec![]), call(2, vec![9])])),
@@ -221,7 +212,42 @@ fn what_cannot_run_is_refused_in_a_sentence() {
         refused("et.json", b"{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [{\"id\": 1}"),
         refused("et_0.json", b"{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [{\"id\": 1}"),
         refused("et_0.json", b"{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [{\"id\": 1}]}"),
+        refused("et_0.json", pytorchs(&[(2, 3), (3, 4), (4, 2)]).as_bytes()),
+        refused("et_0.json", pytorchs(&[(1, 1), (2, 9)]).as_bytes()),
     ];
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+/// An execution trace of PyTorch's own: nodes and their callers.
+fn pytorchs(nodes: &[(u64, u64)]) -> String {
+    let node = |(id, by): &(u64, u64)| {
+        format!(
+            "{{\"id\": {id}, \"name\": \"c10d::barrier\", \"ctrl_deps\": {by}, \"inputs\": {{}}}}"
+        )
+    };
+    let nodes: Vec<String> = nodes.iter().map(node).collect();
+    format!("{{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [{}]}}", nodes.join(", "))
+}
+
+/// What stands before the place at which a file breaks is used, and a note says where that is.
+#[test]
+fn what_is_read_before_a_file_breaks_is_used() {
+    let good = file_of(&[call(1, vec![]), call(2, vec![1])]);
+    // The rest may hold what is missing.
+    let unmet = file_of(&[call(1, vec![]), call(2, vec![7])]);
+    let broken: [&[u8]; 3] = [&[0xff, 0xff, 0xff, 0x7f, 1, 2], &[0xff; 12], &[3, 0x12, 0x7f, 1]];
+    let mut said = Vec::new();
+    for (begin, end) in broken.iter().map(|end| (&good, *end)).chain([(&unmet, &[9, 1][..])]) {
+        let bytes = [begin.as_slice(), end].concat();
+        let job = joined(&[("job.0.et".to_owned(), bytes)]);
+        let calls = job.calls.unwrap();
+        assert_eq!(calls.merged.log.ranks[0].as_ref().unwrap().calls.len(), 2);
+        said.extend(job.problems);
+    }
+    let text = pytorchs(&[(2, 1), (3, 2), (1, 1)]);
+    let cut = text[..text.len() - 20].as_bytes().to_vec();
+    said.extend(joined(&[("et_0.json".to_owned(), cut)]).problems);
+    assert_eq!(said.len(), 5);
     insta::assert_snapshot!(said.join("\n"));
 }
 

@@ -2,7 +2,9 @@
 
 use super::{KinetoError, KinetoWriter, Profile, calls_of};
 use crate::flight_recorder::public_name;
-use lockstep_core::trace::{CallLog, TensorShape, Trace, rank_ops};
+use crate::job_calls::Merged;
+use crate::recording::{Piece, RecordedJob, Sources};
+use lockstep_core::trace::{CallLog, RecordedComputation, TensorShape, Trace, rank_ops};
 use std::io::BufReader;
 use std::path::Path;
 
@@ -19,6 +21,12 @@ fn files(trace: &Trace) -> Vec<(String, String)> {
         (KinetoWriter::file_name(rank), String::from_utf8(bytes).unwrap())
     };
     writer.ranks().map(file).collect()
+}
+
+fn joined(files: &[(String, String)]) -> RecordedJob {
+    let mut sources = Sources::default();
+    files.iter().for_each(|(name, text)| sources.take(Piece::read(name, text.as_bytes())));
+    sources.join().unwrap()
 }
 
 /// Every call, with times in nanoseconds since the first one was made.
@@ -80,10 +88,17 @@ fn computations_come_back_and_a_stream_reads_as_the_whole_file() {
     for ((name, text), profile) in written.iter().zip(&profiles) {
         let stream = BufReader::with_capacity(7, text.as_bytes());
         assert_eq!(Profile::read_stream(name, stream).as_ref(), Ok(profile));
-        let cut = &text.as_bytes()[..text.len() / 2];
+        let cut = &text.as_bytes()[..text.find("record_param_comms").unwrap()];
         assert!(matches!(Profile::read_stream(name, cut), Err(KinetoError::Damaged { .. })));
     }
     let read = calls_of(profiles).unwrap();
+    // A trace of the recording holds them too.
+    let merged = Merged { header: read.header.clone(), log: read.log.clone(), end_ps: read.end_ps };
+    let again = CallLog::of(&merged.trace());
+    let computed = |log: &CallLog| -> Vec<Vec<RecordedComputation>> {
+        log.logs().map(|(_, own)| own.computations.clone()).collect()
+    };
+    assert_eq!(computed(&again), computed(&read.log));
     let mut compared = 0;
     for (rank, ops) in rank_ops(&trace) {
         let simulated = ops.computations(&trace, rank).filter(|one| !one.idle);
@@ -103,6 +118,58 @@ fn computations_come_back_and_a_stream_reads_as_the_whole_file() {
         compared += took.len();
     }
     assert!(compared > 0);
+}
+
+/// The calls before the place at which a file breaks are used, in the time of the other ranks, and a note says where
+/// that is.
+#[test]
+fn a_profile_that_is_cut_off_keeps_its_calls() {
+    let trace = trace("healthy.lks");
+    let mut written = files(&trace);
+    let whole = joined(&written);
+    // Older releases write the origin of times at the end.
+    let (_, first) = &mut written[0];
+    let (base, rest) = first.split_once("\"baseTimeNanoseconds\": ").unwrap();
+    let (_, rest) = rest.split_once(",\n").unwrap();
+    let text = format!("{base}{rest}");
+    *first = text[..text.rfind("record_param_comms").unwrap()].to_owned();
+    let cut = joined(&written);
+    let notes = cut.problems.join("\n");
+    assert!(notes.contains(&written[0].0) && notes.contains("line "), "{notes}");
+    assert!(notes.contains("copy the whole file again"), "{notes}");
+    let calls = |job: RecordedJob, rank: usize| {
+        told(&CallLog {
+            ranks: vec![job.calls.unwrap().merged.log.ranks[rank].clone()],
+            ..CallLog::of(&trace)
+        })
+    };
+    let (kept, all) = (calls(cut, 0), calls(whole, 0));
+    assert!(!kept.is_empty() && kept.len() < all.len());
+    assert_eq!(kept, all[..kept.len()]);
+}
+
+/// In a job that hung a rank's last calls are what matters: a file that is cut off does not count as its rank's.
+#[test]
+fn a_cut_profile_of_a_hang_is_left_out() {
+    let mut written = files(&trace("hang.lks"));
+    let (name, first) = &mut written[0];
+    first.truncate(first.rfind("record_param_comms").unwrap());
+    let name = name.clone();
+    let job = joined(&written);
+    assert!(job.unread.iter().any(|it| it.file_name == name && it.why.contains("left out")));
+    assert!(job.calls.unwrap().merged.log.ranks[0].is_none());
+}
+
+#[test]
+fn a_call_that_ends_before_it_begins_is_told() {
+    let mut written = files(&trace("healthy.lks"));
+    let (_, text) = &mut written[0];
+    let at = text.find("\"name\": \"nccl").unwrap();
+    let dur = at + text[at..].find("\"dur\": ").unwrap() + "\"dur\": ".len();
+    text.insert_str(dur, "-2000");
+    let job = joined(&written);
+    let said = job.problems.join("\n");
+    assert!(said.contains("ms before it begins"), "{said}");
 }
 
 /// HolisticTraceAnalysis finds the rank by this expression, and kernels by stream and name.

@@ -76,6 +76,35 @@ fn example() -> Trace {
     }
 }
 
+/// Recorded kernels are slices of the compute stream's track, which lie one behind the other: of two that overlap the
+/// one that began last is seen.
+#[test]
+fn recorded_kernels_are_slices_of_the_compute_stream() {
+    let mut trace = example();
+    for (ns, name, took_ns) in [(20, "gemm", 50), (40, "copy", 10)] {
+        let what = What::Kernel { name: name.into(), took_ps: took_ns * 1000 };
+        trace.events.push(Event { time_ps: ns * 1000, rank: GlobalRank(0), what });
+    }
+    let mut names: BTreeMap<u64, String> = BTreeMap::new();
+    let mut edges = Vec::new();
+    for packet in schema::Trace::decode(written(&trace).as_slice()).unwrap().packet {
+        if packet.trusted_packet_sequence_id != Some(2) {
+            continue;
+        }
+        let interned = packet.interned_data.unwrap_or_default();
+        names
+            .extend(interned.event_names.into_iter().map(|it| (it.iid.unwrap(), it.name.unwrap())));
+        let Some(event) = packet.track_event.filter(|it| it.track_uuid == Some(1 << 32 | 2)) else {
+            continue;
+        };
+        let name = event.name_iid.map_or("", |iid| &names[&iid]).to_owned();
+        edges.push((packet.timestamp.unwrap(), name));
+    }
+    let edge = |(ns, name): (u64, &str)| (ns, name.to_owned());
+    let wanted = [(20, "gemm"), (40, ""), (40, "copy"), (50, ""), (50, "gemm"), (70, "")];
+    assert_eq!(edges, wanted.map(edge));
+}
+
 /// `example.pftrace.txt` is the output of `protoc` for these bytes by Perfetto's own schema (see the README
 /// beside it): the bytes must stay those that were decoded.
 #[test]
