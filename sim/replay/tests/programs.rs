@@ -50,7 +50,7 @@ fn plan(backend: BackendName, name: &str, all: &[Buckets], rounds: usize) -> Pla
         .collect();
     let plan = plan.every_rank(|_, program| {
         for (one, tensors) in (0..rounds).flat_map(|_| all.iter().zip(&tensors)) {
-            let mut call = |program: &mut lockstep_core::plan::ProgramBuilder, at: usize| {
+            let call = |program: &mut lockstep_core::plan::ProgramBuilder, at: usize| {
                 let (numel, tensor) = tensors[at];
                 let sum = Collective::AllReduce { op: ReduceOp::Sum };
                 program.async_op();

@@ -56,12 +56,12 @@ fn by_plan(facts: &Facts<'_, '_>, plan: &Plan, rank: GlobalRank, claim: Claim) -
 /// the program's end if it makes fewer; 0 for number 0. `None` for a rank without a program.
 fn place_in_program(plan: &Plan, rank: GlobalRank, of: GroupId, seq: u64) -> Option<usize> {
     let ops = &plan.program(rank)?.ops;
-    let made = ops.iter().enumerate().flat_map(|(at, op)| {
-        let calls = op.action.calls().into_iter();
+    let mut made = ops.iter().enumerate().flat_map(|(at, op)| {
+        let calls = op.action.calls().iter();
         calls.filter(|call| call.collective().is_some() && call.group() == of).map(move |_| at)
     });
     let Some(before) = seq.checked_sub(1) else { return Some(0) };
-    Some(made.skip(usize::try_from(before).ok()?).next().unwrap_or(ops.len()))
+    Some(made.nth(usize::try_from(before).ok()?).unwrap_or(ops.len()))
 }
 
 /// Without a plan: told as the call of another group in which others wait for it, unless what follows in

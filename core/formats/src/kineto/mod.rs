@@ -139,7 +139,6 @@ impl Profile {
     }
 
     /// The profile of what was `found` in a file, up to its end or to where it is `broken`.
-
     fn of(
         file_name: &str,
         (head, broken): (json::Head, Option<serde_json::Error>),

@@ -93,12 +93,11 @@ fn checkpoint<'v>(
     Ok(with_ends(output, &ends, heap))
 }
 
+/// The operation that a value comes of, put behind the one that it came of.
+type End<'a> = &'a dyn Fn(Option<&Arc<Node>>) -> Option<Arc<Node>>;
+
 /// The outputs of a part, each with another operation that it comes of.
-fn with_ends<'v>(
-    value: Value<'v>,
-    ends: &dyn Fn(Option<&Arc<Node>>) -> Option<Arc<Node>>,
-    heap: Heap<'v>,
-) -> Value<'v> {
+fn with_ends<'v>(value: Value<'v>, ends: End<'_>, heap: Heap<'v>) -> Value<'v> {
     let ended = |tensor: &Tensor| ends(tensor.grad_fn()).filter(|_| tensor.dtype().is_float());
     if let Some(tensor) = value.downcast_ref::<TensorValue>() {
         let node = ended(&tensor.0);
@@ -165,9 +164,8 @@ pub(crate) fn reenter(
 ) -> starlark::Result<Option<Arc<Node>>> {
     let Some((function, given, named, _)) = part_of(part, eval) else { return Ok(None) };
     let heap = eval.heap();
-    let detached = |value: Value<'_>| match value.downcast_ref::<TensorValue>() {
-        Some(tensor) => Some(tensor.0.clone().detached()),
-        None => None,
+    let detached = |value: Value<'_>| {
+        value.downcast_ref::<TensorValue>().map(|tensor| tensor.0.clone().detached())
     };
     let given: Vec<_> = given
         .into_iter()

@@ -63,7 +63,7 @@ fn calls(plan: &Plan, rank: u32) -> Vec<String> {
     let calls = program
         .ops
         .iter()
-        .flat_map(|op| op.action.calls().into_iter().map(move |call| planned(plan, op, call)));
+        .flat_map(|op| op.action.calls().iter().map(move |call| planned(plan, op, call)));
     calls.collect()
 }
 

@@ -191,7 +191,7 @@ fn measured_point(line: &str) -> Option<(Point, u64)> {
     let probe = Probe::ALL.into_iter().find(|probe| probe.name() == name)?;
     let bytes = words.next()?.parse().ok()?;
     let us: f64 = words.next()?.parse().ok()?;
-    (us.is_finite() && us > 0.0).then(|| (Point { probe, bytes }, (us * 1e6) as u64))
+    (us.is_finite() && us > 0.0).then_some((Point { probe, bytes }, (us * 1e6) as u64))
 }
 
 /// The lines that a program prints, as they come.

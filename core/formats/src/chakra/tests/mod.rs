@@ -245,7 +245,7 @@ fn what_is_read_before_a_file_breaks_is_used() {
         said.extend(job.problems);
     }
     let text = pytorchs(&[(2, 1), (3, 2), (1, 1)]);
-    let cut = text[..text.len() - 20].as_bytes().to_vec();
+    let cut = text.as_bytes()[..text.len() - 20].to_vec();
     said.extend(joined(&[("et_0.json".to_owned(), cut)]).problems);
     assert_eq!(said.len(), 5);
     insta::assert_snapshot!(said.join("\n"));
