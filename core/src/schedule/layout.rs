@@ -42,7 +42,7 @@ impl Grid {
     }
 
     /// A cut into chunks of these lengths.
-    pub fn of_parts(parts: impl IntoIterator<Item = u64>) -> Grid {
+    pub(crate) fn of_parts(parts: impl IntoIterator<Item = u64>) -> Grid {
         let ends: Arc<[u64]> = parts
             .into_iter()
             .scan(0u64, |end, part| {

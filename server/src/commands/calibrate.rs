@@ -1,6 +1,7 @@
 //! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as long; or
 //! corrects a cluster by other people's measurements (`measured_cluster`).
 
+mod effort;
 mod library;
 mod table;
 
@@ -24,7 +25,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Sizes that the parameters are fitted to, in bytes: more where a call changes its ways.
 const FITTED: [u64; 11] = [
@@ -44,13 +44,8 @@ const FITTED: [u64; 11] = [
 /// Sizes between those, which show the quality of the fit.
 const HELD_BACK: [u64; 6] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20, 32 << 20];
 
-/// A point's calls go on until they have moved so many bytes, or are this many.
-const MOVED_BYTES: u64 = 200 << 20;
-const FEWEST_CALLS: u64 = 7;
+/// A point is measured by at most so many calls.
 const MOST_CALLS: u64 = 400;
-
-/// A measurement that takes longer shows a machine that is not fit to be measured.
-const LONGEST: Duration = Duration::from_secs(120);
 
 /// The largest part of the cores that other processes may use during a measurement without a warning.
 const QUIET: f64 = 0.1;
@@ -369,11 +364,14 @@ fn measure_all(
 
 /// The median time of a point's calls, in picoseconds, and the device that they ran on.
 fn measure(point: Point, backend: &dyn Backend, world_size: u32) -> Result<(u64, String)> {
-    let calls = (MOVED_BYTES / point.bytes.max(1)).clamp(FEWEST_CALLS, MOST_CALLS) as u32;
+    let calls = effort::calls(point, MOST_CALLS);
     let warm_up = calls / 5 + 3;
     let plan = point.plan(backend.name(), world_size, calls + warm_up)?;
-    let options =
-        RunOptions { record_messages: false, max_duration: LONGEST, ..RunOptions::default() };
+    let options = RunOptions {
+        record_messages: false,
+        max_duration: effort::LONGEST,
+        ..RunOptions::default()
+    };
     let trace = run_to_trace(backend, plan, options)?;
     let (what, bytes) = (point.probe.name(), point.bytes);
     match trace.end.as_ref().map(|end| &end.outcome) {

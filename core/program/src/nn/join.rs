@@ -2,7 +2,7 @@
 
 use crate::dist::arguments as take;
 use crate::dist::values::{Context, ContextValue, members};
-use crate::nn::module_methods::ddp_number;
+use crate::nn::modules::ddp_number;
 use crate::nn::state::{OpenJoin, raised};
 use crate::nn::wrapped_models::with_module;
 use crate::process::raised::refused;

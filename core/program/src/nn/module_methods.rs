@@ -7,7 +7,7 @@ use crate::nn::parameter::Kind;
 use crate::nn::parameters::{ParametersValue, own};
 use crate::nn::{backward, calls, ddp_passes};
 use crate::process::state::process;
-use crate::python::type_error::{class_of, type_error};
+use crate::python::type_error::class_of;
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use lockstep_torch::c10d::Device;
 use starlark::environment::MethodsBuilder;
@@ -383,14 +383,6 @@ pub(crate) fn container_methods(builder: &mut MethodsBuilder) {
 fn ddp_of<'v>(this: Value<'v>) -> anyhow::Result<&'v DdpValue<'v>> {
     let own = this.downcast_ref::<DdpValue<'v>>();
     own.ok_or_else(|| anyhow::anyhow!("{} is no wrapped model", class_of(this)))
-}
-
-/// The number of the wrapped model that a value is.
-pub(crate) fn ddp_number(this: Value<'_>) -> anyhow::Result<usize> {
-    match Module::of(this) {
-        Some(Module::Ddp(ddp)) => Ok(ddp.at),
-        _ => Err(type_error(format!("{} is no wrapped model", class_of(this)))),
-    }
 }
 
 #[starlark_module]

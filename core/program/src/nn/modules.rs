@@ -387,3 +387,11 @@ pub(crate) fn layer<'v>(model: &Model, shape: Shape, heap: Heap<'v>) -> Value<'v
 pub(crate) fn no_attribute(class: &str, name: &str) -> anyhow::Error {
     raised(format!("AttributeError: '{class}' object has no attribute '{name}'"))
 }
+
+/// The number of the wrapped model that a value is.
+pub(crate) fn ddp_number(this: Value<'_>) -> anyhow::Result<usize> {
+    match Module::of(this) {
+        Some(Module::Ddp(ddp)) => Ok(ddp.at),
+        _ => Err(type_error(format!("{} is no wrapped model", class_of(this)))),
+    }
+}

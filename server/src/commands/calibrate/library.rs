@@ -1,7 +1,7 @@
 //! Measurements of libraries that Lockstep does not carry: gloo, through a Python with torch, and MPI, through a
 //! launcher and mpi4py.
 
-use super::{FEWEST_CALLS, LONGEST, MOVED_BYTES};
+use super::effort::{self, LONGEST};
 use crate::child_group::ChildGroup;
 use crate::progress::Stage;
 use anyhow::{Context, Result, bail};
@@ -179,7 +179,7 @@ impl Library {
 
 /// A point as the program's argument names it.
 fn cell(point: Point) -> String {
-    let calls = (MOVED_BYTES / point.bytes.max(1)).clamp(FEWEST_CALLS, MOST_CALLS);
+    let calls = effort::calls(point, MOST_CALLS);
     format!("{}:{calls}:{}", point.probe.name(), point.bytes)
 }
 

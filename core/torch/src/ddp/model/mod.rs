@@ -238,7 +238,7 @@ impl Model {
     }
 
     /// Bytes of all parameters.
-    pub fn param_bytes(&self) -> u64 {
+    pub(crate) fn param_bytes(&self) -> u64 {
         self.params.iter().map(Parameter::bytes).fold(0, u64::saturating_add)
     }
 }
