@@ -151,9 +151,11 @@ impl Profile {
         let rank = info.rank.and_then(|rank| u32::try_from(rank).ok()).map(GlobalRank);
         let rank = match rank.filter(|rank| rank.0 < MAX_WORLD_SIZE) {
             Some(rank) => rank,
-            None => {
-                rank_of_file_name(file_name).map_err(|_| KinetoError::NoRank { file: file() })?
-            }
+            None => match rank_of_file_name(file_name) {
+                Ok(rank) => rank,
+                // What would say so may stand behind the break.
+                Err(_) => return Err(broken.unwrap_or(KinetoError::NoRank { file: file() })),
+            },
         };
         let on_device = found.on_device();
         let computed = found.computed(head.base_ns);
