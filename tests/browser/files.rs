@@ -144,6 +144,11 @@ async fn a_recording_is_repaired() -> Result<()> {
     page.close().await
 }
 
+/// A message's first sentence is a line of its own on the page.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// NCCL's log, PyTorch's messages and profiles, alone and with dumps: as on the command line, and it
 /// is said what came from where.
 #[tokio::test]
@@ -178,7 +183,7 @@ async fn logs_and_profiles_open_like_dumps() -> Result<()> {
         let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
         input.send_keys(&names.join("\n")).await?;
         page.until("findings", "data-verdict", verdict).await?;
-        let text = page.text("findings").await?;
+        let text = in_one_line(&page.text("findings").await?);
         ensure!(text.contains(note), "{names:?}: {note:?} is not in {text}");
         if !kind.is_empty() {
             page.until("finding", "data-kind", kind).await?;
@@ -221,7 +226,7 @@ async fn large_recordings_come_to_the_same_as_small_ones() -> Result<()> {
     input.send_keys(&names.join("\n")).await?;
     page.until("finding", "data-kind", "ddp_uneven_inputs").await?;
     assert_eq!(page.attribute("open-trace", "data-world").await?, "4");
-    let text = page.text("findings").await?;
+    let text = in_one_line(&page.text("findings").await?);
     let output = lockstep_tests::lockstep(
         ["diagnose".to_owned(), "--json".to_owned()].into_iter().chain(names),
     );
@@ -256,8 +261,8 @@ async fn what_was_cancelled_is_not_read_again() -> Result<()> {
     pick(&names.join("\n")).await?;
     page.until("findings", "data-verdict", "findings").await?;
     page.until("finding", "data-culprits", "1").await?;
-    let text = page.text("recording").await?;
-    ensure!(text.contains("4 files. Files of other names"), "{text}");
+    let text = in_one_line(&page.text("recording").await?);
+    ensure!(text.contains("4 files so far. Files of other names"), "{text}");
     page.close().await
 }
 

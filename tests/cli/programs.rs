@@ -52,7 +52,8 @@ fn a_program_that_cannot_be_is_refused_in_a_sentence() {
         (main("x = 'a'\n    for i in range(50):\n        x = x + x"), "memory"),
         (main("x = []\n    for i in range(900000):\n        x = [x]\n    print(x)"), "too deep"),
         (main("while True:\n        pass"), "ticks"),
-        (String::new(), "how many ranks"),
+        (String::new(), "is empty"),
+        ("import torch\n".to_owned(), "how many ranks"),
         ("\0".repeat(10), "line 1"),
     ] {
         fs::write(&path, &text).unwrap();

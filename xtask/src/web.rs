@@ -15,7 +15,7 @@ use brotli::enc::BrotliEncoderParams;
 use flate2::{Compression, GzBuilder};
 use lockstep_lessons::Shelf;
 use std::fs;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -244,11 +244,28 @@ fn pack_samples(root: &Path, dist: &Path) -> Result<()> {
         let mut files = Vec::new();
         files_below(&folder, &mut files).with_context(|| format!("{SAMPLES}: {id}"))?;
         for file in files.iter().filter(|file| !is_about(file)) {
-            tar.append_path_with_name(file, file.strip_prefix(&folder)?)?;
+            let name = file.strip_prefix(&folder)?;
+            // The page unpacks no archive within an archive.
+            match file.extension().is_some_and(|extension| extension == "gz") {
+                true => append_unpacked(&mut tar, file, &name.with_extension(""))?,
+                false => tar.append_path_with_name(file, name)?,
+            }
         }
         tar.finish()?;
     }
     Ok(())
+}
+
+/// Appends what a gzip holds.
+fn append_unpacked(tar: &mut tar::Builder<fs::File>, packed: &Path, name: &Path) -> Result<()> {
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(fs::File::open(packed)?)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("could not unpack {}", packed.display()))?;
+    let mut header = tar::Header::new_gnu();
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    Ok(tar.append_data(&mut header, name, &bytes[..])?)
 }
 
 /// Writes the lessons as the page fetches them: their texts as JSON, the files that they open as

@@ -5,7 +5,7 @@ use super::RecordedComputation;
 /// A stretch of time in which a computation lies on top of its rank's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnRow {
-    /// When it begins, in picoseconds after the trace's start.
+    /// Its begin, in picoseconds after the trace's start.
     pub from_ps: u64,
     /// Its end.
     pub to_ps: u64,

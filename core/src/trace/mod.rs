@@ -313,7 +313,7 @@ pub enum What {
     Kernel {
         /// The kernel's name, shortened.
         name: Arc<str>,
-        /// How long it took, in picoseconds.
+        /// Its length, in picoseconds.
         took_ps: u64,
     },
 }

@@ -200,7 +200,7 @@ impl Catalog {
         })
     }
 
-    /// Where the numbers of a cluster come from: its own, and the rates and latencies of its card and
+    /// The sources of a cluster's numbers: its own, and the rates and latencies of its card and
     /// transport.
     #[must_use]
     pub fn sources(&self, cluster: &Cluster) -> Vec<String> {

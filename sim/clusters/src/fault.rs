@@ -169,7 +169,7 @@ impl fmt::Display for FabricFault {
 }
 
 impl FabricFault {
-    /// Whether a job of so many ranks and nodes, with so many NICs on each and planes of its network, has a place
+    /// True if a job of so many ranks and nodes, with so many NICs on each and planes of its network, has a place
     /// for it.
     pub(crate) fn check(
         self,

@@ -206,7 +206,7 @@ fn pending(record: &CallRecord) -> bool {
     record.state != CallState::Completed
 }
 
-/// What operations count as in a plan's bound.
+/// The number that operations count as in a plan's bound.
 fn weight(ops: &[Op]) -> usize {
     ops.iter().map(|op| op.action.calls().len().max(1)).sum()
 }

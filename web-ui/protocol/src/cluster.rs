@@ -43,7 +43,7 @@ pub struct ClusterAccount {
     pub ranks: u32,
     /// The sentence that another machine was asked for, of which this is the nearest relative.
     pub taken_for: Option<String>,
-    /// Where its numbers come from, a sentence each.
+    /// The sources of its numbers, a sentence each.
     pub sources: Vec<String>,
     /// No measured table of such a machine backs the times.
     pub extrapolated: bool,

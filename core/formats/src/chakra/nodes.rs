@@ -171,12 +171,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         let began_ns = node.number("start_ns").or(recorded_start_ns(&node));
         let end_ns = recorded.or_else(|| Some(began_ns?.saturating_add(duration_ns)));
         ended_ns.extend(end_ns.map(|end_ns| (node.id, end_ns)));
-        let uses = match NodeType::try_from(node.r#type) {
-            _ if call.is_some() => Resource::Nothing,
-            Ok(NodeType::Comp) if node.flag("is_cpu_op") == Some(true) => Resource::Processor,
-            Ok(NodeType::Comp) => Resource::Device,
-            _ => Resource::Nothing,
-        };
+        let uses = if call.is_some() { Resource::Nothing } else { used_by(&node) };
         if let (Resource::Device, Some(from_ns)) = (uses, began_ns)
             && duration_ns > 0
             && node.name != BETWEEN
@@ -213,15 +208,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
         .map(|read| {
             let slot = slots.get(read.at).copied().unwrap_or_default();
             let id = graph.nodes.get(read.at).map_or(0, |node| node.id);
-            let peer = read.peer.and_then(|peer| {
-                let group = groups.get(read.call.group.as_deref().unwrap_or(WORLD));
-                let ranks = group.map_or(&[][..], |group| &group.ranks);
-                match ranks.iter().position(|rank| *rank == peer) {
-                    Some(place) => u32::try_from(place).ok().map(GroupRank),
-                    // A group that is not listed has all ranks.
-                    None => ranks.is_empty().then_some(GroupRank(peer.0)),
-                }
-            });
+            let group = groups.get(read.call.group.as_deref().unwrap_or(WORLD));
+            let peer = read.peer.and_then(|peer| place_in(group, peer));
             // A call is made when all is done that it depends on.
             let needs = graph.nodes.get(read.at).map_or(0..0, |node| node.needs.clone());
             let needs = graph.needs.get(needs).unwrap_or_default();
@@ -235,6 +223,24 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Contents, ChakraError> {
     computed.sort_by_key(|one| (one.from_ns, one.to_ns));
     let groups = groups.into_values().collect();
     Ok(Contents { calls, groups, has_times, computed, backend, flaws })
+}
+
+/// The resource that a node takes which is no call.
+fn used_by(node: &Node) -> Resource {
+    match NodeType::try_from(node.r#type) {
+        Ok(NodeType::Comp) if node.flag("is_cpu_op") == Some(true) => Resource::Processor,
+        Ok(NodeType::Comp) => Resource::Device,
+        _ => Resource::Nothing,
+    }
+}
+
+/// The place of a rank in a group; one that is not listed has all ranks.
+fn place_in(group: Option<&Group>, rank: GlobalRank) -> Option<GroupRank> {
+    let ranks = group.map_or(&[][..], |group| &group.ranks);
+    match ranks.iter().position(|member| *member == rank) {
+        Some(place) => u32::try_from(place).ok().map(GroupRank),
+        None => ranks.is_empty().then_some(GroupRank(rank.0)),
+    }
 }
 
 /// Notes a call that ends before it begins, or begins before it is made.

@@ -44,7 +44,7 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writer.end(out)
 }
 
-/// What comes next in the order of time.
+/// The next thing in the order of time.
 enum Next<'a> {
     Event(&'a TraceEvent),
     Kernel(&'a KernelEdge<'a>),

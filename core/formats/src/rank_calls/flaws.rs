@@ -1,4 +1,4 @@
-//! What is wrong with a file of which all that could be read is used.
+//! The flaws of a file of which all that could be read is used.
 
 use lockstep_core::words::counted;
 

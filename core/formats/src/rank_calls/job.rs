@@ -37,7 +37,7 @@ pub struct Calls {
     pub end_ps: u64,
     /// Notes for the reader.
     pub notes: Vec<String>,
-    /// What is wrong with files that are used.
+    /// Flaws of files that are used.
     pub problems: Vec<FileProblem>,
 }
 

@@ -138,7 +138,7 @@ impl Backward {
         }
     }
 
-    /// What was computed since the last call.
+    /// Adds the time of the work since the last call.
     fn computes(&mut self, process: &mut Process<'_>) -> anyhow::Result<()> {
         let duration_ns = std::mem::take(&mut self.computed);
         if duration_ns == 0 {

@@ -229,7 +229,7 @@ fn pytorchs(nodes: &[(u64, u64)]) -> String {
     format!("{{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [{}]}}", nodes.join(", "))
 }
 
-/// What stands before the place at which a file breaks is used, and a note says where that is.
+/// All that stands before the place at which a file breaks is used, and a note says where that is.
 #[test]
 fn what_is_read_before_a_file_breaks_is_used() {
     let good = file_of(&[call(1, vec![]), call(2, vec![1])]);
