@@ -6,6 +6,7 @@ use crate::{Report, diagnose_dumps, diagnose_logs, diagnose_other};
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
 use lockstep_formats::job_log::Heard;
+use lockstep_formats::problem::{FileProblem, ProblemKind};
 use lockstep_formats::recording::{JoinError, RecordedJob, Sources};
 use lockstep_formats::stacks::ProcessStacks;
 
@@ -54,8 +55,12 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
             (Some(recording.merged), report)
         }
         Some(JobCalls { shows, merged, mut notes }) => {
-            notes.extend(unread.into_iter().map(|problem| problem.why));
-            let report = diagnose_other(&merged.log, shows, notes, sources);
+            let (flawed, left_out): (Vec<FileProblem>, Vec<FileProblem>) =
+                unread.into_iter().partition(|problem| problem.kind == ProblemKind::Flawed);
+            notes.extend(left_out.into_iter().map(|problem| problem.why));
+            let mut report = diagnose_other(&merged.log, shows, notes, sources);
+            // Calls of which some are missing, or in doubt, are no evidence of health.
+            report.unseen.extend(flawed.into_iter().map(|problem| problem.why));
             (Some(merged), report)
         }
         None => {

@@ -1,8 +1,9 @@
 use crate::facts::other_sources::OtherSources;
-use crate::{Kind, Report, Verdict, diagnose_other};
+use crate::{Kind, Report, Verdict, diagnose_files, diagnose_other};
 use lockstep_core::trace::{CallLog, TensorShape};
 use lockstep_formats::job_calls::Shows;
 use lockstep_formats::kineto::{Calls, Profile, calls_of};
+use lockstep_formats::recording::{Piece, Sources};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -181,6 +182,22 @@ fn what_is_no_profile_is_refused() {
     assert!(refused(text.as_bytes()).contains("does not say which rank"), "{text}");
     assert!(Profile::read("rank7.json", text.as_bytes()).is_ok_and(|it| it.rank().0 == 7));
     assert!(!Profile::is_one(b"{\"version\": \"2.10\", \"entries\": []}"));
+}
+
+/// Of a file that breaks off the calls before the break are used; those behind it may be the ones that matter.
+#[test]
+fn a_profile_that_breaks_off_is_no_evidence_of_health() {
+    let judged = |cut: usize| {
+        let mut sources = Sources::default();
+        for rank in 0..2 {
+            let mut bytes = nccl(rank, 2, 0.0, 0.0, |_| true);
+            bytes.truncate(bytes.len() - if rank == 1 { cut } else { 0 });
+            sources.take(Piece::read(&format!("rank{rank}.json"), &bytes));
+        }
+        diagnose_files(sources).unwrap().report.verdict
+    };
+    assert_eq!(judged(0), Verdict::Healthy);
+    assert_eq!(judged(10), Verdict::Inconclusive);
 }
 
 proptest! {
