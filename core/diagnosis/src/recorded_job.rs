@@ -6,9 +6,12 @@ use crate::{Report, diagnose_dumps, diagnose_logs, diagnose_other};
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
 use lockstep_formats::job_log::Heard;
-use lockstep_formats::problem::{FileProblem, ProblemKind};
+use lockstep_formats::problem::ProblemKind;
 use lockstep_formats::recording::{JoinError, RecordedJob, Sources};
 use lockstep_formats::stacks::ProcessStacks;
+
+/// The reason that recordings which are used, and of which something is missing or in doubt, show no health.
+const FLAWED: &str = "Something is wrong with recordings that are used; the notes say what.";
 
 /// So many lines that hold an error are quoted.
 const MOST_ERRORS: usize = 4;
@@ -55,12 +58,11 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
             (Some(recording.merged), report)
         }
         Some(JobCalls { shows, merged, mut notes }) => {
-            let (flawed, left_out): (Vec<FileProblem>, Vec<FileProblem>) =
-                unread.into_iter().partition(|problem| problem.kind == ProblemKind::Flawed);
-            notes.extend(left_out.into_iter().map(|problem| problem.why));
+            let is_flawed = unread.iter().any(|problem| problem.kind == ProblemKind::Flawed);
+            notes.extend(unread.into_iter().map(|problem| problem.why));
             let mut report = diagnose_other(&merged.log, shows, notes, sources);
             // Calls of which some are missing, or in doubt, are no evidence of health.
-            report.unseen.extend(flawed.into_iter().map(|problem| problem.why));
+            report.unseen.extend(is_flawed.then(|| FLAWED.to_owned()));
             (Some(merged), report)
         }
         None => {

@@ -194,10 +194,13 @@ fn a_profile_that_breaks_off_is_no_evidence_of_health() {
             bytes.truncate(bytes.len() - if rank == 1 { cut } else { 0 });
             sources.take(Piece::read(&format!("rank{rank}.json"), &bytes));
         }
-        diagnose_files(sources).unwrap().report.verdict
+        diagnose_files(sources).unwrap().report
     };
-    assert_eq!(judged(0), Verdict::Healthy);
-    assert_eq!(judged(10), Verdict::Inconclusive);
+    let flawed = |report: &Report| report.unseen.iter().any(|why| why.contains("the notes say"));
+    assert!(!flawed(&judged(0)), "{:?}", judged(0));
+    let broken = judged(10);
+    assert!(flawed(&broken) && broken.verdict != Verdict::Healthy, "{broken:?}");
+    assert!(broken.notes.iter().any(|note| note.contains("no whole trace")), "{broken:?}");
 }
 
 proptest! {
