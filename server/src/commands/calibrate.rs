@@ -59,7 +59,7 @@ const USUAL_CACHES: [u64; 2] = [1 << 20, 32 << 20];
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: FromArguments,
-    /// What is measured, or with --from was: gloo and mpi get links, too, from tables of all_reduce, broadcast and
+    /// The backend that is measured. With --from, gloo and mpi are fitted to tables of all_reduce, broadcast and
     /// all_gather
     #[arg(long, value_enum, default_value = "host")]
     backend: Measurable,

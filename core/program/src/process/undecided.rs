@@ -207,7 +207,7 @@ impl Decided {
         self.1.lock().ok()?.clone()
     }
 
-    /// What was decided is told elsewhere, and the program goes on without it.
+    /// Drops the reason, which the caller tells in its own words; the program goes on as if it had decided nothing.
     pub(crate) fn forget(&self) {
         if let Ok(mut first) = self.1.lock() {
             *first = None;
