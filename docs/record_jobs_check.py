@@ -30,7 +30,7 @@ def finding(lockstep, source, name, run, folder):
 
 
 def judge(truth, report):
-    """Whether the first finding is the known cause, and it in words."""
+    """True if the first finding is the known cause, and the finding in words."""
     accepted = [sorted(truth["culprits"]), *map(sorted, truth["also_accepted"])]
     kinds = {truth["kind"], *truth["also_accepted_kinds"]}
     if not report["findings"]:

@@ -439,7 +439,7 @@ def picotron(folder):
 
 
 def record(lockstep, folder, options, command, environment):
-    """What `lockstep record --json` printed, or None; and its last words on stderr."""
+    """The output of `lockstep record --json`, or None; and its last words on stderr."""
     plan = os.path.join(folder, "lockstep_public.plan.json")
     if os.path.exists(plan):
         os.remove(plan)
@@ -459,7 +459,7 @@ def record(lockstep, folder, options, command, environment):
 
 
 def verdict(printed, err):
-    """Whether it is recorded, and the cells of the table or the reason."""
+    """True if it is recorded, and the cells of the table or the reason."""
     if printed is None:
         return False, " ".join(err.split())[-300:]
     ranks = printed["ranks"]

@@ -45,6 +45,24 @@ fn every_check_passes_on_two_gpus_of_the_stand_in() {
     assert_every_check_passes("2", 2, ["NCCL's", "over NCCL"]);
 }
 
+#[test]
+fn one_way_alone_can_be_asked_for() {
+    let libraries = libraries();
+    let output = tempfile::tempdir().expect("a folder");
+    let check = Command::new(binary())
+        .args(["gpu-check", "--quick", "--no-torch", "--share", "none", "--libraries"])
+        .arg(libraries.path())
+        .arg("--output")
+        .arg(output.path())
+        .env("STAND_IN_DEVICES", "1")
+        .output()
+        .expect("lockstep starts");
+    let markdown = String::from_utf8(check.stdout).expect("text");
+    assert_eq!(check.status.code(), Some(0), "{markdown}");
+    let ways: Vec<&str> = markdown.lines().filter(|line| line.starts_with("## ")).collect();
+    assert_eq!(ways, ["## NCCL's collectives, one rank"], "{markdown}");
+}
+
 fn assert_every_check_passes(devices: &str, gpus: u32, more: [&str; 2]) {
     let libraries = libraries();
     let output = tempfile::tempdir().expect("a folder");

@@ -85,7 +85,7 @@ fn profiles_of_different_steps_make_no_plan() {
         let said = output.err.to_lowercase();
         assert!(said.contains("#100 to #119") && said.contains("#140 to #159"), "{output:?}");
         assert!(said.contains("record the same steps on every rank"), "{output:?}");
-        // What each rank did with its own time is told all the same.
+        // Each rank's own time is told all the same.
         assert_eq!(output.code, if command == "analyze" { 0 } else { 2 }, "{output:?}");
     }
 }

@@ -8,6 +8,7 @@ use crate::job_calls::{JobCalls, Shows};
 use crate::job_log::JobLog;
 use crate::problem::{FileProblem, MixedFiles};
 use crate::stacks::ProcessStacks;
+use lockstep_core::rank::GlobalRank;
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -129,7 +130,7 @@ impl FileCalls {
 }
 
 /// The additions of one source's calls to another's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Calls of the source that was read for it.
     pub of_calls: usize,
@@ -143,4 +144,6 @@ pub struct Filled {
     pub roots: usize,
     /// Calls whose start was not known before.
     pub times: usize,
+    /// Ranks all of whose calls are this source's: the other recorded nothing of them.
+    pub whole_ranks: Vec<GlobalRank>,
 }

@@ -343,6 +343,8 @@ impl CallLog {
         let mut waited = vec![Waited::default(); virtual_of.map_or(0, |_| log.ranks.len())];
         let mut loops = vec![0; log.ranks.len()];
         let mut last_called = None;
+        // A profiler that records a device's kernels times the calls of NCCL by them, and not those of gloo.
+        let without_gloo = log.groups.iter().all(|it| it.backend() != BackendName::Gloo);
         // The operations that ranks began last: each rank begins thousands, and only the last one has to be named.
         let mut at: Vec<Option<u32>> = vec![None; log.ranks.len()];
         for event in &trace.events {
@@ -364,10 +366,7 @@ impl CallLog {
                 let ops = program.map_or(&[][..], |program| &program.ops);
                 waited.take(event.time_ps, &event.what, ops);
             }
-            if let What::Kernel { .. } = event.what {
-                // A profiler that records a device's kernels times the calls of NCCL by them, and not those of gloo.
-                log.device_times |= log.groups.iter().all(|it| it.backend() != BackendName::Gloo);
-            }
+            log.device_times |= without_gloo && matches!(event.what, What::Kernel { .. });
             if let (Some(at), Some(distance)) =
                 (at.get_mut(event.rank.index()), loops.get_mut(event.rank.index()))
             {

@@ -153,7 +153,7 @@ impl Profile {
             Some(rank) => rank,
             None => match rank_of_file_name(file_name) {
                 Ok(rank) => rank,
-                // What would say so may stand behind the break.
+                // The header that says so may stand behind the break.
                 Err(_) => return Err(broken.unwrap_or(KinetoError::NoRank { file: file() })),
             },
         };

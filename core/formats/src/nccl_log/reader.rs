@@ -4,7 +4,7 @@ use super::{Calls, NcclLog, calls_of};
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
-use lockstep_core::words::counted;
+use lockstep_core::words::{counted, rank_list};
 
 /// Reads NCCL's lines in a text.
 #[derive(Debug)]
@@ -72,9 +72,19 @@ impl CallSource for NcclLogs {
                  run, or of other groups?"
             );
         }
+        let whole = match &filled.whole_ranks[..] {
+            [] => String::new(),
+            [rank] => format!(
+                " Rank {rank} left no dump: its calls are those of the log, without times and lines."
+            ),
+            ranks => format!(
+                " Ranks {} left no dumps: their calls are those of the log, without times and lines.",
+                rank_list(ranks)
+            ),
+        };
         format!(
             "NCCL's log tells of {all}; {} of {} are in the other recording too, and it filled in the \
-             reduction of {} and the root of {}.",
+             reduction of {} and the root of {}.{whole}",
             filled.calls,
             counted(filled.ranks, "rank"),
             filled.reductions,

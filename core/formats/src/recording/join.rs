@@ -14,7 +14,7 @@ use crate::reader::{CallSource, Contribution, FileCalls};
 use crate::stacks::{Cause, ProcessStacks};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_core::words::{counted, rank_list};
+use lockstep_core::words::counted;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pieces of one job.
@@ -306,12 +306,11 @@ fn with_gaps_filled(
                 true => Clock::LaterBy(later_by(&calls.merged.header, &other.merged.header)),
                 false => Clock::None,
             };
-            let (filled, alike) = fill(&mut calls.merged.log, &other.merged.log, clock);
-            notes.push(source.filled_in(&filled));
+            let (mut filled, alike) = fill(&mut calls.merged.log, &other.merged.log, clock);
             if (calls.shows, other.shows) == (Shows::LastCalls, Shows::CallOrder) {
-                let taken = alike.take_over(&mut calls.merged.log, &other.merged.log);
-                notes.extend(told_by_the_log(&taken));
+                filled.whole_ranks = alike.take_over(&mut calls.merged.log, &other.merged.log);
             }
+            notes.push(source.filled_in(&filled));
         }
         notes.extend(align(&mut calls.merged));
     }
@@ -320,16 +319,6 @@ fn with_gaps_filled(
         calls.merged.log.outcome = Outcome::TimedOut;
     }
     (Some(calls), sources.into_iter().map(|(_, calls)| calls).collect())
-}
-
-/// The remark about ranks without a dump whose calls NCCL's log has told.
-fn told_by_the_log(taken: &[GlobalRank]) -> Option<String> {
-    let (who, calls) = match taken {
-        [] => return None,
-        [one] => (format!("Rank {one}"), "its calls"),
-        _ => (format!("Ranks {}", rank_list(taken)), "their calls"),
-    };
-    Some(format!("{who} left no dump: {calls} are those of NCCL's log, without times and lines."))
 }
 
 /// The remark about a text without information on the job.

@@ -192,8 +192,8 @@ pub(crate) const BACKWARD: &str = "DistributedDataParallel backward";
 /// Forward passes whose backward pass may still come.
 const MOST_PASSES: usize = 256;
 
-/// The part of a forward pass behind that of the wrapped model, whose `output` comes of that operation. `unused` are
-/// the parameters that the program names, by their numbers.
+/// The part of a forward pass behind that of the wrapped model: DDP looks which parameters the output does not come
+/// of.
 ///
 /// # Errors
 /// An exception that DDP raises.

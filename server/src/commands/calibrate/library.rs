@@ -41,7 +41,7 @@ const AS_ROOT: (&str, &str) = ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
 pub(super) enum Library {
     /// torch.distributed's gloo.
     Gloo,
-    /// Whatever MPI mpi4py was built for.
+    /// The MPI that mpi4py was built for.
     Mpi,
 }
 

@@ -1725,7 +1725,7 @@ class CudaPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Distribution(importlib.metadata.Distribution):
-    """What is known of a package that a stand-in is for: its name and version."""
+    """The name and version of a package that a stand-in is for."""
 
     def __init__(self, name, version):
         self.text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
