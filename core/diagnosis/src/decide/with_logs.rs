@@ -51,7 +51,16 @@ pub(crate) fn decide(
             names.join(", ")
         ));
     }
+    let disagree = claims.iter().any(|it| shows_disagreement(it.kind));
     for logged in logs::claims(sources, world) {
+        // A job whose calls disagree ends, and its processes close their connections.
+        if logged.kind == Kind::NetworkError && disagree {
+            notes.push(format!(
+                "{} No network makes calls disagree: mend those first.",
+                logged.message.text()
+            ));
+            continue;
+        }
         add(&mut claims, logged, heard, from_calls);
     }
     // Calls tell more of a disagreement than the one line that each watchdog writes.
@@ -106,6 +115,18 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     if (guess || closed) && (undecided || among_calls) {
         return;
     }
+    // Calls tell more of a disagreement than a line of a log, or of another tool that read the same dumps.
+    let told_better = |known: &&mut Claim| {
+        let other = known.kind != logged.kind && known.culprits == logged.culprits;
+        other && shows_disagreement(known.kind) && known.open() <= logged.open()
+    };
+    if from_calls
+        && shows_disagreement(logged.kind)
+        && let Some(known) = claims.iter_mut().find(told_better)
+    {
+        known.evidence.extend(logged.evidence);
+        return;
+    }
     // A rank that goes on without a barrier that no recorder holds seems to make an extra call.
     let passed_by = |known: &Claim| {
         let sure = logged.kind == Kind::RankNeverJoined && logged.open() < known.open();
@@ -153,6 +174,26 @@ fn leaves_cause_open(kind: Kind) -> bool {
             | Kind::LoopShorter
             | Kind::CallNeverCompleted
             | Kind::RankMissing
+    )
+}
+
+/// True of a kind that says that ranks called differently, whatever the network did.
+fn shows_disagreement(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::GroupDeadlock
+            | Kind::P2pDeadlock
+            | Kind::CollectiveMismatch
+            | Kind::OpsSwapped
+            | Kind::OpSkipped
+            | Kind::OpExtra
+            | Kind::SizeMismatch
+            | Kind::DtypeMismatch
+            | Kind::ReduceOpMismatch
+            | Kind::RootMismatch
+            | Kind::SplitMismatch
+            | Kind::GroupMismatch
+            | Kind::P2pMismatch
     )
 }
 

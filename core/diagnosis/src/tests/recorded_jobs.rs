@@ -520,3 +520,22 @@ fn a_page_of_the_debug_server_is_the_dumps_of_all_ranks() {
     assert_eq!(found(&page(4)), (Kind::RankNeverJoined, vec![GlobalRank(3)], 4));
     assert_eq!(found(&page(3)), (Kind::RankMissing, vec![GlobalRank(3)], 4));
 }
+
+/// torchfrtrace compares calls of one number: a rank that left one out differs from there on. The dumps say so, and
+/// its line stands as evidence.
+#[test]
+fn torchfrtrace_makes_no_second_finding_of_the_same_dumps() {
+    let mut sources = Sources::default();
+    for (name, bytes) in files(&cases().join("t215_skip_allreduce_diff_size")) {
+        sources.take(Piece::read(&name, &bytes));
+    }
+    let output = "Collective sequence number: 7 has errors\ninternal record id: 6\ngroup info: 0:default_pg\n\
+                  collective: gloo:all_reduce\ninput sizes: [[512]]\noutput sizes: [[512]]\nworld size: 4\n\
+                  expected ranks: {0, 1, 2, 3}\ncollective state: started\nerror msg: Culprit rank 2; Error type: \
+                  SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[512]]' does not match found input sizes: '[[640]]'\n";
+    sources.take(Piece::read("torchfrtrace.txt", output.as_bytes()));
+    let report = diagnose_files(sources).unwrap().report;
+    assert_eq!(super::found(&report), [(Kind::OpSkipped, vec![2])]);
+    let evidence = &report.findings[0].evidence;
+    assert!(evidence.iter().any(|seen| seen.note.contains("of the log")), "{evidence:?}");
+}
