@@ -251,7 +251,9 @@ fn alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>> {
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;
 /// `None` if it never would: it hangs.
 fn without_timeouts(plan: &Plan, config: &SimConfig, progress: &Progress) -> Option<u64> {
-    let config = SimConfig { record_messages: false, ..config.clone() };
+    // Only its end counts.
+    let config =
+        SimConfig { record_messages: false, record_ranks: Some(Vec::new()), ..config.clone() };
     let plan = with_timeout(plan.clone(), LONG_MS);
     let mut stage = progress.stage("simulating without timeouts");
     let end = simulate_watched(&plan, &config, &mut stage).ok()?.end?;
