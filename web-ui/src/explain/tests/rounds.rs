@@ -1,7 +1,7 @@
 //! One notion of a step everywhere on the page: what a card counts is what the captions count to,
 //! and what two algorithms stand at together.
 
-use super::{moment, round};
+use crate::explain::{moment, round};
 use lockstep_core::collective::Collective;
 use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
