@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 
 /// Each view with something in it, and what is there once it is shown whole.
-const VIEWS: [(&str, &str, &str); 19] = [
+const VIEWS: [(&str, &str, &str); 20] = [
     ("home", "#/", "[data-test=home]"),
     ("unknown", "#/nowhere", "[data-test=unknown-address]"),
     ("recording-empty", "#/recording", "[data-test=view-recording]"),
@@ -15,6 +15,7 @@ const VIEWS: [(&str, &str, &str); 19] = [
     ("program", "#/program", "[data-test=debugger][data-ready=true]"),
     ("hangs", "#/hangs", "[data-test=view-hangs] a"),
     ("hang", "#/hangs/skipped-all-reduce", "[data-test=debugger][data-ready=true]"),
+    ("hang-asked", "#/hangs/skipped-all-reduce?ask=true", "[data-test=question]"),
     ("lessons", "#/learn", "[data-test=lessons]"),
     ("lesson", "#/learn/ring-all-reduce", "[data-test=lesson]"),
     ("lesson-of-a-hang", "#/learn/a-skipped-call", "[data-test=lesson]"),

@@ -71,6 +71,13 @@ async fn see_a_hang() -> Result<()> {
         page.go("#/hangs").await?;
         // Only once the gallery is there is nothing of the scenario before left.
         page.click(&format!("scenario-{scenario}")).await?;
+        // The question comes before the answer.
+        page.until("debugger", "data-state", "ready").await?;
+        let told = "return document.querySelectorAll('.verdicts [data-test=finding], [data-test=story]').length";
+        ensure!(page.browser.run(told).await? == Value::from(0), "{scenario}: the answer is shown");
+        page.click("guess").await?;
+        ensure!(page.text("guessed").await?.len() > 5, "{scenario}: the guess is not judged");
+        page.click("show-answer").await?;
         // Simulated: the finding names ranks, call, sequence number and group.
         page.until("findings", "data-verdict", "findings").await?;
         let found = page.attribute("finding", "data-culprits").await?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use fantoccini::Locator;
-use lockstep_tests::{Page, data, lockstep};
+use lockstep_tests::{Kind, Page, data, lockstep};
 use serde_json::Value;
 
 const ENTER: char = '\u{e007}';
@@ -172,8 +172,27 @@ async fn a_hang_is_investigated_by_keyboard() -> Result<()> {
     page.browser.until("the focus in the details", in_details).await?;
     page.press(ESCAPE).await?;
     page.browser.until("the focus back", in_timeline).await?;
+    ensure!(page.attribute("details", "data-call").await?.is_string(), "Esc lost the call");
     page.press('r').await?;
     page.browser.until("the report", "return window.copied?.startsWith('# 1 finding')").await?;
+    page.close().await
+}
+
+/// On a phone the timeline is far above the evidence: the call that it leads to comes in sight.
+#[tokio::test]
+async fn on_a_phone_the_call_that_is_gone_to_comes_in_sight() -> Result<()> {
+    if Kind::asked_for()? != Kind::Chromium {
+        return Ok(());
+    }
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.browser.emulate((390, 844), false).await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let far = "document.querySelector('[data-test=go-evidence]').scrollIntoView(); return window.scrollY > 600";
+    ensure!(page.browser.run(far).await? == Value::from(true), "the evidence is not far below");
+    page.click("go-evidence").await?;
+    let seen = "const box = document.querySelector('[data-test=details]')?.getBoundingClientRect();
+        return box && box.top >= 0 && box.top < window.innerHeight";
+    page.browser.until("the call's details in sight", seen).await?;
     page.close().await
 }
 

@@ -5,7 +5,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::Closure;
-use web_sys::{AddEventListenerOptions, Document, Event, EventTarget, Window};
+use web_sys::{
+    AddEventListenerOptions, Document, Element, Event, EventTarget, ScrollIntoViewOptions,
+    ScrollLogicalPosition, Window,
+};
 
 /// The page's window. Called on the page's side only, where there is one.
 #[allow(clippy::expect_used, reason = "a page without a window is no page")]
@@ -17,6 +20,13 @@ pub(crate) fn window() -> Window {
 #[allow(clippy::expect_used, reason = "a page without a document is no page")]
 pub(crate) fn document() -> Document {
     window().document().expect("the page has a document")
+}
+
+/// Scrolls so far that an element is seen, and not at all if it is.
+pub(crate) fn bring_into_sight(element: &Element) {
+    let options = ScrollIntoViewOptions::new();
+    options.set_block(ScrollLogicalPosition::Nearest);
+    element.scroll_into_view_with_scroll_into_view_options(&options);
 }
 
 /// Listens until it is dropped.

@@ -32,6 +32,6 @@ pub use proved_report::{MOST_CALLS, with_tried_repairs};
 pub use python::{PythonError, python_program};
 pub use recorded_times::recorded_times;
 pub use recover::{RecordedCalls, RecordingEnd, RecoverError, Recovered, recover};
-pub use repair::{Repair, RepairError, repair, repair_watched};
+pub use repair::{Repair, RepairError, can_be_repaired, repair, repair_watched};
 pub use replayed_report::replayed_report;
 pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if, what_if_watched};

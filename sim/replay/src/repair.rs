@@ -235,6 +235,11 @@ fn revive(plan: &mut Plan, recovered: &Recovered, finding: &Finding) {
     }
 }
 
+/// True of kinds that [`repair()`] has a change for.
+pub fn can_be_repaired(kind: Kind) -> bool {
+    is_tried(kind) || matches!(kind, Kind::RankMissing | Kind::RankDied)
+}
+
 /// True of kinds whose repair is a change of calls: it is tried beside the diagnosis.
 pub(crate) fn is_tried(kind: Kind) -> bool {
     kind == Kind::P2pDeadlock || mended_by_calls(kind)

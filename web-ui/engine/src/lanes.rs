@@ -203,7 +203,7 @@ impl Lanes {
             let (from, to, what) = (stretch.from_ps, stretch.to_ps, stretch.computation as u32);
             Span { from, started: from, to, class, what }
         }));
-        let last = lanes.stream.last().map_or(0, |span| span.to);
+        let last = computations.iter().map(|one| one.to_ps).max().unwrap_or(0);
         self.end_ps = self.end_ps.max(last);
         self.busy_ps = self.busy_ps.max(last);
     }
@@ -491,6 +491,16 @@ mod tests {
         assert_eq!(seen, [(0, 10, 0), (10, 20, 1), (20, 50, 0)]);
         assert_eq!(lanes.rows(), [Row::Stream, Row::Calls(0)]);
         assert_eq!((lanes.end_ps, lanes.kind(Row::Stream)), (50, RowKind::Compute));
+    }
+
+    /// A wait on the compute stream that never ends is shown to the end, and is none.
+    #[test]
+    fn what_never_ends_does_not_lengthen_the_job() {
+        let mut lanes = Lanes::new(1);
+        let began = Event { time_ps: 5, rank: GlobalRank(0), what: What::StreamBegan { op: 0 } };
+        lanes.take(&began, None);
+        lanes.take_computations(GlobalRank(0), &[]);
+        assert_eq!((lanes.end_ps, lanes.busy_ps), (5, 5));
     }
 
     #[test]

@@ -85,8 +85,14 @@ fn term(word: &str) -> Result<Term, String> {
         "slower" => picoseconds(value).map(Term::Slower).ok_or_else(|| {
             format!("{word:?} is no time: slower:10ms; the units are s, ms, us and ns")
         }),
-        // `train.py:88` has a colon, too.
-        _ => Ok(Term::Text(lower)),
+        // `train.py:88` and `c10d::all_reduce` have colons, too.
+        _ if !name.bytes().all(|byte| byte.is_ascii_lowercase())
+            || value.starts_with(':')
+            || value.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            Ok(Term::Text(lower))
+        }
+        _ => Err(format!("{word:?} asks for nothing: say rank:, op:, group:, line: or slower:")),
     }
 }
 
@@ -227,6 +233,8 @@ mod tests {
             ("rank:first", "rank:10"),
             ("rank:9-3", "rank:8-15"),
             ("slower:10", "10ms"),
+            ("rnk:10x", "rank:"),
+            ("foo:bar", "op:"),
         ] {
             let why = Query::parse(word).unwrap_err();
             assert!(why.contains(word) && why.contains(example), "{why}");

@@ -126,7 +126,7 @@ fn why(account: &ClusterAccount) -> Html {
     html! {
         <>
         <p class="muted hint">{ format!("NCCL takes what its tuner expects to be fastest; {} are weighed.", counted(account.weighed.len() as u64, "way")) }</p>
-        <div class="scroll"><table class="figures-table" data-test="why">
+        <div class="scroll" tabindex="0"><table class="figures-table" data-test="why">
             <thead><tr><th scope="col">{ "Algorithm" }</th><th scope="col">{ "Protocol" }</th><th scope="col">{ "NCCL expects" }</th><th scope="col">{ "Predicted" }</th></tr></thead>
             <tbody>
                 { for account.weighed.iter().enumerate().map(|(at, one)| html! {

@@ -214,7 +214,7 @@ fn winners(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> String {
     let one = spans.len() == 1;
     let words = spans.iter().map(|(from, to, best)| {
         let names: Vec<&str> = best.iter().map(|each| each.name()).collect();
-        let names = names.join(" and ");
+        let names = names.join(", ");
         match (one, from == to) {
             (true, _) => format!("{names} at every size"),
             (_, true) => format!("{names} at {}", explain::bytes(*from)),

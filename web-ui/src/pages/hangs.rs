@@ -96,13 +96,12 @@ fn gallery(props: &GalleryProps) -> Html {
     html! {
         <div class="gallery">
             <h1>{ "Jobs that hang" }</h1>
-            <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, see who waits for whom, and read what the diagnosis makes of it." }</p>
+            <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, find the rank that is to blame, and compare with what the diagnosis says." }</p>
             <ul class="cards">
                 { for props.hangs.iter().map(|hang| html! {
                     <li>
-                        <a class="card" href={Route::below(View::Hangs, &hang.id).to_hash()} data-test={format!("scenario-{}", hang.id)}>
+                        <a class="card" href={Route::below(View::Hangs, &hang.id).with(ASKS, true).to_hash()} data-test={format!("scenario-{}", hang.id)}>
                             <h2>{ hang.title.clone() }</h2>
-                            <p>{ prose(&hang.story) }</p>
                             <pre class="mono">{ excerpt(&hang.program) }</pre>
                         </a>
                     </li>
@@ -118,19 +117,24 @@ fn excerpt(program: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
+/// The parameter of an address that asks before it answers.
+const ASKS: &str = "ask";
+
 /// A hang, as it is chosen.
 #[derive(Clone, Debug)]
 struct HangChoice {
     hang: Rc<Hang>,
     world_size: u32,
     repaired: bool,
+    /// Whether the reader is asked which rank is to blame before the story and the findings are shown.
+    asks: bool,
     machine: Machine,
 }
 
 impl PartialEq for HangChoice {
     fn eq(&self, other: &HangChoice) -> bool {
-        (&self.hang.id, self.world_size, self.repaired, self.machine)
-            == (&other.hang.id, other.world_size, other.repaired, other.machine)
+        (&self.hang.id, self.world_size, self.repaired, self.asks, self.machine)
+            == (&other.hang.id, other.world_size, other.repaired, other.asks, other.machine)
     }
 }
 
@@ -145,14 +149,16 @@ impl HangChoice {
         let yes_or_no = |yes: bool| yes.to_string();
         let what = "choice: it is true or false";
         let repaired = asked.one_of("repaired", &[true, false], yes_or_no, what).unwrap_or(false);
-        (HangChoice { hang: hang.clone(), world_size, repaired, machine }, asked.unmet)
+        let asks = asked.one_of(ASKS, &[true, false], yes_or_no, what).unwrap_or(false);
+        let asks = asks && !repaired;
+        (HangChoice { hang: hang.clone(), world_size, repaired, asks, machine }, asked.unmet)
     }
 
     /// The address of the choice.
     fn route(&self) -> Route {
         machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
             .with("world", self.world_size)
-            .with("repaired", self.repaired)
+            .with(if self.asks { ASKS } else { "repaired" }, self.asks || self.repaired)
     }
 }
 
@@ -187,14 +193,21 @@ struct OneHangProps {
 #[component(OneHang)]
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
-    let HangChoice { ref hang, world_size, repaired, machine } = props.choice;
+    let HangChoice { ref hang, world_size, repaired, asks, machine } = props.choice;
     let base = props.choice.route();
     let text = use_memo((hang.id.clone(), repaired), |(_, repaired)| {
         Rc::<str>::from(hang.text(*repaired))
     });
-    let chapters = use_memo((hang.id.clone(), repaired), |(_, repaired)| match repaired {
-        true => Vec::new(),
-        false => hang.chapters.clone(),
+    let chapters =
+        use_memo((hang.id.clone(), repaired, asks), |(_, repaired, asks)| {
+            match *repaired || *asks {
+                true => Vec::new(),
+                false => hang.chapters.clone(),
+            }
+        });
+    let on_answer = asks.then(|| {
+        let (nav, base) = (nav.clone(), base.clone().without(ASKS));
+        Callback::from(move |()| nav.push(base.clone()))
     });
     let options = Options {
         world_size: Some(world_size),
@@ -229,10 +242,14 @@ fn one_hang(props: &OneHangProps) -> Html {
     };
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
     html! {
-        <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={hang.id.clone()} {chapters} from_end={!repaired} on_text={own}>
+        <Debugger text={(*text).clone()} {options} {machine} base={base.clone()} name={hang.id.clone()} {chapters} from_end={!repaired && !asks} {on_answer} on_text={own}>
             <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
-            <h1>{ hang.title.clone() }</h1>
-            <p>{ prose(if repaired { &hang.repair } else { &hang.story }) }</p>
+            <h1>{ if asks { "A job that hangs".to_owned() } else { hang.title.clone() } }</h1>
+            <p>{ match (repaired, asks) {
+                (true, _) => prose(&hang.repair),
+                (false, true) => prose("Its ranks wait for each other. Find out who is to blame: step through the program, and look at its log."),
+                (false, false) => prose(&hang.story),
+            } }</p>
             if !repaired {
                 <details class="log" data-test="log"><summary>{ "In its log" }</summary>
                     <pre class="mono">{ hang.log.clone() }</pre><p class="muted">{ hang.log_from.clone() }</p></details>

@@ -37,8 +37,8 @@ pub(crate) fn runs() -> Html {
             <section class="alone panel" data-test="no-server">
                 <h1>{ "Runs need the server" }</h1>
                 <p>{ "This page simulates, steps and diagnoses by itself. To run a plan as real processes, start the server on your machine; it opens this page with runs enabled." }</p>
-                <pre class="mono">{ "cargo xtask serve" }</pre>
-                <p class="muted">{ format!("Asked for it beside this page: {why}.") }</p>
+                <pre class="mono">{ "lockstep serve --open" }</pre>
+                <p class="muted">{ format!("There is none beside this page: {why}.") }</p>
             </section>
         },
         (Server::Here { .. }, None) => html! { <List /> },

@@ -1,6 +1,7 @@
 //! Each rank's buffers as chunks: what they hold, and whose data is in them. Where a message has landed and
 //! was added, the addition is shown; a chunk that is clicked is marked on every rank.
 
+use super::in_sight::use_in_sight;
 use crate::palette::{piece_fill, piece_ink};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::display_element;
@@ -31,6 +32,7 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
     let n = view.ranks.len();
     let marked = use_state(|| None::<Place>);
     let before = use_before(view);
+    let about = use_in_sight(*marked);
     let table = Table { view, before: before.as_deref(), marked: *marked, mark: marked.setter() };
     html! {
         <>
@@ -62,7 +64,7 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
                 }) }
             </tbody>
         </table>
-        if let Some(place) = *marked { { table.about(place) } }
+        if let Some(place) = *marked { { table.about(place, about) } }
         </>
     }
 }
@@ -205,7 +207,7 @@ impl Table<'_> {
     }
 
     /// The marked chunk on every rank.
-    fn about(&self, (which, index): Place) -> Html {
+    fn about(&self, (which, index): Place, node: NodeRef) -> Html {
         let world = self.view.ranks.len() as u32;
         let row = |(rank, state): (usize, &lockstep_sim::view::RankView)| {
             let call = state.calls.last()?;
@@ -234,7 +236,7 @@ impl Table<'_> {
             Callback::from(move |_: MouseEvent| mark.set(None))
         };
         html! {
-            <section class="about-chunk" aria-label={format!("Chunk {index} on every rank")} data-test="about-chunk" data-chunk={index.to_string()}>
+            <section ref={node} class="about-chunk" aria-label={format!("Chunk {index} on every rank")} data-test="about-chunk" data-chunk={index.to_string()}>
                 <header><h3>{ format!("Chunk {index} on every rank") }</h3><span class="grow" />
                     <button class="quiet" onclick={close} aria-label="Close">{ "×" }</button></header>
                 <ul>{ for self.view.ranks.iter().enumerate().filter_map(row) }</ul>

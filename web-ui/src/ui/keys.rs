@@ -99,6 +99,8 @@ pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
             let shown = dialog.cast::<HtmlDialogElement>();
             let heard = shown.as_ref().map(|dialog| {
                 let _ = dialog.show_modal();
+                // The browser scrolls to the first button, which is the last thing in it.
+                dialog.set_scroll_top(0);
                 Listener::on(dialog, "close", move |_: Event| on_close.emit(()))
             });
             move || drop(heard)

@@ -41,6 +41,9 @@ pub(crate) struct TimelineProps {
     /// The range that is shown at first; everything if absent.
     #[prop_or_default]
     pub(crate) fit: Option<(u64, u64)>,
+    /// What lies behind the playhead is not drawn: a question asks for it.
+    #[prop_or_default]
+    pub(crate) future_hidden: bool,
     #[prop_or_default]
     pub(crate) playhead_ps: Option<u64>,
     /// True beside another timeline on the same scale: it shows everything again when the other one comes.
@@ -135,7 +138,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         order: order.clone(),
         end: props.end_ps as f64,
     });
-    let future_hidden = use_asking();
+    let future_hidden = use_asking() || props.future_hidden;
     let marks = Marks {
         culprits: props.culprits.clone(),
         playhead_ps: props.playhead_ps,
@@ -175,6 +178,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
+            if future_hidden && props.playhead_ps.is_some() { <p class="later muted">{ "Hidden until the question is answered: what comes later." }</p> }
             { tools(props, &stretch, &now) }
         </div>
     }
@@ -460,7 +464,7 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
             { for props.kinds.iter().map(|kind| html! {
                 <li><i style={format!("background:{}", palette::kind_css(*kind, dark))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
             }) }
-            if props.unfinished { <li><i class="stuck" />{ "never completed" }</li> }
+            if props.unfinished { <li><i class="stuck" />{ "not completed by the end" }</li> }
         </ul>
     }
 }

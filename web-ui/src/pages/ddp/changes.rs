@@ -63,7 +63,7 @@ pub(super) fn changes(props: &ChangesProps) -> Html {
     });
     let none = rows.is_some_and(|rows| rows.is_empty());
     html! {
-        <div class="scroll" data-test="changes" data-rows={rows.map_or(0, |rows| rows.len()).to_string()} data-ready={known.fresh.to_string()}>
+        <div class="scroll" tabindex="0" data-test="changes" data-rows={rows.map_or(0, |rows| rows.len()).to_string()} data-ready={known.fresh.to_string()}>
         <table class="plain figures-table changes-table">
             <caption class="muted">{ match each {
                 true => "Each option of B by itself, on top of A. Steps differ in their passes, so in their work: figures are a step's, and under them a pass's, which compare.",

@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::ui::prose;
+use crate::ui::{prose, use_in_sight};
 use lockstep_core::plan::Plan;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_diagnosis::not_followed;
@@ -70,6 +70,7 @@ enum Stage {
 pub(super) fn explore(props: &ExploreProps) -> Html {
     let client = use_shared().client;
     let stage = use_state(|| Stage::Idle);
+    let over = use_in_sight(matches!(*stage, Stage::Over(_) | Stage::Failed(_)).then_some(()));
     let asked = use_mut_ref(Asked::default);
     {
         // Another plan has other orders.
@@ -119,7 +120,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
     };
     let own = props.on_order.reform(|_: MouseEvent| None);
     html! {
-        <section class="explore" data-test="explore">
+        <section ref={over} class="explore" data-test="explore">
             <h3>{ "Other orders" }</h3>
             if let Some(order) = &props.order {
                 <p class="notice" data-test="shown-order">{ format!("What is shown is one order of many: {}.", devices(order.devices, &props.plan)) }

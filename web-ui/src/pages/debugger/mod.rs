@@ -8,6 +8,7 @@ mod editor;
 mod explore;
 mod listing;
 mod output;
+mod question;
 mod rank;
 mod running;
 mod search;
@@ -37,6 +38,7 @@ use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
 use lockstep_web_protocol::{Chapter, Machine, Opened};
 use output::Output;
+use question::Question;
 use rank::OneRank;
 use running::use_running;
 use search::use_search;
@@ -67,6 +69,9 @@ pub(super) struct DebuggerProps {
     /// Whether it begins at its end, where everybody stands for good.
     #[prop_or_default]
     pub(super) from_end: bool,
+    /// Asks which rank is to blame, and shows the answer when this is called.
+    #[prop_or_default]
+    pub(super) on_answer: Option<Callback<()>>,
     /// Whether the program is written here, so that its text is open at first.
     #[prop_or_default]
     pub(super) writing: bool,
@@ -96,8 +101,9 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     let search = use_search(session, &stepping.playback, (*groups).clone());
     let (select, set_stops) = (rank_setter(&nav), stops_setter(&nav));
     use_debug_keys(search.clone(), marks.clone(), rank);
-    let asking = use_asking();
-    let culprits = opened.as_deref().filter(|_| !asking).map(culprits).unwrap_or_default();
+    let asking = use_asking() || props.on_answer.is_some();
+    let blamed = opened.as_deref().map(culprits).unwrap_or_default();
+    let culprits = if asking { Vec::new() } else { blamed.clone() };
     let writing = props.writing && nav.route.get("code").is_none();
     html! {
         <div class="debug-grid" data-ready={session.is_some().to_string()} data-test="debugger" data-state={running.state(&stepping)}>
@@ -110,7 +116,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel lanes" aria-label="Timeline">
                 if let Some(opened) = &opened {
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} {culprits} />
+                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} {culprits} future_hidden={asking} />
                 } else {
                     <p class="muted">{ "The lanes of the ranks appear when the program has run." }</p>
                 }
@@ -134,7 +140,14 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel verdicts" aria-label="What is wrong">
                 if let Some(compiled) = &running.compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &**plan) {
-                    if !asking { <Findings report={opened.report.clone()} /> }
+                    // An element of their own: yew loses its place where one comes for the other between its siblings.
+                    <div>
+                        if let Some(on_answer) = props.on_answer.clone() {
+                            <Question {world_size} culprits={blamed} {on_answer} />
+                        } else if !asking {
+                            <Findings report={opened.report.clone()} />
+                        }
+                    </div>
                     <Detail plan={plan.clone()} />
                     <Explore plan={plan.clone()} {machine} {order} on_order={order_setter(&nav)} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />

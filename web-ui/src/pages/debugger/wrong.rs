@@ -14,6 +14,7 @@ pub(super) fn wrong_with(error: &ProgramError) -> Html {
         <div class="wrong" role="alert" data-test="program-wrong" data-line={error.line.to_string()} data-column={error.column.to_string()}>
             <p><b>{ place }</b>{ &error.message }</p>
             if let Some(help) = &error.help { <p class="muted">{ help }</p> }
+            <p class="muted">{ "This page runs small programs. Your own PyTorch runs any script: " }<code>{ "lockstep record -n 4 -- train.py" }</code></p>
         </div>
     }
 }

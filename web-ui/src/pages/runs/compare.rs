@@ -130,7 +130,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
     html! {
         <>
         <section class="panel" data-test="two-runs">
-            <div class="scroll"><table class="plain figures-table">
+            <div class="scroll" tabindex="0"><table class="plain figures-table">
                 <thead><tr><td />{ for sides.iter().map(|side| html! {
                     <th><a href={Route::below(View::Runs, &side.run.id).to_hash()}>{ format!("run {}", side.run.id) }</a></th>
                 }) }<th class="n">{ "change" }</th></tr></thead>
@@ -224,7 +224,7 @@ fn calls(a: &Side, b: &Side) -> Html {
         html! { <tr><th scope="row">{ op }</th><td>{ group }</td><td class="n">{ explain::bytes(*bytes) }</td>{ for sides.iter().map(cell) }<td class="n">{ change(a, b) }</td></tr> }
     };
     html! {
-        <div class="scroll"><table class="plain figures-table">
+        <div class="scroll" tabindex="0"><table class="plain figures-table">
             <thead><tr><th>{ "collective" }</th><th>{ "group" }</th><th class="n">{ "bytes" }</th>{ for [a, b].map(|side| html! {
                 <><th class="n">{ format!("calls, run {}", side.run.id) }</th><th class="n">{ "median time" }</th></>
             }) }<th class="n">{ "change" }</th></tr></thead>

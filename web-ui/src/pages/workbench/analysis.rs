@@ -5,7 +5,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::turns::use_turns;
 use crate::ui::prose;
-use crate::ui::{Go, PathMark};
+use crate::ui::{Go, PathMark, use_in_sight};
 use lockstep_analysis::{Analysis, CallKind, Cause, LateRank, PathKind, RankTime};
 use lockstep_core::words::counted;
 use lockstep_web_protocol::{Response, SessionId, SessionQuestion, Which};
@@ -73,6 +73,7 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
             });
         })
     };
+    let told = use_in_sight(matches!(*stage, Stage::Told(_)).then_some(()));
     let analysis = match &*stage {
         Stage::Unasked => {
             return html! {
@@ -95,7 +96,7 @@ pub(super) fn where_time_went(props: &WhereTimeWentProps) -> Html {
         })
     };
     html! {
-        <section class="analysis" data-test="analysis" data-steps={analysis.step_ps.is_some().to_string()}>
+        <section ref={told} class="analysis" data-test="analysis" data-steps={analysis.step_ps.is_some().to_string()}>
             <h3>{ "Where the time went" }</h3>
             <p>{ opening(&analysis) }</p>
             { shares(&analysis) }
@@ -218,7 +219,7 @@ fn kinds(calls: &[CallKind]) -> Html {
         }
     };
     html! {
-        <div class="scroll"><table class="figures-table">
+        <div class="scroll" tabindex="0"><table class="figures-table">
             <thead><tr><th>{ "collective" }</th>{ for ["count", "bytes", "median", "bus bandwidth", "exposed", "waiting"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
             <tbody>{ for calls.iter().take(LISTED).map(row) }</tbody>
         </table></div>
@@ -235,7 +236,7 @@ fn path(analysis: &Analysis, on_go: &Callback<Go>) -> Html {
         let name = if longest.cause == Cause::Idle { idle } else { &longest.name };
         let line = longest.line.as_deref().map(|line| format!(" ({line})")).unwrap_or_default();
         html! {
-            <li><span class="n">{ explain::time(*time_ps) }</span>{ format!(" {name}{line}, {count} times, longest on ") }
+            <li><span class="n">{ explain::time(*time_ps) }</span>{ format!(" {name}{line}, {}, longest on ", counted(*count, "time")) }
                 <button class="goes" onclick={go}>{ format!("rank {rank}") }</button></li>
         }
     };

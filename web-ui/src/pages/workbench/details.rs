@@ -4,7 +4,7 @@ use super::notes::{Note, Place, WriteNote};
 use crate::dom;
 use crate::explain;
 use crate::ui::dropped::Texts;
-use crate::ui::{Facts, Go, frame};
+use crate::ui::{Facts, Go, frame, use_in_sight};
 use lockstep_web_protocol::{CallDetails, CallMark, Member, Which};
 use std::rc::Rc;
 use web_sys::KeyboardEvent;
@@ -46,23 +46,21 @@ pub(super) fn details(props: &DetailsProps) -> Html {
     let mark = &told.mark;
     let rank = mark.id.rank;
     let mut facts = vec![
-        ("made".to_owned(), explain::time(mark.from_ps)),
+        ("called at".to_owned(), explain::time(mark.from_ps)),
         match mark.to_ps {
             Some(to) => ("took".to_owned(), explain::time(to.saturating_sub(mark.from_ps))),
             None => ("took".to_owned(), "never ended".to_owned()),
         },
     ];
     facts.extend(told.facts.iter().cloned());
-    let key = {
-        let close = props.on_close.clone();
-        Callback::from(move |event: KeyboardEvent| {
-            if event.key() == "Escape" {
-                event.stop_propagation();
-                close.emit(());
-                back_to_timeline();
-            }
-        })
-    };
+    let key = Callback::from(|event: KeyboardEvent| {
+        if event.key() == "Escape" {
+            // The call stays selected: Escape in the timeline leaves it.
+            event.stop_propagation();
+            back_to_timeline();
+        }
+    });
+    let pane = use_in_sight(Some(mark.id));
     let to = |mark: &Option<CallMark>, words: &str, test: &'static str| {
         let (there, on_call) = (mark.clone(), props.on_call.clone());
         let go = Callback::from(move |_: MouseEvent| {
@@ -74,7 +72,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
     let pin = props.on_pin.reform(move |_: MouseEvent| rank);
     let close = props.on_close.reform(|_: MouseEvent| ());
     html! {
-        <section class="details" tabindex="-1" aria-label="The selected call" onkeydown={key} data-test="details" data-rank={rank.to_string()} data-call={mark.title.clone()}>
+        <section ref={pane} class="details" tabindex="-1" aria-label="The selected call" onkeydown={key} data-test="details" data-rank={rank.to_string()} data-call={mark.title.clone()}>
             <header>
                 <span class="chip">{ rank }</span>
                 <h2>{ format!("{} on rank {rank}", mark.title) }</h2>

@@ -64,7 +64,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
             if let Some(rank) = props.area.ranks.first() {
                 <WriteNote place={Place { rank: *rank, work: None, time_ps: props.area.from_ps, title: place_title(&props.area) }} on_note={props.on_note.clone()} />
             }
-            <div class="scroll"><table class="figures-table">
+            <div class="scroll" tabindex="0"><table class="figures-table">
                 <thead><tr><td />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
                     { for measured.ranks.iter().take(MAX_RANKS).map(row) }
@@ -72,7 +72,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 </tbody>
             </table></div>
             if !measured.calls.is_empty() {
-                <div class="scroll"><table class="figures-table">
+                <div class="scroll" tabindex="0"><table class="figures-table">
                     <thead><tr><th>{ "collective" }</th><th>{ "group" }</th>{ for ["count", "bytes", "since the last came", "waited for the last", "bus bandwidth"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                     <tbody>{ for measured.calls.iter().map(call) }</tbody>
                 </table></div>
@@ -91,7 +91,8 @@ fn place_title(area: &Area) -> String {
 pub(super) fn bandwidth(rate: f64) -> String {
     match rate {
         _ if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
-        _ => format!("{:.2} MB/s", rate / 1e6),
+        _ if rate >= 1e6 => format!("{:.2} MB/s", rate / 1e6),
+        _ => format!("{:.2} kB/s", rate / 1e3),
     }
 }
 

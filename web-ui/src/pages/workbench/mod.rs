@@ -24,9 +24,10 @@ use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph,
 use analysis::WhereTimeWent;
 use details::Details;
 use find::Find;
-use lockstep_core::trace::Origin;
+use lockstep_core::trace::{Origin, Outcome};
 use lockstep_core::words::counted;
 use lockstep_diagnosis::WaitGroup;
+use lockstep_replay::can_be_repaired;
 use lockstep_web_protocol::{
     CallDetails, CallId, CallMark, Client, FoundCalls, Opened, Response, SessionId,
     SessionQuestion, Which,
@@ -52,8 +53,11 @@ const PINS: &str = "pins";
 /// The parameter of the address with the reader's notes.
 const NOTES: &str = "notes";
 
+/// The parameter of the address that puts ranks that wait alike in one row.
+const TOGETHER: &str = "together";
+
 /// The parameters of the address that are kept with a recording's files.
-pub(super) const KEPT: [&str; 4] = [CALL, QUERY, PINS, NOTES];
+pub(super) const KEPT: [&str; 5] = [CALL, QUERY, PINS, NOTES, TOGETHER];
 
 /// Properties of [`Workbench`].
 #[derive(Properties, PartialEq)]
@@ -76,7 +80,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let culprits = opened.report.culprits();
     let culprits: Vec<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let selection = use_selection(opened, asking);
-    let together = use_state(|| false);
+    let together = selection.together.clone();
     let marked = use_state(|| Marked::None);
     let path = use_state(Rc::<Vec<PathMark>>::default);
     let draw_path = {
@@ -106,8 +110,11 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         let waits = opened.waits.clone();
         use_memo(deps, move |(_, pins, together)| rows::order(world_size, pins, *together, &waits))
     };
+    // A job that runs has none yet.
+    let no_calls = opened.calls == 0 && opened.last_ps == 0 && props.judged;
     let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
-    let has_findings = !opened.report.findings.is_empty();
+    let first = opened.report.findings.first();
+    let has_repair = opened.calls > 0 && first.is_some_and(|it| can_be_repaired(it.kind));
     let (repair, try_repair) = repair::use_repair(opened.session);
     let repaired = match &*repair {
         Stage::Tried(found, _, _) => Some(found.clone()),
@@ -121,8 +128,9 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let flags: Vec<_> =
         selection.notes.iter().map(|note| (note.place.rank, note.place.time_ps)).collect();
     html! {
-        <div class="trace-grid" data-test="open-trace" data-world={world_size.to_string()} data-calls={opened.calls.to_string()}>
+        <div class={classes!("trace-grid", no_calls.then_some("no-calls"))} data-test="open-trace" data-world={world_size.to_string()} data-calls={opened.calls.to_string()}>
             <p class="sentence" data-test="trace-summary">{ summary(opened, recorded) }</p>
+            if !no_calls {
             <section class="panel lanes" aria-label="Timeline">
                 { tools(opened, &selection, on_found, &together) }
                 <ContextProvider<Texts> context={props.texts.clone()}>
@@ -141,14 +149,17 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
                     }
                 </ContextProvider<Texts>>
             </section>
+            }
             <section class="panel verdicts" aria-label="What is wrong">
                 { not_used(&opened.problems) }
                 if !props.judged { <p class="muted" data-test="not-judged">{ "The job moves: what is wrong is said when no rank has made a call for 10 s, or when it has ended." }</p> }
-                if !asking { <Findings report={opened.report.clone()} on_go={selection.go.clone()} {appendix} /> }
-                if !asking && recorded && has_findings && opened.calls > 0 { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
+                if !asking { <Findings report={opened.report.clone()} on_go={Some(selection.go.clone()).filter(|_| !no_calls)} {appendix} /> }
+                if !asking && recorded && has_repair { <Repair stage={(*repair).clone()} try_it={try_repair} /> }
                 <Notes notes={(*selection.notes).clone()} on_go={selection.go.clone()} on_drop={selection.drop_note.clone()} />
+                if !no_calls {
                 <h2 class="spaced">{ if props.judged { "Who waits for whom, at the end" } else { "Who waits for whom, in the newest calls" } }</h2>
                 <WaitGraph waits={opened.waits.clone()} causes={causes(opened, props.judged)} {world_size} now={!props.judged} on_go={selection.go.clone()} />
+                }
                 if !asking && recorded && opened.calls > 0 { <as_program::AsProgram session={opened.session} /> }
                 if !asking && opened.calls > 0 { <WhereTimeWent session={opened.session} {world_size} unfinished={opened.unfinished} on_go={selection.go.clone()} on_path={draw_path} /> }
                 if opened.calls > 0 { <Exports session={Some(opened.session)} name={file_name(opened)} /> }
@@ -220,8 +231,15 @@ fn summary(opened: &Opened, recorded: bool) -> String {
     let groups = counted(opened.header.groups.len(), "group");
     let calls = counted(opened.calls, "call");
     let time = explain::time(if recorded { opened.last_ps } else { opened.end_ps });
-    let end =
-        opened.outcome.as_ref().map(|outcome| format!("The end: {}", explain::ending(outcome)));
+    // Logs and stacks hold no calls, and what they say of the end is a finding.
+    if opened.calls == 0 {
+        if opened.header.world_size == 0 {
+            return format!("{origin}. It names no rank: is it of a job?");
+        }
+        return format!("{origin}. {ranks}, no calls.");
+    }
+    let end = opened.outcome.as_ref().filter(|outcome| **outcome != Outcome::Unknown);
+    let end = end.map(|outcome| format!("The end: {}", explain::ending(outcome)));
     format!("{origin}. {ranks}, {groups}, {calls} over {time}. {}", end.unwrap_or_default())
 }
 
@@ -247,6 +265,8 @@ struct Selection {
     step: Callback<Step>,
     close: Callback<()>,
     query: UseStateHandle<String>,
+    /// True if ranks that wait alike share a row.
+    together: UseStateHandle<bool>,
 }
 
 /// A call as the address has it.
@@ -278,6 +298,10 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         let asked = nav.route.get(QUERY).unwrap_or_default().to_owned();
         use_state(move || asked)
     };
+    let together = {
+        let asked = nav.route.get(TOGETHER).is_some();
+        use_state(move || asked)
+    };
     let culprits = opened.report.culprits();
     let culprits: BTreeSet<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let first = first_pins(opened.header.world_size, &culprits);
@@ -294,10 +318,11 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
     {
         // Another trace in the same place has other calls.
         let (selected, pins, before) = (selected.clone(), pins.clone(), use_mut_ref(|| session));
-        let (notes, first) = (notes.clone(), first.clone());
+        let (notes, first, together) = (notes.clone(), first.clone(), together.clone());
         use_effect_with(session, move |session| {
             if *before.borrow() != *session {
                 *before.borrow_mut() = *session;
+                together.set(false);
                 selected.set(None);
                 pins.set(first);
                 notes.set(Vec::new());
@@ -313,6 +338,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         query: (*query).clone(),
         pins: (*pins != first).then(|| written_pins(&pins)),
         notes: Note::write(&notes),
+        together: *together,
     };
     use_marks_in_address(marks, &jumped);
     let select = {
@@ -360,6 +386,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         go,
         step,
         query,
+        together,
     }
 }
 
@@ -498,6 +525,7 @@ struct Marks {
     query: String,
     pins: Option<String>,
     notes: String,
+    together: bool,
 }
 
 /// Keeps the marks in the address, so that a link leads back to them. From a call that was jumped to, the
@@ -519,6 +547,7 @@ fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
             (QUERY, filled(&marks.query)),
             (PINS, marks.pins.clone()),
             (NOTES, filled(&marks.notes)),
+            (TOGETHER, marks.together.then(|| "yes".to_owned())),
         ];
         let route =
             values.into_iter().fold(nav.route.clone(), |route, (name, value)| match value {

@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::dom;
-use crate::ui::{Order, Timeline, prose};
+use crate::ui::{Order, Timeline, prose, use_in_sight};
 use lockstep_web_protocol::Session;
 use lockstep_web_protocol::{Opened, Repaired, Request, Response, SessionId};
 use std::rc::Rc;
@@ -71,6 +71,7 @@ pub(super) fn repair(props: &RepairProps) -> Html {
             }
         });
     }
+    let inner = use_in_sight(Some(props.stage.clone()).filter(|stage| *stage != Stage::Idle));
     let inside = match &props.stage {
         Stage::Idle => html! {
             <><button onclick={props.try_it.clone()} data-test="try-repair">{ "Try the repair" }</button>
@@ -80,7 +81,7 @@ pub(super) fn repair(props: &RepairProps) -> Html {
         Stage::None(why) => html! { <p class="muted" data-test="no-repair">{ prose(why) }</p> },
         Stage::Tried(found, plan, _) => tried(found, plan),
     };
-    html! { <section class="repair" tabindex="-1" ref={told} aria-label="The repair" aria-live="polite">{ inside }</section> }
+    html! { <section class="repair" tabindex="-1" ref={told} aria-label="The repair" aria-live="polite"><div ref={inner}>{ inside }</div></section> }
 }
 
 fn tried(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>) -> Html {
@@ -88,6 +89,10 @@ fn tried(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>) -> Html {
         let plan = plan.clone();
         Callback::from(move |_: MouseEvent| dom::download("repaired.json", &plan))
     };
+    let beside = Callback::from(|_: MouseEvent| {
+        let lanes = dom::document().query_selector("main:not([hidden]) .repaired").ok().flatten();
+        lanes.iter().for_each(dom::bring_into_sight);
+    });
     let (class, word) = match found.verified {
         true => ("good", "Proved"),
         false => ("bad", "Not proved"),
@@ -97,6 +102,7 @@ fn tried(found: &Rc<Repaired>, plan: &Rc<Vec<u8>>) -> Html {
         <h3 data-test="repaired" data-verified={found.verified.to_string()}>{ "The repair" }</h3>
         <p>{ &found.change }</p>
         <p class={classes!("verdict", class)}>{ format!("{word}. {}", found.why) }</p>
+        <p><button onclick={beside}>{ "See it beside the recording" }</button></p>
         <p><button onclick={save}>{ "Save the repaired plan" }</button>
             <span class="muted">{ " lockstep run repaired.json runs it for real." }</span></p>
         <details><summary>{ "What the replay assumes" }</summary>

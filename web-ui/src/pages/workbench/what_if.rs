@@ -5,7 +5,7 @@ use crate::explain;
 use crate::pages::known_clusters::{cluster_choices, use_known_clusters};
 use crate::turns::use_turns;
 use crate::ui::prose;
-use crate::ui::{Choice, NumberField, SelectField, Timeline};
+use crate::ui::{Choice, NumberField, SelectField, Timeline, use_in_sight};
 use lockstep_analysis::{Analysis, Cause, Stretch};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
@@ -25,6 +25,9 @@ pub(super) struct WhatIfProps {
     /// The rank that came late most.
     pub(super) straggler: Option<u32>,
 }
+
+/// Further off the recording, in percent, a simulation of the job as it is predicts nothing.
+const MOST_OFF: f64 = 25.0;
 
 /// The questions, most with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +129,7 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
     let cluster = use_state(|| "h100x8".to_owned());
     let known = use_known_clusters(*question == Question::Cluster);
     let stage = use_state(|| Stage::Idle);
+    let answer = use_in_sight(Some((*stage).clone()).filter(|stage| *stage != Stage::Idle));
     let turns = use_turns();
     let choose = {
         let (question, number) = (question.clone(), number.clone());
@@ -181,12 +185,12 @@ pub(super) fn what_if(props: &WhatIfProps) -> Html {
                 }
                 <button onclick={ask} disabled={*stage == Stage::Simulating} data-test="ask-what-if">{ "Simulate" }</button>
             </div>
-            { match &*stage {
+            <div ref={answer}>{ match &*stage {
                 Stage::Idle => html! {},
                 Stage::Simulating => html! { <p class="muted" aria-live="polite">{ "Simulating the job as it is and changed…" }</p> },
                 Stage::Refused(why) => html! { <p class="muted" data-test="no-what-if">{ prose(why) }</p> },
                 Stage::Told(told, _) => shown(&told.0, props.world_size),
-            } }
+            } }</div>
         </section>
     }
 }
@@ -206,22 +210,25 @@ fn shown(told: &Changed, world_size: u32) -> Html {
         }
     };
     let replayed_ps = before.step_ps.unwrap_or(before.time_ps);
-    let off = told.recorded_ps.filter(|recorded| *recorded > 0).map(|recorded_ps| {
-        let off = (replayed_ps as f64 / recorded_ps as f64 - 1.0) * 100.0;
+    let recorded_ps = told.recorded_ps.filter(|recorded| *recorded > 0);
+    let off = recorded_ps.map(|recorded| (replayed_ps as f64 / recorded as f64 - 1.0) * 100.0);
+    let as_it_is = recorded_ps.zip(off).map(|(recorded_ps, off)| {
         format!(
             "As it is, the simulation takes {} where {} was recorded ({off:+.1}%).",
             explain::time(replayed_ps),
             explain::time(recorded_ps)
         )
     });
+    let misses = off.is_some_and(|off| off.abs() > MOST_OFF);
     let fit = told.fit_error.map(|error| {
         format!(", fitted from this trace, whose calls are {:.0}% off in the mean", error * 100.0)
     });
     let opened = &told.opened;
     html! {
         <div data-test="what-if-told" data-before={before.time_ps.to_string()} data-after={after.time_ps.to_string()}>
+            if misses { <p class="notice" data-test="what-if-misses">{ format!("Do not rely on this: the simulation does not match the recording. {}", as_it_is.clone().unwrap_or_default()) }</p> }
             <p>{ format!("If {}:", told.words) }</p>
-            <div class="scroll"><table class="figures-table">
+            <div class="scroll" tabindex="0"><table class="figures-table">
                 <thead><tr><td />{ for ["as it is", "changed", ""].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
                     { row("a step", &|it| it.step_ps) }
@@ -232,7 +239,7 @@ fn shown(told: &Changed, world_size: u32) -> Html {
                     { row("path: communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating))) }
                 </tbody>
             </table></div>
-            <p class="muted">{ off.unwrap_or_default() }{ format!(" Links: {}{}.", told.links, fit.unwrap_or_default()) }</p>
+            <p class="muted">{ as_it_is.filter(|_| !misses).unwrap_or_default() }{ format!(" Links: {}{}.", told.links, fit.unwrap_or_default()) }</p>
             <div class="lanes repaired"><Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} culprits={Vec::<u32>::new()} /></div>
             if !told.assumed.is_empty() {
                 <details><summary>{ "What the simulation assumes" }</summary>

@@ -50,7 +50,7 @@ impl Stretch {
         height: f64,
         end: f64,
     ) -> Stretch {
-        let (from, to) = (from as f64, (to as f64).max(from as f64));
+        let (from, to) = (from as f64, (to as f64).min(end).max(from as f64));
         let long = self.to - self.from;
         let seen = from >= self.from && to <= self.to && to - from >= long / 400.0;
         let wide = (to - from).max(long / 60.0).max(least_span(to));
@@ -58,7 +58,9 @@ impl Stretch {
             true => self,
             // Its neighbours on both sides stay in sight.
             false => {
-                Stretch { from: from - 4.0 * wide, to: to + 4.0 * wide, ..self }.moved(0.0, end)
+                let span = (to - from + 8.0 * wide).min(end * 1.05);
+                let from = (from + to - span) / 2.0;
+                Stretch { from, to: from + span, ..self }.moved(0.0, end)
             }
         };
         let visible = rows.visible(height);
@@ -177,6 +179,19 @@ mod tests {
                 prop_assert!(stretch.from + (stretch.to - stretch.from) / 8000.0 > stretch.from);
                 prop_assert!(stretch.from >= 0.0 && stretch.from.is_finite() && stretch.to.is_finite());
             }
+        }
+
+        /// A jump from a stretch that is wider than the recording, to a span that goes on for ever, shows no more
+        /// than there is.
+        #[test]
+        fn a_jump_stays_within_what_there_is(end in 1_000_000u64..1 << 50, at in 0.0..1.0f64, open in any::<bool>()) {
+            let from = (end as f64 * at) as u64;
+            let to = if open { u64::MAX } else { from + end / 1000 };
+            let rows = Rows { count: 1, lanes: 1, least: 0.0, several: false };
+            let near = Stretch { from: 0.0, to: 1000.0, first_row: 0.0 };
+            let shown = near.showing(from, to, None, rows, 100.0, end as f64);
+            prop_assert!(shown.from >= 0.0 && shown.to <= end as f64 * 1.06, "{shown:?}");
+            prop_assert!(shown.from <= from as f64 && shown.to > from as f64, "{shown:?}");
         }
 
         #[test]
