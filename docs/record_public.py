@@ -254,10 +254,10 @@ def scripts():
     for model, config, ranks in (("llama3", "llama3_debugmodel", 2), ("deepseek_v3", "deepseek_v3_debugmodel", 2),
                                  ("qwen3", "qwen3_debugmodel", 2)):
         script(f"pytorch/torchtitan: {config}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} -m torchtitan.train "
-               f"--module {model} --config {config} --training.disable_cuda_graphs", c4)
-    for more, ranks in (("--parallelism.tensor_parallel_degree 2", 4), ("--parallelism.pipeline_parallel_degree 2", 4)):
+               f"--module {model} --config {config}", c4)
+    for more, ranks in (("--parallelism.tensor_parallel_degree 2", 4), ("--parallelism.pipeline_parallel_degree 2 --training.disable_cuda_graphs", 4)):
         script(f"pytorch/torchtitan: llama3_debugmodel {more}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} "
-               f"-m torchtitan.train --module llama3 --config llama3_debugmodel --training.disable_cuda_graphs {more}", c4)
+               f"-m torchtitan.train --module llama3 --config llama3_debugmodel {more}", c4)
     script("pytorch/PiPPy: examples/basic/example_manual_stage.py", "examples/basic", "",
            "torchrun --nproc-per-node 3 example_manual_stage.py", None, {"PYTHONPATH": "../.."})
     script("pytorch/PiPPy: examples/basic/example.py", "examples/basic", "", "torchrun --nproc-per-node 4 example.py", None, {"PYTHONPATH": "../.."})
@@ -340,10 +340,10 @@ def scripts():
            of(preferences, "pairs", "tiny", "llama"))
 
     # LambdaLabs' guide
-    guide = "train_llm.py -d stories -m tiny -s 64 -b 1 --num-epochs 1"
+    guide = "train_llm.py -d stories -m tiny -s 64 --num-epochs 1"
     for chapter, ranks in (("02-distributed-data-parallel", 2), ("04-fully-sharded-data-parallel", 2), ("06-tensor-parallel", 2),
                            ("07-2d-parallel", 4), ("alternative-frameworks/deepspeed", 2)):
-        more = " --tensor-parallel 2" if chapter == "07-2d-parallel" else ""
+        more = " -b 1" + " --tensor-parallel 2" * (chapter == "07-2d-parallel")
         launch = f"torchrun --nproc-per-node {ranks} " if "deepspeed" not in chapter else deep
         if "deepspeed" in chapter:
             more = " -e trial --deepspeed_config ds_config.json"
