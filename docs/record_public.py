@@ -99,6 +99,8 @@ def language_model(folder, name, kind):
                  max_position_embeddings=512, pad_token_id=0)
     if kind == "gpt2":
         config = transformers.GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=512)
+    elif kind == "llama_unpadded":  # as Llama's own: ZeRO 3 takes the row away that padding would set to zero
+        config = transformers.LlamaConfig(**{**sizes, "pad_token_id": None})
     else:
         config = {"bert": transformers.BertConfig, "roberta": transformers.RobertaConfig,
                   "llama": transformers.LlamaConfig}[kind](**sizes)
@@ -348,7 +350,7 @@ def scripts():
         if "deepspeed" in chapter:
             more = " -e trial --deepspeed_config ds_config.json"
         script(f"LambdaLabsML/distributed-training-guide: {chapter}", chapter, "", launch + guide + more,
-               of(stories, "stories", "tiny", "llama"))
+               of(stories, "stories", "tiny", "llama_unpadded" if "deepspeed" in chapter else "llama"))
 
     # Vision
     script("facebookresearch/dino: main_dino.py", "", "--no-math", TORCHRUN + "main_dino.py --arch vit_tiny --data_path "
