@@ -5,7 +5,7 @@
     python docs/record_check.py target/release/lockstep --folder scripts
 
 Run it with a Python that has torch: 2.15 has all that the jobs use. In 2.7.1 gloo has no ReduceOp.AVG, so that `hsdp`
-and `mesh_of_three` raise for real, and pipelines do not end. The jobs are the functions of `record_cases.py`;
+and `mesh_of_three` raise for real. The jobs are the functions of `record_cases.py`;
 `--folder` takes the scripts of a folder instead, each in its own with a `truth.json` that holds its `command`; they run
 in copies.
 `record_compare.py` says how a job is compared.

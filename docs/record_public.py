@@ -99,6 +99,8 @@ def language_model(folder, name, kind):
                  max_position_embeddings=512, pad_token_id=0)
     if kind == "gpt2":
         config = transformers.GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=512)
+    elif kind == "llama_unpadded":  # as Llama's own: ZeRO 3 takes the row away that padding would set to zero
+        config = transformers.LlamaConfig(**{**sizes, "pad_token_id": None})
     else:
         config = {"bert": transformers.BertConfig, "roberta": transformers.RobertaConfig,
                   "llama": transformers.LlamaConfig}[kind](**sizes)
@@ -254,10 +256,10 @@ def scripts():
     for model, config, ranks in (("llama3", "llama3_debugmodel", 2), ("deepseek_v3", "deepseek_v3_debugmodel", 2),
                                  ("qwen3", "qwen3_debugmodel", 2)):
         script(f"pytorch/torchtitan: {config}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} -m torchtitan.train "
-               f"--module {model} --config {config} --training.disable_cuda_graphs", c4)
-    for more, ranks in (("--parallelism.tensor_parallel_degree 2", 4), ("--parallelism.pipeline_parallel_degree 2", 4)):
+               f"--module {model} --config {config}", c4)
+    for more, ranks in (("--parallelism.tensor_parallel_degree 2", 4), ("--parallelism.pipeline_parallel_degree 2 --training.disable_cuda_graphs", 4)):
         script(f"pytorch/torchtitan: llama3_debugmodel {more}", "", "--no-memory", f"torchrun --nproc-per-node {ranks} "
-               f"-m torchtitan.train --module llama3 --config llama3_debugmodel --training.disable_cuda_graphs {more}", c4)
+               f"-m torchtitan.train --module llama3 --config llama3_debugmodel {more}", c4)
     script("pytorch/PiPPy: examples/basic/example_manual_stage.py", "examples/basic", "",
            "torchrun --nproc-per-node 3 example_manual_stage.py", None, {"PYTHONPATH": "../.."})
     script("pytorch/PiPPy: examples/basic/example.py", "examples/basic", "", "torchrun --nproc-per-node 4 example.py", None, {"PYTHONPATH": "../.."})
@@ -340,15 +342,15 @@ def scripts():
            of(preferences, "pairs", "tiny", "llama"))
 
     # LambdaLabs' guide
-    guide = "train_llm.py -d stories -m tiny -s 64 -b 1 --num-epochs 1"
+    guide = "train_llm.py -d stories -m tiny -s 64 --num-epochs 1"
     for chapter, ranks in (("02-distributed-data-parallel", 2), ("04-fully-sharded-data-parallel", 2), ("06-tensor-parallel", 2),
                            ("07-2d-parallel", 4), ("alternative-frameworks/deepspeed", 2)):
-        more = " --tensor-parallel 2" if chapter == "07-2d-parallel" else ""
+        more = " -b 1" + " --tensor-parallel 2" * (chapter == "07-2d-parallel")
         launch = f"torchrun --nproc-per-node {ranks} " if "deepspeed" not in chapter else deep
         if "deepspeed" in chapter:
             more = " -e trial --deepspeed_config ds_config.json"
         script(f"LambdaLabsML/distributed-training-guide: {chapter}", chapter, "", launch + guide + more,
-               of(stories, "stories", "tiny", "llama"))
+               of(stories, "stories", "tiny", "llama_unpadded" if "deepspeed" in chapter else "llama"))
 
     # Vision
     script("facebookresearch/dino: main_dino.py", "", "--no-math", TORCHRUN + "main_dino.py --arch vit_tiny --data_path "

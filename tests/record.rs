@@ -241,6 +241,51 @@ fn ranks_that_a_script_starts_are_those_of_spawn() {
     assert!(started.iter().any(|call| call.starts_with("0 \"send\" [7]")), "{started:?}");
 }
 
+/// What two ranks sum in a captured graph is what decides how many barriers follow.
+const CAPTURES: &str = r#"
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+mine, graph = torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    dist.all_reduce(mine, async_op=True).wait()
+    doubled = mine * 2
+for step in range(3):
+    mine.fill_(dist.get_rank() + 1.0)
+    graph.replay()
+for _ in range(int(doubled[0].item())):
+    dist.barrier()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_captured_graph_makes_its_calls_when_it_is_replayed() {
+    assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("train.py"), CAPTURES).unwrap();
+    let recorded = Command::new(binary())
+        .current_dir(out.path())
+        .args(["record", "-n", "2", "--notes", "notes.jsonl", "-o", "plan.json", "--", "train.py"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&recorded.stderr).into_owned();
+    assert_eq!(recorded.status.code(), Some(0), "{said}");
+    let text = std::fs::read_to_string(out.path().join("notes.jsonl")).unwrap();
+    for rank in 0..2 {
+        let calls: Vec<(String, u64)> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter(|noted| noted["rank"] == rank && noted["event"]["t"] == "call")
+            .map(|noted| {
+                let event = &noted["event"];
+                (event["op"].as_str().unwrap().to_owned(), event["at"][1].as_u64().unwrap())
+            })
+            .collect();
+        let replayed = std::iter::repeat_n(("all_reduce".to_owned(), 10), 3);
+        let counted = std::iter::repeat_n(("barrier".to_owned(), 12), 6);
+        assert_eq!(calls, replayed.chain(counted).collect::<Vec<_>>(), "rank {rank}");
+    }
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);

@@ -17,6 +17,7 @@ Environment: LOCKSTEP_HUB (path of the socket), LOCKSTEP_RECORD (options as JSON
 
 import ast
 import collections
+import collections.abc
 import contextlib
 import ctypes
 import functools
@@ -40,12 +41,12 @@ import threading
 import time
 import traceback
 import types
-import weakref
 
 try:
     import torch
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
+    from torch.utils import weak
 except ImportError as error:
     sys.exit(f"{sys.executable} cannot import torch ({error}): name a Python that has it by --python or LOCKSTEP_PYTHON")
 
@@ -154,6 +155,7 @@ class Tape:
         self.reduced = {}  # by group, the addresses of what was all-reduced in it since the last optimizer step
         self.assumed_values = None
         self.averaged = set()  # ids of the groups over which gradients are averaged
+        self.capture = None  # the CUDA graph that is being captured, a `Capture`
 
     def is_own_process(self):
         """False in what a rank has forked: a worker of a data loader is no rank."""
@@ -162,6 +164,8 @@ class Tape:
     def note(self, event):
         if not self.is_own_process():
             return
+        if self.capture is not None and event["t"] in Capture.REPLAYED_NOTES:
+            return self.capture.add(lambda: self.note(event))
         if self.meter is not None:
             self.meter.flush()
         self.hub.tell(event)
@@ -224,6 +228,10 @@ class Tape:
 
     def call(self, group, op, inputs, outputs, **arguments):
         """Notes a call; returns its id."""
+        if self.capture is not None:
+            number = self.capture.next_call()
+            self.unwaited[number] = self.backward_depth > 0
+            return number
         number = self.calls
         self.calls += 1
         self.sleeps = 0
@@ -263,6 +271,8 @@ class Tape:
 
     def wait(self, number):
         if self.unwaited.pop(number, None) is not None:
+            if number < 0:
+                return self.capture.add_wait(number)
             at, _ = self.place()
             self.note({"t": "wait", "id": number, **({"at": at} if at else {})})
 
@@ -604,7 +614,9 @@ def unmetered(method):
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        meter = self._tape.meter
+        meter, capture = self._tape.meter, self._tape.capture
+        if capture is not None and not capture.busy:
+            return capture.carry_out(lambda: call(self, *args, **kwargs))
         if meter is None:
             return method(self, *args, **kwargs)
         meter.paused += 1
@@ -1429,6 +1441,136 @@ class Event:
         return max((other.time - self.time) * 1000, 1e-3)
 
 
+class Capture:
+    """What a CUDA graph has captured: operators and calls, which each replay carries out again.
+
+    On a GPU a capture executes nothing. Here its body runs once, to know shapes, and nothing of it is noted: what
+    the plan holds are the replays. Tensors are kept by their memory, as a graph does.
+    """
+
+    REPLAYED_NOTES = {"batch", "batch_end"}
+
+    def __init__(self, tape):
+        self.tape, self.actions = tape, []
+        self.busy = False  # inside an operator or a call, which is carried out again as a whole
+        self.captured = 0  # calls in the capture; their ids there are -1, -2, …
+        self.numbers = {}  # by the id in the capture, the id in the newest replay
+
+    def next_call(self):
+        self.captured += 1
+        return -self.captured
+
+    def add(self, action):
+        if not self.busy:
+            self.actions.append(action)
+
+    def add_wait(self, number):
+        self.actions.append(lambda: self.tape.wait(self.numbers.get(number)))
+
+    def carry_out(self, action, again=None):
+        """Carries out something now and `again`, or the same, at every replay."""
+        first, self.busy = self.captured, True
+        waits = len(self.actions)
+        try:
+            out = action()
+        finally:
+            self.busy = False
+        ids = [-number for number in range(first + 1, self.captured + 1)]
+
+        def replayed():
+            start = self.tape.calls
+            (again or action)()
+            self.numbers.update(zip(ids, range(start, self.tape.calls)))
+
+        self.actions.insert(waits, replayed)  # what waits for a call inside comes behind it
+        return out
+
+    @staticmethod
+    def kept(tensor):
+        """The memory of a tensor, whatever becomes of the tensor itself."""
+        return tensor.detach() if is_plain(tensor) else tensor
+
+    def operator(self, carry_out, func, args, kwargs):
+        pytree = torch.utils._pytree
+        kept_args, kept_kwargs = pytree.tree_map_only(torch.Tensor, self.kept, (args, kwargs))
+        targets = []
+
+        def again():
+            made = [one for one in pytree.tree_leaves(func(*kept_args, **kept_kwargs)) if isinstance(one, torch.Tensor)]
+            for target, value in zip(targets, made):
+                if is_plain(target) and is_plain(value) and target.data_ptr() != value.data_ptr() and target.shape == value.shape:
+                    target.copy_(value)
+
+        out = self.carry_out(lambda: carry_out(func, args, kwargs), again)
+        targets += [self.kept(one) for one in pytree.tree_leaves(out) if isinstance(one, torch.Tensor)]
+        return out
+
+    def replay(self):
+        # Below autograd: a graph's kernels change memory, not what autograd knows of it.
+        with torch._C._AutoDispatchBelowAutograd():
+            for action in self.actions:
+                action()
+
+
+def graph_classes(tape):
+    """`torch.cuda.CUDAGraph` and `torch.cuda.graph` for GPUs that are not there."""
+
+    class CUDAGraph:
+        def __init__(self, keep_graph=False):
+            self.capture = None
+
+        def capture_begin(self, *_, **__):
+            tape.capture = self.capture = Capture(tape)
+            tape.meter.paused += 1
+
+        def capture_end(self):
+            tape.capture = None
+            tape.meter.paused -= 1
+            for number in [number for number in tape.unwaited if number < 0]:
+                del tape.unwaited[number]
+
+        def replay(self):
+            if self.capture is None:
+                raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+            self.capture.replay()
+
+        def reset(self):
+            self.capture = None
+
+        def pool(self):
+            return 0, 0
+
+        def instantiate(self):
+            pass
+
+        enable_debug_mode = debug_dump = register_generator_state = instantiate
+
+    class graph:
+        def __init__(self, cuda_graph, *_, **__):
+            self.cuda_graph = cuda_graph
+
+        def __enter__(self):
+            torch.cuda.synchronize()
+            self.cuda_graph.capture_begin()
+
+        def __exit__(self, *_):
+            self.cuda_graph.capture_end()
+
+    return CUDAGraph, graph
+
+
+def follow_storages(tape):
+    """FSDP frees and takes memory by resizing storages, in a captured graph too."""
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage, size):
+        if tape.capture is not None and not tape.capture.busy:
+            tape.capture.add(lambda: resize(storage, size))
+        return resize(storage, size)
+
+    torch.UntypedStorage.resize_ = resized
+
+
 def asked_by_torch():
     """True if torch itself asks: it must not use a GPU that is not there."""
     module = sys._getframe(2).f_globals.get("__name__", "")
@@ -1515,9 +1657,17 @@ def give_cuda(tape, options):
         "Stream": Stream,
         "Event": Event,
     }
-    for name, answer in answers.items():
+    graph_class, graph_context = graph_classes(tape)
+    graphs = {
+        "CUDAGraph": graph_class, "graph": graph_context, "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: tape.capture is not None,
+    }
+    for name, answer in (answers | graphs).items():
         if hasattr(cuda, name):
             setattr(cuda, name, answer)
+    for name, answer in graphs.items():
+        setattr(cuda.graphs, name, answer)
+    follow_storages(tape)
     for name in ("range_push", "range_pop", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: None)
     cuda.nvtx.range = stream_context
@@ -1577,7 +1727,7 @@ def give_cuda(tape, options):
     give_fsdp_a_device()
     with contextlib.suppress(ImportError):  # torch 2.5 and later
         flex = importlib.import_module("torch.nn.attention.flex_attention")
-        flex.flex_attention = flexible_attention(flex)
+        flex.flex_attention, flex.create_block_mask = flexible_attention(flex), block_mask_maker(flex)
     sys.meta_path.insert(0, CudaPackages())
     CudaOnCpu().__enter__()
 
@@ -1609,15 +1759,38 @@ def flexible_attention(flex):
             more = {} if return_aux is None else {"return_aux": return_aux}
             return original(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, **more)
         mask = None
-        if block_mask is not None:
-            batch, heads = block_mask.shape[:2]
-            mask = flex.create_mask(block_mask.mask_mod, batch, heads, query.shape[-2], key.shape[-2], device="cpu")
+        if block_mask is not None and not is_without_memory(query):
+            mask = getattr(block_mask, "lockstep_mask", None)
+            if mask is None or mask.shape[-2:] != (query.shape[-2], key.shape[-2]):
+                batch, heads = block_mask.shape[:2]
+                mask = flex.create_mask(block_mask.mask_mod, batch, heads, query.shape[-2], key.shape[-2], device="cpu")
+                block_mask.lockstep_mask = mask  # the layers of a model share it
         out = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa
         )
         return out if return_aux is None else (out, flex.AuxOutput())
 
     return attention
+
+
+def block_mask_maker(flex):
+    """`create_block_mask` without the mask's values, of which there are length²: each block is one that applies the
+    mask's function. PyTorch compiles the original, which works blocks out one by one; uncompiled it takes minutes."""
+    original = flex.create_block_mask
+
+    @functools.wraps(original)
+    def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device="cuda", BLOCK_SIZE=128, *args, **kwargs):
+        rows, columns = BLOCK_SIZE if isinstance(BLOCK_SIZE, tuple) else (BLOCK_SIZE, BLOCK_SIZE)
+        shape = B or 1, H or 1, -(-Q_LEN // rows)
+        across = -(-KV_LEN // columns)
+        indices = torch.arange(across, dtype=torch.int32).expand(*shape, across).contiguous()
+        return flex.BlockMask.from_kv_blocks(
+            torch.full(shape, across, dtype=torch.int32), indices, BLOCK_SIZE=(rows, columns), mask_mod=mask_mod,
+            seq_lengths=(Q_LEN, KV_LEN),
+        )
+
+    has_lengths = "seq_lengths" in inspect.signature(flex.BlockMask.from_kv_blocks).parameters  # torch 2.6 and later
+    return create_block_mask if has_lengths else original
 
 
 def packed_attention(packed, *args, **kwargs):
@@ -1740,38 +1913,90 @@ class Distribution(importlib.metadata.Distribution):
 # ---------------------------------------------------------------------------------------------------------------
 # Data sets and weights that are not here
 
-# The shape of torchvision's data sets as they come without a transform: mode of the images, size, classes.
+# torchvision's data sets as they come without a transform: mode of the images, size, classes, and how many images
+# each split has. The first split is what a constructor without an argument gives.
+MNIST_SPLITS = {"train": 60_000, "test": 10_000}
 DATA_SETS = {
-    "MNIST": ("L", 28, 10), "FashionMNIST": ("L", 28, 10), "KMNIST": ("L", 28, 10), "QMNIST": ("L", 28, 10),
-    "EMNIST": ("L", 28, 47), "USPS": ("L", 16, 10), "CIFAR10": ("RGB", 32, 10), "CIFAR100": ("RGB", 32, 100),
-    "SVHN": ("RGB", 32, 10), "STL10": ("RGB", 96, 10), "Food101": ("RGB", 256, 101), "Flowers102": ("RGB", 256, 102),
-    "OxfordIIITPet": ("RGB", 256, 37), "ImageNet": ("RGB", 256, 1000), "ImageFolder": ("RGB", 256, 1000),
+    "MNIST": ("L", 28, 10, MNIST_SPLITS), "FashionMNIST": ("L", 28, 10, MNIST_SPLITS),
+    "KMNIST": ("L", 28, 10, MNIST_SPLITS),
+    "QMNIST": ("L", 28, 10, {"train": 60_000, "test": 60_000, "test10k": 10_000, "test50k": 50_000, "nist": 402_953}),
+    "EMNIST": ("L", 28, 47, {"train": 112_800, "test": 18_800}), "USPS": ("L", 16, 10, {"train": 7_291, "test": 2_007}),
+    "CIFAR10": ("RGB", 32, 10, {"train": 50_000, "test": 10_000}),
+    "CIFAR100": ("RGB", 32, 100, {"train": 50_000, "test": 10_000}),
+    "SVHN": ("RGB", 32, 10, {"train": 73_257, "test": 26_032, "extra": 531_131}),
+    "STL10": ("RGB", 96, 10, {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000}),
+    "Food101": ("RGB", 256, 101, {"train": 75_750, "test": 25_250}),
+    "Flowers102": ("RGB", 256, 102, {"train": 1_020, "val": 1_020, "test": 6_149}),
+    "OxfordIIITPet": ("RGB", 256, 37, {"trainval": 3_680, "test": 3_669}),
+    "ImageNet": ("RGB", 256, 1000, {"train": 1_281_167, "val": 50_000}),
+    "ImageFolder": ("RGB", 256, 1000, {"train": 1_024}),
 }
-RANDOM_SAMPLES = 1024
+# EMNIST's `split` names its classes, not train or test: classes, images to train with, images to test with.
+EMNIST_SPLITS = {
+    "byclass": (62, 697_932, 116_323), "bymerge": (47, 697_932, 116_323), "balanced": (47, 112_800, 18_800),
+    "letters": (37, 124_800, 20_800), "digits": (10, 240_000, 40_000), "mnist": (10, 60_000, 10_000),
+}
+
+
+def asked_split(name, args, options):
+    """Classes and number of images of the part of a data set that a constructor's arguments name."""
+    _, _, classes, splits = DATA_SETS[name]
+    split = options.get("split") or options.get("what") or (args[0] if args else None)
+    train = options.get("train", split if isinstance(split, bool) else None)
+    if name == "EMNIST":
+        classes, trained, tested = EMNIST_SPLITS.get(split, EMNIST_SPLITS["balanced"])
+        return classes, tested if train is False else trained
+    if train is not None and not isinstance(split, str):
+        split = "train" if train else "test"
+    return classes, splits.get(split, next(iter(splits.values())))
+
+
+class RandomFiles(collections.abc.Sequence):
+    """The (path, label) pairs of a folder of images, made as they are asked for: ImageNet has 1.3 million."""
+
+    def __init__(self, targets):
+        self.targets = targets
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        return f"{index % len(self)}.jpg", int(self.targets[index])
+
+
+def overlapping_images(count, size, channels):
+    """Random images of which each begins a byte behind the one before: as many as the data set has, in little memory."""
+    row = size * channels
+    pixels = torch.randint(0, 256, (size * row + count,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    if channels == 1:
+        return pixels.as_strided((count, size, size), (1, row, 1))
+    return pixels.as_strided((count, size, size, channels), (1, row, channels, 1)).numpy()
 
 
 def random_images(name, original):
-    """A class that stands for torchvision's data set of this name: random images, the same on every rank."""
-    mode, size, count = DATA_SETS[name]
+    """A class that stands for torchvision's data set of this name: random images, the same on every rank, as many as
+    the split that is asked for has."""
+    mode, size, _, _ = DATA_SETS[name]
 
     class RandomImages(torch.utils.data.Dataset):
-        def __init__(self, root=None, *args, transform=None, target_transform=None, **_):
+        def __init__(self, root=None, *args, transform=None, target_transform=None, **options):
             if name == "ImageFolder" and args and callable(args[0]):
                 transform = args[0]
+            classes, count = asked_split(name, args, options)
             self.root, self.transform, self.target_transform = root, transform, target_transform
-            self.classes = [str(label) for label in range(count)]
+            self.classes = [str(label) for label in range(classes)]
             self.class_to_idx = {label: index for index, label in enumerate(self.classes)}
-            channels = () if mode == "L" else (3,)
-            generator = torch.Generator().manual_seed(0)
-            self.data = torch.randint(0, 256, (8, size, size, *channels), dtype=torch.uint8, generator=generator)
-            self.targets = torch.randint(0, count, (RANDOM_SAMPLES,), generator=generator)
-            self.labels = self.targets
+            self.data = overlapping_images(count, size, 1 if mode == "L" else 3)
+            self.targets = torch.randint(0, classes, (count,), generator=torch.Generator().manual_seed(0))
             if "MNIST" not in name:
-                self.data, self.targets = self.data.numpy(), self.targets.tolist()
-            self.samples = self.imgs = [(f"{index}.jpg", int(label)) for index, label in enumerate(self.targets)]
+                self.targets = self.targets.tolist()
+            self.labels = self.targets
+            self.samples = self.imgs = RandomFiles(self.targets)
 
         def __len__(self):
-            return RANDOM_SAMPLES
+            return len(self.data)
 
         def loader(self, path):
             return self.image(int(path.split(".")[0]))
@@ -1779,7 +2004,7 @@ def random_images(name, original):
         def image(self, index):
             from PIL import Image
 
-            pixels = self.data[index % len(self.data)]
+            pixels = self.data[index]
             return Image.fromarray(pixels.numpy() if isinstance(pixels, torch.Tensor) else pixels)
 
         def __getitem__(self, index):
@@ -1981,6 +2206,8 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
 
         self.tape, self.card, self.registry, self.no_math = tape, card, flop_registry, no_math
         self.views = {}
+        tensor_module = sys.modules.get("torch.distributed.tensor") or sys.modules.get("torch.distributed._tensor")
+        self.sharded = getattr(tensor_module, "DTensor", None)
         self.phase, self.paused, self.started = None, 0, False
         self.reset()
 
@@ -1994,6 +2221,8 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         if phase != before:
             self.flush()
             self.phase = phase
+            if self.tape.capture is not None:
+                self.tape.capture.add(lambda: self.enter(phase))
         return before
 
     def flush(self):
@@ -2006,6 +2235,16 @@ class Meter(torch.utils._python_dispatch.TorchDispatchMode):
         self.reset()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.sharded is not None and any(issubclass(one, self.sharded) for one in types):
+            return NotImplemented  # DTensor carries it out on this rank's shards, by operators that come here
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return func(*args, **(kwargs or {}))  # DTensor, or the script, works out shapes alone
+        capture = self.tape.capture
+        if capture is not None and not capture.busy:
+            return capture.operator(self.carry_out, func, args, kwargs or {})
+        return self.carry_out(func, args, kwargs)
+
+    def carry_out(self, func, args, kwargs):
         out = None
         if self.memory is not None:
             out = self.memory.instead(func, args, kwargs or {})
@@ -2116,6 +2355,11 @@ def follow_training(tape, options):
 
     def after_step(optimizer, args, kwargs):
         meter.enter(stepping.pop() if stepping else None)
+        if tape.capture is not None:
+            return tape.capture.add(lambda: count_step(optimizer))
+        count_step(optimizer)
+
+    def count_step(optimizer):
         most = max(steps.values(), default=0)
         steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
         if steps[id(optimizer)] > most:
@@ -2166,7 +2410,7 @@ class FunctionalCalls:
     """Functional collectives on tensors without values: PyTorch would only work out their shapes, and call nobody."""
 
     def __init__(self):
-        self.works = weakref.WeakKeyDictionary()  # by output
+        self.works = weak.WeakIdKeyDictionary()  # by output; comparing tensors would ask for their values
 
     def carry_out(self, func, args, kwargs):
         name = func._schema.name.split("::")[1]
@@ -2262,12 +2506,14 @@ class NoMemory:
 
     def __init__(self, tape):
         self.tape, self.busy = tape, False
+        self.truth = True  # what a bool without a value is taken as
         self.fake = fake_mode()
         self.made, self.like = tensor_makers()
         aten = torch.ops.aten
         self.moved = {}  # by id: a parameter and what it became in another type; tied parameters stay tied
         self.move_parameters()
         self.format_by_value()
+        self.draw_once()
         self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
     def instead(self, func, args, kwargs):
@@ -2333,18 +2579,32 @@ class NoMemory:
 
         torch.Tensor.__format__ = format_tensor
 
+    def draw_once(self):
+        """`trunc_normal_` draws again while `mask.any()`: without values it draws once, and asks once."""
+        original = torch.nn.init._no_grad_trunc_normal_
+
+        @functools.wraps(original)
+        def trunc_normal(*args, **kwargs):
+            self.truth = False
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.truth = True
+
+        torch.nn.init._no_grad_trunc_normal_ = trunc_normal
+
     @staticmethod
     def shape_like(func, args, kwargs):
         return func(args[0].to("meta"), *args[1:], **{**kwargs, "device": torch.device("meta")})
 
     def value(self, func, tensor):
         """A value of a tensor that has none: the script goes on with 1, and the plan says so."""
-        self.tape.assumed("a value was needed of a tensor that has none (--no-memory): it was taken as 1")
+        self.tape.assumed(f"a value was needed of a tensor that has none (--no-memory): it was taken as {int(self.truth)}")
         if func is not torch.ops.aten._local_scalar_dense.default:
-            return True
+            return self.truth
         if tensor.is_floating_point():
             return 1.0
-        return True if tensor.dtype == torch.bool else 1
+        return self.truth if tensor.dtype == torch.bool else 1
 
 
 # ---------------------------------------------------------------------------------------------------------------
