@@ -32,11 +32,21 @@ struct Counted {
     last: Arrival,
 }
 
+/// What a channel's step waits for.
+#[derive(Clone, Copy, Debug, Default)]
+enum Waits {
+    #[default]
+    Nothing,
+    /// So many messages, of which some have not been sent.
+    Messages(Counted, u32),
+    /// The last arrival, which is an event of the queue.
+    Arrival,
+}
+
 /// The messages that have been sent to a channel for its step and for later ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
-    /// The step that the channel waits in, and the number of messages that it needs.
-    waits: Option<(Counted, u32)>,
+    waits: Waits,
     /// The messages of the first of the later steps that some were sent for. Ranks in lock step are never further
     /// ahead than that.
     next: Option<Counted>,
@@ -54,11 +64,13 @@ impl Counted {
 impl Arrivals {
     /// Counts a message; the last arrival of its step if that is complete now.
     pub(crate) fn count(&mut self, step: StepOfCall, arrival: Arrival) -> Option<Arrival> {
-        if let Some((counted, needed)) = &mut self.waits
+        if let Waits::Messages(counted, needed) = &mut self.waits
             && counted.step == step
         {
             counted.add(arrival);
-            return (counted.messages == *needed).then_some(counted.last);
+            let last = (counted.messages == *needed).then_some(counted.last)?;
+            self.waits = Waits::Arrival;
+            return Some(last);
         }
         let first = Counted { step, messages: 1, last: arrival };
         match &mut self.next {
@@ -95,18 +107,22 @@ impl Arrivals {
             _ => None,
         };
         let counted = sent.unwrap_or(Counted { step, messages: 0, last: (0, 0) });
-        self.waits = Some((counted, needed));
-        (counted.messages == needed).then_some(counted.last)
+        if counted.messages == needed {
+            self.waits = Waits::Arrival;
+            return Some(counted.last);
+        }
+        self.waits = Waits::Messages(counted, needed);
+        None
     }
 
     /// True if the channel waits for messages of its step.
     pub(crate) fn waits(&self) -> bool {
-        self.waits.is_some()
+        !matches!(self.waits, Waits::Nothing)
     }
 
     /// The messages of the channel's step have arrived.
     pub(crate) fn end(&mut self) {
-        self.waits = None;
+        self.waits = Waits::Nothing;
     }
 }
 
@@ -149,9 +165,14 @@ impl CountedMessages {
     /// The counted messages to a channel.
     pub(crate) fn of(&mut self, channel: u32) -> &mut Arrivals {
         if self.channels.is_empty() {
-            self.channels.resize(self.all, Arrivals::default());
+            self.make_lists();
         }
         &mut self.channels[channel as usize]
+    }
+
+    #[cold]
+    fn make_lists(&mut self) {
+        self.channels.resize(self.all, Arrivals::default());
     }
 
     /// True if a channel waits for messages that are counted.

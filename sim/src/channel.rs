@@ -28,27 +28,21 @@ impl Engine {
     pub(crate) fn run_channel(&mut self, index: u32, recorder: &mut Recorder) {
         loop {
             let channel = &mut self.channels[index as usize];
-            if !channel.is_busy() && channel.is_switch {
-                if !self.start_switch(index, recorder) {
-                    return;
+            let Some(active) = channel.active.as_mut().filter(|active| !active.done) else {
+                let started = match channel.is_switch {
+                    true => self.start_switch(index, recorder),
+                    false => !self.is_chosen(index) && self.start_queued(index, recorder),
+                };
+                match started {
+                    true => continue,
+                    false => return,
                 }
-                continue;
-            }
-            if !channel.is_busy() {
-                if self.is_chosen(index) || !self.start_queued(index, recorder) {
-                    return;
-                }
-                continue;
-            }
-            let Some(active) = channel.active.as_mut() else {
-                return;
             };
             if active.whole {
                 return;
             }
-            let steps = active.steps;
-            if active.step < steps {
-                let last = active.step + 1 == steps;
+            if active.step < active.steps {
+                let last = active.step + 1 == active.steps;
                 let counted = self.counted.as_ref().is_some_and(|counted| counted.wait(index));
                 if !active.waiting.is_empty() || counted || (last && active.unread > 0) {
                     return;
@@ -59,7 +53,7 @@ impl Engine {
                 }
                 active.step += 1;
             }
-            if active.step < steps {
+            if active.step < active.steps {
                 self.begin_step(index, recorder);
             } else if self.wait_for_time(index) {
                 return;

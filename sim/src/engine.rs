@@ -245,10 +245,12 @@ impl Engine {
 
     /// Handles the events that are due at a time, until a rank has reached an operation of its own moment.
     fn handle_due(&mut self, time: u64, recorder: &mut Recorder) {
-        while !self.standing && self.queue.next_time() == Some(time) {
-            if let Some((_, due)) = self.queue.pop() {
-                self.handled += 1;
-                self.handle(due, recorder);
+        while !self.standing
+            && let Some(due) = self.queue.pop_at(time)
+        {
+            self.handled += 1;
+            self.handle(due, recorder);
+            if !self.woken.is_empty() {
                 self.work_off(recorder);
             }
         }

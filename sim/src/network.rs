@@ -161,6 +161,7 @@ impl Network {
     }
 
     /// Puts a message on its way at `now` and occupies both ports for it.
+    #[inline]
     pub(crate) fn send(
         &mut self,
         now: u64,
@@ -169,24 +170,7 @@ impl Network {
         bytes: u64,
     ) -> Passage {
         if let Some(cores) = &mut self.cores {
-            let machine = cores.machine();
-            let latency_ps = machine.latency_ps;
-            let copied = if bytes <= MOST_COPIED { bytes } else { 0 };
-            let departs = match machine.touch_ps(Touch::Store, copied, copied) {
-                0 => now.max(cores.free(from)),
-                copying => cores.work(now, from, copying),
-            };
-            let arrives = departs.saturating_add(latency_ps);
-            let (across, by_switch) = (false, false);
-            return Passage {
-                departs,
-                left: departs,
-                arrives,
-                ready: now,
-                latency_ps,
-                across,
-                by_switch,
-            };
+            return send_on_cores(cores, now, from, bytes);
         }
         let (link, across) = (self.topology.link(from, to), self.topology.is_across(from, to));
         self.watch(from, to, now);
@@ -282,6 +266,7 @@ impl Network {
         (link.latency_ps, self.last.2)
     }
 
+    #[inline]
     fn pass(
         &mut self,
         now: u64,
@@ -305,6 +290,22 @@ impl Network {
         let by_switch = sends.is_none() || receives.is_none();
         Passage { departs, left, arrives, ready: now, latency_ps, across, by_switch }
     }
+}
+
+/// A message between ranks of one machine: the sender copies it, if it is small, and the receiver then
+/// finds it.
+#[cold]
+fn send_on_cores(cores: &mut Cores, now: u64, from: GlobalRank, bytes: u64) -> Passage {
+    let machine = cores.machine();
+    let latency_ps = machine.latency_ps;
+    let copied = if bytes <= MOST_COPIED { bytes } else { 0 };
+    let departs = match machine.touch_ps(Touch::Store, copied, copied) {
+        0 => now.max(cores.free(from)),
+        copying => cores.work(now, from, copying),
+    };
+    let arrives = departs.saturating_add(latency_ps);
+    let (across, by_switch) = (false, false);
+    Passage { departs, left: departs, arrives, ready: now, latency_ps, across, by_switch }
 }
 
 #[cfg(test)]

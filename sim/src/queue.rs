@@ -51,6 +51,7 @@ impl<T: Copy> Reserved<T> {
         }
     }
 
+    #[inline]
     fn push(&mut self, time_ps: u64, number: u64, what: T) {
         let place = match self.last {
             Some((time, place)) if time == time_ps => place,
@@ -60,6 +61,7 @@ impl<T: Copy> Reserved<T> {
     }
 
     /// The place of a time's list, which is made if there is none.
+    #[cold]
     fn list_of(&mut self, time_ps: u64) -> u32 {
         let (lists, free) = (&mut self.lists, &mut self.free);
         let place = *self.by_time.entry(time_ps).or_insert_with(|| {
@@ -75,28 +77,31 @@ impl<T: Copy> Reserved<T> {
         place
     }
 
-    /// Takes the earliest event with its time and number if nothing that is due at `pushed`, a time and a
-    /// number, comes before it.
-    fn pop_before(&mut self, pushed: Option<(u64, u64)>) -> Option<(u64, u64, T)> {
-        let (time, place) = self.first?;
-        if pushed.is_some_and(|(pushed, _)| pushed < time) {
-            return None;
-        }
+    /// Takes the first event of the earliest time, with its number, if that time is `time` and the number is
+    /// below `pushed`.
+    #[inline]
+    fn pop_at(&mut self, time: u64, pushed: Option<u64>) -> Option<(u64, T)> {
+        let (_, place) = self.first.filter(|(first, _)| *first == time)?;
         let list = &mut self.lists[place as usize];
-        let number = list.first()?;
-        if pushed.is_some_and(|pushed| pushed < (time, number)) {
+        let (number, what) = list.first()?;
+        if pushed.is_some_and(|pushed| pushed < number) {
             return None;
         }
-        let (_, what) = list.events[list.popped];
         list.popped += 1;
         if list.popped == list.events.len() {
-            list.clear();
-            self.by_time.remove(&time);
-            self.free.push(place);
-            self.last = self.last.filter(|(_, last)| *last != place);
-            self.first = self.by_time.first_key_value().map(|(time, place)| (*time, *place));
+            self.end_first(time, place);
         }
-        Some((time, number, what))
+        Some((number, what))
+    }
+
+    /// All events of the earliest time have been taken.
+    #[cold]
+    fn end_first(&mut self, time: u64, place: u32) {
+        self.lists[place as usize].clear();
+        self.by_time.remove(&time);
+        self.free.push(place);
+        self.last = self.last.filter(|(_, last)| *last != place);
+        self.first = self.by_time.first_key_value().map(|(time, place)| (*time, *place));
     }
 }
 
@@ -115,6 +120,14 @@ struct Numbered<T> {
 impl<T: Copy> Numbered<T> {
     fn push(&mut self, number: u64, what: T) {
         // Ranks in lock step push in order but for the one that closes the ring, which is one place off.
+        match self.events.last() {
+            Some((last, _)) if *last > number => self.push_before_last(number, what),
+            _ => self.events.push((number, what)),
+        }
+    }
+
+    #[cold]
+    fn push_before_last(&mut self, number: u64, what: T) {
         let behind = |event: &&(u64, T)| event.0 > number;
         let waiting = &self.events[self.popped..];
         let behind = waiting.iter().rev().take(MOST_OFF + 1).take_while(behind).count();
@@ -127,13 +140,13 @@ impl<T: Copy> Numbered<T> {
         }
     }
 
-    /// The lowest number that is pending.
-    fn first(&mut self) -> Option<u64> {
+    /// The pending event with the lowest number.
+    fn first(&mut self) -> Option<(u64, T)> {
         if !self.sorted {
             self.events[self.popped..].sort_unstable_by_key(|(number, _)| *number);
             self.sorted = true;
         }
-        self.events.get(self.popped).map(|(number, _)| *number)
+        self.events.get(self.popped).copied()
     }
 
     fn clear(&mut self) {
@@ -207,13 +220,16 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
-        let pushed = self.heap.peek().map(|Reverse((time, made, _))| (*time, *made));
-        if let Some((time, number, what)) = self.reserved.pop_before(pushed) {
+    /// Takes the first event that is due at `time`, before which nothing is due.
+    pub(crate) fn pop_at(&mut self, time: u64) -> Option<T> {
+        let pushed = self.heap.peek().map(|Reverse(first)| *first);
+        let pushed = pushed.filter(|(due, ..)| *due == time);
+        let number = pushed.map(|(_, made, _)| made);
+        if let Some((number, what)) = self.reserved.pop_at(time, number) {
             self.current = number;
-            return Some((time, what));
+            return Some(what);
         }
-        let &Reverse((time, made, place)) = self.heap.peek()?;
+        let (_, made, place) = pushed?;
         self.current = made;
         let bucket = &mut self.buckets[place as usize];
         let what = bucket.events[bucket.popped];
@@ -227,7 +243,7 @@ impl<T: Copy> EventQueue<T> {
                 self.open = None;
             }
         }
-        Some((time, what))
+        Some(what)
     }
 
     /// Everything pending, in no particular order.
@@ -249,6 +265,12 @@ mod tests {
     use super::EventQueue;
     use proptest::prelude::*;
 
+    /// Takes the next event, with its time.
+    fn pop<T: Copy>(queue: &mut EventQueue<T>) -> Option<(u64, T)> {
+        let time = queue.next_time()?;
+        Some((time, queue.pop_at(time)?))
+    }
+
     #[test]
     fn equal_times_come_out_in_the_order_of_their_making() {
         let mut queue = EventQueue::new();
@@ -256,7 +278,7 @@ mod tests {
             queue.push(time, what);
         }
         assert_eq!(queue.next_time(), Some(3));
-        let order: String = std::iter::from_fn(|| queue.pop().map(|(_, what)| what)).collect();
+        let order: String = std::iter::from_fn(|| pop(&mut queue).map(|(_, what)| what)).collect();
         assert_eq!(order, "bdac");
     }
 
@@ -294,8 +316,8 @@ mod tests {
                     _ => {
                         push(&mut queue, &mut waiting, now);
                         prop_assert_eq!(queue.next_time(), truth.next_time());
-                        let next = truth.pop();
-                        prop_assert_eq!(queue.pop(), next);
+                        let next = pop(&mut truth);
+                        prop_assert_eq!(pop(&mut queue), next);
                         now = next.map_or(now, |(time, _)| time);
                         prop_assert_eq!(queue.iter().count(), truth.iter().count());
                     }
@@ -318,7 +340,7 @@ mod tests {
                     }
                     None => {
                         let next = (!pending.is_empty()).then(|| pending.remove(0));
-                        prop_assert_eq!(queue.pop(), next);
+                        prop_assert_eq!(pop(&mut queue), next);
                     }
                 }
                 prop_assert_eq!(queue.next_time(), pending.first().map(|(time, _)| *time));

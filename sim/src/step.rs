@@ -27,12 +27,10 @@ impl Engine {
         let Some(active) = channel.active.as_mut() else {
             return;
         };
-        // The list that all steps share, where the step's receives need not be kept.
-        let counts = self.counted.as_ref().is_some_and(|counted| !counted.looks_at(rank));
-        let mut actions = match counts {
-            true => std::mem::take(&mut self.step_actions),
-            false => std::mem::take(&mut active.waiting),
-        };
+        if self.counted.as_ref().is_some_and(|counted| !counted.looks_at(rank)) {
+            return self.begin_counted_step(index);
+        }
+        let mut actions = std::mem::take(&mut active.waiting);
         let step = active.step;
         active.signature.schedule.actions(me, step, &mut actions);
         active.left = self.now;
@@ -55,13 +53,6 @@ impl Engine {
         };
         begun.carry_out(step, &actions, recorder);
         let active = begun.active;
-        if counts {
-            let needed = actions.iter().filter(|action| is_receive(action)).count() as u32;
-            let of_step = (active.seq, step, active.signature_number);
-            self.step_actions = actions;
-            self.count_arrivals(index, of_step, needed);
-            return;
-        }
         actions.retain(is_receive);
         active.waiting = actions;
         self.take_from_mailbox(index, recorder);
@@ -80,9 +71,59 @@ impl Engine {
         }
     }
 
-    /// Ends a step whose receives are counted when the last of them has arrived.
-    fn count_arrivals(&mut self, index: u32, of_step: StepOfCall, needed: u32) {
-        let Some(counted) = self.counted.as_mut().filter(|_| needed > 0) else { return };
+    /// The same for a step whose receives are only counted. Where messages are counted there are neither
+    /// values nor cores, so that copies and reductions take no time.
+    fn begin_counted_step(&mut self, index: u32) {
+        let Some(counted) = self.counted.as_mut() else { return };
+        let channel = &mut self.channels[index as usize];
+        let (me, rank, group) = (channel.me, channel.rank, channel.group);
+        let Some(active) = channel.active.as_mut() else { return };
+        let (now, step) = (self.now, active.step);
+        let of_step = (active.seq, step, active.signature_number);
+        active.left = now;
+        active.signature.schedule.actions(me, step, &mut self.step_actions);
+        let mut needed = 0;
+        for action in &self.step_actions {
+            let (peer, from) = match *action {
+                Action::Send { peer, from } => (peer, from),
+                Action::Receive { .. } | Action::ReceiveReduce { .. } => {
+                    needed += 1;
+                    continue;
+                }
+                Action::Copy { .. } | Action::Reduce { .. } => continue,
+            };
+            let Some(to_rank) = self.prepared.participant(&self.plan, group, peer) else {
+                continue;
+            };
+            let range = active.byte_range(from);
+            let bytes = range.end - range.start;
+            let passage = match active.timed {
+                Some(_) => Passage::at_once(now),
+                None => self.network.send(now, rank, to_rank, bytes),
+            };
+            active.left = active.left.max(passage.left);
+            let to = self.prepared.channel(group, peer);
+            if counted.looks_at(to_rank) {
+                let message = self.messages.put(Message {
+                    to,
+                    from: me,
+                    seq: active.seq,
+                    step,
+                    signature: active.signature_number,
+                    slice: from,
+                    bytes,
+                    departs: passage.departs,
+                    lent: false,
+                    cargo: None,
+                });
+                self.queue.push(passage.arrives, Due::Message(message));
+            } else {
+                count_arrival(counted, &mut self.queue, to, of_step, passage.arrives);
+            }
+        }
+        if needed == 0 {
+            return;
+        }
         let arrivals = counted.of(index);
         match arrivals.begin(of_step, needed) {
             Some((time, number)) if self.queue.has_passed(time, number, self.now) => arrivals.end(),
@@ -167,10 +208,7 @@ impl Begun<'_> {
         let to = self.prepared.channel(self.group, peer);
         if let Some(counted) = self.counted.as_mut().filter(|it| !it.looks_at(to_rank)) {
             let of_step = (active.seq, step, active.signature_number);
-            let arrival = (passage.arrives, self.queue.reserve());
-            if let Some((time, number)) = counted.of(to).count(of_step, arrival) {
-                self.queue.push_reserved(time, number, Due::Step(to));
-            }
+            count_arrival(counted, self.queue, to, of_step, passage.arrives);
         } else {
             let message = self.messages.put(Message {
                 to,
@@ -214,6 +252,21 @@ impl Begun<'_> {
         let algorithm = self.active.signature.schedule.algorithm();
         let in_node = algorithm.is_some_and(Algorithm::has_switches_inside_nodes);
         self.network.send_by_switch(self.now, self.rank, to, bytes, in_node)
+    }
+}
+
+/// Counts a message that arrives at a time, and ends the step of its receiver that it completes then.
+#[inline]
+fn count_arrival(
+    counted: &mut CountedMessages,
+    queue: &mut EventQueue<Due>,
+    to: u32,
+    of_step: StepOfCall,
+    arrives: u64,
+) {
+    let arrival = (arrives, queue.reserve());
+    if let Some((time, number)) = counted.of(to).count(of_step, arrival) {
+        queue.push_reserved(time, number, Due::Step(to));
     }
 }
 

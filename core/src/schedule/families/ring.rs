@@ -130,6 +130,7 @@ impl Explain for Ring {
     }
 }
 
+#[inline]
 pub(super) fn actions(
     collective: Collective,
     n: u32,
@@ -149,10 +150,8 @@ pub(super) fn actions(
 /// `(a - b) mod n` for `a < n`, `b <= 2n`.
 pub(super) fn minus_mod(a: u32, b: u32, n: u32) -> u32 {
     // The simulator asks this several times a message, and a division takes longer than two comparisons.
-    let n = u64::from(n);
-    let over = u64::from(a) + 2 * n - u64::from(b);
-    let times = u64::from(over >= n) + u64::from(over >= 2 * n);
-    (over - times * n) as u32
+    let b = if b < n { b } else { b - n };
+    if b <= a { a - b } else { n - (b - a) }
 }
 
 /// `(a + 1) mod n` for `a < n`.
@@ -172,13 +171,14 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let chunk = |chunk| Slice::one(Buffer::Output, chunk);
     if step < half {
         let into = chunk(minus_mod(rank, step + 1, n));
-        actions.push(Action::Send { peer: next, from: chunk(minus_mod(rank, step, n)) });
-        actions.push(Action::ReceiveReduce { peer: previous, local: into, into });
+        let from = chunk(minus_mod(rank, step, n));
+        let receive = Action::ReceiveReduce { peer: previous, local: into, into };
+        actions.extend([Action::Send { peer: next, from }, receive]);
     } else {
         let step = step - half;
         let from = chunk(minus_mod(next_mod(rank, n), step, n));
-        actions.push(Action::Send { peer: next, from });
-        actions.push(Action::Receive { peer: previous, into: chunk(minus_mod(rank, step, n)) });
+        let receive = Action::Receive { peer: previous, into: chunk(minus_mod(rank, step, n)) };
+        actions.extend([Action::Send { peer: next, from }, receive]);
     }
 }
 
