@@ -188,7 +188,7 @@ async fn on_a_phone_the_call_that_is_gone_to_comes_in_sight() -> Result<()> {
     page.browser.emulate((390, 844), false).await?;
     page.until("finding", "data-culprits", "10").await?;
     let far = "document.querySelector('[data-test=go-evidence]').scrollIntoView(); return window.scrollY > 600";
-    ensure!(page.browser.run(far).await? == Value::from(true), "the evidence is not far below");
+    ensure!(page.browser.run(far).await? == true, "the evidence is not far below");
     page.click("go-evidence").await?;
     let seen = "const box = document.querySelector('[data-test=details]')?.getBoundingClientRect();
         return box && box.top >= 0 && box.top < window.innerHeight";

@@ -201,7 +201,8 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         error => error.into(),
     })?;
     let slow = match trace.end.as_ref().map(|end| &end.outcome) {
-        Some(Outcome::TimedOut) => without_timeouts(&plan, &config, progress),
+        // A recording that timed out hung: its plan says where each rank stays.
+        Some(Outcome::TimedOut) if replay.is_none() => without_timeouts(&plan, &config, progress),
         _ => None,
     };
     if let Some(path) = &arguments.output {
