@@ -60,6 +60,10 @@ async fn a_hang_is_investigated() -> Result<()> {
     page.browser.client.refresh().await?;
     page.until("details", "data-call", called.as_str().unwrap_or_default()).await?;
     page.browser.run("document.querySelector('.details').focus()").await?;
+    // Out of the details, and then out of the call.
+    page.press(ESCAPE).await?;
+    let in_timeline = "return document.activeElement?.classList.contains('stage')";
+    page.browser.until("the focus in the timeline", in_timeline).await?;
     page.press(ESCAPE).await?;
     page.browser
         .until("no details", "return !document.querySelector('[data-test=details]')")
