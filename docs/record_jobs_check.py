@@ -17,6 +17,7 @@ import time
 def finding(lockstep, source, name, run, folder):
     """The report of the recorded job's simulation, and what the recorder said."""
     plan = os.path.join(folder, "job.plan.json")
+    os.makedirs(os.path.join(folder, "dumps"))  # where the jobs write what their recorders hold
     environment = {**os.environ, **run["env"], "JOB_OUT": folder}
     module = name if os.path.exists(os.path.join(source, f"{name}.py")) else run["module"]
     code = f"import {module}; {module}.{run['function']}()"
