@@ -241,7 +241,7 @@ fn ranks_that_a_script_starts_are_those_of_spawn() {
     assert!(started.iter().any(|call| call.starts_with("0 \"send\" [7]")), "{started:?}");
 }
 
-/// What two ranks sum in a captured graph is what decides how many barriers follow.
+/// Two ranks sum tensors in a captured graph; the sum of the last replay is the number of barriers that follow.
 const CAPTURES: &str = r#"
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")

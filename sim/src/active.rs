@@ -3,7 +3,7 @@
 use crate::call_time::Timed;
 use crate::marks::Marks;
 use crate::memory::Memory;
-use crate::message::Cargo;
+use crate::message::{Cargo, Message};
 use lockstep_core::plan::{Signature, TensorId};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::{self, ReduceOp};
@@ -119,6 +119,28 @@ impl Active {
         if let (Some(mut own), Some(marks)) = (self.read_marks(first), self.read_marks(second)) {
             own.iter_mut().zip(marks).for_each(|(own, mark)| *own |= mark);
             self.write_marks(into, &own);
+        }
+    }
+
+    /// A message of the present step that leaves at `departs`, without contents.
+    pub(crate) fn message(
+        &self,
+        (from, to): (GroupRank, u32),
+        slice: Slice,
+        bytes: u64,
+        departs: u64,
+    ) -> Message {
+        Message {
+            to,
+            from,
+            seq: self.seq,
+            step: self.step,
+            signature: self.signature_number,
+            slice,
+            bytes,
+            departs,
+            lent: false,
+            cargo: None,
         }
     }
 

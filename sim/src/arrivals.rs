@@ -32,7 +32,7 @@ struct Counted {
     last: Arrival,
 }
 
-/// What a channel's step waits for.
+/// The state of a channel's wait for its step's messages.
 #[derive(Clone, Copy, Debug, Default)]
 enum Waits {
     #[default]

@@ -292,8 +292,8 @@ impl Network {
     }
 }
 
-/// A message between ranks of one machine: the sender copies it, if it is small, and the receiver then
-/// finds it.
+/// Sends a message between two ranks of one machine. The sender's core copies a small message; a large one is read
+/// in place.
 #[cold]
 fn send_on_cores(cores: &mut Cores, now: u64, from: GlobalRank, bytes: u64) -> Passage {
     let machine = cores.machine();

@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// The same for a step whose receives are only counted. Where messages are counted there are neither
+    /// Begins a step whose receives are only counted. Where messages are counted there are neither
     /// values nor cores, so that copies and reductions take no time.
     fn begin_counted_step(&mut self, index: u32) {
         let Some(counted) = self.counted.as_mut() else { return };
@@ -104,18 +104,8 @@ impl Engine {
             active.left = active.left.max(passage.left);
             let to = self.prepared.channel(group, peer);
             if counted.looks_at(to_rank) {
-                let message = self.messages.put(Message {
-                    to,
-                    from: me,
-                    seq: active.seq,
-                    step,
-                    signature: active.signature_number,
-                    slice: from,
-                    bytes,
-                    departs: passage.departs,
-                    lent: false,
-                    cargo: None,
-                });
+                let message = active.message((me, to), from, bytes, passage.departs);
+                let message = self.messages.put(message);
                 self.queue.push(passage.arrives, Due::Message(message));
             } else {
                 count_arrival(counted, &mut self.queue, to, of_step, passage.arrives);
@@ -210,17 +200,12 @@ impl Begun<'_> {
             let of_step = (active.seq, step, active.signature_number);
             count_arrival(counted, self.queue, to, of_step, passage.arrives);
         } else {
+            // What is lent leaves with the first step.
             let message = self.messages.put(Message {
-                to,
-                from: self.me,
-                seq: active.seq,
                 step,
-                signature: active.signature_number,
-                slice: from,
-                bytes,
-                departs: passage.departs,
                 lent,
                 cargo: active.cargo(self.memory, from),
+                ..active.message((self.me, to), from, bytes, passage.departs)
             });
             self.queue.push(passage.arrives, Due::Message(message));
             if let Some(paths) = &mut self.paths {

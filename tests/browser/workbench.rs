@@ -182,6 +182,21 @@ async fn a_hang_is_investigated_by_keyboard() -> Result<()> {
     page.close().await
 }
 
+/// No calls mend a slow rank, and a simulation that misses the recording is no prediction.
+#[tokio::test]
+async fn nothing_is_offered_that_does_not_hold() -> Result<()> {
+    let page = Page::open("#/recording?sample=straggler").await?;
+    page.until("finding", "data-kind", "straggler").await?;
+    let offered = "return document.querySelectorAll('[data-test=try-repair]').length";
+    ensure!(page.browser.run(offered).await? == 0, "a slow rank is to be repaired");
+    page.browser.run("location.hash = '#/recording?sample=gpu-profile'").await?;
+    page.until("findings", "data-verdict", "healthy").await?;
+    page.click("analyse").await?;
+    page.click("ask-what-if").await?;
+    ensure!(page.text("what-if-misses").await?.contains("Do not rely on this"));
+    page.close().await
+}
+
 /// On a phone the timeline is far above the evidence: the call that it leads to comes in sight.
 #[tokio::test]
 async fn on_a_phone_the_call_that_is_gone_to_comes_in_sight() -> Result<()> {

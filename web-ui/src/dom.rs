@@ -22,7 +22,7 @@ pub(crate) fn document() -> Document {
     window().document().expect("the page has a document")
 }
 
-/// Scrolls so far that an element is seen, and not at all if it is.
+/// Scrolls an element into view; does nothing if it is in view.
 pub(crate) fn bring_into_sight(element: &Element) {
     let options = ScrollIntoViewOptions::new();
     options.set_block(ScrollLogicalPosition::Nearest);

@@ -144,6 +144,6 @@ pub struct Filled {
     pub roots: usize,
     /// Calls whose start was not known before.
     pub times: usize,
-    /// Ranks all of whose calls are this source's: the other recorded nothing of them.
+    /// Ranks whose calls all come from this source, since the other source has none of theirs.
     pub whole_ranks: Vec<GlobalRank>,
 }

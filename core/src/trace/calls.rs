@@ -343,7 +343,7 @@ impl CallLog {
         let mut waited = vec![Waited::default(); virtual_of.map_or(0, |_| log.ranks.len())];
         let mut loops = vec![0; log.ranks.len()];
         let mut last_called = None;
-        // A profiler that records a device's kernels times the calls of NCCL by them, and not those of gloo.
+        // A profiler times NCCL's calls by their kernels; gloo's calls have no kernels.
         let without_gloo = log.groups.iter().all(|it| it.backend() != BackendName::Gloo);
         // The operations that ranks began last: each rank begins thousands, and only the last one has to be named.
         let mut at: Vec<Option<u32>> = vec![None; log.ranks.len()];

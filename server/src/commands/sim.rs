@@ -201,7 +201,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         error => error.into(),
     })?;
     let slow = match trace.end.as_ref().map(|end| &end.outcome) {
-        // A recording that timed out hung: its plan says where each rank stays.
+        // A recovered plan that times out hangs for good: it holds where each rank stopped.
         Some(Outcome::TimedOut) if replay.is_none() => without_timeouts(&plan, &config, progress),
         _ => None,
     };
@@ -252,7 +252,7 @@ fn alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>> {
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;
 /// `None` if it never would: it hangs.
 fn without_timeouts(plan: &Plan, config: &SimConfig, progress: &Progress) -> Option<u64> {
-    // Only its end counts.
+    // Only the time of its end is used.
     let config =
         SimConfig { record_messages: false, record_ranks: Some(Vec::new()), ..config.clone() };
     let plan = with_timeout(plan.clone(), LONG_MS);

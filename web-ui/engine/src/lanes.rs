@@ -493,7 +493,7 @@ mod tests {
         assert_eq!((lanes.end_ps, lanes.kind(Row::Stream)), (50, RowKind::Compute));
     }
 
-    /// A wait on the compute stream that never ends is shown to the end, and is none.
+    /// A compute stream that waits for ever does not set the end of the timeline.
     #[test]
     fn what_never_ends_does_not_lengthen_the_job() {
         let mut lanes = Lanes::new(1);

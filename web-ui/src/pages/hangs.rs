@@ -117,7 +117,7 @@ fn excerpt(program: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// The parameter of an address that asks before it answers.
+/// The address parameter of [`HangChoice::asks`].
 const ASKS: &str = "ask";
 
 /// A hang, as it is chosen.
@@ -126,7 +126,7 @@ struct HangChoice {
     hang: Rc<Hang>,
     world_size: u32,
     repaired: bool,
-    /// Whether the reader is asked which rank is to blame before the story and the findings are shown.
+    /// True if the page asks which rank is to blame before it shows the story and the findings.
     asks: bool,
     machine: Machine,
 }
@@ -156,9 +156,10 @@ impl HangChoice {
 
     /// The address of the choice.
     fn route(&self) -> Route {
-        machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
+        let route = machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
             .with("world", self.world_size)
-            .with(if self.asks { ASKS } else { "repaired" }, self.asks || self.repaired)
+            .with("repaired", self.repaired);
+        if self.asks { route.with(ASKS, true) } else { route }
     }
 }
 
@@ -221,7 +222,7 @@ fn one_hang(props: &OneHangProps) -> Html {
     let choose_text = {
         let (nav, base) = (nav.clone(), base.clone());
         Callback::from(move |which: String| {
-            nav.replace(base.clone().with("repaired", which == "repaired"))
+            nav.replace(base.clone().without(ASKS).with("repaired", which == "repaired"))
         })
     };
     let go = {

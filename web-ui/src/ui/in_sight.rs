@@ -1,10 +1,10 @@
-//! What is asked for is brought in sight: on a phone, and in a long panel, it would open below the edge.
+//! Scrolls an answer into sight: on a phone, and in a long panel, it opens below the edge.
 
 use crate::dom;
 use web_sys::Element;
 use yew::prelude::*;
 
-/// A node that is brought in sight when `shown` changes to something.
+/// A node that scrolls into view whenever `shown` changes to `Some`.
 #[hook]
 pub(crate) fn use_in_sight<T: PartialEq + 'static>(shown: Option<T>) -> NodeRef {
     let node = use_node_ref();

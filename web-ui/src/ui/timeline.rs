@@ -41,7 +41,7 @@ pub(crate) struct TimelineProps {
     /// The range that is shown at first; everything if absent.
     #[prop_or_default]
     pub(crate) fit: Option<(u64, u64)>,
-    /// What lies behind the playhead is not drawn: a question asks for it.
+    /// True if the timeline draws nothing later than the playhead, because a question asks for it.
     #[prop_or_default]
     pub(crate) future_hidden: bool,
     #[prop_or_default]

@@ -53,7 +53,7 @@ pub(crate) fn decide(
     }
     let disagree = claims.iter().any(|it| shows_disagreement(it.kind));
     for logged in logs::claims(sources, world) {
-        // A job whose calls disagree ends, and its processes close their connections.
+        // When calls disagree the job fails, and its processes close their connections.
         if logged.kind == Kind::NetworkError && disagree {
             notes.push(format!(
                 "{} No network makes calls disagree: mend those first.",
@@ -115,7 +115,7 @@ fn add(claims: &mut Vec<Claim>, logged: Claim, heard: &Heard, from_calls: bool) 
     if (guess || closed) && (undecided || among_calls) {
         return;
     }
-    // Calls tell more of a disagreement than a line of a log, or of another tool that read the same dumps.
+    // Recorded calls describe a disagreement better than a log's line, or another tool's reading of the same dumps.
     let told_better = |known: &&mut Claim| {
         let other = known.kind != logged.kind && known.culprits == logged.culprits;
         other && shows_disagreement(known.kind) && known.open() <= logged.open()
@@ -177,7 +177,7 @@ fn leaves_cause_open(kind: Kind) -> bool {
     )
 }
 
-/// True of a kind that says that ranks called differently, whatever the network did.
+/// True for the kinds in which ranks made different calls, which no network can cause.
 fn shows_disagreement(kind: Kind) -> bool {
     matches!(
         kind,

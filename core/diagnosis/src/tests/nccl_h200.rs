@@ -30,7 +30,7 @@ fn a_rank_that_ended_without_a_dump_is_told_by_its_nccl_log() {
     let job = diagnosed("skip", "");
     // Of two ranks that differ, the recording does not show which one is wrong.
     assert_eq!(found(&job), [(Kind::CollectiveMismatch, vec![0, 1])]);
-    // Rank 1 closed its connection when it ended, for which rank 0's NCCL suspects the network.
+    // Rank 1 closed its connection when it ended, and rank 0's NCCL blames the network.
     assert!(job.report.notes.iter().any(|note| note.contains("NCCL's network layer")));
     let told = |note: &String| note.contains("Rank 1 left no dump: its calls are those of the log");
     assert!(job.report.notes.iter().any(told), "{:?}", job.report.notes);

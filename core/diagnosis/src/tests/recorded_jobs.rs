@@ -521,8 +521,8 @@ fn a_page_of_the_debug_server_is_the_dumps_of_all_ranks() {
     assert_eq!(found(&page(3)), (Kind::RankMissing, vec![GlobalRank(3)], 4));
 }
 
-/// torchfrtrace compares calls of one number: a rank that left one out differs from there on. The dumps say so, and
-/// its line stands as evidence.
+/// torchfrtrace compares calls by their numbers, so that it reports a skipped call as a wrong size. Its line becomes
+/// evidence of the skipped call.
 #[test]
 fn torchfrtrace_makes_no_second_finding_of_the_same_dumps() {
     let mut sources = Sources::default();

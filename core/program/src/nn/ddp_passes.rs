@@ -192,8 +192,8 @@ pub(crate) const BACKWARD: &str = "DistributedDataParallel backward";
 /// Forward passes whose backward pass may still come.
 const MOST_PASSES: usize = 256;
 
-/// The part of a forward pass behind that of the wrapped model: DDP looks which parameters the output does not come
-/// of.
+/// The end of DDP's forward pass, after the wrapped model's: DDP finds the parameters that the output does not depend
+/// on.
 ///
 /// # Errors
 /// An exception that DDP raises.

@@ -140,7 +140,8 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel verdicts" aria-label="What is wrong">
                 if let Some(compiled) = &running.compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &**plan) {
-                    // An element of their own: yew loses its place where one comes for the other between its siblings.
+                    // One element for both: without it yew inserts the question behind its siblings, and panics when
+                    // the findings replace it.
                     <div>
                         if let Some(on_answer) = props.on_answer.clone() {
                             <Question {world_size} culprits={blamed} {on_answer} />

@@ -1,4 +1,4 @@
-//! Which rank is to blame? The question before the answer.
+//! The question of a hang: the reader guesses which rank is to blame before the page shows the diagnosis.
 
 use crate::explain;
 use yew::prelude::*;

@@ -53,7 +53,7 @@ const PINS: &str = "pins";
 /// The parameter of the address with the reader's notes.
 const NOTES: &str = "notes";
 
-/// The parameter of the address that puts ranks that wait alike in one row.
+/// The address parameter for showing ranks that wait alike in one row.
 const TOGETHER: &str = "together";
 
 /// The parameters of the address that are kept with a recording's files.
@@ -110,7 +110,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
         let waits = opened.waits.clone();
         use_memo(deps, move |(_, pins, together)| rows::order(world_size, pins, *together, &waits))
     };
-    // A job that runs has none yet.
+    // A running job has no calls at first, and keeps its timeline.
     let no_calls = opened.calls == 0 && opened.last_ps == 0 && props.judged;
     let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
     let first = opened.report.findings.first();
@@ -231,7 +231,7 @@ fn summary(opened: &Opened, recorded: bool) -> String {
     let groups = counted(opened.header.groups.len(), "group");
     let calls = counted(opened.calls, "call");
     let time = explain::time(if recorded { opened.last_ps } else { opened.end_ps });
-    // Logs and stacks hold no calls, and what they say of the end is a finding.
+    // Logs and stacks hold no calls; a finding says how the job ended.
     if opened.calls == 0 {
         if opened.header.world_size == 0 {
             return format!("{origin}. It names no rank: is it of a job?");

@@ -26,7 +26,7 @@ pub(super) struct WhatIfProps {
     pub(super) straggler: Option<u32>,
 }
 
-/// Further off the recording, in percent, a simulation of the job as it is predicts nothing.
+/// A simulation that misses the recorded time by more than this, in percent, predicts nothing.
 const MOST_OFF: f64 = 25.0;
 
 /// The questions, most with a number.

@@ -181,8 +181,7 @@ mod tests {
             }
         }
 
-        /// A jump from a stretch that is wider than the recording, to a span that goes on for ever, shows no more
-        /// than there is.
+        /// A jump to a span, even to one that never ends, stays within the recording.
         #[test]
         fn a_jump_stays_within_what_there_is(end in 1_000_000u64..1 << 50, at in 0.0..1.0f64, open in any::<bool>()) {
             let from = (end as f64 * at) as u64;
