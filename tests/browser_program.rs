@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result};
 use lockstep_core::stop::{Direction, Stop, find};
-use lockstep_core::trace::What;
+use lockstep_core::trace::{CallLog, What};
 use lockstep_diagnosis::diagnose_trace;
 use lockstep_program::compile;
 use lockstep_scenarios::program::Options;
@@ -120,7 +120,7 @@ async fn a_program_is_written_run_stopped_and_sent_to_somebody() -> Result<()> {
     assert_eq!(page.attribute("transport", "data-last").await?, json!(last.to_string()));
     // What a rank prints stands there from the moment at which it gets there.
     let printed = compile("train.py", SKIPS, &Options::default())?.printed;
-    let ended = session.trace().ended_ops();
+    let ended = CallLog::of(&session.trace()).ended_ops();
     let by_then = printed.iter().filter(|print| print.is_reached(&ended)).count();
     assert!(0 < by_then && by_then < printed.len());
     page.scrub(last).await?;

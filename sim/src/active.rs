@@ -36,6 +36,8 @@ pub(crate) struct Active {
     pub(crate) step: u32,
     /// Steps of its schedule.
     pub(crate) steps: u32,
+    /// Every rank sends as rank 0 does, counted from its own place, and equally long chunks.
+    pub(crate) is_rotation: bool,
     /// The step's receives that have not arrived.
     pub(crate) waiting: Vec<Action>,
     /// When the step's last send has left.

@@ -180,6 +180,11 @@ impl CountedMessages {
         self.channels.get(channel as usize).is_some_and(Arrivals::waits)
     }
 
+    /// True if no messages are events of their own.
+    pub(crate) fn looks_at_none(&self) -> bool {
+        self.looked_at.is_empty()
+    }
+
     /// True if the messages to a rank are events of their own.
     pub(crate) fn looks_at(&self, rank: GlobalRank) -> bool {
         self.looked_at.binary_search(&rank.0).is_ok()

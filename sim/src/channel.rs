@@ -14,7 +14,7 @@ use super::call_time::Timed;
 use super::marks::Marks;
 use super::record::Recorder;
 use super::shared_memory::Touch;
-use super::state::{Due, Engine, Work, memory_of};
+use super::state::{BegunCall, Due, Engine, Work, memory_of};
 use lockstep_core::plan::{Call, Signature};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce;
@@ -80,13 +80,27 @@ impl Engine {
         let Some(call) = operation.and_then(|op| op.action.calls().get(part as usize)) else {
             return;
         };
-        let Some(signature) = self.plan.signature(rank, call) else {
+        let Call::Collective { group, input, output, splits, .. } = call else {
             return;
         };
-        let Call::Collective { input, output, splits, .. } = call else {
-            return;
+        let last = self.last_begun.get(group.index()).and_then(Option::as_ref);
+        let begun = match last.filter(|last| last.call == *call) {
+            Some(last) => Arc::clone(last),
+            None => {
+                let Some(signature) = self.plan.signature(rank, call) else { return };
+                let (signature, signature_number) = numbered(&mut self.signatures, signature);
+                let timed = self.time_of(call).filter(|_| signature.schedule.steps() > 0);
+                let call = call.clone();
+                let begun = Arc::new(BegunCall { call, signature, signature_number, timed });
+                if self.last_begun.len() <= group.index() {
+                    self.last_begun.resize(self.plan.groups.len(), None);
+                }
+                self.last_begun[group.index()] = Some(Arc::clone(&begun));
+                begun
+            }
         };
-        let (signature, signature_number) = numbered(&mut self.signatures, signature);
+        let (signature, signature_number) = (Arc::clone(&begun.signature), begun.signature_number);
+        let timed = begun.timed;
         let steps = signature.schedule.steps();
         let element_bytes = signature.dtype.size_bytes();
         let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes)
@@ -100,19 +114,19 @@ impl Engine {
         let grids = cuts(&mut self.last_cuts, &layout, me);
         let memory = &mut self.ranks[rank.index()].memory;
         let scaled_input = premultiplied(&signature, memory, *input, *output);
-        let timed = self.time_of(call).filter(|_| steps > 0);
         let has_marks = self.whole.is_none() && self.meetings.is_none() && self.counted.is_none();
         let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work,
             seq,
-            grids,
             uneven: splits.is_some(),
             input: *input,
             scaled_input,
             output: *output,
             step: 0,
             steps,
+            is_rotation: signature.schedule.is_rotation()
+                && grids.iter().all(Grid::has_equal_chunks),
             waiting: Vec::new(),
             left: 0,
             done: false,
@@ -126,6 +140,7 @@ impl Engine {
             touched: 0,
             lending_steps: 0,
             unread: 0,
+            grids,
             signature,
             signature_number,
         });
@@ -169,6 +184,7 @@ impl Engine {
             work: 0,
             seq,
             steps: signature.schedule.steps(),
+            is_rotation: false,
             marks: Marks::new(&signature, me).map(Arc::new),
             signature,
             signature_number,
@@ -196,6 +212,18 @@ impl Engine {
     pub(crate) fn end_step(&mut self, index: u32, recorder: &mut Recorder) {
         if let Some(counted) = &mut self.counted {
             counted.of(index).end();
+            // Most steps are over now, and have another one behind them.
+            if let Some(active) = self.channels[index as usize].active.as_mut()
+                && active.left <= self.now
+                && active.waiting.is_empty()
+                && active.step + 1 < active.steps
+            {
+                active.step += 1;
+                self.begin_step(index, recorder);
+                if self.counted.as_ref().is_some_and(|counted| counted.wait(index)) {
+                    return;
+                }
+            }
         }
         self.run_channel(index, recorder);
     }

@@ -17,12 +17,15 @@ use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::record::Recorder;
 use super::rings::Whole;
+use super::rotation::StepSends;
 use super::state::{Doing, Due, Engine, Rank, Woken};
 use super::transfer::FromAny;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Plan, STOPPED, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
+use lockstep_core::trace::{
+    CallCollector, CallLog, Origin, Outcome, Trace, TraceEnd, TraceHeader, What,
+};
 use lockstep_core::watch::{Reached, Unwatched, Watch};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,14 +51,85 @@ pub fn simulate_watched(
     config: &SimConfig,
     watch: &mut dyn Watch,
 ) -> Result<Trace, SimError> {
+    let ended = run(Arc::new(plan.clone()), config, watch, Keeps::Events)?;
+    let trace = Trace { header: ended.header, events: ended.recorder.events, end: ended.end };
+    match ended.stopped {
+        true => Err(SimError::Stopped(Box::new(trace))),
+        false => Ok(trace),
+    }
+}
+
+/// A simulation of which the calls were kept, and not the events.
+#[derive(Debug)]
+pub struct SimulatedCalls {
+    /// The calls of every rank.
+    pub calls: CallLog,
+    /// The end; [`Outcome::Cancelled`] if its watch ended it.
+    pub end: Option<TraceEnd>,
+    /// The number of events that its trace would have.
+    pub events: usize,
+}
+
+impl From<&Trace> for SimulatedCalls {
+    fn from(trace: &Trace) -> SimulatedCalls {
+        SimulatedCalls {
+            calls: CallLog::of(trace),
+            end: trace.end.clone(),
+            events: trace.events.len(),
+        }
+    }
+}
+
+/// Simulates a plan to its end, or until its watch ends it, and keeps only its calls: the events of a large plan
+/// take many times their memory.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_calls(
+    plan: Arc<Plan>,
+    config: &SimConfig,
+    watch: &mut dyn Watch,
+) -> Result<SimulatedCalls, SimError> {
+    let Ended { header, mut recorder, end, .. } = run(plan, config, watch, Keeps::Calls)?;
+    let events = recorder.recorded();
+    let collector = recorder.collector.take().unwrap_or_else(|| CallCollector::new(&header));
+    Ok(SimulatedCalls { calls: collector.finish(end.as_ref()), end, events })
+}
+
+/// What a simulation keeps of what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    Events,
+    Calls,
+}
+
+/// A simulation that has ended.
+struct Ended {
+    header: TraceHeader,
+    recorder: Recorder,
+    end: Option<TraceEnd>,
+    /// True if its watch ended it.
+    stopped: bool,
+}
+
+fn run(
+    plan: Arc<Plan>,
+    config: &SimConfig,
+    watch: &mut dyn Watch,
+    keeps: Keeps,
+) -> Result<Ended, SimError> {
     plan.check()?;
-    let plan = Arc::new(plan.clone());
     let mut engine = Engine::new(Arc::clone(&plan), config);
     if config.order.is_none() {
         engine.take_calls_whole(config);
         engine.count_messages(config);
     }
-    let mut recorder = Recorder::new(config);
+    let header = engine.header(config);
+    let new_recorder = || Recorder {
+        collector: (keeps == Keeps::Calls).then(|| CallCollector::new(&header)),
+        ..Recorder::new(config)
+    };
+    let mut recorder = new_recorder();
     let between_reports = HANDLED_BETWEEN_REPORTS.max(plan.world_size.into());
     let mut next_report = between_reports;
     while engine.advance(&mut recorder) {
@@ -63,24 +137,22 @@ pub fn simulate_watched(
             // Again by messages, counted or not, which always has an answer.
             engine = Engine::new(Arc::clone(&plan), config);
             engine.count_messages(config);
-            recorder = Recorder::new(config);
+            recorder = new_recorder();
             next_report = between_reports;
             continue;
         }
-        if recorder.events.len() > config.max_events {
+        if recorder.recorded() > config.max_events {
             return Err(SimError::TooManyEvents { limit: config.max_events });
         }
         if engine.handled >= next_report {
             next_report = engine.handled + between_reports;
             if watch.reached(engine.reached()).is_break() && engine.outcome.is_none() {
                 let end = TraceEnd { time_ps: engine.now, outcome: Outcome::Cancelled };
-                let header = engine.header(config);
-                let trace = Trace { header, events: recorder.events, end: Some(end) };
-                return Err(SimError::Stopped(Box::new(trace)));
+                return Ok(Ended { header, recorder, end: Some(end), stopped: true });
             }
         }
     }
-    Ok(Trace { header: engine.header(config), events: recorder.events, end: engine.end() })
+    Ok(Ended { end: engine.end(), header, recorder, stopped: false })
 }
 
 impl Engine {
@@ -95,6 +167,7 @@ impl Engine {
                 pc: 0,
                 doing: Doing::Ready,
                 works: Vec::with_capacity(prepared.calls[program]),
+                last_asked: 0,
                 in_flight: 0,
                 collectives: SequenceNumbers::default(),
                 p2p: SequenceNumbers::default(),
@@ -132,6 +205,7 @@ impl Engine {
             channels,
             messages: crate::message::Messages::default(),
             signatures: BTreeMap::new(),
+            last_begun: Vec::new(),
             last_cuts: None,
             posted: BTreeMap::new(),
             from_any: FromAny::new(),
@@ -148,6 +222,7 @@ impl Engine {
             meetings: None,
             counted: None,
             step_actions: Vec::new(),
+            step_sends: StepSends::default(),
             paths: None,
             deadlines: Vec::new(),
             choosing: config.order.as_ref().map(|order| Choosing::new(order, world)),

@@ -1,8 +1,8 @@
 //! The deterministic simulator: runs a [`Plan`](lockstep_core::plan::Plan) in virtual time.
 //!
 //! A simulation is a pure function of plan and [`SimConfig`]: the same trace, byte for byte,
-//! natively and in the browser. [`simulate`] runs a plan to its end; a [`Session`] can stand at any
-//! moment of it, also going back.
+//! natively and in the browser. [`simulate`] runs a plan to its end, [`simulate_calls`] too, keeping only its calls; a
+//! [`Session`] can stand at any moment of it, also going back.
 //!
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
 //! happens next, and none of the three knows what a collective is; `state` is all that is known at a moment, `engine` moves it on, `program` runs
@@ -44,6 +44,7 @@ mod program;
 mod queue;
 mod record;
 mod rings;
+mod rotation;
 pub mod session;
 mod shared_links;
 pub mod shared_memory;
@@ -64,7 +65,7 @@ pub use choice::{Choice, Devices, Order};
 pub use compare::{CallComparison, Comparison, Difference, compare};
 pub use config::{SimConfig, SimError};
 pub use cost::Cost;
-pub use engine::{simulate, simulate_watched};
+pub use engine::{SimulatedCalls, simulate, simulate_calls, simulate_watched};
 pub use explore::{Bounds, Explored, explore, explore_watched};
 pub use link::Link;
 pub use path::{Leg, Path};

@@ -54,7 +54,8 @@ impl Prepared {
         let calls_of =
             |program: &Program| program.ops.iter().map(|op| op.action.calls().len()).sum::<usize>();
         let calls = plan.programs.iter().map(calls_of).collect();
-        let values = value_bytes(plan) <= max_value_bytes;
+        // The schedules' scratch takes a schedule a call to find out.
+        let values = plan.tensor_bytes() <= max_value_bytes && value_bytes(plan) <= max_value_bytes;
         let nccl: Vec<_> =
             plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();
         let mut on_device = vec![false; plan.world_size as usize];

@@ -229,11 +229,7 @@ impl Engine {
         let work = state.works.len() as u32;
         state.works.push(Work { op, part, seq, completed: false });
         state.in_flight += 1;
-        if recorder.wants(rank)
-            && let Some(call) = recorder.calls.call(&self.plan, rank, (op, part), seq)
-        {
-            recorder.record(self.now, rank, || What::Scheduled { work, call });
-        }
+        recorder.scheduled(self.now, (&self.plan, rank), (op, part), (work, seq));
         let timeout_ms = self.plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
         self.set_deadline(rank, work, timeout_ms);
         work

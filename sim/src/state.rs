@@ -1,7 +1,7 @@
 //! The engine's state at a moment: its ranks, and the events due.
 
 use super::arrivals::CountedMessages;
-use super::call_time::Meetings;
+use super::call_time::{Meetings, Timed};
 use super::calls_in_flight::CallsInFlight;
 use super::choice::Choosing;
 use super::comm_stream::Channel;
@@ -12,9 +12,10 @@ use super::path::Paths;
 use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::rings::Whole;
+use super::rotation::StepSends;
 use super::transfer::{FromAny, Posted, Transfer};
 use lockstep_core::group::SequenceNumbers;
-use lockstep_core::plan::{CallTimes, Plan, Signature};
+use lockstep_core::plan::{Call, CallTimes, Plan, Signature};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Action, Grid};
 use lockstep_core::trace::Outcome;
@@ -99,20 +100,36 @@ pub(crate) struct Rank {
     pub(crate) collectives: SequenceNumbers,
     pub(crate) p2p: SequenceNumbers,
     pub(crate) memory: Memory,
+    /// The first work of the operation that was asked for last.
+    pub(crate) last_asked: usize,
     /// The compute stream of a rank with a device.
     pub(crate) stream: Option<ComputeStream>,
 }
 
+/// So many works behind those of the last operation that was asked for are looked at one by one.
+const NEAR: usize = 8;
+
 impl Rank {
     /// The works of an operation: neighbours, since works are numbered in call order.
     pub(crate) fn works_of(&self, op: u32) -> Range<usize> {
-        let first = self.works.partition_point(|work| work.op < op);
-        first..first + self.works[first..].partition_point(|work| work.op == op)
+        let before = |work: &Work| work.op < op;
+        // Operations are mostly asked for in order, and a search among thousands of works misses the cache in each step.
+        let last = self.last_asked.min(self.works.len());
+        let (passed, ahead) = self.works.split_at(last);
+        let near = ahead.iter().take(NEAR).take_while(|work| before(work)).count();
+        let first = match passed.last().is_none_or(before) {
+            true if near < NEAR => last + near,
+            true => last + ahead.partition_point(before),
+            false => passed.partition_point(before),
+        };
+        first..first + self.works[first..].iter().take_while(|work| work.op == op).count()
     }
 
     /// True if every call of an operation has completed.
-    pub(crate) fn completed(&self, op: u32) -> bool {
-        self.works[self.works_of(op)].iter().all(|work| work.completed)
+    pub(crate) fn completed(&mut self, op: u32) -> bool {
+        let works = self.works_of(op);
+        self.last_asked = works.start;
+        self.works[works].iter().all(|work| work.completed)
     }
 
     pub(crate) fn idle(&self) -> bool {
@@ -137,6 +154,8 @@ pub(crate) struct Engine {
     pub(crate) messages: crate::message::Messages,
     /// Every signature called so far, numbered: messages carry the number.
     pub(crate) signatures: BTreeMap<Arc<Signature>, u32>,
+    /// By group, the call that a rank began last in it: the others mostly begin the same one next.
+    pub(crate) last_begun: Vec<Option<Arc<BegunCall>>>,
     /// The cuts of the buffers of the call that was begun last: most ranks' are the same.
     pub(crate) last_cuts: Option<Arc<[Grid; 3]>>,
     pub(crate) posted: BTreeMap<crate::transfer::Pair, Posted>,
@@ -157,6 +176,8 @@ pub(crate) struct Engine {
     pub(crate) counted: Option<CountedMessages>,
     /// The actions of the step that is being begun, where its receives are counted.
     pub(crate) step_actions: Vec<Action>,
+    /// The sends of the step that was begun last, where all ranks send alike.
+    pub(crate) step_sends: StepSends,
     /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
@@ -171,6 +192,17 @@ pub(crate) struct Engine {
     pub(crate) outcome: Option<Outcome>,
     /// The first rank whose process ended early, and how.
     pub(crate) died: Option<(GlobalRank, String)>,
+}
+
+/// A collective that a rank has begun, and what follows from the plan for every rank that begins the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct BegunCall {
+    pub(crate) call: Call,
+    pub(crate) signature: Arc<Signature>,
+    /// Equal numbers are equal signatures.
+    pub(crate) signature_number: u32,
+    /// Its time as a whole, if that is known.
+    pub(crate) timed: Option<Timed>,
 }
 
 /// Calls whose groups share a timeout, in the order in which they were made: the first that has

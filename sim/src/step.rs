@@ -28,7 +28,10 @@ impl Engine {
             return;
         };
         if self.counted.as_ref().is_some_and(|counted| !counted.looks_at(rank)) {
-            return self.begin_counted_step(index);
+            if !self.begin_rotated_step(index) {
+                self.begin_counted_step(index);
+            }
+            return;
         }
         let mut actions = std::mem::take(&mut active.waiting);
         let step = active.step;
@@ -111,15 +114,7 @@ impl Engine {
                 count_arrival(counted, &mut self.queue, to, of_step, passage.arrives);
             }
         }
-        if needed == 0 {
-            return;
-        }
-        let arrivals = counted.of(index);
-        match arrivals.begin(of_step, needed) {
-            Some((time, number)) if self.queue.has_passed(time, number, self.now) => arrivals.end(),
-            Some((time, number)) => self.queue.push_reserved(time, number, Due::Step(index)),
-            None => {}
-        }
+        await_messages(counted, &mut self.queue, (index, now), of_step, needed);
     }
 }
 
@@ -240,9 +235,29 @@ impl Begun<'_> {
     }
 }
 
+/// Lets a channel that has begun a step wait for so many messages, of which some may have been sent.
+#[inline]
+pub(super) fn await_messages(
+    counted: &mut CountedMessages,
+    queue: &mut EventQueue<Due>,
+    (index, now): (u32, u64),
+    of_step: StepOfCall,
+    needed: u32,
+) {
+    if needed == 0 {
+        return;
+    }
+    let arrivals = counted.of(index);
+    match arrivals.begin(of_step, needed) {
+        Some((time, number)) if queue.has_passed(time, number, now) => arrivals.end(),
+        Some((time, number)) => queue.push_reserved(time, number, Due::Step(index)),
+        None => {}
+    }
+}
+
 /// Counts a message that arrives at a time, and ends the step of its receiver that it completes then.
 #[inline]
-fn count_arrival(
+pub(super) fn count_arrival(
     counted: &mut CountedMessages,
     queue: &mut EventQueue<Due>,
     to: u32,

@@ -16,7 +16,10 @@ impl Engine {
     pub(crate) fn put_on_stream(&mut self, rank: GlobalRank, item: StreamItem) {
         if let Some(stream) = &mut self.ranks[rank.index()].stream {
             stream.items.push_back(item);
-            self.woken.push_back(Woken::Stream(rank));
+            // Behind others it begins when they are done.
+            if stream.len() == 1 {
+                self.woken.push_back(Woken::Stream(rank));
+            }
         }
     }
 

@@ -193,7 +193,9 @@ async fn nothing_is_offered_that_does_not_hold() -> Result<()> {
     page.until("findings", "data-verdict", "healthy").await?;
     page.click("analyse").await?;
     page.click("ask-what-if").await?;
-    ensure!(page.text("what-if-misses").await?.contains("Do not rely on this"));
+    let warned = "return document.querySelector('[data-test=what-if-misses]')
+        ?.innerText.includes('Do not rely on this')";
+    page.browser.until("a warning that the simulation misses the recording", warned).await?;
     page.close().await
 }
 
@@ -291,6 +293,61 @@ async fn a_reload_loses_nothing() -> Result<()> {
     page.browser.until("no files in the browser", &kept(false)).await?;
     page.browser.client.refresh().await?;
     page.until("recording", "data-stage", "empty").await?;
+    page.close().await
+}
+
+/// Files that come while a sample is open are another job's; the stretch that is shown survives, and an address
+/// whose files are missing says so.
+#[tokio::test]
+async fn a_sample_gives_way_to_the_job_that_is_dropped() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let folder = data("flight-recorder").join("t215_skip_allreduce_diff_size");
+    let files: Vec<_> = (0..4).map(|rank| folder.join(format!("rank_{rank}"))).collect();
+    page.choose("pick-files", &files).await?;
+    page.until("finding", "data-culprits", "2").await?;
+    page.until("open-trace", "data-world", "4").await?;
+    page.browser.until("the files in the browser", &kept(true)).await?;
+    page.click("zoom-in").await?;
+    page.browser
+        .until("the stretch in the address", "return location.hash.includes('shown=')")
+        .await?;
+    let shown = "return document.querySelector('[data-test=timeline]').dataset.from";
+    let before = page.browser.run(shown).await?;
+    page.browser.client.refresh().await?;
+    page.until("finding", "data-culprits", "2").await?;
+    ensure!(page.browser.run(shown).await? == before && before != "0", "the zoom is lost");
+    page.click("close-recording").await?;
+    page.until("recording", "data-stage", "empty").await?;
+    page.browser.run("location.hash = '#/recording?call=2.7'").await?;
+    page.browser
+        .until(
+            "a word on missing files",
+            "return !!document.querySelector('[data-test=missing-files]')",
+        )
+        .await?;
+    page.close().await
+}
+
+/// An area is measured by a button and a drag; who came last may be a rank outside of it.
+#[tokio::test]
+async fn an_area_is_measured() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    page.click("measure").await?;
+    let drag = "const stage = document.querySelector('.timeline .stage');
+        const box = stage.getBoundingClientRect();
+        const at = (x, y) => ({ pointerId: 1, bubbles: true, clientX: box.x + box.width * x, clientY: box.y + y });
+        stage.dispatchEvent(new PointerEvent('pointerdown', at(0.3, 20)));
+        for (let x = 0.3; x < 0.7; x += 0.1) stage.dispatchEvent(new PointerEvent('pointermove', at(x, 24)));
+        stage.dispatchEvent(new PointerEvent('pointerup', at(0.7, 24)));";
+    page.browser.run(drag).await?;
+    page.browser
+        .until(
+            "measured ranks",
+            "return +document.querySelector('[data-test=measured]')?.dataset.ranks >= 1",
+        )
+        .await?;
     page.close().await
 }
 

@@ -72,13 +72,12 @@ export async function saved_page(files, hash) {
   // No `</script>` in a path ends the element.
   const json = JSON.stringify(recording).replaceAll("<", "\\u003c");
   const style = await (await blob("style.css")).text();
-  const icon = await fetch(document.querySelector("link[rel=icon]").href);
-  const picture = await data_url(await icon.blob());
+  const icon = document.querySelector("link[rel=icon]").href;
   return new Blob([
     '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8" />\n<title>Lockstep</title>\n',
     '<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover" />\n',
     '<meta name="color-scheme" content="light dark" />\n',
-    `<link rel="icon" href="${picture}" />\n<style>\n${style}</style>\n</head>\n`,
+    `<link rel="icon" href="${icon}" />\n<style>\n${style}</style>\n</head>\n`,
     '<body>\n<div id="page"><p class="boot">Opening the recording…</p></div>\n',
     ...scripts,
     `<script type="application/json" id="saved-recording">${json}</script>\n`,

@@ -162,7 +162,27 @@ pub(crate) fn download_blob(name: &str, blob: &web_sys::Blob) {
     let _ = web_sys::Url::revoke_object_url(&url);
 }
 
-/// The address of the page's picture, which a page that was saved carries inside.
+/// A function that is called after a while, unless this is dropped before.
+pub(crate) struct Later {
+    id: i32,
+    _call: Closure<dyn FnMut()>,
+}
+
+/// Calls a function after so many milliseconds.
+pub(crate) fn later(ms: i32, call: impl FnMut() + 'static) -> Option<Later> {
+    let call = Closure::<dyn FnMut()>::new(call);
+    let timer = call.as_ref().unchecked_ref();
+    let id = window().set_timeout_with_callback_and_timeout_and_arguments_0(timer, ms).ok()?;
+    Some(Later { id, _call: call })
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        window().clear_timeout_with_handle(self.id);
+    }
+}
+
+/// The address of Lockstep's picture, which holds the picture itself.
 pub(crate) fn icon() -> String {
     let link = document().query_selector("link[rel=icon]").ok().flatten();
     link.and_then(|link| link.get_attribute("href")).unwrap_or_default()

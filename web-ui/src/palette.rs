@@ -41,7 +41,7 @@ const PIECE_RGB: [[u8; 3]; PIECES.len()] = [
 pub(crate) fn span_ink(class: u8, dark: bool) -> Option<&'static str> {
     let solid = class & (64 | 128) == 0 && (8..48).contains(&(class & 63));
     // Stripes are only in what is not solid: any pixel is like all others.
-    let [r, g, b, _] = timeline_rgb(class, 0, 0, dark);
+    let [r, g, b, _] = timeline_rgb(class, (0, 0), false, dark);
     solid.then(|| ink_on([r, g, b]))
 }
 
@@ -128,11 +128,27 @@ fn kind_rgb(kind: u8, dark: bool) -> [u8; 3] {
 /// Trouble, on pixels.
 const TROUBLE: [u8; 3] = [214, 64, 42];
 
-/// The colour of the timeline's bytes (`worker/raster.rs` makes them): the pixel at `column`.
-pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4] {
+/// The bit of a timeline's byte for what never ended.
+const STUCK: u8 = 128;
+
+/// The red edge of a call that never ended is so many pixels wide.
+const EDGE: usize = 4;
+
+/// True if a pixel of a row of the timeline is an edge of a call that never ended, or the first that is in sight of it.
+pub(crate) fn is_edge(row: &[u8], column: usize) -> bool {
+    let Some(class) = row.get(column).filter(|class| **class & STUCK != 0) else { return false };
+    let before = row.get(column.saturating_sub(EDGE)..column).unwrap_or_default();
+    let behind = row.get(column + 1..row.len().min(column + 1 + EDGE)).unwrap_or_default();
+    let other = |near: &u8| near & STUCK == 0 || near / 2 != class / 2;
+    column < EDGE || before.iter().any(other) || behind.len() < EDGE || behind.iter().any(other)
+}
+
+/// The colour of the timeline's bytes (`worker/raster.rs` makes them): the pixel at `column`, which may be the
+/// edge of a call that never ended.
+pub(crate) fn timeline_rgb(class: u8, (column, y): (u32, u32), edge: bool, dark: bool) -> [u8; 4] {
     let ground = if dark { [22, 28, 36] } else { [255, 255, 255] };
     let solid = |[r, g, b]: [u8; 3]| [r, g, b, 255];
-    let (stuck, queued, class) = (class & 128 != 0, class & 64 != 0, class & 63);
+    let (stuck, queued, class) = (class & STUCK != 0, class & 64 != 0, class & 63);
     let stripe = (column + y) % 12 < 4;
     let rgb = match class {
         0 => return [0, 0, 0, 0],
@@ -154,9 +170,9 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
             let odd = call % 2 == 1;
             let colour = kind_rgb(kind, dark);
             match (stuck, queued) {
-                // A call that never ended keeps the colour of its kind under red lines.
-                (true, _) if (column + y) % 12 < 3 => mix(ground, TROUBLE, 230),
-                (true, _) => mix(ground, colour, 120),
+                // A call that never ended keeps the colour of its kind between red edges.
+                (true, _) if edge => mix(ground, TROUBLE, 230),
+                (true, _) => mix(ground, colour, 150),
                 (false, true) => mix(ground, colour, 90),
                 (false, false) if odd => mix(ground, colour, 205),
                 (false, false) => colour,
@@ -196,7 +212,7 @@ mod tests {
             assert!(stands_out >= 4.5, "{ink} on {fill}: {stands_out:.2}");
         }
         for (class, dark) in (0..=255).flat_map(|class| [(class, false), (class, true)]) {
-            let [r, g, b, _] = timeline_rgb(class, 0, 0, dark);
+            let [r, g, b, _] = timeline_rgb(class, (0, 0), false, dark);
             if let Some(ink) = span_ink(class, dark) {
                 let stands_out = contrast([r, g, b], rgb_of(ink));
                 assert!(stands_out >= 4.5, "{ink} on class {class}: {stands_out:.2}");

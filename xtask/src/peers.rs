@@ -12,8 +12,9 @@ use std::time::Instant;
 /// LogGOPSim, and the program beside it that packs GOAL's text for it.
 const LOGGOPSIM: [&str; 2] = ["LOCKSTEP_LOGGOPSIM", "LOCKSTEP_TXT2BIN"];
 
-/// A command line of ASTRA-sim's analytical back end, inputs included, that simulates one ring all_reduce of
-/// 1 MiB among 1,024 NPUs.
+/// A command line of ASTRA-sim's analytical back end, inputs included and by absolute paths, that simulates one
+/// ring all_reduce of 4 MiB, which are 2^20 floats, among 1,024 NPUs, not split (`preferred-dataset-splits` 1):
+/// with four splits it sends four times the messages.
 const ASTRA_SIM: &str = "LOCKSTEP_ASTRA_SIM";
 
 /// Every simulator runs so often, in turn.
@@ -36,8 +37,9 @@ pub(crate) fn compare() -> Result<()> {
     let ours = build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-peers-{}", std::process::id()));
     std::fs::create_dir_all(&folder).context("cannot make a folder for GOAL")?;
-    let compared = loggopsim_beside(&ours, &loggopsim, &folder)
-        .and_then(|()| astra_sim.map_or(Ok(()), |command| astra_sim_beside(&ours, &command)));
+    let compared = loggopsim_beside(&ours, &loggopsim, &folder).and_then(|()| {
+        astra_sim.map_or(Ok(()), |command| astra_sim_beside(&ours, &command, &folder))
+    });
     std::fs::remove_dir_all(&folder).context("cannot remove GOAL")?;
     compared
 }
@@ -66,10 +68,11 @@ fn loggopsim_beside(ours: &Path, named: &[Option<OsString>; 2], folder: &Path) -
     Ok(())
 }
 
-fn astra_sim_beside(ours: &Path, command: &str) -> Result<()> {
+fn astra_sim_beside(ours: &Path, command: &str, folder: &Path) -> Result<()> {
     let theirs = || {
         let mut shell = Command::new("sh");
-        shell.args(["-c", command]);
+        // It leaves a folder of logs where it runs.
+        shell.args(["-c", command]).current_dir(folder);
         shell
     };
     let [(algorithm, ranks), _] = CALLS;

@@ -33,6 +33,13 @@ const PAGE_PACKAGE: &str = "lockstep-web-ui";
 /// that takes long. Its engine shares most packages with it, and keeps the profile's level.
 const SMALLEST: &str = "profile.web.opt-level=\"z\"";
 
+/// Simulations, which the engine computes longest with, are compiled for speed. That adds little to a module
+/// that is fetched beside the page. The interpreter shares what both compile.
+const FASTEST: [&str; 2] = [
+    "profile.web.package.lockstep-sim.opt-level=3",
+    "profile.web.package.lockstep-core.opt-level=3",
+];
+
 /// The packages that become modules, and their names: `NAME.js` and `NAME_bg.wasm`.
 const MODULES: [(&str, &str); 3] = [
     (PAGE_PACKAGE, "lockstep_web_ui"),
@@ -100,8 +107,13 @@ pub(crate) fn compile(options: Options) -> Result<Compiled> {
         // at a time: together, the page's module would get the features of the other ones.
         let arguments = ["rustc", "--package", package, "--lib", "--crate-type=cdylib", &profile];
         let mut command = shell::cargo(arguments);
-        if package == PAGE_PACKAGE && !options.dev {
-            command.args(["--config", SMALLEST]);
+        let settings: &[&str] = match package {
+            _ if options.dev => &[],
+            PAGE_PACKAGE => &[SMALLEST],
+            _ => &FASTEST,
+        };
+        for setting in settings {
+            command.args(["--config", setting]);
         }
         shell::run(command.args(["--target", TARGET, "--target-dir"]).arg(&target_dir))?;
     }
@@ -327,7 +339,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 const PAGE: &str = "index.html";
 
 /// Moves the files in `dist` below [`ASSETS`], with a digest of its bytes in each name, and writes the new
-/// names where files name each other.
+/// names where files name each other. Pictures go into the files that show them.
 fn name_by_content(dist: &Path) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(dist)? {
@@ -346,6 +358,7 @@ fn name_by_content(dist: &Path) -> Result<()> {
     names.sort_by_key(|name| (rank(name), name.clone()));
     fs::create_dir(dist.join(ASSETS))?;
     let mut renamed: Vec<(String, String)> = Vec::new();
+    let mut pictures: Vec<(String, String)> = Vec::new();
     for name in names {
         let path = dist.join(&name);
         let mut bytes = fs::read(&path)?;
@@ -353,10 +366,16 @@ fn name_by_content(dist: &Path) -> Result<()> {
         if name.ends_with(".js") || name.ends_with(".html") {
             let folder = if is_asset { "" } else { "assets/" };
             let text = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
+            let text = with_new_names(text, "", &pictures);
             bytes = with_new_names(text, folder, &renamed).into_bytes();
         }
         if !is_asset {
             fs::write(&path, bytes)?;
+            continue;
+        }
+        if name.ends_with(".svg") {
+            fs::remove_file(&path)?;
+            pictures.push((name, picture_address(&bytes)));
             continue;
         }
         let (stem, ending) = name.rsplit_once('.').unwrap_or((&name, ""));
@@ -366,6 +385,14 @@ fn name_by_content(dist: &Path) -> Result<()> {
         renamed.push((name, new));
     }
     Ok(())
+}
+
+/// A picture as an address that holds it. A page that shows the same small picture in three places
+/// would ask a server for it three times.
+fn picture_address(svg: &[u8]) -> String {
+    let svg = String::from_utf8_lossy(svg);
+    let escaped = svg.trim_end().replace('%', "%25").replace('#', "%23").replace('"', "'");
+    format!("data:image/svg+xml,{escaped}")
 }
 
 /// A text with new names for files, wherever an old one is in quotes, below `folder`.
@@ -484,6 +511,8 @@ mod tests {
         let (one, other) = (names("one"), names("other"));
         for (name, text) in &one {
             let stays = name == PAGE;
+            let shows = text.contains("<img src=\"data:image/svg+xml,<svg/>\">");
+            assert!(!name.ends_with(".svg") && shows == stays, "{name}: {text}");
             assert_eq!(name.starts_with("assets/"), !stays, "{name}");
             // Whatever a file names is there.
             for quoted in text.split(['"', '\'']).filter(|it| it.contains('.') && !it.contains(' '))

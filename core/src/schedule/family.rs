@@ -104,6 +104,12 @@ pub(super) trait Family: Sync {
         false
     }
 
+    /// True if every rank sends as rank 0 does, counted from its own place: in each step to ranks as many places
+    /// further on, as many chunks of the same buffer, in the same order; and receives as many messages.
+    fn is_rotation(&self, _call: Call) -> bool {
+        false
+    }
+
     /// The number of chunks that a part is cut into: the one tensor of an in-place call, or a
     /// rank's part of the others' tensors.
     fn chunks_per_part(&self, _call: Call) -> u32 {

@@ -54,6 +54,11 @@ impl Grid {
         Grid { elements, chunks: ends.len() as u32, cut: Cut::Ends(ends) }
     }
 
+    /// True if every chunk has as many elements.
+    pub fn has_equal_chunks(&self) -> bool {
+        matches!(self.cut, Cut::Even { rest: 0, .. })
+    }
+
     /// The first element of chunk `chunk`; the end of the buffer for the chunk past the last.
     pub fn start(&self, chunk: u32) -> u64 {
         if self.chunks == 0 {

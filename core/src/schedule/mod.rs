@@ -392,6 +392,13 @@ impl Schedule {
         alike && self.lanes == Lanes::ONE
     }
 
+    /// True if every rank sends as rank 0 does, counted from its own place: in each step to ranks as many places
+    /// further on, as many chunks of the same buffer, in the same order; and receives as many messages.
+    pub fn is_rotation(&self) -> bool {
+        let rotation = self.family().is_some_and(|(family, call)| family.is_rotation(call));
+        rotation && self.lanes == Lanes::ONE
+    }
+
     /// True if every rank is busy in every step; the number of ranks that are ahead of the slowest is then
     /// worth showing.
     pub fn keeps_all_ranks_busy(&self) -> bool {

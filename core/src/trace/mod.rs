@@ -9,6 +9,7 @@
 
 mod binary;
 mod calls;
+mod collector;
 mod computations;
 mod disjoint;
 mod format;
@@ -23,6 +24,7 @@ pub use calls::period;
 pub use calls::{
     CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState, RecordedComputation,
 };
+pub use collector::CallCollector;
 pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use disjoint::Disjoint;
 pub use format::{TRACE_SCHEMA, TraceError};
@@ -65,21 +67,6 @@ pub struct TraceHeader {
     pub plan: Option<Arc<Plan>>,
     /// Nanoseconds since 1970 at time 0 of the events; 0 for virtual time.
     pub epoch_ns: u64,
-}
-
-impl Trace {
-    /// By rank, how many operations of its program it has gone on from.
-    pub fn ended_ops(&self) -> Vec<u32> {
-        let mut ended = vec![0; self.header.world_size as usize];
-        for event in &self.events {
-            if let (What::OpEnded { op }, Some(last)) =
-                (&event.what, ended.get_mut(event.rank.index()))
-            {
-                *last = (*last).max(op.saturating_add(1));
-            }
-        }
-        ended
-    }
 }
 
 impl TraceHeader {

@@ -1,8 +1,8 @@
 //! A plan's call as a trace records it. The simulator and the executors both make it from here, so
 //! that their traces say the same of the same call.
 
-use super::{Call as Recorded, Frame, TensorShape};
-use crate::plan::{Action, Call, Plan, TensorId};
+use super::{Call as Recorded, Called, Frame, TensorShape};
+use crate::plan::{Action, Call, Op, Plan, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 use std::sync::Arc;
 
@@ -10,6 +10,29 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct PlanCalls {
     last: Option<(Same, Arc<Recorded>)>,
+    /// Calls that were made lately, with the part of their account that alike calls share.
+    alike: Vec<Alike>,
+    /// The place behind that of the last call in `alike`: programs repeat their calls in order.
+    next: usize,
+}
+
+/// So many different calls are remembered.
+const REMEMBERED: usize = 64;
+
+/// What the shared part of a call's account depends on, and that part.
+#[derive(Clone, Debug)]
+struct Alike {
+    call: Call,
+    at: Option<SourceLine>,
+    holds: bool,
+    passed: (Option<TensorId>, Option<TensorId>),
+    called: Arc<Called>,
+}
+
+impl Alike {
+    fn is_of(&self, op: &Op, call: &Call, passed: (Option<TensorId>, Option<TensorId>)) -> bool {
+        (self.at, self.holds, self.passed) == (op.at, holds(op), passed) && self.call == *call
+    }
 }
 
 /// The facts on which a call's account depends.
@@ -47,6 +70,49 @@ impl PlanCalls {
     }
 }
 
+impl PlanCalls {
+    /// The part of a call's account that calls of the same tensors, group and line share.
+    pub fn called(
+        &mut self,
+        plan: &Plan,
+        rank: GlobalRank,
+        (op, part): (u32, u32),
+    ) -> Option<Arc<Called>> {
+        let operation = plan.program(rank)?.ops.get(op as usize)?;
+        let call = operation.action.calls().get(part as usize)?;
+        let passed = plan.passed(rank, call);
+        let is_known = |known: &Alike| known.is_of(operation, call, passed);
+        let place = match self.alike.get(self.next).is_some_and(is_known) {
+            true => Some(self.next),
+            false => self.alike.iter().position(is_known),
+        };
+        if let Some((place, known)) = place.and_then(|at| Some((at, self.alike.get(at)?))) {
+            self.next = (place + 1) % self.alike.len();
+            return Some(Arc::clone(&known.called));
+        }
+        let called = Arc::new(Called::from(&plan.call(rank, op, part, 0)?));
+        let new = Alike {
+            call: call.clone(),
+            at: operation.at,
+            holds: holds(operation),
+            passed,
+            called: Arc::clone(&called),
+        };
+        if self.alike.len() < REMEMBERED {
+            self.alike.push(new);
+        } else if let Some(old) = self.alike.get_mut(self.next) {
+            *old = new;
+            self.next = (self.next + 1) % REMEMBERED;
+        }
+        Some(called)
+    }
+}
+
+/// True if the operation is one call that the program waits for.
+fn holds(op: &Op) -> bool {
+    matches!(op.action, Action::Call { async_op: false, .. })
+}
+
 impl Plan {
     /// A trace's account of the `part`-th call (0 unless they are coalesced) that operation `op`
     /// of `rank` makes, as number `seq` of its group; `None` if it makes none.
@@ -69,9 +135,8 @@ impl Plan {
             file: self.sources.get(at.source as usize).map_or_else(String::new, |s| s.path.clone()),
             line: at.line,
         });
-        let holds = matches!(operation.action, Action::Call { async_op: false, .. });
         Some(Recorded {
-            op: if holds { call.name() } else { call.async_name() }.to_owned(),
+            op: if holds(operation) { call.name() } else { call.async_name() }.to_owned(),
             group: call.group(),
             seq: Some(seq),
             p2p: collective.is_none(),

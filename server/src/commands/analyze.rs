@@ -7,7 +7,7 @@ use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_analysis::{Activity, Analysis};
 use lockstep_core::plan::Plan;
-use lockstep_core::trace::Trace;
+use lockstep_core::trace::{CallLog, Trace};
 use lockstep_sim::{SimConfig, SimError, simulate_watched};
 use std::process::ExitCode;
 
@@ -89,6 +89,6 @@ fn activity(arguments: &Arguments, progress: &Progress) -> Result<Activity> {
         }
         simulated => simulated?,
     };
-    said.tell(Some(&trace));
+    said.tell(Some(&CallLog::of(&trace)));
     Ok(Activity::of_trace(&trace))
 }

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Call, Fault, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Origin, Outcome, Trace};
+use lockstep_core::trace::{CallLog, Origin, Outcome, Trace};
 use lockstep_core::words::counted;
-use lockstep_diagnosis::{Report, diagnose_trace};
+use lockstep_diagnosis::{Report, diagnose};
 use lockstep_gpu_exec::host::KeepDump;
 use lockstep_gpu_exec::{RunEvent, RunHandle, RunOptions, SharingStrategy, Transport};
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
@@ -270,8 +270,10 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
     let Followed { trace, unwritten } = follow(handle, results)?;
-    said.tell(Some(&trace));
-    let mut report = diagnose_trace(&trace);
+    let log = CallLog::of(&trace);
+    said.tell(Some(&log));
+    let mut report = diagnose(&log);
+    drop(log);
     report.notes.extend(late_faults::notes(faults, &trace));
     let comparison = against_simulation(&plan, &trace);
     let text = match results.json {

@@ -8,12 +8,13 @@ use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::plan::{CallTimes, Plan};
-use lockstep_core::trace::{CallLog, Outcome, Trace};
+use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, Verdict, diagnose};
 use lockstep_sim::training::messages;
 use lockstep_sim::{
-    Devices, SimConfig, SimError, Topology, simulate_watched, steps_of, times_alone,
+    Devices, SimConfig, SimError, SimulatedCalls, Topology, simulate_calls, simulate_watched,
+    steps_of, times_alone,
 };
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
@@ -186,50 +187,49 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         call_times,
         ..links
     };
+    let plan = Arc::new(plan);
     let mut stage = progress.stage("simulating");
-    let simulated = match simulate_watched(&plan, &config, &mut stage) {
-        Err(SimError::Stopped(so_far)) => Ok(*so_far),
-        simulated => simulated,
+    let simulated = match arguments.output {
+        None => simulate_calls(Arc::clone(&plan), &config, &mut stage).map(|calls| (calls, None)),
+        Some(_) => match simulate_watched(&plan, &config, &mut stage) {
+            Err(SimError::Stopped(so_far)) => Ok(*so_far),
+            simulated => simulated,
+        }
+        .map(|trace| (SimulatedCalls::from(&trace), Some(trace))),
     };
     drop(stage);
-    said.tell(simulated.as_ref().ok());
-    let mut trace = simulated.map_err(|error| match error {
+    said.tell(simulated.as_ref().ok().map(|(simulated, _)| &simulated.calls));
+    let (simulated, trace) = simulated.map_err(|error| match error {
         SimError::TooManyEvents { limit } => anyhow!(
             "the simulation recorded {limit} events and is not done: --no-messages leaves single \
              messages out, --max-events raises the limit, --world-size and --count make it smaller"
         ),
         error => error.into(),
     })?;
-    let slow = match trace.end.as_ref().map(|end| &end.outcome) {
-        // A recovered plan that times out hangs for good: it holds where each rank stopped.
-        Some(Outcome::TimedOut) if replay.is_none() => without_timeouts(&plan, &config, progress),
-        _ => None,
-    };
-    if let Some(path) = &arguments.output {
+    let outcome = &simulated.calls.outcome;
+    // A recovered plan that times out hangs for good: it holds where each rank stopped.
+    let slow = (*outcome == Outcome::TimedOut && replay.is_none())
+        .then(|| without_timeouts(&plan, &config, progress))
+        .flatten();
+    if let Some((path, trace)) = arguments.output.as_deref().zip(trace) {
         trace_file::write(path, &trace)?;
     }
     // With faults it is another job than the recorded one.
     let replay = replay.filter(|_| arguments.faults.faults.is_empty());
-    let events = trace.events.len();
-    let report = match &replay {
-        Some(replay) => replay.report(&trace),
-        None => {
-            let log = CallLog::of(&trace);
-            // Of a large world they are as large as all that the diagnosis holds.
-            trace.events = Vec::new();
-            diagnose(&log)
-        }
+    let report = match replay {
+        Some(replay) => replay.into_report(&simulated.calls),
+        None => diagnose(&simulated.calls),
     };
     let detail = arguments.debug_detail.then(|| detail_lines(&plan));
     let text = match arguments.json {
-        true => as_json(&trace, events, &report, slow, detail)?,
+        true => as_json(&simulated, &report, slow, detail)?,
         false => {
             let detail = detail.map(|lines| detail_text(lines.as_deref())).unwrap_or_default();
-            as_text(&plan.name, &trace, &report, slow, &config) + &detail
+            as_text(&plan, &simulated, &report, slow, &config) + &detail
         }
     };
     terminal::text(&text)?;
-    let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
+    let completed = *outcome == Outcome::Completed;
     Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
 }
 
@@ -257,24 +257,24 @@ fn without_timeouts(plan: &Plan, config: &SimConfig, progress: &Progress) -> Opt
         SimConfig { record_messages: false, record_ranks: Some(Vec::new()), ..config.clone() };
     let plan = with_timeout(plan.clone(), LONG_MS);
     let mut stage = progress.stage("simulating without timeouts");
-    let end = simulate_watched(&plan, &config, &mut stage).ok()?.end?;
+    let end = simulate_calls(Arc::new(plan), &config, &mut stage).ok()?.end?;
     // A rank that stays where its recording ends never goes on.
     (end.outcome == Outcome::Completed && end.time_ps < FOR_EVER_PS).then_some(end.time_ps)
 }
 
 fn as_json(
-    trace: &Trace,
-    events: usize,
+    simulated: &SimulatedCalls,
     report: &Report,
     slow: Option<u64>,
     debug_detail: Option<Option<Vec<DetailLine>>>,
 ) -> Result<String> {
+    let end = simulated.end.as_ref();
     let simulated = Simulated {
         schema: "lockstep.sim/1",
-        outcome: trace.end.as_ref().map(|end| &end.outcome),
-        time_ps: trace.end.as_ref().map_or(0, |end| end.time_ps),
+        outcome: end.map(|end| &end.outcome),
+        time_ps: end.map_or(0, |end| end.time_ps),
         time_without_timeouts_ps: slow,
-        events,
+        events: simulated.events,
         findings: report,
         debug_detail,
     };
@@ -282,8 +282,8 @@ fn as_json(
 }
 
 fn as_text(
-    name: &str,
-    trace: &Trace,
+    plan: &Plan,
+    simulated: &SimulatedCalls,
     report: &Report,
     slow: Option<u64>,
     config: &SimConfig,
@@ -295,9 +295,10 @@ fn as_text(
         (None, Topology::Uniform(_)) => String::new(),
     };
     let mut text = format!(
-        "{name}\nsimulated on {}{on}, in virtual time: {}\n",
-        counted(trace.header.world_size, "rank"),
-        describe_end(trace.end.as_ref()),
+        "{}\nsimulated on {}{on}, in virtual time: {}\n",
+        plan.name,
+        counted(plan.world_size, "rank"),
+        describe_end(simulated.end.as_ref()),
     );
     let blames = report.findings.iter().any(|finding| !finding.culprits.is_empty());
     if let Some(slow) = slow {
@@ -312,8 +313,7 @@ fn as_text(
     if slow.is_none() || blames {
         text.push_str(&report.to_text());
     }
-    let plan = trace.header.plan.as_deref();
-    if report.verdict == Verdict::Healthy && plan.is_some_and(Devices::leave_open) {
+    if report.verdict == Verdict::Healthy && Devices::leave_open(plan) {
         text.push_str(
             "This is one order of what the program leaves open; `lockstep explore` looks for one that \
              hangs.\n",

@@ -9,7 +9,7 @@ use lockstep_analysis::Activity;
 use lockstep_core::plan::{CallTimes, Plan};
 use lockstep_core::trace::{CallLog, Outcome, Trace};
 use lockstep_core::words::sentence;
-use lockstep_diagnosis::{Finding, Kind, Report, diagnose_trace};
+use lockstep_diagnosis::{Finding, Kind, Report, diagnose};
 use lockstep_formats::archive;
 use lockstep_formats::chakra::{is_json_et, looks_like_et};
 use lockstep_formats::kineto::Profile;
@@ -63,16 +63,15 @@ impl Replay {
 
     /// The report of a simulation of the plan: the diagnosis of the replayed job. A note says where it
     /// differs from the recording's diagnosis.
-    pub(crate) fn report(&self, simulated: &Trace) -> Report {
-        let mut report = replayed_report(&self.calls, &self.log, simulated);
+    pub(crate) fn into_report(self, simulated: &CallLog) -> Report {
+        let mut report = replayed_report(&self.calls, self.log, simulated);
         // A rank that the recording is not missed for did in the replay what was assumed of it.
         let missing = |finding: &Finding| finding.kind == Kind::RankMissing;
-        let completed = simulated.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed);
-        if completed
+        if simulated.outcome == Outcome::Completed
             && report.findings.iter().all(missing)
             && !self.report.findings.iter().any(missing)
         {
-            report = diagnose_trace(simulated);
+            report = diagnose(simulated);
         }
         let first = |report: &Report| {
             report.findings.first().map(|finding| (finding.kind, finding.culprits.clone()))

@@ -4,7 +4,7 @@
 use crate::terminal;
 use lockstep_core::plan::{Fault, Plan, leaves_at_once};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Outcome, Trace};
+use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_core::words::counted;
 use lockstep_core::words::rank_list;
 use lockstep_scenarios::program::{Printed, ProgramError};
@@ -33,20 +33,20 @@ impl Said {
         self
     }
 
-    /// Prints the output on standard error: the lines that ranks reach in a trace of the plan, or, without a
-    /// trace, all lines.
-    pub(crate) fn tell(&self, trace: Option<&Trace>) {
-        self.lines(trace).iter().for_each(|line| terminal::note(line));
+    /// Prints the output on standard error: the lines that ranks reach in a run of the plan, or, without its
+    /// calls, all lines.
+    pub(crate) fn tell(&self, log: Option<&CallLog>) {
+        self.lines(log).iter().for_each(|line| terminal::note(line));
     }
 
-    fn lines(&self, trace: Option<&Trace>) -> Vec<String> {
+    fn lines(&self, log: Option<&CallLog>) -> Vec<String> {
         let name = &self.name;
         let mut lines = Vec::new();
-        let ended = trace.map(Trace::ended_ops);
+        let ended = log.map(CallLog::ended_ops);
         let reached = |print: &&Printed| ended.as_ref().is_none_or(|ops| print.is_reached(ops));
         let printed: Vec<&Printed> = self.printed.iter().filter(reached).collect();
         if !printed.is_empty() {
-            lines.push(match trace {
+            lines.push(match log {
                 Some(_) => "what the ranks print:".to_owned(),
                 None => "what the ranks print as far as nothing keeps them waiting:".to_owned(),
             });
@@ -69,14 +69,14 @@ impl Said {
         }
         if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
             let held = counted(held, "line");
-            let end = trace.and_then(|trace| trace.end.as_ref()).map(|end| &end.outcome);
-            lines.push(format!("not printed: {held} behind {}", last_place(end)));
+            let outcome = log.map(|log| &log.outcome);
+            lines.push(format!("not printed: {held} behind {}", last_place(outcome)));
         }
         for (line, text) in &self.assumed {
             lines.push(format!("[{name}:{line}] {text}"));
         }
         // A rank ends by what it raises, which is the last that it does.
-        let plan = trace.and_then(|trace| trace.header.plan.as_deref());
+        let plan = log.and_then(|log| log.plan.as_deref());
         let raises = |rank: &GlobalRank| match (plan.and_then(|plan| plan.program(*rank)), &ended) {
             (Some(program), Some(ended)) => ended
                 .get(rank.index())
@@ -131,9 +131,15 @@ fn shares(printed: &[&Printed], most: usize) -> BTreeMap<GlobalRank, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::watch::Unwatched;
     use lockstep_program::compile;
     use lockstep_scenarios::program::{Compiled, Options};
-    use lockstep_sim::{SimConfig, simulate};
+    use lockstep_sim::{SimConfig, simulate_calls};
+    use std::sync::Arc;
+
+    fn calls_of(plan: Plan) -> CallLog {
+        simulate_calls(Arc::new(plan), &SimConfig::default(), &mut Unwatched).unwrap().calls
+    }
 
     /// Lines behind a call that never completes are neither printed nor raised: behind the call on gloo,
     /// behind a synchronize on NCCL.
@@ -159,10 +165,10 @@ run(main, world_size = 2)
         for (text, printed) in [(text, vec!["first"]), (nccl.as_str(), vec!["first", "queued"])] {
             let compiled = compile("train.py", text, &Options::default()).unwrap();
             let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
-            let trace = simulate(&plan, &SimConfig::default()).unwrap();
+            let log = calls_of(plan);
             let name = "train.py".to_owned();
             let said = Said { name, printed: prints, raised, assumed, all: false };
-            let lines = said.lines(Some(&trace));
+            let lines = said.lines(Some(&log));
             let of = |rank: u32| -> Vec<&str> {
                 let of = format!("[rank {rank}, ");
                 let own = lines.iter().filter(|line| line.starts_with(&of));
@@ -203,8 +209,8 @@ run(main, world_size = 2)
             let said = Said { name, printed: prints, raised, assumed, all: false };
             let said = said.with_faults(&plan, &faults);
             let plan = plan.with_simulated_faults(&faults).unwrap();
-            let mut trace = simulate(&plan, &SimConfig::default()).unwrap();
-            let lines = said.lines(Some(&trace));
+            let mut log = calls_of(plan);
+            let lines = said.lines(Some(&log));
             let of = |rank| {
                 let of = format!("[rank {rank}, ");
                 lines.iter().filter(|line| line.starts_with(&of)).count()
@@ -213,9 +219,9 @@ run(main, world_size = 2)
             let held = lines.iter().find(|line| line.starts_with("not printed")).cloned();
             assert!(held.as_ref().map_or(end.is_empty(), |held| held.ends_with(end)), "{held:?}");
             // A run of it that somebody ends there is not one that never would.
-            if let (Some(held), Some(end)) = (held, &mut trace.end) {
-                end.outcome = Outcome::Cancelled;
-                let cancelled = said.lines(Some(&trace));
+            if let Some(held) = held {
+                log.outcome = Outcome::Cancelled;
+                let cancelled = said.lines(Some(&log));
                 assert!(!cancelled.contains(&held) && cancelled.len() == lines.len());
             }
         }

@@ -7,7 +7,8 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome as End, RankState};
 use lockstep_core::watch::Watch;
 use lockstep_diagnosis::{Finding, diagnose, who_waits};
-use lockstep_sim::{SimConfig, SimError, simulate_watched};
+use lockstep_sim::{SimConfig, simulate_calls};
+use std::sync::Arc;
 
 /// So many times the recordings of ranks are continued by calls that others wait for.
 const CONTINUED: usize = 64;
@@ -28,17 +29,17 @@ pub(crate) enum Outcome {
 pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>, watch: &mut dyn Watch) -> Outcome {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
     for _ in 0..CONTINUED {
-        let trace = match simulate_watched(plan, &config, watch) {
-            Ok(trace) => trace,
-            Err(SimError::Stopped(_)) => return Outcome::Stopped,
+        let log = match simulate_calls(Arc::new(plan.clone()), &config, watch) {
+            Ok(simulated) => simulated.calls,
             Err(error) => {
                 return Outcome::Cannot(format!("The changed plan cannot be simulated: {error}."));
             }
         };
-        if trace.end.as_ref().is_some_and(|end| end.outcome == End::Completed) {
-            return Outcome::Completes;
+        match log.outcome {
+            End::Completed => return Outcome::Completes,
+            End::Cancelled => return Outcome::Stopped,
+            _ => {}
         }
-        let log = CallLog::of(&trace);
         let added = continued(plan, &log);
         if added.is_empty() {
             return match diagnose(&log).findings.into_iter().next() {

@@ -3,10 +3,11 @@
 use crate::recover::{RecordingEnd, Recovered, recover};
 use crate::repair::{Repair, RepairError, is_tried, repair_watched};
 use crate::replayed_report::replayed_report;
-use lockstep_core::trace::CallLog;
+use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_core::watch::Watch;
 use lockstep_diagnosis::{Certainty, Finding, Report, TriedRepair};
-use lockstep_sim::{SimConfig, SimError, simulate_watched};
+use lockstep_sim::{SimConfig, simulate_calls};
+use std::sync::Arc;
 
 /// So many calls a recording may have for its repairs to be tried beside its diagnosis, in about a second.
 pub const MOST_CALLS: usize = 100_000;
@@ -102,12 +103,13 @@ fn replayed_finding(
     watch: &mut dyn Watch,
 ) -> Result<Option<Finding>, Stopped> {
     let config = SimConfig { record_messages: false, ..SimConfig::default() };
-    let trace = match simulate_watched(&recovered.plan, &config, watch) {
-        Ok(trace) => trace,
-        Err(SimError::Stopped(_)) => return Err(Stopped),
-        Err(_) => return Ok(None),
-    };
-    Ok(replayed_report(&recovered.calls, log, &trace).findings.into_iter().next())
+    let plan = Arc::new(recovered.plan.clone());
+    let Ok(simulated) = simulate_calls(plan, &config, watch) else { return Ok(None) };
+    if simulated.calls.outcome == Outcome::Cancelled {
+        return Err(Stopped);
+    }
+    let report = replayed_report(&recovered.calls, log.clone(), &simulated.calls);
+    Ok(report.findings.into_iter().next())
 }
 
 fn is_of(one: &Finding, other: &Finding) -> bool {

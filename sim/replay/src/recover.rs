@@ -10,9 +10,7 @@ use lockstep_core::plan::{
     Action, Call, MAX_OPS, Op, Plan, PlanBuilder, PlanError, Program, SourceLine,
 };
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, Disjoint, RankLog, RankState, Trace,
-};
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Disjoint, RankState};
 use lockstep_diagnosis::{Kind, Report};
 use lockstep_formats::frames::user_frame;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -81,42 +79,35 @@ impl RecordedCalls {
 
     /// The recorded calls with the states and times that a simulation of the plan gave them: the recording that
     /// the replayed job would have left. `log` is the recording that the plan was recovered from.
-    pub(crate) fn recorded_again(&self, log: &CallLog, replay: &Trace) -> CallLog {
-        let simulated = CallLog::of(replay);
-        let again = |(rank, before): (GlobalRank, &RankLog)| {
-            let made = self.0.get(&rank);
+    pub(crate) fn recorded_again(&self, mut log: CallLog, simulated: &CallLog) -> CallLog {
+        for (rank, before) in (0..).map(GlobalRank).zip(&mut log.ranks) {
             let after = simulated.ranks.get(rank.index()).and_then(Option::as_ref);
-            let Some((made, after)) = made.zip(after) else { return before.clone() };
+            let Some(((made, after), before)) = self.0.get(&rank).zip(after).zip(before.as_mut())
+            else {
+                continue;
+            };
+            before.unended.clear();
             // An operation's calls have their works in their order, and so have they been recorded.
             let mut own = made.iter().copied().peekable();
-            let calls = after.calls.iter().filter_map(|call| {
+            let mut made_again = after.calls.iter().filter_map(|call| {
                 let op = call.plan_op?;
                 while own.next_if(|of| of.op < op).is_some() {}
-                let of = own.next_if(|of| of.op == op)?;
-                let record = before.calls.get(of.record)?;
-                Some(CallRecord {
-                    state: call.state,
-                    scheduled_ps: call.scheduled_ps,
-                    started_ps: call.started_ps,
-                    completed_ps: call.completed_ps,
-                    ..record.clone()
-                })
+                Some((own.next_if(|of| of.op == op)?.record, call))
             });
-            RankLog { calls: calls.collect(), unended: BTreeMap::new(), ..before.without_calls() }
-        };
-        let ranks = (0..).map(GlobalRank).zip(&log.ranks);
-        let ranks = ranks.map(|(rank, own)| own.as_ref().map(|own| again((rank, own)))).collect();
-        CallLog {
-            world_size: log.world_size,
-            groups: log.groups.clone(),
-            ranks,
-            outcome: log.outcome.clone(),
-            recorded: log.recorded,
-            simulated: log.simulated,
-            device_times: log.device_times,
-            ended_ps: log.ended_ps,
-            plan: log.plan.clone(),
+            let (mut next, mut at) = (made_again.next(), 0);
+            before.calls.retain_mut(|record| {
+                let again = next.take_if(|(of, _)| *of == at);
+                at += 1;
+                let Some((_, call)) = again else { return false };
+                record.state = call.state;
+                record.scheduled_ps = call.scheduled_ps;
+                record.started_ps = call.started_ps;
+                record.completed_ps = call.completed_ps;
+                next = made_again.next();
+                true
+            });
         }
+        log
     }
 }
 

@@ -114,7 +114,7 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             };
             all += 1;
             let trace = simulate(&recovered.plan, &SimConfig::default()).unwrap();
-            let replayed = replayed_report(&recovered.calls, &log, &trace);
+            let replayed = replayed_report(&recovered.calls, log.clone(), &CallLog::of(&trace));
             if first(&report) != first(&replayed) {
                 otherwise.push(name.clone());
             }

@@ -8,9 +8,9 @@ use lockstep_analysis::bus_factor;
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::trace::{CallRecord, TensorShape};
 use lockstep_web_protocol::{Area, CallShare, Measured, RankShare};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A collective as its members in the area made it.
+/// A collective as all of its members made it.
 #[derive(Default)]
 struct Collective<'l> {
     op: &'l str,
@@ -28,25 +28,33 @@ impl Held {
     pub(super) fn measure(&self, area: &Area) -> Measured {
         let stretch = (area.from_ps, area.to_ps.max(area.from_ps));
         let mut measured = Measured::default();
-        let mut collectives: BTreeMap<(u32, u64), Collective<'_>> = BTreeMap::new();
+        let collectives = self.collectives_of(area, stretch);
         for rank in &area.ranks {
             let mut share = time_of(&self.lanes, *rank, stretch);
+            let mut waits = Vec::new();
             for call in self.calls_of(*rank) {
                 let made = (stretch.0..stretch.1).contains(&call.scheduled_ps);
                 share.calls += u64::from(made);
                 share.bytes += if made { given(call) } else { 0 };
-                if let Some(seq) = call.seq.filter(|_| !call.call.p2p)
-                    && call.completed_ps.is_none_or(|end| (stretch.0..=stretch.1).contains(&end))
-                {
-                    let row = collectives.entry((call.call.group.0, seq)).or_default();
-                    row.take(call, self.group_of(call));
+                let of = key(call).and_then(|key| collectives.get(&key));
+                let end = call.completed_ps.unwrap_or(stretch.1);
+                if let Some(of) = of.filter(|_| end > stretch.0 && call.scheduled_ps < stretch.1) {
+                    // One that never ends waits for a member that has not come.
+                    let came = if of.open { end } else { of.last };
+                    let (from, to) =
+                        (call.scheduled_ps.max(stretch.0), came.min(end).min(stretch.1));
+                    waits.push((from, to.max(from)));
                 }
             }
+            share.waiting_ps = covered(&mut waits);
             measured.ranks.push(share);
         }
         let mut kinds: BTreeMap<(&str, String), CallShare> = BTreeMap::new();
         for collective in collectives.values().filter(|collective| !collective.open) {
             let (Some(first), Some(end)) = (collective.first, collective.end) else { continue };
+            if !(stretch.0..=stretch.1).contains(&end) {
+                continue;
+            }
             let group = collective.group.map(|group| group.label().to_owned()).unwrap_or_default();
             let kind = kinds.entry((collective.op, group.clone())).or_insert_with(|| CallShare {
                 op: collective.op.to_owned(),
@@ -72,9 +80,44 @@ impl Held {
         measured
     }
 
+    /// The collectives that ranks of an area were in during a stretch, as all members made them: the last to come
+    /// may be a rank outside the area.
+    fn collectives_of(
+        &self,
+        area: &Area,
+        stretch: (u64, u64),
+    ) -> BTreeMap<(u32, u64), Collective<'_>> {
+        let mut collectives: BTreeMap<(u32, u64), Collective<'_>> = BTreeMap::new();
+        let mut members: BTreeSet<u32> = BTreeSet::new();
+        for rank in &area.ranks {
+            for call in self.calls_of(*rank) {
+                let ended_before = call.completed_ps.is_some_and(|end| end < stretch.0);
+                let Some(key) = key(call).filter(|_| !ended_before) else { continue };
+                if call.scheduled_ps <= stretch.1 && !collectives.contains_key(&key) {
+                    collectives.insert(key, Collective::default());
+                    let group = self.group_of(call).into_iter().flat_map(ProcessGroup::ranks);
+                    members.extend(group.map(|rank| rank.0));
+                }
+            }
+        }
+        for rank in members {
+            for call in self.calls_of(rank) {
+                if let Some(row) = key(call).and_then(|key| collectives.get_mut(&key)) {
+                    row.take(call, self.group_of(call));
+                }
+            }
+        }
+        collectives
+    }
+
     fn group_of(&self, call: &CallRecord) -> Option<&ProcessGroup> {
         self.log.as_ref()?.groups.get(call.call.group.index())
     }
+}
+
+/// What the members' calls of one collective have in common: its group and its number there.
+fn key(call: &CallRecord) -> Option<(u32, u64)> {
+    call.seq.filter(|_| !call.call.p2p).map(|seq| (call.call.group.0, seq))
 }
 
 impl<'l> Collective<'l> {
@@ -187,6 +230,12 @@ mod tests {
             assert_eq!((share.calls, share.bytes), (1, 64));
             assert_eq!(share.exposed_ps + share.compute_ps + share.idle_ps, held.lanes.end_ps);
         }
+        // Of fewer ranks it is the same collective: who came last may be outside.
+        let one = held.measure(&Area { ranks: vec![0], ..whole });
+        assert_eq!(
+            (&one.calls, one.ranks[0].waiting_ps),
+            (&measured.calls, measured.ranks[0].waiting_ps)
+        );
         let nothing = held.measure(&Area { from_ps: 0, to_ps: 0, ranks: vec![1, 9] });
         assert!(nothing.calls.is_empty() && nothing.ranks.iter().all(|share| share.calls_ps == 0));
     }

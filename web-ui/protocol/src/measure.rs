@@ -34,6 +34,8 @@ pub struct RankShare {
     pub compute_ps: u64,
     /// Picoseconds of calls in which nothing was computed.
     pub exposed_ps: u64,
+    /// Picoseconds in collectives that not all members had made yet.
+    pub waiting_ps: u64,
     /// Picoseconds with neither.
     pub idle_ps: u64,
     /// Calls made.

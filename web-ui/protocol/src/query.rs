@@ -6,7 +6,7 @@ use lockstep_core::trace::CallRecord;
 /// The words that a query may have, with an example each.
 pub const WORDS: [(&str, &str); 8] = [
     ("#153", "calls with this number in their group, or in the recorder"),
-    ("rank:10, rank:8-15", "calls of these ranks"),
+    ("rank:10, rank:2,8-15", "calls of these ranks"),
     ("op:all_to_all", "calls whose name has this in it"),
     ("group:mesh_data", "calls of groups whose name has this in it"),
     ("line:train.py:88", "calls whose stack has this line"),
@@ -19,8 +19,8 @@ pub const WORDS: [(&str, &str); 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Term {
     Number(u64),
-    /// From the first to the last rank.
-    Ranks(u32, u32),
+    /// From a first to a last rank, each.
+    Ranks(Vec<(u32, u32)>),
     Op(String),
     Group(String),
     Line(String),
@@ -51,7 +51,7 @@ impl Query {
     /// True if calls of a rank can meet the conditions.
     pub fn takes_rank(&self, rank: u32) -> bool {
         self.0.iter().all(|term| match term {
-            Term::Ranks(first, last) => (*first..=*last).contains(&rank),
+            Term::Ranks(all) => all.iter().any(|(first, last)| (*first..=*last).contains(&rank)),
             _ => true,
         })
     }
@@ -72,12 +72,13 @@ fn term(word: &str) -> Result<Term, String> {
     if lower == "unfinished" {
         return Ok(Term::Unfinished);
     }
-    let Some((name, value)) = lower.split_once(':').filter(|(_, value)| !value.is_empty()) else {
+    let Some((name, value)) = lower.split_once([':', '>']).filter(|(_, value)| !value.is_empty())
+    else {
         return Ok(Term::Text(lower));
     };
     match name {
         "rank" | "ranks" => {
-            ranks(value).ok_or_else(|| format!("{word:?} names no rank: rank:10, or rank:8-15"))
+            ranks(value).ok_or_else(|| format!("{word:?} names no rank: rank:10, or rank:2,8-15"))
         }
         "op" => Ok(Term::Op(value.to_owned())),
         "group" => Ok(Term::Group(value.to_owned())),
@@ -86,10 +87,7 @@ fn term(word: &str) -> Result<Term, String> {
             format!("{word:?} is no time: slower:10ms; the units are s, ms, us and ns")
         }),
         // `train.py:88` and `c10d::all_reduce` have colons, too.
-        _ if !name.bytes().all(|byte| byte.is_ascii_lowercase())
-            || value.starts_with(':')
-            || value.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
+        _ if !name.bytes().all(|byte| byte.is_ascii_lowercase()) || value.starts_with(':') => {
             Ok(Term::Text(lower))
         }
         _ => Err(format!("{word:?} asks for nothing: say rank:, op:, group:, line: or slower:")),
@@ -97,9 +95,12 @@ fn term(word: &str) -> Result<Term, String> {
 }
 
 fn ranks(value: &str) -> Option<Term> {
-    let (first, last) = value.split_once('-').unwrap_or((value, value));
-    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last).then_some(Term::Ranks(first, last))
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        (first <= last).then_some((first, last))
+    };
+    value.split(',').map(range).collect::<Option<_>>().map(Term::Ranks)
 }
 
 fn picoseconds(value: &str) -> Option<u64> {
@@ -193,6 +194,7 @@ mod tests {
             "#196",
             "rank:10",
             "rank:8-15",
+            "rank:2,8-15",
             "op:reduce",
             "op:ALL_REDUCE",
             "group:mesh",
@@ -200,6 +202,7 @@ mod tests {
             "line:train.py",
             "slower:5ms",
             "slower:4999us",
+            "slower>5ms",
             "train.py:52",
             "average",
             "rank:10 op:all_reduce #153",
@@ -210,6 +213,7 @@ mod tests {
             "#7",
             "rank:9",
             "rank:11-15",
+            "rank:2,9",
             "op:gather",
             "group:tp",
             "line:train.py:8",
@@ -231,7 +235,8 @@ mod tests {
         for (word, example) in [
             ("#x", "#153"),
             ("rank:first", "rank:10"),
-            ("rank:9-3", "rank:8-15"),
+            ("rank:9-3", "8-15"),
+            ("blah:3", "op:"),
             ("slower:10", "10ms"),
             ("rnk:10x", "rank:"),
             ("foo:bar", "op:"),

@@ -47,22 +47,31 @@ pub(crate) fn recording() -> Html {
     let forget_sample = use_sample(&reading, &read, &sample);
     use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
     let read = {
-        let forget_sample = forget_sample.clone();
+        let (forget_sample, reading, sample) =
+            (forget_sample.clone(), reading.clone(), sample.clone());
         read.reform(move |files: Vec<File>| {
+            // A sample is another job than the one whose files come.
+            let was_sample = sample.borrow().is_some();
             forget_sample.emit(());
+            if was_sample {
+                reading.set_aside();
+            }
             files
         })
     };
     {
-        let read = read.clone();
+        let (read, reading) = (read.clone(), reading.clone());
         let handed = use_shared().handed;
         use_effect_with(handed, move |handed| {
             let files = handed.take(&Route::to(View::Recording));
             if !files.is_empty() {
+                // What is dropped elsewhere is another job.
+                reading.set_aside();
                 read.emit(files);
             }
         });
     }
+    let nav = use_shared().nav;
     let over = use_state(|| false);
     let drop = {
         let (read, over) = (read.clone(), over.setter());
@@ -112,7 +121,7 @@ pub(crate) fn recording() -> Html {
                 } }
             </section>
             { match &*reading.stage {
-                Stage::Empty => html! {},
+                Stage::Empty => missing_files(&nav.route),
                 Stage::Reading(reached) => html! {
                     <section class="panel reading" role="status">
                         { how_far(reached) }
@@ -127,6 +136,18 @@ pub(crate) fn recording() -> Html {
                 Stage::Open(opened, _) => html! { <Workbench opened={opened.clone()} texts={(*reading.texts).clone()} /> },
             } }
         </div>
+    }
+}
+
+/// Says what an address with marks of a recording needs, which does not carry the recording's files.
+fn missing_files(route: &Route) -> Html {
+    if route.view() != View::Recording || KEPT.iter().all(|name| route.get(name).is_none()) {
+        return html! {};
+    }
+    html! {
+        <p class="note" role="status" data-test="missing-files">
+            { "This address marks places in a recording whose files are not in this browser. Drop them again, and it opens as it was left." }
+        </p>
     }
 }
 

@@ -39,6 +39,11 @@ pub(crate) fn runs() -> Html {
                 <p>{ "This page simulates, steps and diagnoses by itself. To run a plan as real processes, start the server on your machine; it opens this page with runs enabled." }</p>
                 <pre class="mono">{ "lockstep serve --open" }</pre>
                 <p class="muted">{ format!("There is none beside this page: {why}.") }</p>
+                <details id="host" data-test="how-to-host"><summary>{ "How to host this page" }</summary>
+                    <p>{ "All but real runs works from static files, under any path. Build them, and give the folder to any web server:" }</p>
+                    <pre class="mono">{ "cargo xtask web\npython3 -m http.server --directory dist 8000" }</pre>
+                    <p>{ "A server that sends the files' .br or .gz beside them is faster; what lies below assets/ never changes and may be kept for ever." }</p>
+                </details>
             </section>
         },
         (Server::Here { .. }, None) => html! { <List /> },

@@ -283,7 +283,7 @@ fn what_is_this(kind: Kind) -> Html {
             <summary>{ "What is this?" }</summary>
             <dl>{ for explanation.parts().into_iter().map(part) }</dl>
             if let Some(id) = scenario {
-                <p><a href={Route::below(View::Hangs, id).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
+                <p><a href={Route::below(View::Hangs, id).with("ask", true).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
             }
         </details>
     }

@@ -1,6 +1,7 @@
 //! The button that runs a plan for real, and what it leads to.
 
 use super::fault_form::FaultForm;
+use super::in_sight::use_in_sight;
 use super::prose::prose;
 use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
@@ -69,18 +70,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         Stage::Ended { .. } => "ended",
         Stage::Failed { .. } => "failed",
     };
-    // Beside other things it may lie below what is seen; nothing moves where it lies above the page.
-    let sheet = use_node_ref();
-    {
-        let sheet = sheet.clone();
-        use_effect_with(stage, move |stage| {
-            if matches!(*stage, "running" | "ended")
-                && let Some(sheet) = sheet.cast::<web_sys::Element>()
-            {
-                sheet.scroll_into_view();
-            }
-        });
-    }
+    let sheet = use_in_sight(Some(stage).filter(|stage| matches!(*stage, "running" | "ended")));
     let is_missing = missing.is_some();
     html! {
         <section class="real-run" data-test="real-run" data-stage={stage}>

@@ -14,6 +14,7 @@ mod rows;
 use super::canvas::use_size;
 use super::fold::use_asking;
 use crate::app::use_shared;
+use crate::dom;
 use crate::explain;
 use crate::palette;
 use geometry::{Geometry, Stretch};
@@ -41,6 +42,12 @@ pub(crate) struct TimelineProps {
     /// The range that is shown at first; everything if absent.
     #[prop_or_default]
     pub(crate) fit: Option<(u64, u64)>,
+    /// The range that the timeline begins with instead, as it was left.
+    #[prop_or_default]
+    pub(crate) begins: Option<(u64, u64)>,
+    /// Hears of the range that is shown once it stays; none if it is that of [`fit`](Self::fit).
+    #[prop_or_default]
+    pub(crate) on_range: Option<Callback<Option<(u64, u64)>>>,
     /// True if the timeline draws nothing later than the playhead, because a question asks for it.
     #[prop_or_default]
     pub(crate) future_hidden: bool,
@@ -88,7 +95,7 @@ pub(crate) struct TimelineProps {
     /// Moments of ranks that have a flag.
     #[prop_or_default]
     pub(crate) flags: Vec<(u32, u64)>,
-    /// Dragging with Shift marks an area; true once it is let go.
+    /// Dragging with Shift, or after "Measure", marks an area; true once it is let go.
     #[prop_or_default]
     pub(crate) on_area: Option<Callback<(Area, bool)>>,
     /// Keys that move the selection.
@@ -119,6 +126,9 @@ pub(crate) enum Step {
     Open,
     Leave,
 }
+
+/// A range that is shown for so long stays.
+const STAYS_MS: i32 = 400;
 
 /// A lane per rank over time.
 #[component(Timeline)]
@@ -151,13 +161,19 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         links: hover.links(),
     };
     use_painted(&canvas, &raster, &now, marks);
+    let measures = use_state(|| false);
     let on_click = use_click(props.session, &props.on_select, &hover);
     let pointer = use_pointer(
         &frame,
         now.clone(),
         stretch.setter(),
         hover.clone(),
-        Clicks { on_seek: props.on_seek.clone(), on_click, on_area: props.on_area.clone() },
+        Clicks {
+            on_seek: props.on_seek.clone(),
+            on_click,
+            on_area: props.on_area.clone(),
+            measures: *measures,
+        },
     );
     let keys = on_key(props, &stretch, &now);
     let words = format!(
@@ -178,8 +194,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
-            if future_hidden && props.playhead_ps.is_some() { <p class="later muted">{ "Hidden until the question is answered: what comes later." }</p> }
-            { tools(props, &stretch, &now) }
+            if future_hidden && props.playhead_ps.is_some() { <p class="later muted">{ "What comes later stays hidden until you have answered." }</p> }
+            { tools(props, &stretch, &now, &measures) }
         </div>
     }
 }
@@ -194,12 +210,30 @@ fn use_stretch(
     height: f64,
 ) -> UseStateHandle<Stretch> {
     let fit = props.fit.unwrap_or((0, props.end_ps.saturating_add(props.end_ps / 50).max(1)));
-    let stretch = use_state(|| Stretch::whole(fit));
+    let begins = props.begins.unwrap_or(fit);
+    let stretch = use_state(|| Stretch::whole(begins));
     {
-        let stretch = stretch.setter();
+        let (stretch, is_new) = (stretch.setter(), use_mut_ref(|| true));
         let again =
             (props.session, if props.follow { props.end_ps } else { fit.1 }, props.compared);
-        use_effect_with(again, move |_| stretch.set(Stretch::whole(fit)));
+        use_effect_with(again, move |_| {
+            if !is_new.replace(false) {
+                stretch.set(Stretch::whole(fit));
+            }
+        });
+    }
+    {
+        let on_range = props.on_range.clone();
+        use_effect_with((*stretch, fit), move |(stretch, fit)| {
+            let whole = Stretch::whole(*fit);
+            let range = Some((stretch.from as u64, stretch.to as u64))
+                .filter(|_| (stretch.from, stretch.to) != (whole.from, whole.to));
+            // Not in each frame of a movement.
+            let said = on_range
+                .clone()
+                .and_then(|on_range| dom::later(STAYS_MS, move || on_range.emit(range)));
+            move || drop(said)
+        });
     }
     {
         let (stretch, order) = (stretch.clone(), order.clone());
@@ -304,7 +338,16 @@ fn on_key(
 }
 
 /// The buttons that scroll and zoom.
-fn tools(props: &TimelineProps, stretch: &UseStateHandle<Stretch>, now: &Rc<Geometry>) -> Html {
+fn tools(
+    props: &TimelineProps,
+    stretch: &UseStateHandle<Stretch>,
+    now: &Rc<Geometry>,
+    measures: &UseStateHandle<bool>,
+) -> Html {
+    let toggle = {
+        let measures = measures.clone();
+        Callback::from(move |_: MouseEvent| measures.set(!*measures))
+    };
     let whole = {
         let (stretch, end) = (stretch.setter(), props.end_ps);
         Callback::from(move |_: MouseEvent| {
@@ -335,6 +378,9 @@ fn tools(props: &TimelineProps, stretch: &UseStateHandle<Stretch>, now: &Rc<Geom
                 } }</span>
                 <button class="quiet" onclick={scroll(-1.0)} aria-label="Ranks before" title="Ranks before (↑, shift and wheel)" data-test="ranks-up">{ "↑" }</button>
                 <button class="quiet" onclick={scroll(1.0)} aria-label="Ranks after" title="Ranks after (↓, shift and wheel)" data-test="ranks-down">{ "↓" }</button>
+            }
+            if props.on_area.is_some() {
+                <button class="quiet" onclick={toggle} aria-pressed={measures.to_string()} title="Drag over the timeline to measure (or hold Shift)" data-test="measure">{ "Measure" }</button>
             }
             <button class="quiet" onclick={zoom(0.6)} aria-label="Zoom in" title="Zoom in (W, wheel)" data-test="zoom-in">{ "+" }</button>
             <button class="quiet" onclick={zoom(1.7)} aria-label="Zoom out" title="Zoom out (S, wheel)" data-test="zoom-out">{ "−" }</button>

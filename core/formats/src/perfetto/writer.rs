@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
             log,
             job: Sequence::new(1),
             ranks: BTreeMap::new(),
-            ended_ops: trace.ended_ops(),
+            ended_ops: log.ended_ops(),
             ended_on_stream,
             has_messages,
             in_flight: 0,

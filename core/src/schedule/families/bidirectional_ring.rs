@@ -36,6 +36,10 @@ impl Family for BidirectionalRing {
         Ring.phase(call, step)
     }
 
+    fn is_rotation(&self, _call: Call) -> bool {
+        true
+    }
+
     fn step_text(&self, call: Call, step: Step) -> String {
         let text = match call.collective {
             Collective::AllGather => {

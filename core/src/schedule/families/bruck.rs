@@ -45,6 +45,10 @@ impl Family for Bruck {
         }
     }
 
+    fn is_rotation(&self, _call: Call) -> bool {
+        true
+    }
+
     fn step_text(&self, call: Call, step: Step) -> String {
         match call.collective {
             _ if step.is_last() => {

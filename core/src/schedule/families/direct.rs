@@ -37,6 +37,13 @@ impl Family for Direct {
         actions(call, participant, step, list);
     }
 
+    fn is_rotation(&self, call: Call) -> bool {
+        matches!(
+            call.collective,
+            Collective::AllToAll | Collective::AllGather | Collective::ReduceScatter { .. }
+        )
+    }
+
     fn step_text(&self, call: Call, step: Step) -> String {
         match call.collective {
             Collective::Broadcast { root } => {

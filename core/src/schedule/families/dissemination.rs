@@ -34,6 +34,10 @@ impl Family for Dissemination {
         format!("every rank signals {} and waits for {}.", right(distance), left(distance))
     }
 
+    fn is_rotation(&self, _call: Call) -> bool {
+        true
+    }
+
     fn keeps_all_ranks_busy(&self) -> bool {
         true
     }

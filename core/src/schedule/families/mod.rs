@@ -201,6 +201,48 @@ mod tests {
         assert!(alike > 50, "{alike}");
     }
 
+    /// Families that say so do: every rank's step is rank 0's, seen from its own place.
+    #[test]
+    fn ranks_of_a_rotation_send_alike() {
+        let mut rotations = 0;
+        for n in 1..=17 {
+            for call in Collective::every(ReduceOp::Sum, GroupRank(0)) {
+                for algorithm in Algorithm::of(call) {
+                    let schedule = Schedule::new(call, *algorithm, n).unwrap();
+                    if !schedule.is_rotation() {
+                        continue;
+                    }
+                    rotations += 1;
+                    let seen_from = |rank: u32, step| {
+                        let mut actions = Vec::new();
+                        schedule.actions(GroupRank(rank), step, &mut actions);
+                        let (mut sends, mut receives) = (Vec::new(), 0);
+                        for action in actions {
+                            match action {
+                                Action::Send { peer, from } => {
+                                    let further_on = (peer.0 + n - rank) % n;
+                                    sends.push((further_on, from.buffer as u8, from.chunks));
+                                }
+                                Action::Receive { .. } | Action::ReceiveReduce { .. } => {
+                                    receives += 1;
+                                }
+                                Action::Copy { .. } | Action::Reduce { .. } => {}
+                            }
+                        }
+                        (sends, receives)
+                    };
+                    for step in 0..schedule.steps() {
+                        for rank in 1..n {
+                            let (own, first) = (seen_from(rank, step), seen_from(0, step));
+                            assert_eq!(own, first, "{schedule}, step {step}, rank {rank}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(rotations > 50, "{rotations}");
+    }
+
     #[test]
     fn every_step_has_its_sentence() {
         for n in 1..=9 {

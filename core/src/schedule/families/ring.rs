@@ -81,6 +81,10 @@ impl Family for Ring {
         text.to_owned()
     }
 
+    fn is_rotation(&self, _call: Call) -> bool {
+        true
+    }
+
     fn keeps_all_ranks_busy(&self) -> bool {
         true
     }

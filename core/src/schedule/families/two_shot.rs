@@ -33,6 +33,10 @@ impl Family for TwoShot {
         if step.is_last() { ", all-gather phase" } else { ", reduce-scatter phase" }
     }
 
+    fn is_rotation(&self, _call: Call) -> bool {
+        true
+    }
+
     fn step_text(&self, _call: Call, step: Step) -> String {
         if step.is_last() {
             return "every rank sends the chunk it finished to every other rank.".to_owned();

@@ -23,11 +23,11 @@ use super::exports::Exports;
 use super::machine_note::MachineNote;
 use super::standing::standing;
 use super::stepping::use_ordered_stepping;
-use crate::app::use_shared;
+use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
 use crate::ui::prose;
-use crate::ui::{Findings, RealRun, Timeline, Transport, keys, use_asking};
+use crate::ui::{Findings, Go, RealRun, Timeline, Transport, keys, use_asking};
 use address::{Addressed, base_of, order_setter, rank_setter, stops_setter};
 use detail::Detail;
 use explore::Explore;
@@ -36,7 +36,9 @@ use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
-use lockstep_web_protocol::{Chapter, Machine, Opened};
+use lockstep_web_protocol::{
+    Chapter, Client, Machine, Opened, Response, SessionId, SessionQuestion,
+};
 use output::Output;
 use question::Question;
 use rank::OneRank;
@@ -84,7 +86,7 @@ pub(super) struct DebuggerProps {
 /// A program, executed, simulated and stepped through.
 #[component(Debugger)]
 pub(super) fn debugger(props: &DebuggerProps) -> Html {
-    let nav = use_shared().nav;
+    let Shared { nav, client, .. } = use_shared();
     let running = use_running(PATH, &props.text, &props.options, props.machine);
     let Addressed { stops: marks, order, rank, wrong: wrong_address } = Addressed::read(&nav.route);
     let (plan, machine, world_size) = (&running.plan, running.machine, running.world_size());
@@ -116,7 +118,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             <section class="panel lanes" aria-label="Timeline">
                 if let Some(opened) = &opened {
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} {culprits} future_hidden={asking} />
+                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} culprits={culprits.clone()} future_hidden={asking} />
                 } else {
                     <p class="muted">{ "The lanes of the ranks appear when the program has run." }</p>
                 }
@@ -130,11 +132,11 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                     if !props.chapters.is_empty() {
                         <Story chapters={props.chapters.clone()} session={opened.session} playback={stepping.playback.clone()} />
                     }
-                    <OneRank view={view.clone()} plan={plan.clone()} session={opened.session} {rank} on_rank={select} />
+                    <OneRank view={view.clone()} plan={plan.clone()} session={opened.session} {rank} on_rank={select.clone()} />
                     <h2>{ "Every rank" }</h2>
                     <ul class="standing" data-test="standing">{ standing(Some(view), &opened.header.groups) }</ul>
                     <h2>{ "Who waits for whom, now" }</h2>
-                    <WaitsAt session={opened.session} moment={stepping.playback.moment} world_size={opened.header.world_size} ranks_per_node={plan.ranks_per_node} />
+                    <WaitsAt session={opened.session} moment={stepping.playback.moment} world_size={opened.header.world_size} ranks_per_node={plan.ranks_per_node} culprits={culprits} />
                 }
             </section>
             <section class="panel verdicts" aria-label="What is wrong">
@@ -146,7 +148,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                         if let Some(on_answer) = props.on_answer.clone() {
                             <Question {world_size} culprits={blamed} {on_answer} />
                         } else if !asking {
-                            <Findings report={opened.report.clone()} />
+                            <Findings report={opened.report.clone()} on_go={go_to(&client, opened.session, &stepping.seek, &select)} />
                         }
                     </div>
                     <Detail plan={plan.clone()} />
@@ -163,6 +165,27 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             </div>
         </div>
     }
+}
+
+/// Goes to the moment at which a rank makes a call, and shows that rank.
+fn go_to(
+    client: &Client,
+    session: SessionId,
+    seek: &Callback<u64>,
+    select: &Callback<u32>,
+) -> Callback<Go> {
+    let (client, seek, select) = (client.clone(), seek.clone(), select.clone());
+    Callback::from(move |Go { rank, which }: Go| {
+        let (client, seek, select) = (client.clone(), seek.clone(), select.clone());
+        wasm_bindgen_futures::spawn_local(async move {
+            let question = SessionQuestion::Locate { rank, which }.about(session);
+            let answered = client.ask(question).await;
+            if let Ok(Response::Located(Some(mark))) = answered.map(|answered| answered.response) {
+                seek.emit(mark.from_ps);
+                select.emit(mark.id.rank);
+            }
+        });
+    })
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {

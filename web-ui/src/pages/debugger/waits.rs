@@ -14,6 +14,8 @@ pub(super) struct WaitsAtProps {
     pub(super) world_size: u32,
     /// Ranks of a node; 0 when there are no nodes.
     pub(super) ranks_per_node: u32,
+    /// The ranks that the findings blame.
+    pub(super) culprits: Vec<u32>,
 }
 
 /// The waits at a moment: each rank, and the ranks it waits for.
@@ -39,7 +41,11 @@ pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
     }
     match &*waits {
         Ok((waits, causes)) => {
-            html! { <WaitGraph waits={waits.clone()} causes={causes.clone()} world_size={props.world_size} ranks_per_node={props.ranks_per_node} now=true /> }
+            let mut causes = causes.clone();
+            for cause in &mut causes {
+                cause.culprits |= cause.ranks.iter().all(|rank| props.culprits.contains(&rank.0));
+            }
+            html! { <WaitGraph waits={waits.clone()} {causes} world_size={props.world_size} ranks_per_node={props.ranks_per_node} now=true /> }
         }
         Err(why) => html! { <p class="muted">{ why }</p> },
     }

@@ -89,13 +89,16 @@ pub(super) fn find(props: &FindProps) -> Html {
         use_effect_with((props.session, (*props.query).clone()), move |_| at.set(None));
     }
     use_slash(&input);
-    let hits = match &found {
-        Some(Ok(found)) => Some(found.clone()),
+    let shown = match &found {
+        Some(Ok(found)) if !found.query.is_empty() => Some(found.hits.clone()),
         _ => None,
     };
+    // Until the answer comes, the timeline keeps the hits of the query before, and nothing leads to them.
+    let searching = matches!(&found, Some(Ok(found)) if found.query != *props.query);
+    let hits = shown.clone().filter(|_| !searching);
     {
         let on_found = props.on_found.clone();
-        use_effect_with(hits.clone(), move |hits| {
+        use_effect_with(shown, move |hits| {
             let all = |hits: &&Rc<FoundCalls>| hits.total == hits.calls.len() as u64;
             on_found.emit(hits.as_ref().filter(all).cloned());
         });
@@ -141,8 +144,9 @@ pub(super) fn find(props: &FindProps) -> Html {
     let state = match (&found, *at) {
         (None, _) => String::new(),
         (Some(Err(_)), _) => String::new(),
-        (Some(Ok(found)), None) => found.total.to_string(),
-        (Some(Ok(found)), Some(at)) => format!("{} of {}", at + 1, found.total),
+        (Some(Ok(_)), _) if searching => "searching…".to_owned(),
+        (Some(Ok(found)), None) => found.hits.total.to_string(),
+        (Some(Ok(found)), Some(at)) => format!("{} of {}", at + 1, found.hits.total),
     };
     html! {
         <div class="find" role="search" onfocusin={focus(true)} onfocusout={focus(false)}>
@@ -153,7 +157,7 @@ pub(super) fn find(props: &FindProps) -> Html {
             <button class="quiet" onclick={press(true)} disabled={hits.as_ref().is_none_or(|hits| hits.calls.is_empty())} aria-label="Next hit" title="Next hit (Enter)" data-test="find-next">{ "↓" }</button>
             { match &found {
                 Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ prose(why) }</p> },
-                Some(Ok(found)) if *open => hit_list(found, *at, &chosen),
+                Some(Ok(found)) if *open && !searching => hit_list(&found.hits, *at, &chosen),
                 None if *open => html! {
                     <dl class="hits facts" data-test="find-words">
                         { for query::WORDS.iter().map(|(word, does)| html! { <><dt><code>{ *word }</code></dt><dd>{ *does }</dd></> }) }
@@ -195,20 +199,33 @@ fn hit_list(found: &FoundCalls, at: Option<usize>, to: &Callback<usize>) -> Html
     }
 }
 
-/// The hits of a query; `None` without one, an error where it cannot be read.
+/// What was found last, and by which query.
+#[derive(Clone, PartialEq)]
+struct FoundBy {
+    query: String,
+    hits: Rc<FoundCalls>,
+}
+
+/// The hits of a query, or of the one before while it is looked for; `None` without one, an error where it cannot be
+/// read.
 #[hook]
-fn use_found(session: SessionId, query: &str) -> Option<Result<Rc<FoundCalls>, String>> {
+fn use_found(session: SessionId, query: &str) -> Option<Result<FoundBy, String>> {
     let client = use_shared().client;
     let found = use_state(|| None);
     let turns = use_turns();
     {
-        let found = found.setter();
+        let (before, found) = (found.clone(), found.setter());
         use_effect_with((session, query.to_owned()), move |(session, query)| {
             let turn = turns.next();
             match Query::parse(query) {
                 Ok(parsed) if parsed.is_empty() => found.set(None),
                 Err(why) => found.set(Some(Err(why))),
                 Ok(_) => {
+                    if !matches!(&*before, Some(Ok(_))) {
+                        let (query, hits) = (String::new(), Rc::default());
+                        found.set(Some(Ok(FoundBy { query, hits })));
+                    }
+                    let query = query.clone();
                     let request =
                         SessionQuestion::FindCalls { query: query.clone() }.about(*session);
                     wasm_bindgen_futures::spawn_local(async move {
@@ -217,7 +234,9 @@ fn use_found(session: SessionId, query: &str) -> Option<Result<Rc<FoundCalls>, S
                             return;
                         }
                         found.set(match answered.map(|answered| answered.response) {
-                            Ok(Response::CallsFound(calls)) => Some(Ok(Rc::new(*calls))),
+                            Ok(Response::CallsFound(calls)) => {
+                                Some(Ok(FoundBy { query, hits: Rc::new(*calls) }))
+                            }
                             Ok(_) => None,
                             Err(why) => Some(Err(why)),
                         });

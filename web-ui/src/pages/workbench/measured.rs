@@ -39,7 +39,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
             <tr>
                 <th scope="row">{ format!("rank {}", of.rank) }</th>
                 <td class="n">{ share(of.compute_ps) }</td><td class="n">{ share(of.calls_ps) }</td>
-                <td class="n">{ share(of.exposed_ps) }</td><td class="n">{ share(of.idle_ps) }</td>
+                <td class="n">{ share(of.exposed_ps) }</td><td class="n">{ share(of.waiting_ps) }</td><td class="n">{ share(of.idle_ps) }</td>
                 <td class="n">{ of.calls }</td><td class="n">{ explain::bytes(of.bytes) }</td>
             </tr>
         }
@@ -65,7 +65,7 @@ pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
                 <WriteNote place={Place { rank: *rank, work: None, time_ps: props.area.from_ps, title: place_title(&props.area) }} on_note={props.on_note.clone()} />
             }
             <div class="scroll" tabindex="0"><table class="figures-table">
-                <thead><tr><td />{ for ["computes", "in calls", "in calls alone", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
+                <thead><tr><td />{ for ["computes", "in calls", "in calls alone", "waits for others", "neither", "calls made", "bytes given"].map(|name| html! { <th class="n">{ name }</th> }) }</tr></thead>
                 <tbody>
                     { for measured.ranks.iter().take(MAX_RANKS).map(row) }
                     if measured.ranks.len() > MAX_RANKS { <tr><th scope="row">{ format!("{} more", measured.ranks.len() - MAX_RANKS) }</th></tr> }

@@ -56,8 +56,11 @@ const NOTES: &str = "notes";
 /// The address parameter for showing ranks that wait alike in one row.
 const TOGETHER: &str = "together";
 
+/// The address parameter for the stretch of time that is shown, in picoseconds: `41000.78000`.
+const SHOWN: &str = "shown";
+
 /// The parameters of the address that are kept with a recording's files.
-pub(super) const KEPT: [&str; 5] = [CALL, QUERY, PINS, NOTES, TOGETHER];
+pub(super) const KEPT: [&str; 6] = [CALL, QUERY, PINS, NOTES, TOGETHER, SHOWN];
 
 /// Properties of [`Workbench`].
 #[derive(Properties, PartialEq)]
@@ -134,7 +137,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
             <section class="panel lanes" aria-label="Timeline">
                 { tools(opened, &selection, on_found, &together) }
                 <ContextProvider<Texts> context={props.texts.clone()}>
-                    <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} {fit}
+                    <Timeline session={opened.session} {world_size} lanes={opened.lanes} end_ps={opened.end_ps} {fit} begins={selection.begins} on_range={selection.on_range.clone()}
                               {culprits} order={(*order).clone()} selected={selection.mark.clone()} found={(*found).clone()} look={(*selection.look).clone()}
                               area={marked.as_ref().map(|(area, _)| area.clone())} on_area={mark_area} path={(*path).clone()} {flags}
                               on_select={selection.select.clone()} on_step={selection.step.clone()} compared={repaired.is_some()} />
@@ -267,6 +270,9 @@ struct Selection {
     query: UseStateHandle<String>,
     /// True if ranks that wait alike share a row.
     together: UseStateHandle<bool>,
+    /// The stretch of time that the address shows.
+    begins: Option<(u64, u64)>,
+    on_range: Callback<Option<(u64, u64)>>,
 }
 
 /// A call as the address has it.
@@ -277,6 +283,13 @@ fn written(id: CallId) -> String {
 fn read(text: &str) -> Option<CallId> {
     let (rank, work) = text.split_once('.')?;
     Some(CallId { rank: rank.parse().ok()?, work: work.parse().ok()? })
+}
+
+/// A stretch of time as the address has it.
+fn read_stretch(text: &str) -> Option<(u64, u64)> {
+    let (from, to) = text.split_once('.')?;
+    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+    (from < to).then_some((from, to))
 }
 
 /// Pinned ranks as the address has them.
@@ -302,6 +315,10 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         let asked = nav.route.get(TOGETHER).is_some();
         use_state(move || asked)
     };
+    let shown = {
+        let asked = nav.route.get(SHOWN).and_then(read_stretch);
+        use_state(move || asked)
+    };
     let culprits = opened.report.culprits();
     let culprits: BTreeSet<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
     let first = first_pins(opened.header.world_size, &culprits);
@@ -319,10 +336,12 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         // Another trace in the same place has other calls.
         let (selected, pins, before) = (selected.clone(), pins.clone(), use_mut_ref(|| session));
         let (notes, first, together) = (notes.clone(), first.clone(), together.clone());
+        let shown = shown.setter();
         use_effect_with(session, move |session| {
             if *before.borrow() != *session {
                 *before.borrow_mut() = *session;
                 together.set(false);
+                shown.set(None);
                 selected.set(None);
                 pins.set(first);
                 notes.set(Vec::new());
@@ -339,6 +358,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         pins: (*pins != first).then(|| written_pins(&pins)),
         notes: Note::write(&notes),
         together: *together,
+        shown: shown.map(|(from, to)| format!("{from}.{to}")),
     };
     use_marks_in_address(marks, &jumped);
     let select = {
@@ -387,6 +407,11 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         step,
         query,
         together,
+        begins: *shown,
+        on_range: {
+            let shown = shown.setter();
+            Callback::from(move |range| shown.set(range))
+        },
     }
 }
 
@@ -526,6 +551,7 @@ struct Marks {
     pins: Option<String>,
     notes: String,
     together: bool,
+    shown: Option<String>,
 }
 
 /// Keeps the marks in the address, so that a link leads back to them. From a call that was jumped to, the
@@ -548,6 +574,7 @@ fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
             (PINS, marks.pins.clone()),
             (NOTES, filled(&marks.notes)),
             (TOGETHER, marks.together.then(|| "yes".to_owned())),
+            (SHOWN, marks.shown.clone()),
         ];
         let route =
             values.into_iter().fold(nav.route.clone(), |route, (name, value)| match value {
@@ -617,6 +644,11 @@ mod tests {
         let pins = BTreeSet::from([10, 15]);
         assert_eq!(read_pins(&written_pins(&pins)), pins);
         assert!(read_pins("").is_empty());
+        assert_eq!(read_stretch("41000.78000"), Some((41_000, 78_000)));
+        assert_eq!(
+            (read_stretch("5.5"), read_stretch("5"), read_stretch("a.b")),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::geometry::Geometry;
 use super::rows::AXIS;
 use crate::explain;
-use crate::palette::{span_ink, timeline_rgb};
+use crate::palette::{is_edge, span_ink, timeline_rgb};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use lockstep_web_protocol::{
     Area, CallMark, FoundCalls, Link, RowKind, SessionId, SpanText, Spot, Window,
@@ -446,7 +446,7 @@ pub(super) fn image_of(raster: &Raster, dark: bool) -> Option<HtmlCanvasElement>
     let mut rgba = Vec::with_capacity(raster.classes.len() * 4);
     for (y, line) in raster.classes.chunks_exact(columns as usize).enumerate() {
         for (x, class) in line.iter().enumerate() {
-            rgba.extend(timeline_rgb(*class, x as u32, y as u32, dark));
+            rgba.extend(timeline_rgb(*class, (x as u32, y as u32), is_edge(line, x), dark));
         }
     }
     let data = ImageData::new_with_u8_clamped_array_and_sh(Clamped(&rgba), columns, rows).ok()?;

@@ -41,6 +41,8 @@ pub(super) struct Clicks {
     pub(super) on_click: Option<Callback<Option<Point>>>,
     /// An area, as it grows and when it is let go.
     pub(super) on_area: Option<Callback<(Area, bool)>>,
+    /// Every drag marks an area, not only one with Shift.
+    pub(super) measures: bool,
 }
 
 fn place(frame: &NodeRef, x: i32, y: i32) -> (f64, f64) {
@@ -99,7 +101,8 @@ impl Stage {
         let here = self.place(event);
         held.at.insert(event.pointer_id(), here);
         held.travelled = 0.0;
-        let marks_area = self.clicks.on_area.is_some() && event.shift_key();
+        let asked = event.shift_key() || self.clicks.measures;
+        let marks_area = self.clicks.on_area.is_some() && asked;
         held.area = marks_area.then_some(here);
     }
 
@@ -155,7 +158,7 @@ impl Stage {
         let was_down = held.at.remove(&event.pointer_id()).is_some();
         self.dragging.set(false);
         let here = self.place(event);
-        let Clicks { on_seek, on_click, on_area } = &*self.clicks;
+        let Clicks { on_seek, on_click, on_area, .. } = &*self.clicks;
         if let (Some(begin), Some(on_area)) = (held.area.take(), on_area)
             && held.travelled >= CLICK_PX
         {
