@@ -41,8 +41,8 @@ pub(crate) fn runs() -> Html {
                 <p class="muted">{ format!("There is none beside this page: {why}.") }</p>
                 <details id="host" data-test="how-to-host"><summary>{ "How to host this page" }</summary>
                     <p>{ "All but real runs works from static files, under any path. Build them, and give the folder to any web server:" }</p>
-                    <pre class="mono">{ "cargo xtask web\npython3 -m http.server --directory dist 8000" }</pre>
-                    <p>{ "A server that sends the files' .br or .gz beside them is faster; what lies below assets/ never changes and may be kept for ever." }</p>
+                    <pre class="mono">{ "cargo xtask web\ncd dist && python3 -m http.server" }</pre>
+                    <p>{ "Faster with a server that sends the .br or .gz beside each file, and lets browsers keep assets/ for ever." }</p>
                 </details>
             </section>
         },

@@ -134,7 +134,6 @@ impl Explain for Ring {
     }
 }
 
-#[inline]
 pub(super) fn actions(
     collective: Collective,
     n: u32,

@@ -8,6 +8,7 @@ use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::ui::Timeline;
 use lockstep_analysis::{Analysis, CallKind, Share, Stretch};
+use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
 use lockstep_web_protocol::{Client, Opened, Request, Response, Session, SessionQuestion};
@@ -126,6 +127,9 @@ fn shown(Both { sides, values }: &Both) -> Html {
         (Some(a), Some(b)) => Some(Stretch::of_both(a, b)),
         _ => None,
     };
+    // Of a run that hung only what happened before counts; how long it then stood is in its end.
+    let completed = sides.iter().all(|side| side.opened.outcome == Some(Outcome::Completed));
+    let all = if completed { "all" } else { "up to the last call that ended" };
     let mean = |of: fn(Share) -> u64| move |it: &Analysis| Some(it.mean_ps(stretch?, of));
     html! {
         <>
@@ -144,7 +148,7 @@ fn shown(Both { sides, values }: &Both) -> Html {
                         false => diagnosis(&side.run.fields),
                     }) }
                     { word("calls", &|side| side.opened.calls.to_string()) }
-                    { time("all", &|it| Some(it.time_ps)) }
+                    { time(all, &|it| Some(it.time_ps)) }
                     { time("a step", &|it| it.step_ps) }
                     { time("computing", &mean(|share| share.computing_ps)) }
                     { time("exposed communication", &mean(|share| share.communicating_ps)) }

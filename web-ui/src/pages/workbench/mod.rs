@@ -20,7 +20,9 @@ use crate::pages::exports::Exports;
 use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
 use crate::ui::prose;
-use crate::ui::{Findings, Go, Legend, Look, PathMark, Step, Timeline, WaitGraph, use_asking};
+use crate::ui::{
+    Findings, Go, Legend, Look, PathMark, SelectField, Step, Timeline, WaitGraph, use_asking,
+};
 use analysis::WhereTimeWent;
 use details::Details;
 use find::Find;
@@ -53,7 +55,7 @@ const PINS: &str = "pins";
 /// The parameter of the address with the reader's notes.
 const NOTES: &str = "notes";
 
-/// The address parameter for showing ranks that wait alike in one row.
+/// The address parameter for what ranks share a row by.
 const TOGETHER: &str = "together";
 
 /// The address parameter for the stretch of time that is shown, in picoseconds: `41000.78000`.
@@ -109,9 +111,9 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     };
     let order = {
         let pins: BTreeSet<u32> = (*selection.pins).clone();
-        let deps = (opened.session, pins, *together);
-        let waits = opened.waits.clone();
-        use_memo(deps, move |(_, pins, together)| rows::order(world_size, pins, *together, &waits))
+        let deps = (opened.session, pins, together.clone());
+        let opened = opened.clone();
+        use_memo(deps, move |(_, pins, by)| rows::order(&opened.header, pins, by, &opened.waits))
     };
     // A running job has no calls at first, and keeps its timeline.
     let no_calls = opened.calls == 0 && opened.last_ps == 0 && props.judged;
@@ -178,25 +180,23 @@ fn causes(opened: &Opened, judged: bool) -> Vec<WaitGroup> {
     causes.map(|group| WaitGroup { culprits: group.culprits && judged, ..group }).collect()
 }
 
-/// The search, and the rows that are put together.
+/// The search, and what a row is.
 fn tools(
     opened: &Opened,
     selection: &Selection,
     on_found: Callback<Option<Rc<FoundCalls>>>,
-    together: &UseStateHandle<bool>,
+    together: &UseStateHandle<String>,
 ) -> Html {
-    let group_rows = {
-        let together = together.clone();
-        Callback::from(move |_: Event| together.set(!*together))
+    let choose = {
+        let together = together.setter();
+        Callback::from(move |by: String| together.set(by))
     };
+    let choices = rows::choices(&opened.header, &opened.waits);
     html! {
         <div class="bench-tools">
             <Find session={opened.session} query={selection.query.clone()} on_call={selection.show.clone()} {on_found} />
-            if rows::can_group(&opened.waits) {
-                <label class="check" title="One row for the ranks that wait in the same call for the same ranks">
-                    <input type="checkbox" checked={**together} onchange={group_rows} data-test="rows-together" />
-                    <span>{ "Waiting alike in one row" }</span>
-                </label>
+            if choices.len() > 1 {
+                <SelectField name="rows" label="A row is" value={(**together).clone()} {choices} on_choose={choose} />
             }
         </div>
     }
@@ -268,8 +268,8 @@ struct Selection {
     step: Callback<Step>,
     close: Callback<()>,
     query: UseStateHandle<String>,
-    /// True if ranks that wait alike share a row.
-    together: UseStateHandle<bool>,
+    /// What ranks share a row by; see [`rows::choices`].
+    together: UseStateHandle<String>,
     /// The stretch of time that the address shows.
     begins: Option<(u64, u64)>,
     on_range: Callback<Option<(u64, u64)>>,
@@ -312,7 +312,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         use_state(move || asked)
     };
     let together = {
-        let asked = nav.route.get(TOGETHER).is_some();
+        let asked = nav.route.get(TOGETHER).unwrap_or_default().to_owned();
         use_state(move || asked)
     };
     let shown = {
@@ -340,7 +340,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         use_effect_with(session, move |session| {
             if *before.borrow() != *session {
                 *before.borrow_mut() = *session;
-                together.set(false);
+                together.set(String::new());
                 shown.set(None);
                 selected.set(None);
                 pins.set(first);
@@ -357,7 +357,7 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
         query: (*query).clone(),
         pins: (*pins != first).then(|| written_pins(&pins)),
         notes: Note::write(&notes),
-        together: *together,
+        together: (*together).clone(),
         shown: shown.map(|(from, to)| format!("{from}.{to}")),
     };
     use_marks_in_address(marks, &jumped);
@@ -550,7 +550,7 @@ struct Marks {
     query: String,
     pins: Option<String>,
     notes: String,
-    together: bool,
+    together: String,
     shown: Option<String>,
 }
 
@@ -573,7 +573,7 @@ fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
             (QUERY, filled(&marks.query)),
             (PINS, marks.pins.clone()),
             (NOTES, filled(&marks.notes)),
-            (TOGETHER, marks.together.then(|| "yes".to_owned())),
+            (TOGETHER, filled(&marks.together)),
             (SHOWN, marks.shown.clone()),
         ];
         let route =

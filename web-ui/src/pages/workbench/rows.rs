@@ -1,6 +1,8 @@
-//! The rows of the timeline: those ranks that are pinned first, and ranks that wait alike as one.
+//! The rows of the timeline: those ranks that are pinned first, and ranks that share a row: those that wait
+//! alike, those of a node, or those of a group.
 
-use crate::ui::{Order, Shown};
+use crate::ui::{Choice, Order, Shown};
+use lockstep_core::trace::TraceHeader;
 use lockstep_diagnosis::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,29 +14,71 @@ fn alike(wait: &Wait) -> Alike<'_> {
     (&wait.op, wait.seq, &wait.group.name, wait.line.as_deref(), whom)
 }
 
+/// The word for ranks that wait alike, and for those of a node; the label of groups is the word for theirs.
+const WAITS: &str = "waits";
+const NODE: &str = "node";
+
+/// What ranks can share a row by, as words of the address and for people: nothing first.
+pub(super) fn choices(header: &TraceHeader, waits: &[Wait]) -> Vec<Choice> {
+    let mut choices = vec![Choice::new("", "a rank")];
+    if can_group(waits) {
+        choices.push(Choice::new(WAITS, "ranks that wait alike"));
+    }
+    if per_node(header) > 1 {
+        choices.push(Choice::new(NODE, "a node"));
+    }
+    let smaller = |size: u32| size > 1 && size < header.world_size;
+    let groups = header.groups.iter().filter(|group| smaller(group.size()));
+    let labels: BTreeSet<&str> = groups.map(|group| group.label()).collect();
+    choices.extend(labels.into_iter().map(|label| Choice::new(label, label)));
+    choices
+}
+
+fn per_node(header: &TraceHeader) -> u32 {
+    header.plan.as_ref().map_or(0, |plan| plan.ranks_per_node)
+}
+
+/// Pairs of a rank and a number that ranks of one row share.
+fn sharing(by: &str, header: &TraceHeader, waits: &[Wait]) -> Vec<(u32, u32)> {
+    match by {
+        "" => Vec::new(),
+        WAITS => {
+            let mut first: BTreeMap<Alike<'_>, u32> = BTreeMap::new();
+            let shared = |wait| *first.entry(alike(wait)).or_insert(wait.rank.0);
+            waits.iter().map(shared).zip(waits).map(|(of, wait)| (wait.rank.0, of)).collect()
+        }
+        NODE => (0..header.world_size).map(|rank| (rank, rank / per_node(header).max(1))).collect(),
+        label => {
+            let groups =
+                (0..).zip(header.groups.iter()).filter(|(_, group)| group.label() == label);
+            groups.flat_map(|(at, group)| group.ranks().iter().map(move |r| (r.0, at))).collect()
+        }
+    }
+}
+
 /// Whether some ranks wait in the same call for the same ranks.
-pub(super) fn can_group(waits: &[Wait]) -> bool {
+fn can_group(waits: &[Wait]) -> bool {
     let mut seen = BTreeSet::new();
     !waits.iter().all(|wait| seen.insert(alike(wait)))
 }
 
-/// The rows: `None` for a row a rank, in their order. Ranks that wait in several calls are taken by the first.
+/// The rows: `None` for a row a rank, in their order. Ranks that wait in several calls, or are in several groups, are
+/// taken by the first.
 pub(super) fn order(
-    world_size: u32,
+    header: &TraceHeader,
     pins: &BTreeSet<u32>,
-    together: bool,
+    by: &str,
     waits: &[Wait],
 ) -> Option<Order> {
-    if pins.is_empty() && !together {
+    let world_size = header.world_size;
+    if pins.is_empty() && by.is_empty() {
         return None;
     }
     let mut stands_for: BTreeMap<u32, u32> = BTreeMap::new();
-    if together {
-        let mut first: BTreeMap<Alike<'_>, u32> = BTreeMap::new();
-        for wait in waits.iter().filter(|wait| !pins.contains(&wait.rank.0)) {
-            stands_for
-                .entry(wait.rank.0)
-                .or_insert_with(|| *first.entry(alike(wait)).or_insert(wait.rank.0));
+    let mut first: BTreeMap<u32, u32> = BTreeMap::new();
+    for (rank, shared) in sharing(by, header, waits) {
+        if !pins.contains(&rank) {
+            stands_for.entry(rank).or_insert_with(|| *first.entry(shared).or_insert(rank));
         }
     }
     let mut others: BTreeMap<u32, u32> = BTreeMap::new();
@@ -57,8 +101,25 @@ pub(super) fn order(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::group::{BackendName, ProcessGroup};
     use lockstep_core::rank::GlobalRank;
+    use lockstep_core::trace::Origin;
     use lockstep_diagnosis::GroupRef;
+
+    fn header(world_size: u32) -> TraceHeader {
+        let pair = |first| {
+            let ranks = vec![GlobalRank(first), GlobalRank(first + 2)];
+            ProcessGroup::new(format!("{first}"), BackendName::Nccl, ranks).unwrap().with_desc("tp")
+        };
+        let world = ProcessGroup::world(world_size, BackendName::Nccl).unwrap();
+        TraceHeader {
+            origin: Origin::Recorded { by: String::new(), files: Vec::new() },
+            world_size,
+            groups: vec![world, pair(0), pair(1)],
+            plan: None,
+            epoch_ns: 0,
+        }
+    }
 
     fn wait(rank: u32, for_whom: u32) -> Wait {
         Wait {
@@ -84,10 +145,19 @@ mod tests {
         let waits: Vec<Wait> =
             [0, 1, 3, 4].into_iter().map(|rank| wait(rank, 2)).chain([wait(2, 5)]).collect();
         let none = BTreeSet::new();
-        assert!(order(6, &none, false, &waits).is_none());
-        assert_eq!(names(order(6, &none, true, &waits)), ["0+3", "2", "5"]);
-        assert_eq!(names(order(6, &BTreeSet::from([4]), true, &waits)), ["*4", "0+2", "2", "5"]);
-        assert_eq!(names(order(4, &BTreeSet::from([2, 9]), false, &waits)), ["*2", "0", "1", "3"]);
+        let (six, four) = (header(6), header(4));
+        assert!(order(&six, &none, "", &waits).is_none());
+        assert_eq!(names(order(&six, &none, WAITS, &waits)), ["0+3", "2", "5"]);
+        assert_eq!(
+            names(order(&six, &BTreeSet::from([4]), WAITS, &waits)),
+            ["*4", "0+2", "2", "5"]
+        );
+        assert_eq!(names(order(&four, &BTreeSet::from([2, 9]), "", &waits)), ["*2", "0", "1", "3"]);
+        assert_eq!(names(order(&four, &none, "tp", &waits)), ["0+1", "1+1"]);
+        assert_eq!(names(order(&four, &BTreeSet::from([0]), "tp", &waits)), ["*0", "1+1", "2"]);
+        let words: Vec<String> =
+            choices(&six, &waits).into_iter().map(|choice| choice.value).collect();
+        assert_eq!(words, ["", WAITS, "tp"]);
         assert!(can_group(&waits) && !can_group(&waits[..1]));
     }
 }
