@@ -93,7 +93,8 @@ impl LibraryArguments {
         let mut command = self.command(library, &python, world_size);
         command.args(points.iter().map(|point| cell(*point)));
         let started = ChildGroup::spawn(
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()),
+            // The program ends when its input does, and so with this process, however that ends.
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()),
         );
         let mut started = started.with_context(|| match library {
             Library::Gloo => format!("cannot start {}: name a Python with torch by --python", python.display()),

@@ -10,6 +10,7 @@ follows a barrier, since its root need not wait for anybody. Rank 0 prints "on W
 
 import os
 import sys
+import threading
 import time
 
 
@@ -69,6 +70,16 @@ class Mpi:
         return [sum(values) / self.ranks for values in zip(*of_ranks)]
 
 
+def end_with_lockstep(processes=()):
+    def wait():
+        sys.stdin.read()
+        for process in processes:
+            process.kill()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def timed(library, rank, cells):
     if rank == 0:
         print("on", library.words, flush=True)
@@ -100,6 +111,8 @@ def main():
              for collective, calls, size in (cell.split(":") for cell in cells)]
     if name == "mpi":
         library = Mpi(ranks)
+        if library.all.Get_rank() == 0:  # mpirun passes its input on to this one
+            end_with_lockstep()
         timed(library, library.all.Get_rank(), cells)
         return
     import multiprocessing
@@ -113,6 +126,7 @@ def main():
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=gloo_rank, args=(rank, ranks, port, cells)) for rank in range(ranks)]
     [process.start() for process in processes]
+    end_with_lockstep(processes)
     [process.join() for process in processes]
     sys.exit(any(process.exitcode for process in processes))
 
