@@ -51,6 +51,7 @@ pub mod shared_memory;
 mod sharing;
 mod state;
 mod step;
+mod step_sends;
 pub mod stops;
 mod stream;
 mod timed;

@@ -1,63 +1,10 @@
-//! Steps of schedules in which every rank sends as rank 0 does, counted from its own place
-//! ([`Schedule::is_rotation`](lockstep_core::schedule::Schedule::is_rotation)), in equal chunks. What a step sends is
-//! worked out once, and holds for the ranks that begin it next.
+//! The begin of a step in which every rank sends as rank 0 does, counted from its own place, and whose receives are
+//! only counted: see [`super::step_sends`].
 
-use super::active::Active;
 use super::network::Passage;
 use super::state::Engine;
 use super::step::{await_messages, count_arrival};
 use lockstep_core::rank::GroupRank;
-use lockstep_core::schedule::{Action, Grid};
-use std::sync::Arc;
-
-/// What every rank sends in one step of a call.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StepSends {
-    /// The step, its signature and the cuts of the call's buffers; `None` before the first step.
-    of: Option<(u32, u32, Arc<[Grid; 3]>)>,
-    /// The messages: to how many places further on, and of how many bytes.
-    sends: Vec<(u32, u64)>,
-    /// The number of messages that are received.
-    receives: u32,
-    actions: Vec<Action>,
-}
-
-impl StepSends {
-    /// Makes it that of the call's present step.
-    #[inline]
-    fn become_that_of(&mut self, active: &Active, me: GroupRank) {
-        let is_of = |(step, signature, grids): &(u32, u32, Arc<[Grid; 3]>)| {
-            (*step, *signature) == (active.step, active.signature_number)
-                && Arc::ptr_eq(grids, &active.grids)
-        };
-        if !self.of.as_ref().is_some_and(is_of) {
-            self.work_out(active, me);
-        }
-    }
-
-    #[cold]
-    fn work_out(&mut self, active: &Active, me: GroupRank) {
-        let schedule = &active.signature.schedule;
-        schedule.actions(me, active.step, &mut self.actions);
-        self.sends.clear();
-        self.receives = 0;
-        for action in &self.actions {
-            match action {
-                Action::Send { peer, from } => {
-                    let further_on = match peer.0.checked_sub(me.0) {
-                        Some(places) => places,
-                        None => schedule.size() - (me.0 - peer.0),
-                    };
-                    let range = active.byte_range(*from);
-                    self.sends.push((further_on, range.end - range.start));
-                }
-                Action::Receive { .. } | Action::ReceiveReduce { .. } => self.receives += 1,
-                Action::Copy { .. } | Action::Reduce { .. } => {}
-            }
-        }
-        self.of = Some((active.step, active.signature_number, Arc::clone(&active.grids)));
-    }
-}
 
 impl Engine {
     /// Begins a step of such a call, if its receives are only counted, and those of all others; false if it is

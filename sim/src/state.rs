@@ -12,7 +12,7 @@ use super::path::Paths;
 use super::prepared::Prepared;
 use super::queue::EventQueue;
 use super::rings::Whole;
-use super::rotation::StepSends;
+use super::step_sends::StepSends;
 use super::transfer::{FromAny, Posted, Transfer};
 use lockstep_core::group::SequenceNumbers;
 use lockstep_core::plan::{Call, CallTimes, Plan, Signature};

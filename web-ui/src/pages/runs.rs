@@ -42,7 +42,6 @@ pub(crate) fn runs() -> Html {
                 <details id="host" data-test="how-to-host"><summary>{ "How to host this page" }</summary>
                     <p>{ "All but real runs works from static files, under any path. Build them, and give the folder to any web server:" }</p>
                     <pre class="mono">{ "cargo xtask web\ncd dist && python3 -m http.server" }</pre>
-                    <p>{ "Faster with a server that sends the .br or .gz beside each file, and lets browsers keep assets/ for ever." }</p>
                 </details>
             </section>
         },

@@ -1,20 +1,18 @@
 //! A program's text in an address: deflated, in base64 for addresses.
 
 use data_encoding::BASE64URL_NOPAD;
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
-use std::io::{Read, Write};
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
 
 /// Texts past this are not read from an address: what inflates to more is no program.
-const MAX_TEXT_BYTES: u64 = 1 << 20;
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// Deflate's smallest.
+const BEST: u8 = 9;
 
 /// The text as an address carries it.
 pub(in crate::pages) fn write(text: &str) -> String {
-    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory cannot fail.
-    let _ = deflated.write_all(text.as_bytes());
-    BASE64URL_NOPAD.encode(&deflated.finish().unwrap_or_default())
+    BASE64URL_NOPAD.encode(&compress_to_vec(text.as_bytes(), BEST))
 }
 
 /// The text of an address.
@@ -31,15 +29,12 @@ pub(in crate::pages) fn read(code: &str) -> Result<String, String> {
     let deflated = BASE64URL_NOPAD
         .decode(code.as_bytes())
         .map_err(|_| refused("has characters that Lockstep does not write"))?;
-    let mut text = String::new();
-    DeflateDecoder::new(deflated.as_slice())
-        .take(MAX_TEXT_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(|_| refused("is not complete"))?;
-    match text.len() as u64 > MAX_TEXT_BYTES {
-        true => Err(refused("is larger than 1 MiB")),
-        false => Ok(text),
-    }
+    let inflated = decompress_to_vec_with_limit(&deflated, MAX_TEXT_BYTES);
+    let inflated = inflated.map_err(|error| match error.status {
+        TINFLStatus::HasMoreOutput => refused("is larger than 1 MiB"),
+        _ => refused("is not complete"),
+    })?;
+    String::from_utf8(inflated).map_err(|_| refused("is not complete"))
 }
 
 #[cfg(test)]
