@@ -312,11 +312,14 @@ async fn a_sample_gives_way_to_the_job_that_is_dropped() -> Result<()> {
     page.browser
         .until("the stretch in the address", "return location.hash.includes('shown=')")
         .await?;
-    let shown = "return document.querySelector('[data-test=timeline]').dataset.from";
+    // In nanoseconds: the address has whole picoseconds.
+    let shown =
+        "return Math.round(document.querySelector('[data-test=timeline]').dataset.from / 1000)";
     let before = page.browser.run(shown).await?;
     page.browser.client.refresh().await?;
     page.until("finding", "data-culprits", "2").await?;
-    ensure!(page.browser.run(shown).await? == before && before != "0", "the zoom is lost");
+    let after = page.browser.run(shown).await?;
+    ensure!(after == before && before != 0, "the zoom is lost: {before} became {after}");
     page.click("close-recording").await?;
     page.until("recording", "data-stage", "empty").await?;
     page.browser.run("location.hash = '#/recording?call=2.7'").await?;
