@@ -65,8 +65,10 @@ pub(crate) fn recording() -> Html {
         use_effect_with(handed, move |handed| {
             let files = handed.take(&Route::to(View::Recording));
             if !files.is_empty() {
-                // What is dropped elsewhere is another job.
-                reading.set_aside();
+                // What is dropped elsewhere is another job. Where none was open, the marks in the address are its own.
+                if !reading.opened.borrow().is_empty() {
+                    reading.set_aside();
+                }
                 read.emit(files);
             }
         });
