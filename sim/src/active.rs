@@ -36,7 +36,7 @@ pub(crate) struct Active {
     pub(crate) step: u32,
     /// Steps of its schedule.
     pub(crate) steps: u32,
-    /// Every rank sends as rank 0 does, counted from its own place, and equally long chunks.
+    /// The schedule is a rotation, and its chunks are equal: see [`super::step_sends`].
     pub(crate) is_rotation: bool,
     /// The step's receives that have not arrived.
     pub(crate) waiting: Vec<Action>,

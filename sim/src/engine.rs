@@ -59,7 +59,7 @@ pub fn simulate_watched(
     }
 }
 
-/// A simulation of which the calls were kept, and not the events.
+/// The calls of a simulation whose events were not kept.
 #[derive(Debug)]
 pub struct SimulatedCalls {
     /// The calls of every rank.
@@ -96,7 +96,7 @@ pub fn simulate_calls(
     Ok(SimulatedCalls { calls: collector.finish(end.as_ref()), end, events })
 }
 
-/// What a simulation keeps of what happens.
+/// A simulation keeps its events, or only the calls among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     Events,

@@ -54,7 +54,7 @@ impl Prepared {
         let calls_of =
             |program: &Program| program.ops.iter().map(|op| op.action.calls().len()).sum::<usize>();
         let calls = plan.programs.iter().map(calls_of).collect();
-        // The schedules' scratch takes a schedule a call to find out.
+        // Scratch is added only where the tensors alone would fit: it needs the schedule of every call.
         let values = plan.tensor_bytes() <= max_value_bytes && value_bytes(plan) <= max_value_bytes;
         let nccl: Vec<_> =
             plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();

@@ -3,7 +3,7 @@
 use crate::config::SimConfig;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallCollector, CallRecord, CallState, Event, PlanCalls, What};
+use lockstep_core::trace::{CallCollector, CallRecord, Event, PlanCalls, What};
 
 /// Collects events in time order.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Recorder {
     /// The ranks whose events are recorded, in increasing order; all if none are named.
     pub(crate) ranks: Option<Vec<u32>>,
     pub(crate) events: Vec<Event>,
-    /// Takes what happens instead of `events`, where only calls are kept.
+    /// Collects calls instead of `events`, where only calls are kept.
     pub(crate) collector: Option<CallCollector>,
     /// The number of events that the collector has taken.
     pub(crate) collected: usize,
@@ -78,15 +78,9 @@ impl Recorder {
         if let Some(call) = self.calls.called(plan, rank, (op, part)) {
             self.collected += 1;
             let record = CallRecord {
-                work,
-                state: CallState::Scheduled,
                 seq: Some(seq),
-                record_id: None,
                 plan_op: Some(op),
-                scheduled_ps: time_ps,
-                started_ps: None,
-                completed_ps: None,
-                call,
+                ..CallRecord::made(work, time_ps, call)
             };
             collector.take_call(rank, record);
         }

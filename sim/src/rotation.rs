@@ -1,5 +1,5 @@
-//! The begin of a step in which every rank sends as rank 0 does, counted from its own place, and whose receives are
-//! only counted: see [`super::step_sends`].
+//! The begin of a step of a rotation, whose messages are counted and the same for each rank: see
+//! [`super::step_sends`].
 
 use super::network::Passage;
 use super::state::Engine;
@@ -7,8 +7,8 @@ use super::step::{await_messages, count_arrival};
 use lockstep_core::rank::GroupRank;
 
 impl Engine {
-    /// Begins a step of such a call, if its receives are only counted, and those of all others; false if it is
-    /// another one.
+    /// Begins a step of a rotation, if all messages are counted. False if the call is no rotation, or a rank's messages
+    /// are recorded.
     pub(super) fn begin_rotated_step(&mut self, index: u32) -> bool {
         let Some(counted) = self.counted.as_mut().filter(|counted| counted.looks_at_none()) else {
             return false;

@@ -100,13 +100,13 @@ pub(crate) struct Rank {
     pub(crate) collectives: SequenceNumbers,
     pub(crate) p2p: SequenceNumbers,
     pub(crate) memory: Memory,
-    /// The first work of the operation that was asked for last.
+    /// The index of the first work of the operation that [`Rank::completed`] was asked about last.
     pub(crate) last_asked: usize,
     /// The compute stream of a rank with a device.
     pub(crate) stream: Option<ComputeStream>,
 }
 
-/// So many works behind those of the last operation that was asked for are looked at one by one.
+/// The number of works that are looked at one by one before a binary search.
 const NEAR: usize = 8;
 
 impl Rank {
@@ -154,7 +154,7 @@ pub(crate) struct Engine {
     pub(crate) messages: crate::message::Messages,
     /// Every signature called so far, numbered: messages carry the number.
     pub(crate) signatures: BTreeMap<Arc<Signature>, u32>,
-    /// By group, the call that a rank began last in it: the others mostly begin the same one next.
+    /// The call that was begun last in each group. Mostly the next rank begins the same one.
     pub(crate) last_begun: Vec<Option<Arc<BegunCall>>>,
     /// The cuts of the buffers of the call that was begun last: most ranks' are the same.
     pub(crate) last_cuts: Option<Arc<[Grid; 3]>>,
@@ -176,7 +176,7 @@ pub(crate) struct Engine {
     pub(crate) counted: Option<CountedMessages>,
     /// The actions of the step that is being begun, where its receives are counted.
     pub(crate) step_actions: Vec<Action>,
-    /// The sends of the step that was begun last, where all ranks send alike.
+    /// The messages of the step of a rotation that was begun last.
     pub(crate) step_sends: StepSends,
     /// The causes of each time, if they are asked for.
     pub(crate) paths: Option<Box<Paths>>,
@@ -194,7 +194,7 @@ pub(crate) struct Engine {
     pub(crate) died: Option<(GlobalRank, String)>,
 }
 
-/// A collective that a rank has begun, and what follows from the plan for every rank that begins the same one.
+/// A collective that a rank has begun, with its signature and time: they hold for each rank that begins the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct BegunCall {
     pub(crate) call: Call,

@@ -1,18 +1,18 @@
-//! What every rank sends in one step of a schedule in which all send as rank 0 does, counted from their own place
-//! ([`Schedule::is_rotation`](lockstep_core::schedule::Schedule::is_rotation)), in equal chunks. It is worked out once,
-//! and holds for the ranks that begin the step next.
+//! The messages of one step of a rotation
+//! ([`Schedule::is_rotation`](lockstep_core::schedule::Schedule::is_rotation)) with equal chunks. The first rank that
+//! begins the step works them out, and the next ranks use them.
 
 use super::active::Active;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{Action, Grid};
 use std::sync::Arc;
 
-/// What every rank sends in one step of a call.
+/// The messages that each rank sends and receives in one step of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepSends {
     /// The step, its signature and the cuts of the call's buffers; `None` before the first step.
     of: Option<(u32, u32, Arc<[Grid; 3]>)>,
-    /// The messages: to how many places further on, and of how many bytes.
+    /// For each message, the distance from sender to receiver in group ranks, and its bytes.
     pub(crate) sends: Vec<(u32, u64)>,
     /// The number of messages that are received.
     pub(crate) receives: u32,
@@ -20,7 +20,7 @@ pub(crate) struct StepSends {
 }
 
 impl StepSends {
-    /// Makes it that of the call's present step.
+    /// Works the messages out, if those of another step or call are here.
     #[inline]
     pub(crate) fn become_that_of(&mut self, active: &Active, me: GroupRank) {
         let is_of = |(step, signature, grids): &(u32, u32, Arc<[Grid; 3]>)| {

@@ -392,8 +392,8 @@ impl Schedule {
         alike && self.lanes == Lanes::ONE
     }
 
-    /// True if every rank sends as rank 0 does, counted from its own place: in each step to ranks as many places
-    /// further on, as many chunks of the same buffer, in the same order; and receives as many messages.
+    /// True for a rotation: in each step rank r sends the messages of rank 0, each to a rank r places further on,
+    /// with as many chunks of the same buffer, in the same order. It receives as many messages.
     pub fn is_rotation(&self) -> bool {
         let rotation = self.family().is_some_and(|(family, call)| family.is_rotation(call));
         rotation && self.lanes == Lanes::ONE

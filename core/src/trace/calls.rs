@@ -174,6 +174,21 @@ pub struct Called {
 }
 
 impl CallRecord {
+    /// A call that was just made, as `work` of its rank: it waits for its stream.
+    pub fn made(work: u32, scheduled_ps: u64, call: Arc<Called>) -> CallRecord {
+        CallRecord {
+            work,
+            state: CallState::Scheduled,
+            seq: None,
+            record_id: None,
+            plan_op: None,
+            scheduled_ps,
+            started_ps: None,
+            completed_ps: None,
+            call,
+        }
+    }
+
     /// The call in the form that events have.
     pub(crate) fn to_call(&self) -> Call {
         let called = &self.call;

@@ -16,13 +16,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct CallCollector {
     log: CallLog,
-    /// Per rank of a simulation, the time that it waited.
+    /// The waiting time of each rank of a simulation; empty for runs and recordings.
     waited: Vec<Waited>,
-    /// Per rank, how far back the last call found its like.
+    /// For each rank, the distance from its last call back to an equal one.
     loops: Vec<usize>,
-    /// What alike calls share, of the last call of any rank.
+    /// The shared part of the last call of any rank.
     last_called: Option<Arc<Called>>,
-    /// Per rank, the operation that it began last: each rank begins thousands, and only the last one has to be named.
+    /// The operation that each rank began last. Ranks begin thousands, and only the last one is named.
     at: Vec<Option<u32>>,
     /// A profiler times NCCL's calls by their kernels; gloo's calls have no kernels.
     without_gloo: bool,
@@ -82,16 +82,12 @@ impl CallCollector {
             let Some(slot) = self.log.ranks.get_mut(at) else { return };
             let own = slot.get_or_insert_with(RankLog::default);
             let Some(distance) = self.loops.get_mut(at) else { return };
+            let called = own.shared(call, (distance, &mut self.last_called));
             let record = CallRecord {
-                work: *work,
-                state: CallState::Scheduled,
                 seq: call.seq,
                 record_id: call.record_id,
                 plan_op: call.plan_op,
-                scheduled_ps: time_ps,
-                started_ps: None,
-                completed_ps: None,
-                call: own.shared(call, (distance, &mut self.last_called)),
+                ..CallRecord::made(*work, time_ps, called)
             };
             return self.take_call(event.rank, record);
         }
@@ -200,7 +196,7 @@ fn waits_for_calls(action: &Action) -> bool {
 }
 
 impl Called {
-    /// True of the common part of a call.
+    /// True if this is the shared part of the call.
     fn is_of(&self, call: &Call) -> bool {
         let Called { op, group, p2p, peer, tag, inputs, outputs, reduce_op, root, stack } = self;
         (*group, *p2p, *peer, *tag) == (call.group, call.p2p, call.peer, call.tag)
@@ -228,7 +224,7 @@ impl From<&Call> for Called {
     }
 }
 
-/// Calls of a rank are alike within so many calls, or not taken to be.
+/// A call is compared with so many calls before it.
 const LONGEST_LOOP: usize = 64;
 
 /// The state of a rank that began an operation of its plan last.
@@ -242,8 +238,9 @@ fn at_op(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> RankState {
 }
 
 impl RankLog {
-    /// The part of the call that it shares with one of the last calls, if it is alike. `distance` is how far back the
-    /// one before it found its like: in a loop that stays the same. `last` is that of the last call of any rank.
+    /// The shared part of the call: that of an equal call before it, or a new one. `distance` is the distance back to
+    /// the equal call of the call before; a loop keeps it the same. `last` is the shared part of the last call of any
+    /// rank.
     fn shared(
         &self,
         call: &Call,
@@ -268,7 +265,7 @@ impl RankLog {
         Arc::clone(last.insert(Arc::new(Called::from(call))))
     }
 
-    /// Takes what happened to the rank and its calls, but for new calls.
+    /// Takes an event of the rank that is no new call.
     fn take(&mut self, time_ps: u64, what: &What) {
         match what {
             What::Started { work } => {

@@ -10,16 +10,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct PlanCalls {
     last: Option<(Same, Arc<Recorded>)>,
-    /// Calls that were made lately, with the part of their account that alike calls share.
+    /// The last different calls, with their shared parts.
     alike: Vec<Alike>,
-    /// The place behind that of the last call in `alike`: programs repeat their calls in order.
+    /// The index in `alike` where the next call is expected: programs repeat their calls in order.
     next: usize,
 }
 
-/// So many different calls are remembered.
+/// The number of different calls that are remembered.
 const REMEMBERED: usize = 64;
 
-/// What the shared part of a call's account depends on, and that part.
+/// A call with the shared part of its account, and the facts that decide that part.
 #[derive(Clone, Debug)]
 struct Alike {
     call: Call,
@@ -71,7 +71,7 @@ impl PlanCalls {
 }
 
 impl PlanCalls {
-    /// The part of a call's account that calls of the same tensors, group and line share.
+    /// The shared part of a call's account: calls of the same tensors, group and line have the same.
     pub fn called(
         &mut self,
         plan: &Plan,

@@ -10,9 +10,11 @@ use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
-use lockstep_core::trace::{Outcome, Trace, What};
-use lockstep_sim::{Link, SimConfig, Topology, simulate};
+use lockstep_core::trace::{CallLog, Outcome, Trace, What};
+use lockstep_core::watch::Unwatched;
+use lockstep_sim::{Link, SimConfig, Topology, simulate, simulate_calls};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// A call, as all ranks make it.
 #[derive(Clone, Debug)]
@@ -239,6 +241,11 @@ proptest! {
         let trace = simulate(&plan, &whole(job.topology)).unwrap();
         prop_assert_eq!(&trace.end, &truth.end);
         prop_assert_eq!(&trace.events, &truth.events);
+        // Calls that are collected without their events are those of the trace.
+        let config = whole(job.topology);
+        let kept = simulate_calls(Arc::new(plan.clone()), &config, &mut Unwatched).unwrap();
+        prop_assert_eq!(&kept.calls, &CallLog::of(&trace));
+        prop_assert_eq!((kept.events, &kept.end), (trace.events.len(), &trace.end));
         // Where one rank's messages are recorded, those of the others are counted.
         let messages = SimConfig { record_messages: true, ..whole(job.topology) };
         let one = SimConfig { record_ranks: Some(vec![1]), ..messages.clone() };

@@ -80,8 +80,8 @@ impl Held {
         measured
     }
 
-    /// The collectives that ranks of an area were in during a stretch, as all members made them: the last to come
-    /// may be a rank outside the area.
+    /// The collectives in which ranks of an area were during a stretch, with the calls of all members. A rank outside
+    /// the area may have come last.
     fn collectives_of(
         &self,
         area: &Area,
@@ -115,7 +115,7 @@ impl Held {
     }
 }
 
-/// What the members' calls of one collective have in common: its group and its number there.
+/// The group and the number of a collective, which the calls of its members share.
 fn key(call: &CallRecord) -> Option<(u32, u64)> {
     call.seq.filter(|_| !call.call.p2p).map(|seq| (call.call.group.0, seq))
 }

@@ -45,7 +45,7 @@ pub(crate) fn recording() -> Html {
     let sample = use_mut_ref(|| None::<String>);
     let read = reading.callback();
     let forget_sample = use_sample(&reading, &read, &sample);
-    use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
+    let asked_kept = use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
     let read = {
         let (forget_sample, reading, sample) =
             (forget_sample.clone(), reading.clone(), sample.clone());
@@ -123,7 +123,8 @@ pub(crate) fn recording() -> Html {
                 } }
             </section>
             { match &*reading.stage {
-                Stage::Empty => missing_files(&nav.route),
+                Stage::Empty if asked_kept => missing_files(&nav.route),
+                Stage::Empty => html! {},
                 Stage::Reading(reached) => html! {
                     <section class="panel reading" role="status">
                         { how_far(reached) }
@@ -414,7 +415,7 @@ fn use_sample(
 }
 
 /// Keeps the files of what is open in the browser, and opens what was kept when the page is loaded
-/// again. Samples are not kept: their address opens them.
+/// again. Samples are not kept: their address opens them. True once the browser was asked for kept files.
 #[hook]
 fn use_kept(
     stage: &UseStateHandle<Stage>,
@@ -422,7 +423,8 @@ fn use_kept(
     sample: &Rc<RefCell<Option<String>>>,
     opened: &Rc<RefCell<Vec<File>>>,
     programs: &Rc<RefCell<Vec<File>>>,
-) {
+) -> bool {
+    let asked = use_state(|| false);
     let shared = use_shared();
     // A lesson brings files of its own.
     let inside = shared.nav.is_inside();
@@ -453,7 +455,7 @@ fn use_kept(
             }
         });
     }
-    let (read, opened) = (read.clone(), opened.clone());
+    let (read, opened, has_asked) = (read.clone(), opened.clone(), asked.setter());
     use_effect_with((), move |()| {
         let named = shared.nav.route.get(samples::PARAMETER).is_some();
         if !named && !inside {
@@ -467,9 +469,13 @@ fn use_kept(
                     }
                     read.emit(kept.into_iter().map(files::put_back).collect());
                 }
+                has_asked.set(true);
             });
+        } else {
+            has_asked.set(true);
         }
     });
+    *asked
 }
 
 /// The progress of the reading.

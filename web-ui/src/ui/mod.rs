@@ -39,7 +39,7 @@ pub(crate) use facts::Facts;
 pub(crate) use field::{Choice, NumberField, SelectField, SizeField, TextField};
 pub(crate) use findings::Findings;
 pub(crate) use fold::{Beside, Fold, use_asking};
-pub(crate) use go::{Go, goes};
+pub(crate) use go::{Go, goes, going};
 pub(crate) use in_sight::use_in_sight;
 pub(crate) use keys::KeysHelp;
 pub(crate) use live_run::LiveRun;

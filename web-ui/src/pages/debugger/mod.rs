@@ -27,7 +27,7 @@ use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
 use crate::ui::prose;
-use crate::ui::{Findings, Go, RealRun, Timeline, Transport, keys, use_asking};
+use crate::ui::{Findings, RealRun, Timeline, Transport, going, keys, use_asking};
 use address::{Addressed, base_of, order_setter, rank_setter, stops_setter};
 use detail::Detail;
 use explore::Explore;
@@ -36,9 +36,7 @@ use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
-use lockstep_web_protocol::{
-    Chapter, Client, Machine, Opened, Response, SessionId, SessionQuestion,
-};
+use lockstep_web_protocol::{CallMark, Chapter, Machine, Opened};
 use output::Output;
 use question::Question;
 use rank::OneRank;
@@ -102,6 +100,14 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     });
     let search = use_search(session, &stepping.playback, (*groups).clone());
     let (select, set_stops) = (rank_setter(&nav), stops_setter(&nav));
+    // A finding leads to the moment at which a rank makes a call, and to that rank.
+    let show = {
+        let (seek, select) = (stepping.seek.clone(), select.clone());
+        Callback::from(move |mark: CallMark| {
+            seek.emit(mark.from_ps);
+            select.emit(mark.id.rank);
+        })
+    };
     use_debug_keys(search.clone(), marks.clone(), rank);
     let asking = use_asking() || props.on_answer.is_some();
     let blamed = opened.as_deref().map(culprits).unwrap_or_default();
@@ -148,7 +154,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                         if let Some(on_answer) = props.on_answer.clone() {
                             <Question {world_size} culprits={blamed} {on_answer} />
                         } else if !asking {
-                            <Findings report={opened.report.clone()} on_go={go_to(&client, opened.session, &stepping.seek, &select)} />
+                            <Findings report={opened.report.clone()} on_go={going(client.clone(), opened.session, &show)} />
                         }
                     </div>
                     <Detail plan={plan.clone()} />
@@ -165,27 +171,6 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             </div>
         </div>
     }
-}
-
-/// Goes to the moment at which a rank makes a call, and shows that rank.
-fn go_to(
-    client: &Client,
-    session: SessionId,
-    seek: &Callback<u64>,
-    select: &Callback<u32>,
-) -> Callback<Go> {
-    let (client, seek, select) = (client.clone(), seek.clone(), select.clone());
-    Callback::from(move |Go { rank, which }: Go| {
-        let (client, seek, select) = (client.clone(), seek.clone(), select.clone());
-        wasm_bindgen_futures::spawn_local(async move {
-            let question = SessionQuestion::Locate { rank, which }.about(session);
-            let answered = client.ask(question).await;
-            if let Ok(Response::Located(Some(mark))) = answered.map(|answered| answered.response) {
-                seek.emit(mark.from_ps);
-                select.emit(mark.id.rank);
-            }
-        });
-    })
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {

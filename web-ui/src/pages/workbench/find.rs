@@ -90,11 +90,16 @@ pub(super) fn find(props: &FindProps) -> Html {
     }
     use_slash(&input);
     let shown = match &found {
-        Some(Ok(found)) if !found.query.is_empty() => Some(found.hits.clone()),
+        Some(Ok(found)) => Some(found.hits.clone()),
         _ => None,
     };
     // Until the answer comes, the timeline keeps the hits of the query before, and nothing leads to them.
-    let searching = matches!(&found, Some(Ok(found)) if found.query != *props.query);
+    let answered = match &found {
+        None => None,
+        Some(Ok(found)) => Some(&found.query),
+        Some(Err(_)) => Some(&*props.query),
+    };
+    let searching = asks(&props.query) && answered != Some(&*props.query);
     let hits = shown.clone().filter(|_| !searching);
     {
         let on_found = props.on_found.clone();
@@ -142,9 +147,8 @@ pub(super) fn find(props: &FindProps) -> Html {
     };
     let press = |forward: bool| turn.reform(move |_: MouseEvent| forward);
     let state = match (&found, *at) {
-        (None, _) => String::new(),
-        (Some(Err(_)), _) => String::new(),
-        (Some(Ok(_)), _) if searching => "searching…".to_owned(),
+        _ if searching => "searching…".to_owned(),
+        (None | Some(Err(_)), _) => String::new(),
         (Some(Ok(found)), None) => found.hits.total.to_string(),
         (Some(Ok(found)), Some(at)) => format!("{} of {}", at + 1, found.hits.total),
     };
@@ -158,7 +162,7 @@ pub(super) fn find(props: &FindProps) -> Html {
             { match &found {
                 Some(Err(why)) => html! { <p class="hits bad" role="alert" data-test="find-error">{ prose(why) }</p> },
                 Some(Ok(found)) if *open && !searching => hit_list(&found.hits, *at, &chosen),
-                None if *open => html! {
+                None if *open && !searching => html! {
                     <dl class="hits facts" data-test="find-words">
                         { for query::WORDS.iter().map(|(word, does)| html! { <><dt><code>{ *word }</code></dt><dd>{ *does }</dd></> }) }
                     </dl>
@@ -199,32 +203,33 @@ fn hit_list(found: &FoundCalls, at: Option<usize>, to: &Callback<usize>) -> Html
     }
 }
 
-/// What was found last, and by which query.
+/// The hits of a query.
 #[derive(Clone, PartialEq)]
 struct FoundBy {
     query: String,
     hits: Rc<FoundCalls>,
 }
 
-/// The hits of a query, or of the one before while it is looked for; `None` without one, an error where it cannot be
-/// read.
+/// True if a query asks for calls, and can be read.
+fn asks(query: &str) -> bool {
+    Query::parse(query).is_ok_and(|parsed| !parsed.is_empty())
+}
+
+/// The last answer to a query: its hits, an error if it could not be read, or `None` without a query. The answer may
+/// be that of the query before.
 #[hook]
 fn use_found(session: SessionId, query: &str) -> Option<Result<FoundBy, String>> {
     let client = use_shared().client;
     let found = use_state(|| None);
     let turns = use_turns();
     {
-        let (before, found) = (found.clone(), found.setter());
+        let found = found.setter();
         use_effect_with((session, query.to_owned()), move |(session, query)| {
             let turn = turns.next();
             match Query::parse(query) {
                 Ok(parsed) if parsed.is_empty() => found.set(None),
                 Err(why) => found.set(Some(Err(why))),
                 Ok(_) => {
-                    if !matches!(&*before, Some(Ok(_))) {
-                        let (query, hits) = (String::new(), Rc::default());
-                        found.set(Some(Ok(FoundBy { query, hits })));
-                    }
                     let query = query.clone();
                     let request =
                         SessionQuestion::FindCalls { query: query.clone() }.about(*session);

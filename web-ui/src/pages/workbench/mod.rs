@@ -21,7 +21,7 @@ use crate::turns::use_turns;
 use crate::ui::dropped::Texts;
 use crate::ui::prose;
 use crate::ui::{
-    Findings, Go, Legend, Look, PathMark, SelectField, Step, Timeline, WaitGraph, use_asking,
+    Findings, Go, Legend, Look, PathMark, SelectField, Step, Timeline, WaitGraph, going, use_asking,
 };
 use analysis::WhereTimeWent;
 use details::Details;
@@ -31,8 +31,7 @@ use lockstep_core::words::counted;
 use lockstep_diagnosis::WaitGroup;
 use lockstep_replay::can_be_repaired;
 use lockstep_web_protocol::{
-    CallDetails, CallId, CallMark, Client, FoundCalls, Opened, Response, SessionId,
-    SessionQuestion, Which,
+    CallDetails, CallId, CallMark, FoundCalls, Opened, Response, SessionId, SessionQuestion, Which,
 };
 use measured::{Marked, MeasuredArea};
 use notes::{Note, Notes};
@@ -55,7 +54,7 @@ const PINS: &str = "pins";
 /// The parameter of the address with the reader's notes.
 const NOTES: &str = "notes";
 
-/// The address parameter for what ranks share a row by.
+/// The address parameter for the ranks that share a row.
 const TOGETHER: &str = "together";
 
 /// The address parameter for the stretch of time that is shown, in picoseconds: `41000.78000`.
@@ -180,7 +179,7 @@ fn causes(opened: &Opened, judged: bool) -> Vec<WaitGroup> {
     causes.map(|group| WaitGroup { culprits: group.culprits && judged, ..group }).collect()
 }
 
-/// The search, and what a row is.
+/// The search, and the choice of a row.
 fn tools(
     opened: &Opened,
     selection: &Selection,
@@ -268,7 +267,7 @@ struct Selection {
     step: Callback<Step>,
     close: Callback<()>,
     query: UseStateHandle<String>,
-    /// What ranks share a row by; see [`rows::choices`].
+    /// The word for the ranks that share a row; see [`rows::choices`].
     together: UseStateHandle<String>,
     /// The stretch of time that the address shows.
     begins: Option<(u64, u64)>,
@@ -413,21 +412,6 @@ fn use_selection(opened: &Rc<Opened>, asking: bool) -> Selection {
             Callback::from(move |range| shown.set(range))
         },
     }
-}
-
-/// Looks for a call, and shows it.
-fn going(client: Client, session: SessionId, show: &Callback<CallMark>) -> Callback<Go> {
-    let show = show.clone();
-    Callback::from(move |Go { rank, which }: Go| {
-        let (client, show) = (client.clone(), show.clone());
-        wasm_bindgen_futures::spawn_local(async move {
-            let question = SessionQuestion::Locate { rank, which }.about(session);
-            let answered = client.ask(question).await;
-            if let Ok(Response::Located(Some(mark))) = answered.map(|answered| answered.response) {
-                show.emit(mark);
-            }
-        });
-    })
 }
 
 /// The way from call to call by keys.

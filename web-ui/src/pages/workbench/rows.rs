@@ -1,5 +1,5 @@
-//! The rows of the timeline: those ranks that are pinned first, and ranks that share a row: those that wait
-//! alike, those of a node, or those of a group.
+//! The rows of the timeline. Pinned ranks come first. Ranks that wait alike, that are one node, or that are one group
+//! can share a row.
 
 use crate::ui::{Choice, Order, Shown};
 use lockstep_core::trace::TraceHeader;
@@ -14,11 +14,12 @@ fn alike(wait: &Wait) -> Alike<'_> {
     (&wait.op, wait.seq, &wait.group.name, wait.line.as_deref(), whom)
 }
 
-/// The word for ranks that wait alike, and for those of a node; the label of groups is the word for theirs.
+/// The words of the address: for ranks that wait alike, for those of a node, and before the label of groups.
 const WAITS: &str = "waits";
 const NODE: &str = "node";
+const GROUP: &str = "group:";
 
-/// What ranks can share a row by, as words of the address and for people: nothing first.
+/// The choices of ranks that share a row, with their words in the address. The first is a row for each rank.
 pub(super) fn choices(header: &TraceHeader, waits: &[Wait]) -> Vec<Choice> {
     let mut choices = vec![Choice::new("", "a rank")];
     if can_group(waits) {
@@ -30,7 +31,7 @@ pub(super) fn choices(header: &TraceHeader, waits: &[Wait]) -> Vec<Choice> {
     let smaller = |size: u32| size > 1 && size < header.world_size;
     let groups = header.groups.iter().filter(|group| smaller(group.size()));
     let labels: BTreeSet<&str> = groups.map(|group| group.label()).collect();
-    choices.extend(labels.into_iter().map(|label| Choice::new(label, label)));
+    choices.extend(labels.into_iter().map(|label| Choice::new(&format!("{GROUP}{label}"), label)));
     choices
 }
 
@@ -38,7 +39,7 @@ fn per_node(header: &TraceHeader) -> u32 {
     header.plan.as_ref().map_or(0, |plan| plan.ranks_per_node)
 }
 
-/// Pairs of a rank and a number that ranks of one row share.
+/// Pairs of a rank and the number of its row.
 fn sharing(by: &str, header: &TraceHeader, waits: &[Wait]) -> Vec<(u32, u32)> {
     match by {
         "" => Vec::new(),
@@ -48,7 +49,8 @@ fn sharing(by: &str, header: &TraceHeader, waits: &[Wait]) -> Vec<(u32, u32)> {
             waits.iter().map(shared).zip(waits).map(|(of, wait)| (wait.rank.0, of)).collect()
         }
         NODE => (0..header.world_size).map(|rank| (rank, rank / per_node(header).max(1))).collect(),
-        label => {
+        other => {
+            let label = other.strip_prefix(GROUP).unwrap_or_default();
             let groups =
                 (0..).zip(header.groups.iter()).filter(|(_, group)| group.label() == label);
             groups.flat_map(|(at, group)| group.ranks().iter().map(move |r| (r.0, at))).collect()
@@ -153,11 +155,14 @@ mod tests {
             ["*4", "0+2", "2", "5"]
         );
         assert_eq!(names(order(&four, &BTreeSet::from([2, 9]), "", &waits)), ["*2", "0", "1", "3"]);
-        assert_eq!(names(order(&four, &none, "tp", &waits)), ["0+1", "1+1"]);
-        assert_eq!(names(order(&four, &BTreeSet::from([0]), "tp", &waits)), ["*0", "1+1", "2"]);
+        assert_eq!(names(order(&four, &none, "group:tp", &waits)), ["0+1", "1+1"]);
+        assert_eq!(
+            names(order(&four, &BTreeSet::from([0]), "group:tp", &waits)),
+            ["*0", "1+1", "2"]
+        );
         let words: Vec<String> =
             choices(&six, &waits).into_iter().map(|choice| choice.value).collect();
-        assert_eq!(words, ["", WAITS, "tp"]);
+        assert_eq!(words, ["", WAITS, "group:tp"]);
         assert!(can_group(&waits) && !can_group(&waits[..1]));
     }
 }
