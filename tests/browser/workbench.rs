@@ -332,7 +332,7 @@ async fn a_sample_gives_way_to_the_job_that_is_dropped() -> Result<()> {
     page.close().await
 }
 
-/// An area is measured by a button and a drag; who came last may be a rank outside of it.
+/// An area is measured by a button and a drag.
 #[tokio::test]
 async fn an_area_is_measured() -> Result<()> {
     let page = Page::open("#/recording?sample=moe16").await?;

@@ -280,6 +280,17 @@ mod tests {
     }
 
     #[test]
+    fn what_never_ended_has_edges_at_its_begin_and_at_its_end() {
+        let row = [vec![9; 10], vec![9 | STUCK; 20], vec![0; 10]].concat();
+        let edges: Vec<usize> = (0..40).filter(|at| is_edge(&row, *at)).collect();
+        assert_eq!(edges, [10, 11, 12, 13, 26, 27, 28, 29]);
+        // In the middle of it, the first and the last pixels that are in sight.
+        let middle: Vec<usize> = (0..20).filter(|at| is_edge(&[9 | STUCK; 20], *at)).collect();
+        assert_eq!(middle, [0, 1, 2, 3, 16, 17, 18, 19]);
+        assert!(!is_edge(&[9; 20], 0));
+    }
+
+    #[test]
     fn colours_are_told_apart_with_any_eyes() {
         const CLEAR: f64 = 6.5;
         for (eyes, matrix) in &EYES {

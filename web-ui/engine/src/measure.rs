@@ -192,6 +192,11 @@ fn covered(parts: &mut [(u64, u64)]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::collective::Collective;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::group::{BackendName, GroupId};
+    use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::reduce::ReduceOp;
     use proptest::prelude::*;
 
     proptest! {
@@ -230,13 +235,32 @@ mod tests {
             assert_eq!((share.calls, share.bytes), (1, 64));
             assert_eq!(share.exposed_ps + share.compute_ps + share.idle_ps, held.lanes.end_ps);
         }
-        // Of fewer ranks it is the same collective: who came last may be outside.
-        let one = held.measure(&Area { ranks: vec![0], ..whole });
-        assert_eq!(
-            (&one.calls, one.ranks[0].waiting_ps),
-            (&measured.calls, measured.ranks[0].waiting_ps)
-        );
         let nothing = held.measure(&Area { from_ps: 0, to_ps: 0, ranks: vec![1, 9] });
         assert!(nothing.calls.is_empty() && nothing.ranks.iter().all(|share| share.calls_ps == 0));
+    }
+
+    /// Rank 3 comes last. Ranks that are measured without it have waited for it all the same.
+    #[test]
+    fn the_last_member_counts_outside_the_area() {
+        const LATE_NS: u64 = 5_000;
+        let mut plan = PlanBuilder::new("late", 4, BackendName::Gloo).unwrap();
+        let tensor = plan.tensor("x", Dtype::Float32, 16, Fill::Zeros);
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|rank, program| {
+            program.compute("late", if rank.0 == 3 { LATE_NS } else { 0 });
+            program.collective(GroupId::WORLD, sum, 16, None, Some(tensor));
+        });
+        let held = crate::find::tests::held_of(&plan.unwrap());
+        let to_ps = held.lanes.end_ps;
+        let without = held.measure(&Area { from_ps: 0, to_ps, ranks: vec![0, 1] });
+        let all = held.measure(&Area { from_ps: 0, to_ps, ranks: (0..4).collect() });
+        assert_eq!(without.calls, all.calls);
+        assert_eq!(all.calls[0].skew_ps, LATE_NS * 1000);
+        let waits: Vec<u64> = all.ranks.iter().map(|share| share.waiting_ps).collect();
+        assert_eq!(waits, [LATE_NS * 1000, LATE_NS * 1000, LATE_NS * 1000, 0]);
+        assert_eq!(without.ranks[0].waiting_ps, waits[0]);
+        // Half of it within half of the time.
+        let half = held.measure(&Area { from_ps: 0, to_ps: LATE_NS * 500, ranks: vec![0] });
+        assert_eq!(half.ranks[0].waiting_ps, LATE_NS * 500);
     }
 }

@@ -27,7 +27,7 @@ use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
 use crate::ui::prose;
-use crate::ui::{Findings, RealRun, Timeline, Transport, going, keys, use_asking};
+use crate::ui::{Findings, Go, RealRun, Timeline, Transport, going, keys, use_asking};
 use address::{Addressed, base_of, order_setter, rank_setter, stops_setter};
 use detail::Detail;
 use explore::Explore;
@@ -36,7 +36,7 @@ use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
-use lockstep_web_protocol::{CallMark, Chapter, Machine, Opened};
+use lockstep_web_protocol::{CallMark, Chapter, Client, Machine, Opened, SessionId};
 use output::Output;
 use question::Question;
 use rank::OneRank;
@@ -100,14 +100,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     });
     let search = use_search(session, &stepping.playback, (*groups).clone());
     let (select, set_stops) = (rank_setter(&nav), stops_setter(&nav));
-    // A finding leads to the moment at which a rank makes a call, and to that rank.
-    let show = {
-        let (seek, select) = (stepping.seek.clone(), select.clone());
-        Callback::from(move |mark: CallMark| {
-            seek.emit(mark.from_ps);
-            select.emit(mark.id.rank);
-        })
-    };
+    let on_go = use_going(&client, session, &stepping.seek, &select);
     use_debug_keys(search.clone(), marks.clone(), rank);
     let asking = use_asking() || props.on_answer.is_some();
     let blamed = opened.as_deref().map(culprits).unwrap_or_default();
@@ -154,7 +147,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                         if let Some(on_answer) = props.on_answer.clone() {
                             <Question {world_size} culprits={blamed} {on_answer} />
                         } else if !asking {
-                            <Findings report={opened.report.clone()} on_go={going(client.clone(), opened.session, &show)} />
+                            <Findings report={opened.report.clone()} on_go={on_go} />
                         }
                     </div>
                     <Detail plan={plan.clone()} />
@@ -171,6 +164,29 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             </div>
         </div>
     }
+}
+
+/// A finding leads to the moment at which a rank makes a call, and to that rank. The callback stays the same while the
+/// program plays, so that the findings are not drawn again at each moment.
+#[hook]
+fn use_going(
+    client: &Client,
+    session: Option<SessionId>,
+    seek: &Callback<u64>,
+    select: &Callback<u32>,
+) -> Option<Callback<Go>> {
+    let latest = use_mut_ref(|| (seek.clone(), select.clone()));
+    *latest.borrow_mut() = (seek.clone(), select.clone());
+    let client = client.clone();
+    let on_go = use_memo(session, move |session| {
+        let show = Callback::from(move |mark: CallMark| {
+            let (seek, select) = latest.borrow().clone();
+            seek.emit(mark.from_ps);
+            select.emit(mark.id.rank);
+        });
+        session.map(|session| going(client, session, &show))
+    });
+    (*on_go).clone()
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {

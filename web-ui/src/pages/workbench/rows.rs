@@ -45,8 +45,10 @@ fn sharing(by: &str, header: &TraceHeader, waits: &[Wait]) -> Vec<(u32, u32)> {
         "" => Vec::new(),
         WAITS => {
             let mut first: BTreeMap<Alike<'_>, u32> = BTreeMap::new();
-            let shared = |wait| *first.entry(alike(wait)).or_insert(wait.rank.0);
-            waits.iter().map(shared).zip(waits).map(|(of, wait)| (wait.rank.0, of)).collect()
+            let rows = waits
+                .iter()
+                .map(|wait| (wait.rank.0, *first.entry(alike(wait)).or_insert(wait.rank.0)));
+            rows.collect()
         }
         NODE => (0..header.world_size).map(|rank| (rank, rank / per_node(header).max(1))).collect(),
         other => {
