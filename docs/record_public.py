@@ -14,6 +14,7 @@ put beside it, small and random. `record-scripts.md` has the results.
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -325,7 +326,7 @@ def scripts():
     script("NVIDIA/Megatron-LM: pretrain_gpt.py (tp 2, pp 2)", "", "", "torchrun --nproc-per-node 4 " + megatron +
            "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2")
     script("huggingface/picotron: train.py (dp 2, tp 2, pp 2)", "", "",
-           "torchrun --nproc-per-node 8 train.py --config lockstep/config.json", picotron)
+           "torchrun --nproc-per-node 8 train.py --config lockstep/config.json", picotron, {"HF_HUB_OFFLINE": "1"})
 
     # Hugging Face's trainers
     script("huggingface/trl: scripts/sft.py", "", "", TORCHRUN + "trl/scripts/sft.py --model_name_or_path tiny "
@@ -423,16 +424,21 @@ def autoencoder(folder):
 
 @once
 def picotron(folder):
+    """Its own requirements name Transformers 4.47, whose tokenizers have functions that it calls."""
     stories(folder, "stories", "tiny", "llama")
     with open(os.path.join(folder, "template", "base_config.json")) as file:
         config = json.load(file)
     config["distributed"].update(tp_size=2, pp_size=2, dp_size=2)
-    config["model"].update(name="tiny", num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2)
+    config["model"].update(name="tiny", num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
     config["training"].update(total_train_steps=3, seq_length=32, micro_batch_size=2, gradient_accumulation_steps=2,
                               num_samples=200)
     config["dataset"].update(name="stories", subset_name=None)
     config["environment"].update(HF_TOKEN="none")
-    os.makedirs(os.path.join(folder, "lockstep"), exist_ok=True)
+    for place in ("lockstep", "hf_model/tiny", "hf_model_safetensors"):
+        os.makedirs(os.path.join(folder, place), exist_ok=True)
+    # Where it puts what it has downloaded.
+    shutil.copy(os.path.join(folder, "tiny", "config.json"), os.path.join(folder, "hf_model", "tiny"))
+    shutil.copy(os.path.join(folder, "tiny", "model.safetensors"), os.path.join(folder, "hf_model_safetensors"))
     with open(os.path.join(folder, "lockstep", "config.json"), "w") as file:
         json.dump(config, file)
 

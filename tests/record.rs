@@ -286,6 +286,118 @@ fn a_captured_graph_makes_its_calls_when_it_is_replayed() {
     }
 }
 
+/// What each rank noted of a script, in order: the call's kind, sizes and line, and how the rank ended.
+fn recorded_calls(script: &str, ranks: u32, options: &[&str]) -> Vec<String> {
+    assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("train.py"), script).unwrap();
+    let recorded = Command::new(binary())
+        .current_dir(out.path())
+        .args(["record", "-n", &ranks.to_string(), "--notes", "notes.jsonl", "-o", "plan.json"])
+        .args(options)
+        .args(["--", "train.py"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&recorded.stdout).into_owned();
+    assert_eq!(recorded.status.code(), Some(0), "{said}");
+    let text = std::fs::read_to_string(out.path().join("notes.jsonl")).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events
+        .filter(|noted| noted["event"]["t"] == "call" || noted["event"]["t"] == "end")
+        .map(|noted| {
+            let event = &noted["event"];
+            let what = [&noted["rank"], &event["op"], &event["in"], &event["at"], &event["how"]];
+            what.map(ToString::to_string).join(" ")
+        })
+        .collect()
+}
+
+/// Initialises sharded weights. Of the second, some 66 of 2^20 values are drawn again, all within the bounds then.
+const DRAWS: &str = r#"
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 2))
+torch.manual_seed(0)
+weight = distribute_tensor(torch.empty(1024, 1024), mesh, [Shard(0), Shard(1)])
+torch.nn.init.trunc_normal_(weight, std=0.02)
+torch.nn.init.trunc_normal_(weight, std=0.02, a=-0.08, b=0.08)
+dist.barrier()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn weights_without_values_are_drawn_as_often_as_with_values() {
+    let with_values = recorded_calls(DRAWS, 4, &[]);
+    let asked = with_values.iter().filter(|call| call.starts_with("0 \"all_gather\"")).count();
+    assert_eq!(asked, 6, "{with_values:?}");
+    assert_eq!(recorded_calls(DRAWS, 4, &["--no-memory"]), with_values);
+}
+
+/// Saves and loads a sharded model and its optimizer, by torch.distributed.checkpoint and by torch.save.
+const SAVES: &str = r#"
+import torch, torch.distributed as dist, torch.distributed.checkpoint as checkpoint
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Linear(512, 8))
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(4, 512)).sum().backward()
+optimizer.step()
+for call in (checkpoint.save, checkpoint.load):
+    own, of_optimizer = get_state_dict(model, optimizer)
+    call({"model": own, "optimizer": of_optimizer}, checkpoint_id="sharded")
+set_state_dict(model, optimizer, model_state_dict=own, optim_state_dict=of_optimizer)
+torch.save(own, f"{dist.get_rank()}.pt")
+loaded = torch.load(f"{dist.get_rank()}.pt")
+assert [one.shape for one in loaded.values()] == [one.shape for one in own.values()]
+model(torch.randn(4, 512)).sum().backward()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_model_without_values_is_saved_and_loaded() {
+    let with_values = recorded_calls(SAVES, 2, &[]);
+    // A checkpoint's metadata, which the ranks send each other, says how long its files are.
+    let of_files = |call: &&String| !call.contains("\"gather\"") && !call.contains("\"broadcast\"");
+    let without = recorded_calls(SAVES, 2, &["--no-memory"]);
+    assert_eq!(without.len(), with_values.len());
+    assert_eq!(
+        without.iter().filter(of_files).collect::<Vec<_>>(),
+        with_values.iter().filter(of_files).collect::<Vec<_>>()
+    );
+}
+
+/// Makes as many barriers as the driver's library was searched while tensors without values were computed. Lightning
+/// sets the variable.
+const SEARCHES: &str = r#"
+import ctypes, os, torch, torch.distributed as dist
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+dist.init_process_group("gloo")
+opened, searched = ctypes.CDLL.__init__, [0]
+def opening(self, name, *args, **kwargs):
+    searched[0] += "nvidia" in str(name)
+    opened(self, name, *args, **kwargs)
+ctypes.CDLL.__init__ = opening
+values = torch.ones(512, 512)
+for _ in range(50):
+    values = values * 2
+dist.all_reduce(values)
+for _ in range(searched[0]):
+    dist.barrier()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn operators_without_values_do_not_search_for_a_gpu() {
+    let calls = recorded_calls(SEARCHES, 1, &["--no-memory"]);
+    let barriers = calls.iter().filter(|call| call.contains("\"barrier\"")).count();
+    assert!(barriers < 5, "{barriers} searches");
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);

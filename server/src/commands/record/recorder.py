@@ -1583,8 +1583,10 @@ def give_cuda(tape, options):
     local_rank = tape.rank % options.ranks_per_node
     count = min(options.ranks_per_node, options.world_size - tape.rank + local_rank)
     current = [local_rank]
-    available = cuda.is_available
-    counted = cuda.device_count
+    # Asked once: on a machine without a GPU each answer searches the disk for a driver, and fake tensors ask for
+    # every operator.
+    available = functools.cache(cuda.is_available)
+    counted = functools.cache(cuda.device_count)
 
     def set_device(device):
         index = device.index if isinstance(device, torch.device) else device
@@ -2506,14 +2508,18 @@ class NoMemory:
 
     def __init__(self, tape):
         self.tape, self.busy = tape, False
-        self.truth = True  # what a bool without a value is taken as
+        self.draws = None  # how often `trunc_normal_` has yet to draw, inside it
         self.fake = fake_mode()
         self.made, self.like = tensor_makers()
         aten = torch.ops.aten
         self.moved = {}  # by id: a parameter and what it became in another type; tied parameters stay tied
         self.move_parameters()
         self.format_by_value()
-        self.draw_once()
+        self.draw_as_often()
+        self.save_shapes()
+        self.tell_storages_apart()
+        give_safetensors()
+        self.number_arrays()
         self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
     def instead(self, func, args, kwargs):
@@ -2579,19 +2585,81 @@ class NoMemory:
 
         torch.Tensor.__format__ = format_tensor
 
-    def draw_once(self):
-        """`trunc_normal_` draws again while `mask.any()`: without values it draws once, and asks once."""
+    def draw_as_often(self):
+        """PyTorch 2.15's `trunc_normal_` draws again while a value lies outside its bounds, and asks all ranks of a
+        DTensor: without values it draws as often as is expected of so many elements."""
         original = torch.nn.init._no_grad_trunc_normal_
 
         @functools.wraps(original)
-        def trunc_normal(*args, **kwargs):
-            self.truth = False
+        def trunc_normal(tensor, mean, std, a, b, *args, **kwargs):
+            self.draws, is_certain = expected_draws(tensor.numel(), mean, std, a, b)
+            if not is_certain:
+                self.tape.assumed("trunc_normal_ drew as often as is expected, since its values are not there (--no-memory)")
             try:
-                return original(*args, **kwargs)
+                return original(tensor, mean, std, a, b, *args, **kwargs)
             finally:
-                self.truth = True
+                self.draws = None
 
         torch.nn.init._no_grad_trunc_normal_ = trunc_normal
+
+    def save_shapes(self):
+        """Checkpoints and pickled objects keep shapes of tensors without values, which come back as such tensors."""
+        module = sys.modules["lockstep_recorder"] = types.ModuleType("lockstep_recorder")
+        module.tensor_without_values = tensor_without_values
+        tensor_without_values.__module__ = "lockstep_recorder"
+        if hasattr(torch.serialization, "add_safe_globals"):  # torch 2.4 and later
+            torch.serialization.add_safe_globals([tensor_without_values])
+        pickled = [0]
+
+        def reduced_to_shape(tensor, protocol):
+            pickled[0] += tensor.numel() * tensor.element_size()
+            if isinstance(tensor, torch.nn.Parameter):
+                return torch._utils._rebuild_parameter, (tensor.detach(), tensor.requires_grad, collections.OrderedDict())
+            return tensor_without_values, (tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad)
+
+        torch._subclasses.FakeTensor.__reduce_ex__ = reduced_to_shape
+        object_to_tensor = c10d._object_to_tensor
+
+        @functools.wraps(object_to_tensor)
+        def as_long_as_values(*args, **kwargs):
+            pickled[0] = 0
+            data, size = object_to_tensor(*args, **kwargs)
+            if pickled[0]:
+                is_padded = pickled[0] <= EXCHANGED_BYTES
+                length = "estimated" if is_padded else "too short"
+                self.tape.assumed(f"an object holds tensors without values (--no-memory): its length is {length}")
+                if is_padded:
+                    data, size = torch.cat([data, data.new_zeros(pickled[0])]), size + pickled[0]
+            return data, size
+
+        c10d._object_to_tensor = as_long_as_values
+
+    @staticmethod
+    def tell_storages_apart():
+        """By its address Transformers and safetensors know which tensors are tied; all of a fake tensor's are 0."""
+        address = torch.UntypedStorage.data_ptr
+
+        @functools.wraps(address)
+        def data_ptr(storage):
+            if storage.device.type != "meta":
+                return address(storage)
+            return storage._cdata if storage.nbytes() else 0
+
+        torch.UntypedStorage.data_ptr = data_ptr
+
+    def number_arrays(self):
+        """`tensor.numpy()` gives ones, as `tensor.item()` does."""
+        to_array = torch.Tensor.numpy
+
+        @functools.wraps(to_array)
+        def array(tensor, *args, **kwargs):
+            if not is_without_memory(tensor):
+                return to_array(tensor, *args, **kwargs)
+            self.needed_value()
+            one = torch.ones((), dtype=tensor.dtype)
+            return to_array(one.expand(tensor.shape) if tensor.numel() > MEMORY_BYTES else one.repeat(tensor.shape))
+
+        torch.Tensor.numpy = array
 
     @staticmethod
     def shape_like(func, args, kwargs):
@@ -2599,12 +2667,70 @@ class NoMemory:
 
     def value(self, func, tensor):
         """A value of a tensor that has none: the script goes on with 1, and the plan says so."""
-        self.tape.assumed(f"a value was needed of a tensor that has none (--no-memory): it was taken as {int(self.truth)}")
-        if func is not torch.ops.aten._local_scalar_dense.default:
-            return self.truth
-        if tensor.is_floating_point():
-            return 1.0
-        return self.truth if tensor.dtype == torch.bool else 1
+        is_truth = func is not torch.ops.aten._local_scalar_dense.default or tensor.dtype == torch.bool
+        truth = True
+        if is_truth and self.draws is not None:
+            self.draws -= 1
+            truth = self.draws > 0
+        else:
+            self.needed_value()
+        if is_truth:
+            return truth
+        return 1.0 if tensor.is_floating_point() else 1
+
+    def needed_value(self):
+        self.tape.assumed("a value was needed of a tensor that has none (--no-memory): it was taken as 1")
+
+
+def tensor_without_values(shape, stride, dtype, requires_grad):
+    """What a tensor without values is pickled as."""
+    return torch.empty_strided(shape, stride, dtype=dtype, requires_grad=requires_grad)
+
+
+def give_safetensors():
+    """`save_file` leaves a hole in the file for each tensor without values."""
+    try:
+        safetensors = importlib.import_module("safetensors.torch")
+    except ImportError:
+        return
+    save = safetensors.save_file
+    names = {dtype: name for name, dtype in getattr(safetensors, "_TYPES", {}).items()}
+
+    @functools.wraps(save)
+    def save_file(tensors, filename, metadata=None):
+        if not names or not any(map(is_without_memory, tensors.values())):
+            return save(tensors, filename, metadata)
+        header, end = {"__metadata__": metadata} if metadata else {}, 0
+        for name, tensor in tensors.items():
+            start, end = end, end + tensor.numel() * tensor.element_size()
+            header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(filename, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name, tensor in tensors.items():
+                file.seek(8 + len(text) + header[name]["data_offsets"][0])
+                if is_plain(tensor):
+                    file.write(bytes_of(tensor))
+            file.truncate(8 + len(text) + end)
+
+    safetensors.save_file = save_file
+
+
+def expected_draws(count, mean, std, a, b):
+    """How often `trunc_normal_` draws so many elements, and whether nearly every job draws so often."""
+
+    def below(value):
+        return (1 + math.erf((value - mean) / std / math.sqrt(2))) / 2
+
+    outside = 1 - (below(b) - below(a)) if std > 0 else 0.0
+    if outside >= 0.7:  # PyTorch then draws from a uniform distribution, and rejects another part of the values
+        return 1, False
+    draws = 1
+    while count * outside**draws >= 0.5:
+        draws += 1
+    left = count * outside ** (draws - 1), count * outside**draws  # elements outside before and after the last draw
+    return draws, left[1] < 0.01 and (draws == 1 or left[0] > 5)
 
 
 # ---------------------------------------------------------------------------------------------------------------
