@@ -142,6 +142,12 @@ fn a_run_has_faults_is_paused_and_leaves_dumps() {
     let run = ended(&service, id);
     assert_eq!((&run["outcome"], &run["ending"]), (&json!("timed_out"), &json!("failed")));
     assert_eq!(run["report"]["findings"][0]["culprits"], json!([1]), "{run:#}");
+    // Without its fault, the plan that was asked for does what it should.
+    let asked = service.get(&format!("api/runs/{id}/asked")).json();
+    assert_eq!(asked["faults"], body["faults"]);
+    let again = started(&service, &json!({ "plan": asked["plan"] }));
+    assert_eq!(ended(&service, again)["ending"], "verified");
+    assert_eq!(service.get(&format!("api/runs/{again}/asked")).json(), Value::Null);
     let ranks = service.get(&format!("api/runs/{id}/dumps")).json();
     assert!(ranks.as_array().unwrap().len() >= 2, "{ranks}");
     let rank = &ranks[0];

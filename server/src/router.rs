@@ -38,6 +38,7 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/runs/{id}/dump", post(runs::dump))
         .route("/api/runs/{id}/dumps", get(runs::dumps))
         .route("/api/runs/{id}/dumps/{rank}", get(runs::rank_dump))
+        .route("/api/runs/{id}/asked", get(runs::asked))
         .route("/api/runs/{id}/trace", get(runs::trace))
         .route("/api/runs/{id}/events", get(runs::events))
         .route("/api/runs/{id}/findings", get(runs::findings).layer(from_fn(guard::own_site)))

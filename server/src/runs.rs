@@ -152,6 +152,7 @@ impl Runs {
         };
         let options = RunOptions { max_duration: MAX_DURATION, ..options };
         let faults = options.faults.clone();
+        let asked = (!faults.is_empty()).then(|| asked_json(&plan, &faults));
         let handle = executor.start(plan, options)?;
         // With its faults.
         let Some(plan) = handle.header().plan.clone() else {
@@ -159,7 +160,7 @@ impl Runs {
         };
         let id = shared.store.add_run(&plan.name, executor.name().name(), plan.world_size)?;
         let header = TraceWriter::header(handle.header());
-        let file = match shared.begin_file(id, &header) {
+        let file = match shared.begin_files(id, &header, asked) {
             Ok(file) => file,
             Err(error) => {
                 let outcome = Outcome::Failed { why: format!("its trace cannot be kept: {error}") };
@@ -232,8 +233,17 @@ impl Runs {
     }
 }
 
+/// The plan and the faults of a run, as a request for the same run has them.
+fn asked_json(plan: &Plan, faults: &[Fault]) -> String {
+    let faults: Vec<String> = faults.iter().map(|fault| format!("\"{fault}\"")).collect();
+    format!("{{\"faults\":[{}],\"plan\":{}}}", faults.join(","), plan.to_json())
+}
+
 impl Shared {
-    fn begin_file(&self, id: u64, header: &[u8]) -> io::Result<File> {
+    fn begin_files(&self, id: u64, header: &[u8], asked: Option<String>) -> io::Result<File> {
+        if let Some(asked) = asked {
+            std::fs::write(self.store.asked_file(id), asked)?;
+        }
         let mut file = File::create(self.store.run_file(id))?;
         file.write_all(header)?;
         Ok(file)

@@ -1,9 +1,12 @@
 //! Real runs, live streams and hangs.
 
 use anyhow::{Context, Result, ensure};
+use fantoccini::Locator;
 use lockstep_tests::{Page, lockstep};
 use serde_json::{Value, json};
 use ureq::http::Request;
+
+const ENTER: char = '\u{e007}';
 
 /// The first connection breaks after its first bytes, while the run waits for its watchdog: the
 /// stream is taken up again, and no byte is counted twice.
@@ -118,6 +121,17 @@ async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
     let run = page.service.post("api/runs", &hanging).json();
     let address = format!("#/runs/{}", run["id"]);
     page.go(&address).await?;
+    // Its calls are found and looked at while it goes on.
+    page.click("find").await?;
+    let line = page.browser.client.find(Locator::Css("[data-test=find]")).await?;
+    line.send_keys("rank:1 op:all_reduce unfinished").await?;
+    let hit = "return document.querySelector('[data-test=hit]')?.innerText";
+    page.browser.until("a call that goes on", hit).await?;
+    line.send_keys(&ENTER.to_string()).await?;
+    page.until("details", "data-rank", "1").await?;
+    let judged = "return document.querySelectorAll('[data-test=finding]').length";
+    assert_eq!(page.browser.run(judged).await?, 0, "nobody is blamed while it goes on");
+    page.browser.screenshot("run-investigated-live").await?;
     page.click("run-pause").await?;
     let stands = "return document.querySelector('[data-test=run-pause]')?.innerText === 'Go on'";
     page.browser.until("a run that stands", stands).await?;
@@ -204,6 +218,15 @@ async fn a_fault_is_chosen_in_a_form() -> Result<()> {
     page.click("run-real").await?;
     page.until("real-run", "data-stage", "ended").await?;
     page.until("finding", "data-culprits", "2").await?;
+    // It is run again with the same fault, or without it.
+    page.click("run-link").await?;
+    page.until("fault-remove", "class", "quiet").await?;
+    page.click("fault-remove").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    let healthy = "return document.querySelector('.real-run [data-test=run-outcome]')?.innerText";
+    let told = page.browser.until("the end", healthy).await?;
+    ensure!(told.as_str().is_some_and(|told| told.contains("every rank finished")), "{told}");
     page.close().await
 }
 

@@ -262,10 +262,10 @@ async fn playing_draws_between_the_moments() -> Result<()> {
 #[tokio::test]
 async fn a_tree_is_drawn_and_additions_are_shown() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=8&algorithm=tree").await?;
-    page.until("ring", "data-tree", "true").await?;
+    page.until("ring", "data-trees", "1").await?;
     page.browser.screenshot("step-tree").await?;
     page.go("#/step?collective=all_reduce&world=4&algorithm=ring").await?;
-    page.until("ring", "data-tree", "false").await?;
+    page.until("ring", "data-trees", "0").await?;
     page.until("transport", "data-moment", "1").await?;
     let forward = "document.activeElement.blur();
         window.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));

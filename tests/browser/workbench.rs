@@ -155,6 +155,70 @@ async fn causes_are_told_and_notes_are_kept() -> Result<()> {
     page.close().await
 }
 
+/// A program has the tools of a recording: the search, the details of a call, notes and pins; a call that is gone to is
+/// where the program stands.
+#[tokio::test]
+async fn a_program_is_investigated_as_a_recording_is() -> Result<()> {
+    let page = Page::open("#/hangs/skipped-all-reduce?moment=0").await?;
+    page.until("debugger", "data-ready", "true").await?;
+    page.click("find").await?;
+    let line = page.browser.client.find(Locator::Css("[data-test=find]")).await?;
+    line.send_keys("rank:2 op:all_reduce").await?;
+    let found = "return document.querySelector('[data-test=find-count]')?.dataset.total";
+    let count = page.browser.until("the hits", found).await?;
+    ensure!(count.as_str().is_some_and(|count| count != "0"), "{count}");
+    line.send_keys(&ENTER.to_string()).await?;
+    page.until("details", "data-rank", "2").await?;
+    page.until("one-rank", "data-rank", "2").await?;
+    let address = "const address = new URLSearchParams(location.hash.split('?')[1]);
+        return address.get('call')?.startsWith('2.') && address.get('rank') === '2'
+            && Number(address.get('moment')) > 0 && address.get('find')";
+    page.browser.until("call, rank, moment and query in the address", address).await?;
+    page.click("pin-rank").await?;
+    let first = "return document.querySelector('[data-test=timeline]')?.dataset.first";
+    assert_eq!(page.browser.until("the pinned rank", first).await?, "2");
+    let line = page.browser.client.find(Locator::Css("[data-test=note-text]")).await?;
+    line.send_keys("why twice?").await?;
+    line.send_keys(&ENTER.to_string()).await?;
+    let note = "return document.querySelector('[data-test=note]')?.innerText";
+    page.browser.until("the note", note).await?;
+    page.browser.screenshot("program-investigated").await?;
+    page.browser.client.refresh().await?;
+    page.until("details", "data-rank", "2").await?;
+    let told = page.browser.until("the note after a reload", note).await?;
+    ensure!(told.as_str().is_some_and(|told| told.contains("why twice?")), "{told}");
+    // Evidence leads to its rank.
+    page.click("go-culprit").await?;
+    let culprit = page.attribute("finding", "data-culprits").await?;
+    let there = format!(
+        "return document.querySelector('[data-test=one-rank]')?.dataset.rank === {culprit}"
+    );
+    page.browser.until("the culprit", &there).await?;
+    page.close().await
+}
+
+/// A call of the ladder leads to it, and a row that stands for several ranks is measured as all of them.
+#[tokio::test]
+async fn ladders_lead_on_and_shared_rows_are_measured_whole() -> Result<()> {
+    let page = Page::open("#/recording?sample=moe16&together=waits").await?;
+    page.until("finding", "data-culprits", "10").await?;
+    let press = "const goes = document.querySelector('[data-test=ladder] td .goes'); goes.click();
+        return goes.innerText";
+    let pressed = page.browser.run(press).await?;
+    let opened = "return document.querySelector('[data-test=details]')?.dataset.call";
+    assert_eq!(page.browser.until("the call", opened).await?, pressed);
+    page.click("details-close").await?;
+    page.click("measure").await?;
+    let drag = "const stage = document.querySelector('.timeline .stage');
+        const box = stage.getBoundingClientRect();
+        const at = (name, x, y) => stage.dispatchEvent(new PointerEvent(name,
+            { pointerId: 1, clientX: box.left + x, clientY: box.top + y, bubbles: true }));
+        at('pointerdown', 120, 30); at('pointermove', 300, box.height - 20); at('pointerup', 300, box.height - 20);";
+    page.browser.run(drag).await?;
+    page.until("measured", "data-ranks", "16").await?;
+    page.close().await
+}
+
 /// From a recording to the copied report by keyboard alone: F, arrows, Enter, Esc, R.
 #[tokio::test]
 async fn a_hang_is_investigated_by_keyboard() -> Result<()> {

@@ -17,6 +17,7 @@ mod playback;
 mod programs;
 mod route;
 mod server;
+mod sets;
 mod turns;
 mod ui;
 

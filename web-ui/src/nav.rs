@@ -19,6 +19,8 @@ pub(crate) struct Nav {
     set: Callback<Route>,
     /// The text in the address while the browser does not take the page's.
     refused: Refused,
+    /// The address that was read or written last: the next drawing knows it.
+    latest: Rc<RefCell<Route>>,
     /// True for a view inside of another one, whose address is not the browser's.
     inside: bool,
     /// The number of times that the browser itself has gone elsewhere: back, forward, along a link.
@@ -37,7 +39,8 @@ impl PartialEq for Nav {
 impl Nav {
     /// An address for a view inside of another one: `set` hears what it changes to.
     pub(crate) fn inside(route: Route, set: Callback<Route>) -> Nav {
-        Nav { route, set, refused: Refused::default(), inside: true, visits: 0 }
+        let latest = Rc::new(RefCell::new(route.clone()));
+        Nav { route, set, refused: Refused::default(), latest, inside: true, visits: 0 }
     }
 
     /// True for a view inside of another one.
@@ -48,6 +51,7 @@ impl Nav {
     /// Changes the address in place: the back button returns to the view before, not to every
     /// moment of this one.
     pub(crate) fn replace(&self, route: Route) {
+        *self.latest.borrow_mut() = route.clone();
         self.set.emit(route);
     }
 
@@ -59,7 +63,12 @@ impl Nav {
             // The present address once more, which is then changed in place.
             let _ = history.push_state_with_url(&JsValue::NULL, "", Some(&address().to_hash()));
         }
-        self.set.emit(route);
+        self.replace(route);
+    }
+
+    /// The address with what the page has changed in it since it was drawn: one change does not undo another.
+    pub(crate) fn now(&self) -> Route {
+        self.latest.borrow().clone()
     }
 
     /// True if somebody else has changed the address since it was read.
@@ -68,7 +77,7 @@ impl Nav {
             return false;
         }
         let stands = address();
-        stands != self.route && self.refused.borrow().as_ref() != Some(&stands)
+        stands != self.now() && self.refused.borrow().as_ref() != Some(&stands)
     }
 }
 
@@ -114,15 +123,17 @@ fn write(to: Route, refused: &Refused, turns: &Turns) {
 pub(crate) fn use_nav() -> Nav {
     let route = use_state(|| (address(), 0u32));
     let refused = (*use_memo((), |()| Refused::default())).clone();
+    let latest = use_mut_ref(address);
     let visits = use_mut_ref(|| 0u32);
     {
-        let (route, visits) = (route.clone(), visits.clone());
+        let (route, visits, latest) = (route.clone(), visits.clone(), latest.clone());
         use_effect_with((), move |()| {
             let window = dom::window();
             let heard = ["hashchange", "popstate"].map(|name| {
-                let (route, visits) = (route.clone(), visits.clone());
+                let (route, visits, latest) = (route.clone(), visits.clone(), latest.clone());
                 Listener::on(&window, name, move |_: Event| {
                     *visits.borrow_mut() += 1;
+                    *latest.borrow_mut() = address();
                     route.set((address(), *visits.borrow()));
                 })
             });
@@ -138,5 +149,5 @@ pub(crate) fn use_nav() -> Nav {
         })
     };
     let (route, visits) = (*route).clone();
-    Nav { route, set, refused, inside: false, visits }
+    Nav { route, set, refused, latest, inside: false, visits }
 }

@@ -240,6 +240,18 @@ pub(crate) async fn dump(id: &str, rank: u64) -> Result<Vec<u8>, String> {
     Ok(js_sys::Uint8Array::new(&buffer).to_vec())
 }
 
+/// The faults that a run was asked for, and its plan without them, as JSON; `None` if there were none.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn asked(id: &str) -> Result<Option<(Vec<Fault>, String)>, String> {
+    let asked = json("GET", &format!("api/runs/{id}/asked"), None).await?;
+    let Some(plan) = asked.get("plan").map(Value::to_string) else { return Ok(None) };
+    let faults = asked.get("faults").and_then(Value::as_array).into_iter().flatten();
+    let faults = faults.filter_map(|fault| fault.as_str()?.parse().ok());
+    Ok(Some((faults.collect(), plan)))
+}
+
 /// The binary trace of a run.
 ///
 /// # Errors

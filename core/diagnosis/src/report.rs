@@ -232,7 +232,10 @@ impl Report {
     /// Every rank that a finding blames, ascending, once.
     pub fn culprits(&self) -> Vec<GlobalRank> {
         let all = self.findings.iter().flat_map(|finding| finding.culprits.iter().copied());
-        all.collect::<BTreeSet<_>>().into_iter().collect()
+        let mut ranks = BTreeSet::new();
+        // `collect` would sort first, which the page's module had to carry.
+        ranks.extend(all);
+        ranks.into_iter().collect()
     }
 
     /// A report without findings, of which everything was seen.

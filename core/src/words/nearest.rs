@@ -10,6 +10,11 @@ pub fn nearest<'a>(
     names: impl IntoIterator<Item = &'a str>,
     most: usize,
 ) -> Vec<&'a str> {
+    nearest_of(name, names.into_iter().collect(), most)
+}
+
+/// The same for whatever the names came from, so that it is compiled once.
+fn nearest_of<'a>(name: &str, names: Vec<&'a str>, most: usize) -> Vec<&'a str> {
     let typed = letters(name);
     if typed.is_empty() || typed.len() > MAX_NAME {
         return Vec::new();

@@ -355,6 +355,20 @@ pub(crate) async fn rank_dump(
     file::send(&path, None, &name).await
 }
 
+/// The plan and the faults that a run was asked for, as JSON; `null` if it was asked for no faults: then its plan is
+/// that of its trace.
+pub(crate) async fn asked(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let run = find(&service, &id).await?;
+    let path = service.store.asked_file(run.id);
+    match path.is_file() {
+        true => file::send(&path, None, &format!("run-{}.asked.json", run.id)).await,
+        false => Ok(Json(serde_json::Value::Null).into_response()),
+    }
+}
+
 /// The trace in binary form, as far as it has come.
 pub(crate) async fn trace(
     State(service): State<Service>,

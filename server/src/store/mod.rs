@@ -105,6 +105,12 @@ impl Store {
         self.folder.join("runs").join(format!("{id}.lks"))
     }
 
+    /// The path of the plan and the faults that a run was asked for, if it was asked for faults: its trace holds the
+    /// plan with the faults in it.
+    pub(crate) fn asked_file(&self, id: u64) -> PathBuf {
+        self.folder.join("runs").join(format!("{id}.asked.json"))
+    }
+
     /// The folder of a run's Flight Recorder dumps, if it left any.
     pub(crate) fn dump_folder(&self, id: u64) -> PathBuf {
         self.folder.join("runs").join(format!("{id}.dumps"))
@@ -180,6 +186,7 @@ impl Store {
     /// Removes the files that the service wrote for a run. Other files in its folder stay there.
     fn remove_run_files(&self, id: u64) -> Result<(), StoreError> {
         remove(&self.run_file(id))?;
+        remove(&self.asked_file(id))?;
         let folder = self.dump_folder(id);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,

@@ -68,7 +68,7 @@ pub(super) async fn answer(
         DdpQuestion::Sweep { placed, across, lines } => {
             sweep(model, &placed, &across, &lines, slices).await
         }
-        DdpQuestion::Plan { setting } => Ok(Response::DdpPlan(Box::new(plan(model, &setting)?))),
+        DdpQuestion::Plan { setting } => Ok(Response::Plan(Box::new(plan(model, &setting)?))),
         DdpQuestion::Simulate { placed } => simulated(model, &placed),
     }
 }

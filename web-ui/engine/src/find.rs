@@ -65,10 +65,11 @@ impl Held {
         FoundCalls { total: found.len() as u64, calls: calls.collect() }
     }
 
-    /// The unique name of a call's group.
-    fn group_name(&self, record: &CallRecord) -> Option<&str> {
-        let groups = self.log.as_ref().map(|log| &log.groups)?;
-        groups.get(record.call.group.index()).map(|group| group.name())
+    /// True if a call is of the group of this name or label.
+    fn is_of_group(&self, record: &CallRecord, group: &str) -> bool {
+        let groups = self.log.as_ref().map_or(&[][..], |log| &log.groups);
+        let of = groups.get(record.call.group.index());
+        of.is_some_and(|of| of.name() == group || of.label() == group)
     }
 
     /// A call of a rank.
@@ -86,7 +87,7 @@ impl Held {
                 .find(|call| {
                     call.seq == *seq
                         && op.as_ref().is_none_or(|op| *op == call.call.op)
-                        && group.as_ref().is_none_or(|group| self.group_name(call) == Some(group))
+                        && group.as_ref().is_none_or(|group| self.is_of_group(call, group))
                 })
                 .or_else(unfinished),
             Which::Last => unfinished(),
@@ -202,7 +203,8 @@ pub(super) mod tests {
             let (group, op) = (Some(group.to_owned()), op.clone());
             held.locate(2, &Which::Numbered { group, op, seq })
         };
-        let group = held.group_name(held.call(mark.id).unwrap()).unwrap();
+        let groups = &held.log.as_ref().unwrap().groups;
+        let group = groups[held.call(mark.id).unwrap().call.group.index()].name();
         assert_eq!(numbered(group, seq), Some(mark.clone()));
         // A rank that never made the call is shown where it is.
         assert_eq!(numbered("another group", seq), Some(mark.clone()));

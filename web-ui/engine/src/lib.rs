@@ -37,10 +37,13 @@ pub use ddp::ddp_account;
 pub use machine::config as machine_config;
 pub use mesh::{laid_out, mesh_account};
 
+use lockstep_core::plan::Plan;
 use lockstep_torch::ddp::lab::LabModel;
 use lockstep_torch::ddp::model::Model;
 use lockstep_web_protocol::browser;
-use lockstep_web_protocol::{Form, Hang, ModelRef, Question, Request, Response, SessionId, unpack};
+use lockstep_web_protocol::{
+    Form, Hang, KindExplanation, ModelRef, Question, Request, Response, SessionId, unpack,
+};
 use questions::{Attached, Questions, post};
 use session::Held;
 use slices::Slices;
@@ -114,6 +117,10 @@ async fn answer(
         Request::Sweep { lab, topology, counts } => {
             plain(account::sweep(lab, topology, &counts, slices).await?)
         }
+        Request::ReadPlan { json } => {
+            let plan = Plan::from_json(&json).map_err(|error| error.to_string())?;
+            plain(Response::Plan(Box::new(plan)))
+        }
         Request::PlanCall { call, options, instead } => {
             plain(planned_call::planned(&call, &options, &instead)?)
         }
@@ -122,6 +129,9 @@ async fn answer(
         Request::KnownClusters => plain(Response::KnownClusters(machine::known_clusters()?)),
         Request::Hangs => {
             plain(Response::Hangs(lockstep_scenarios::all().iter().map(Hang::from).collect()))
+        }
+        Request::ExplainKind { kind } => {
+            plain(Response::KindExplained(KindExplanation::from(kind)))
         }
         Request::OpenModel { session } => {
             let model = ddp::read(attachments).await?;

@@ -6,6 +6,7 @@ use crate::calls::{CallDetails, CallMark, FoundCalls};
 use crate::cluster::ClusterAccount;
 use crate::ddp::{ChangeRow, DdpAccount, Simulated};
 use crate::hang::Hang;
+use crate::kind_explanation::KindExplanation;
 use crate::machine::KnownCluster;
 use crate::measure::Measured;
 use crate::mesh::MeshAccount;
@@ -115,8 +116,10 @@ pub enum Response {
     DdpChanges(Vec<ChangeRow>),
     /// Steps over two axes, a list for each line.
     DdpSwept(Vec<Vec<Summary>>),
-    /// A training run as a plan.
-    DdpPlan(Box<Plan>),
+    /// The explanation of a kind of finding.
+    KindExplained(KindExplanation),
+    /// A plan: of a training run, or that was read.
+    Plan(Box<Plan>),
     /// A step in the simulator.
     DdpSimulated(Simulated),
 }

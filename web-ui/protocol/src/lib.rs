@@ -16,6 +16,7 @@ mod cluster;
 mod ddp;
 mod fabric;
 mod hang;
+mod kind_explanation;
 mod machine;
 mod measure;
 mod mesh;
@@ -40,6 +41,7 @@ pub use cluster::{AskedRanks, ChoiceBand, ClusterAccount, ClusterPoint, ClusterQ
 pub use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PlacedSetting, Simulated};
 pub use fabric::{FabricAccount, FabricPart, LoadStretch};
 pub use hang::{Chapter, Hang};
+pub use kind_explanation::KindExplanation;
 pub use machine::{ClusterName, KnownCluster, Machine};
 pub use measure::{Area, CallShare, Measured, RankShare};
 pub use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};

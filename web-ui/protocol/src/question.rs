@@ -8,6 +8,7 @@ use crate::mesh::MeshQuestion;
 use crate::session_id::SessionId;
 use crate::session_question::SessionQuestion;
 use lockstep_core::plan::{CollectiveLab, Plan};
+use lockstep_diagnosis::Kind;
 use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Bounds, Order, Topology};
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,11 @@ pub enum Request {
         /// Element counts.
         counts: Vec<u64>,
     },
+    /// Read a plan.
+    ReadPlan {
+        /// The plan as JSON.
+        json: String,
+    },
     /// A call of torch.distributed as a plan.
     PlanCall {
         /// PyTorch's name of it.
@@ -82,6 +88,11 @@ pub enum Request {
     KnownClusters,
     /// The hangs that ship.
     Hangs,
+    /// The explanation of a kind of finding.
+    ExplainKind {
+        /// The kind.
+        kind: Kind,
+    },
     /// Read the model in the attached file and hold it.
     OpenModel {
         /// The session.

@@ -124,7 +124,7 @@ fn use_film(account: Option<&Rc<DdpAccount>>, base: Route) -> UseReducerHandle<P
         }
         Addressed { of: film.1, last: account.pass.moments.len().saturating_sub(1) }
     });
-    use_addressed_moment(&playback, moments, base, |last| last * 2 / 5);
+    use_addressed_moment(&playback, moments, base.into(), |last| last * 2 / 5);
     playback
 }
 

@@ -9,6 +9,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::kept::{self, Kept};
 use crate::route::{Route, View};
+use crate::sets::set;
 use crate::turns::{Turns, use_turns};
 use crate::ui::dropped::Texts;
 use crate::ui::prose;
@@ -22,7 +23,6 @@ use lockstep_web_protocol::{
 use samples::Sample;
 use save::Save;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement};
 use yew::prelude::*;
@@ -502,9 +502,8 @@ fn is_recorded(opened: &Opened) -> bool {
 /// The files of a recording with those that have come: one of a name that is there already begins
 /// another recording, as do dumps of ranks that have dumps, and a trace is a whole one.
 fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
-    let names: BTreeSet<String> = opened.iter().map(identity).collect();
-    let dumped: BTreeSet<String> =
-        opened.iter().filter_map(|file| dumped_rank(&file.name()).map(str::to_owned)).collect();
+    let names = set(opened.iter().map(identity));
+    let dumped = set(opened.iter().filter_map(|file| dumped_rank(&file.name()).map(str::to_owned)));
     let another = |file: &File| {
         let name = file.name();
         let has_dump = dumped_rank(&name).is_some_and(|rank| dumped.contains(rank));

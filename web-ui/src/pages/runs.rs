@@ -7,21 +7,23 @@ mod words;
 
 use super::workbench::Workbench;
 use crate::app::{Server, use_shared};
+use crate::dom;
 use crate::explain;
-use crate::live::{Stage, use_real_run};
+use crate::live::{Stage, settle, use_real_run};
 use crate::route::{Route, View};
 use crate::server;
+use crate::sets::set;
+use crate::turns::use_turns;
 use crate::ui::prose;
 use crate::ui::{ComparisonCard, LiveRun, RealRun};
 use compare::TwoRuns;
 use list::List;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::Comparison;
 use lockstep_web_protocol::Client;
 use lockstep_web_protocol::Session;
-use lockstep_web_protocol::{Machine, Opened, Request, Response, SessionId};
-use std::collections::BTreeSet;
+use lockstep_web_protocol::{LiveCount, Machine, Opened, Request, Response, SessionId};
 use std::rc::Rc;
 use watched::WatchedJob;
 use words::{compared_there, is_paused};
@@ -79,6 +81,8 @@ struct Loaded {
     session: Session,
     /// None where nothing can be compared; or why it was not.
     comparison: Result<Option<Comparison>, String>,
+    /// The plan that was asked for, with its faults beside it.
+    asked: Option<(Rc<Plan>, Vec<Fault>)>,
 }
 
 /// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
@@ -102,8 +106,21 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
         (None, None) => Ok(None),
     };
     let comparison = comparison.map(|found| found.filter(|found| found.tensors > 0));
-    let loaded = Loaded { name: run.text("name"), opened: Rc::new(*opened), session, comparison };
-    Ok(Known::Ended(loaded))
+    let asked = match asked(client, id).await {
+        Some(asked) => Some(asked),
+        None => opened.header.plan.as_ref().map(|plan| (Rc::new(Plan::clone(plan)), Vec::new())),
+    };
+    let (name, opened) = (run.text("name"), Rc::new(*opened));
+    Ok(Known::Ended(Loaded { name, opened, session, comparison, asked }))
+}
+
+/// The plan and the faults of a run that was asked for faults: its trace has them in its plan.
+async fn asked(client: &Client, id: &str) -> Option<(Rc<Plan>, Vec<Fault>)> {
+    let (faults, json) = server::asked(id).await.ok()??;
+    match client.ask(Request::ReadPlan { json }).await.ok()?.response {
+        Response::Plan(plan) => Some((Rc::new(*plan), faults)),
+        _ => None,
+    }
 }
 
 /// Simulates a plan and holds a run of it against that.
@@ -150,7 +167,7 @@ fn one_run(props: &OneRunProps) -> Html {
                 Some(Ok(Known::GoesOn { world_size, paused, .. })) => html! {
                     <Watched key={*ends} id={props.id.clone()} world_size={*world_size} paused={*paused} {on_end} />
                 },
-                Some(Ok(Known::Ended(Loaded { opened, comparison, .. }))) => html! {
+                Some(Ok(Known::Ended(Loaded { opened, comparison, asked, .. }))) => html! {
                     <>
                     { stopped(opened) }
                     if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
@@ -160,8 +177,8 @@ fn one_run(props: &OneRunProps) -> Html {
                         Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
                     } }
                     <Workbench opened={opened.clone()} />
-                    if let Some(plan) = &opened.header.plan {
-                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={Rc::new(Plan::clone(plan))} simulated={None} /></section>
+                    if let Some((plan, faults)) = asked {
+                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={plan.clone()} faults={faults.clone()} simulated={None} /></section>
                     }
                     </>
                 },
@@ -175,7 +192,7 @@ fn stopped(opened: &Opened) -> Html {
     if opened.outcome != Some(Outcome::Cancelled) {
         return html! {};
     }
-    let waiting: BTreeSet<u32> = opened.waits.iter().map(|wait| wait.rank.0).collect();
+    let waiting = set(opened.waits.iter().map(|wait| wait.rank.0));
     let then = explain::time(opened.end_ps);
     let stood = match waiting.len() {
         0 => "No rank waited in a call then.".to_owned(),
@@ -196,6 +213,57 @@ fn stopped(opened: &Opened) -> Html {
         <p class="note" role="status" data-test="ended-by-user">
             <b>{ format!("Its user ended this run after {then}. ") }</b>{ stood }{ judged }
         </p>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct LiveBenchProps {
+    session: Session,
+    count: LiveCount,
+}
+
+/// The least time between two accounts of a run, in milliseconds.
+const PACE_MS: f64 = 1000.0;
+
+/// The worker accounts for a run in at most this share of the time.
+const SHARE: f64 = 0.2;
+
+/// The workbench of a run that goes on. Its timeline is the newest; the account of its calls follows as fast as the
+/// worker makes one.
+#[component(LiveBench)]
+fn live_bench(props: &LiveBenchProps) -> Html {
+    let client = use_shared().client;
+    let account = use_state(|| None::<Rc<Opened>>);
+    let newest = use_mut_ref(|| 0);
+    *newest.borrow_mut() = props.count.events;
+    let turns = use_turns();
+    {
+        let (account, session) = (account.setter(), props.session.id());
+        use_effect_with(session, move |session| {
+            let (session, turn) = (*session, turns.next());
+            wasm_bindgen_futures::spawn_local(async move {
+                let mut told = 0;
+                while turn.counts() {
+                    let (began, events) = (dom::now_ms(), *newest.borrow());
+                    if events > told
+                        && let Ok((opened, _)) = settle(&client, session, None).await
+                        && turn.counts()
+                    {
+                        told = events;
+                        account.set(Some(opened));
+                    }
+                    let pause_ms = ((dom::now_ms() - began) / SHARE).max(PACE_MS);
+                    dom::sleep_ms(pause_ms as i32).await;
+                }
+            });
+            move || turns.end()
+        });
+    }
+    match &*account {
+        Some(opened) => {
+            html! { <Workbench opened={opened.clone()} grown={props.count} judged=false /> }
+        }
+        None => html! { <p class="muted">{ "Its calls appear with its first events…" }</p> },
     }
 }
 
@@ -225,8 +293,10 @@ fn watched(props: &WatchedProps) -> Html {
         });
     }
     match &run.stage {
-        Stage::Running { .. } => html! {
-            <section class="panel watched"><LiveRun run={run.clone()} paused={props.paused} /></section>
+        Stage::Running { session, count, .. } => html! {
+            <section class="panel watched">
+                <LiveRun run={run.clone()} paused={props.paused}><LiveBench session={session.clone()} count={*count} /></LiveRun>
+            </section>
         },
         Stage::Failed { why } => {
             html! { <p class="verdict bad" role="alert" data-test="run-error">{ prose(why) }</p> }

@@ -164,6 +164,30 @@ impl Addressed {
     }
 }
 
+/// The address of what is shown, without its moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Base {
+    pub(super) of: Route,
+    /// The parameters beside it that are kept as they stand in the address.
+    pub(super) kept: &'static [&'static str],
+}
+
+impl From<Route> for Base {
+    fn from(of: Route) -> Base {
+        Base { of, kept: &[] }
+    }
+}
+
+impl Base {
+    /// With what is kept of the present address.
+    fn in_address(&self, now: &Route) -> Route {
+        self.kept.iter().fold(self.of.clone(), |base, name| match now.get(name) {
+            Some(value) if !value.is_empty() => base.with(name, value),
+            _ => base,
+        })
+    }
+}
+
 /// Keeps the moment and the address in step: new moments begin where the address says (else at
 /// `begin` of the last one), an address that was changed is followed, and a moment that was
 /// reached is written into `base`, the address of what is shown.
@@ -171,7 +195,7 @@ impl Addressed {
 pub(super) fn use_addressed_moment(
     playback: &UseReducerHandle<Playback>,
     moments: Option<Addressed>,
-    base: Route,
+    base: Base,
     begin: fn(usize) -> usize,
 ) {
     let nav = use_shared().nav;
@@ -206,7 +230,7 @@ pub(super) fn use_addressed_moment(
     // one of this simulation's: the one before left its own.
     let ready = moments.is_some() && playback.of == moments.map(|moments| moments.of);
     use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
-        let route = base.with("moment", moment);
+        let route = base.in_address(&nav.now()).with("moment", moment);
         // An address that has been changed since and not been read yet is not written over.
         if *ready && !moving && !nav.is_stale() && route != nav.route {
             if wanted != Some(*moment) {

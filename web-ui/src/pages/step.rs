@@ -12,7 +12,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::route::Route;
 use crate::ui::{
-    BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport, parents_of,
+    BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport, trees_of,
 };
 use lockstep_core::schedule::Rounds;
 use std::rc::Rc;
@@ -88,9 +88,9 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
     let ranks_per_node = choice.machine.ranks_per_node();
     let schedule = choice.schedule();
     let rounds = use_memo(choice, |choice| choice.schedule().as_ref().map(Rounds::of));
-    let tree =
-        use_memo(choice, |choice| choice.schedule().as_ref().and_then(parents_of).map(Rc::new));
-    let tree = (*tree).clone();
+    let trees =
+        use_memo(choice, |choice| choice.schedule().as_ref().and_then(trees_of).map(Rc::new));
+    let trees = (*trees).clone();
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let go = Callback::from(move |route: Route| nav.replace(route));
@@ -122,7 +122,7 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
             <p class={classes!("sentence", failed.then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
             if let (Some(view), Some(opened)) = (&stepping.view, &opened) {
                 <section class="panel graph" aria-label="Messages on their way">
-                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} {ranks_per_node} {tree} />
+                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} {ranks_per_node} {trees} />
                 </section>
                 <section class="panel memory" aria-label="Buffers of each rank">
                     <header><h2>{ "Buffers" }</h2><span class="grow" />

@@ -1,7 +1,7 @@
 //! Stepping through a plan: its simulation, the moment that is shown, the rank that is looked at.
 
 use super::simulation::{
-    Addressed, Simulated, use_addressed_moment, use_ordered_simulation, use_view,
+    Addressed, Base, Simulated, use_addressed_moment, use_ordered_simulation, use_view,
 };
 use crate::playback::{Playback, seeking, use_playback};
 use crate::route::Route;
@@ -46,7 +46,7 @@ pub(super) fn use_stepping(
     base: Route,
     begin: fn(usize) -> usize,
 ) -> Stepping {
-    use_ordered_stepping(plan, machine, None, base, begin)
+    use_ordered_stepping(plan, machine, None, base.into(), begin)
 }
 
 /// The same in an order of what the plan leaves open; `None` for the simulator's own.
@@ -55,7 +55,7 @@ pub(super) fn use_ordered_stepping(
     plan: &Result<Rc<Plan>, String>,
     machine: Machine,
     order: Option<Order>,
-    base: Route,
+    base: Base,
     begin: fn(usize) -> usize,
 ) -> Stepping {
     let simulated = use_ordered_simulation(plan, machine, order);

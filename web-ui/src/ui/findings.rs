@@ -5,11 +5,11 @@ use super::go::Go;
 use super::keys;
 use super::ladder::ladder;
 use super::prose::prose;
+use super::what_is_this::WhatIsThis;
 use crate::dom::{self, Listener};
 use crate::explain;
-use crate::route::{Route, View};
 use lockstep_core::rank::GlobalRank;
-use lockstep_diagnosis::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use lockstep_diagnosis::{Certainty, Evidence, Finding, Report, Verdict};
 use lockstep_web_protocol::Which;
 use web_sys::KeyboardEvent;
 use yew::prelude::*;
@@ -132,7 +132,7 @@ fn use_keys(props: &FindingsProps, copy: &Callback<()>) {
                         let mut at = next.borrow_mut();
                         on_go.emit(blamed[*at % blamed.len()].clone());
                         *at += 1;
-                        dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
+                        dom::focus("main:not([hidden]) .lanes .timeline .stage");
                     }
                     _ => {}
                 }
@@ -212,7 +212,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                 <p class="fix"><b>{ "Fix " }</b>{ prose(&finding.fix) }</p>
             }
             if let Some(calls) = &finding.ladder { { ladder(calls, on_go) } }
-            { what_is_this(finding.kind) }
+            <WhatIsThis kind={finding.kind} />
             if count > 0 {
                 <h3>{ "Evidence" }</h3>
                 <ul class="evidence">{ evidence(0, count.min(FEW)) }</ul>
@@ -256,35 +256,27 @@ fn evidence_line(seen: &Evidence, on_go: Option<&Callback<Go>>) -> Html {
 /// More culprits than this are named in the facts only.
 const MAX_CHIPS: usize = 32;
 
-/// The ranks that are blamed, each of which goes to where it is in the call that the finding names.
+/// The same of victims, of which there are many.
+const MAX_VICTIMS: usize = 8;
+
+/// The ranks that are blamed and their first victims, each of which goes to where it is in the call that the finding
+/// names.
 fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
-    let chip = |rank: &GlobalRank| {
+    let chip = |rank: &GlobalRank, is_culprit: bool| {
         let to = to_culprit(finding, *rank);
         let rank = rank.0;
         let go = on_go.reform(move |_: MouseEvent| to.clone());
         html! {
-            <button class="chip culprit"
-                    onclick={go} title={format!("Show rank {rank} in the timeline")} data-test="go-culprit">{ rank }</button>
+            <button class={classes!("chip", is_culprit.then_some("culprit"))} onclick={go} title={format!("Show rank {rank} in the timeline")}
+                    data-test={if is_culprit { "go-culprit" } else { "go-victim" }}>{ rank }</button>
         }
     };
-    html! { if !finding.culprits.is_empty() { <p class="culprits">{ for finding.culprits.iter().take(MAX_CHIPS).map(chip) }</p> } }
-}
-
-/// The explanation of a kind of finding, for whoever asks, with a hang of the gallery that shows one.
-fn what_is_this(kind: Kind) -> Html {
-    let explanation = kind.explanation();
-    // Those who read stay in the page: of examples that the command line runs, the gallery has the hangs.
-    let scenario = explanation.example.and_then(|example| example.strip_prefix("sim "));
-    let part = |(label, text): (&'static str, &'static str)| {
-        html! { <><dt>{ label }</dt><dd>{ prose(text) }</dd></> }
-    };
+    let (blamed, waiting) = (finding.culprits.iter(), finding.victims.iter());
     html! {
-        <details class="what" data-test="what-is-this">
-            <summary>{ "What is this?" }</summary>
-            <dl>{ for explanation.parts().into_iter().map(part) }</dl>
-            if let Some(id) = scenario {
-                <p><a href={Route::below(View::Hangs, id).with("ask", true).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
-            }
-        </details>
+        <p class="culprits">
+            { for blamed.take(MAX_CHIPS).map(|rank| chip(rank, true)) }
+            if !finding.victims.is_empty() { <span class="muted">{ "victims" }</span> }
+            { for waiting.take(MAX_VICTIMS).map(|rank| chip(rank, false)) }
+        </p>
     }
 }

@@ -1,7 +1,7 @@
 //! The call ladder of a finding: the ranks' calls side by side around their first disagreement.
 
 use super::go::{Go, goes};
-use lockstep_diagnosis::{Ladder, LadderSide, LadderStep, Rung};
+use lockstep_diagnosis::{Ladder, LadderCall, LadderSide, LadderStep, Rung};
 use lockstep_web_protocol::Which;
 use yew::prelude::*;
 
@@ -27,7 +27,7 @@ pub(crate) fn ladder(ladder: &Ladder, on_go: Option<&Callback<Go>>) -> Html {
                 <thead><tr>{ for ladder.sides.iter().map(head) }</tr></thead>
                 <tbody>
                     { left_out(ladder.before) }
-                    { for ladder.rungs.iter().map(row) }
+                    { for ladder.rungs.iter().map(|rung| row(rung, &ladder.sides, on_go)) }
                     { left_out(ladder.after) }
                 </tbody>
             </table></div>
@@ -35,19 +35,24 @@ pub(crate) fn ladder(ladder: &Ladder, on_go: Option<&Callback<Go>>) -> Html {
     }
 }
 
-fn row(rung: &Rung) -> Html {
-    html! {
-        <tr class={rung.differs.then_some("differs")}>{ for rung.steps.iter().map(step) }</tr>
-    }
+fn row(rung: &Rung, sides: &[LadderSide], on_go: Option<&Callback<Go>>) -> Html {
+    let steps = rung.steps.iter().zip(sides).map(|(each, side)| step(each, side, on_go));
+    html! { <tr class={rung.differs.then_some("differs")}>{ for steps }</tr> }
 }
 
-fn step(step: &LadderStep) -> Html {
+fn which(call: &LadderCall) -> Which {
+    let group = Some(call.group.clone()).filter(|group| !group.is_empty());
+    Which::Numbered { group, op: Some(call.op.clone()), seq: call.seq }
+}
+
+/// A call of a side leads to that of its first rank.
+fn step(step: &LadderStep, side: &LadderSide, on_go: Option<&Callback<Go>>) -> Html {
     match step {
         LadderStep::LeftOut => html! { <td class="none">{ "did not call it" }</td> },
         LadderStep::NotReached => html! { <td class="none muted">{ "did not get here" }</td> },
         LadderStep::Called(call) => html! {
             <td title={call.stack.join("\n")}>
-                <b>{ call.title() }</b>
+                { goes(call.title(), Go { rank: side.ranks.first().map_or(0, |rank| rank.0), which: which(call) }, on_go) }
                 if call.waits { <span class="waits">{ "waits" }</span> }
                 if !call.what.is_empty() { <span class="muted">{ &call.what }</span> }
                 if let Some(line) = &call.line { <code>{ line }</code> }

@@ -52,6 +52,9 @@ pub(crate) struct LiveRunProps {
     /// Whether it stood paused when it was first seen.
     #[prop_or_default]
     pub(crate) paused: bool,
+    /// Shown instead of its timeline alone.
+    #[prop_or_default]
+    pub(crate) children: Children,
 }
 
 /// A run that goes on; nothing before that and after.
@@ -87,8 +90,12 @@ pub(crate) fn live_run(props: &LiveRunProps) -> Html {
                 <button onclick={cancel} data-test="run-cancel">{ "Stop it" }</button></header>
             <p class="muted" data-test="run-events" data-events={count.events.to_string()}>{ so_far }<QuietClock events={count.events} /></p>
             if *lost { <p class="bad" role="status">{ "The connection to the server was lost; trying again…" }</p> }
-            <Timeline session={session.id()} world_size={count.world_size} lanes={count.lanes.max(1)}
-                      end_ps={count.end_ps} tick={count.events} follow={true} />
+            if props.children.is_empty() {
+                <Timeline session={session.id()} world_size={count.world_size} lanes={count.lanes.max(1)}
+                          end_ps={count.end_ps} tick={count.events} follow={true} />
+            } else {
+                { props.children.clone() }
+            }
         </>
     }
 }

@@ -1,6 +1,6 @@
 //! Messages between the ranks: on a circle while they can be told apart there, else as a matrix.
 
-use super::{Matrix, Ring};
+use super::{Matrix, Parents, Ring};
 use lockstep_sim::View;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -22,9 +22,9 @@ pub(crate) struct MessagesProps {
     /// Ranks of a node; 0 when there are no nodes.
     #[prop_or_default]
     pub(crate) ranks_per_node: u32,
-    /// The parent of each rank, where messages go along a tree.
+    /// The trees along which messages go, if they go along any.
     #[prop_or_default]
-    pub(crate) tree: Option<Rc<Vec<Option<u32>>>>,
+    pub(crate) trees: Option<Rc<Vec<Parents>>>,
 }
 
 /// Messages between the ranks.

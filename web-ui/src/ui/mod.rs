@@ -29,6 +29,7 @@ mod transport;
 mod tree;
 mod waits;
 mod weave;
+mod what_is_this;
 
 pub(crate) use buffer_map::BufferMap;
 pub(crate) use buffers::Buffers;
@@ -52,6 +53,6 @@ pub(crate) use ring::Ring;
 pub(crate) use source::{LineTools, SourceView};
 pub(crate) use timeline::{Legend, Look, Order, PathMark, Shown, Step, Timeline, frame};
 pub(crate) use transport::{Counter, Transport};
-pub(crate) use tree::parents_of;
+pub(crate) use tree::{Parents, trees_of};
 pub(crate) use waits::WaitGraph;
 pub(crate) use weave::WeaveDrawing;

@@ -25,6 +25,9 @@ pub(crate) struct RealRunProps {
     /// Whether the run is meant to hang, so that its findings are the point.
     #[prop_or_default]
     pub(crate) hangs: bool,
+    /// The faults that are filled in at first.
+    #[prop_or_default]
+    pub(crate) faults: Vec<Fault>,
 }
 
 /// Runs a plan for real, watches it, and compares it.
@@ -34,7 +37,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     let run = use_real_run();
     let missing = shared.server.missing();
     let running = matches!(run.stage, Stage::Starting | Stage::Running { .. });
-    let faults = use_state(Vec::<Fault>::new);
+    let faults = use_state(|| props.faults.clone());
     let chosen = use_state(Executor::default);
     let executor = *chosen;
     let choose = {
@@ -85,7 +88,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             }
             if !is_missing && !running {
                 <SelectField name="executor" label="By" value={executor.name()} choices={executors.to_vec()} on_choose={choose} />
-                <details class="faults">
+                <details class="faults" open={!props.faults.is_empty()}>
                     <summary>{ "Break it on purpose" }</summary>
                     <FaultForm faults={(*faults).clone()} world_size={props.plan.world_size} {wrong} on_change={change_faults} />
                 </details>

@@ -3,7 +3,7 @@
 
 use super::canvas::use_size;
 use super::messages::MessagesProps;
-use super::tree;
+use super::{Parents, tree};
 use crate::dom::when;
 use crate::explain;
 use crate::palette::{piece_fill, piece_ink};
@@ -31,8 +31,10 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
         false => 1.0,
     };
     let (wide, high) = (SIDE * aspect.max(1.0), SIDE * (1.0 / aspect).max(1.0));
-    let parents = props.tree.as_deref().filter(|parents| parents.len() == n);
-    let spots = parents.map(|parents| tree::places(parents));
+    let of_all = |trees: &&Vec<Parents>| trees.iter().all(|parents| parents.len() == n);
+    let trees = props.trees.as_deref().filter(of_all).map_or(&[][..], Vec::as_slice);
+    // Two trees share their ranks' places: those of the first.
+    let spots = trees.first().map(|parents| tree::places(parents));
     let all = Places {
         ranks: n,
         switches: props.switches as usize,
@@ -49,20 +51,18 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
     let words = format!("{ranks}, {} on the way", counted(view.messages.len(), "message"));
     html! {
         <svg ref={svg} class="ring" viewBox={format!("0 0 {wide:.0} {high:.0}")} role="group" aria-label={words}
-             data-test="ring" data-messages={view.messages.len().to_string()} data-nodes={all.nodes().to_string()} data-tree={parents.is_some().to_string()}>
+             data-test="ring" data-messages={view.messages.len().to_string()} data-nodes={all.nodes().to_string()} data-trees={trees.len().to_string()}>
             <defs>
                 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
                     <path d="M0 0L8 4L0 8z" class="tip" />
                 </marker>
             </defs>
-            { match parents {
-                Some(parents) => branches(parents, all),
-                None => {
-                    let (rx, ry) = all.radii();
-                    html! { <ellipse class="orbit" cx={format!("{:.1}", wide / 2.0)} cy={format!("{:.1}", high / 2.0)} rx={format!("{rx:.1}")} ry={format!("{ry:.1}")} /> }
-                }
-            } }
-            if all.nodes() > 1 && parents.is_none() {
+            if trees.is_empty() {
+                { orbit(all) }
+            } else {
+                { for trees.iter().enumerate().map(|(at, parents)| branches(parents, at, all)) }
+            }
+            if all.nodes() > 1 && trees.is_empty() {
                 { for (0..all.nodes()).map(|each| node_at(all, each, node)) }
             }
             { for (0..all.switches).map(|switch| trunks(all, switch)) }
@@ -92,14 +92,20 @@ struct Places<'p> {
     spots: Option<&'p [(f64, f64)]>,
 }
 
-/// The edges of a tree.
-fn branches(parents: &[Option<u32>], all: Places<'_>) -> Html {
+/// The ring on which the ranks stand.
+fn orbit(all: Places<'_>) -> Html {
+    let (rx, ry) = all.radii();
+    html! { <ellipse class="orbit" cx={format!("{:.1}", all.wide / 2.0)} cy={format!("{:.1}", all.high / 2.0)} rx={format!("{rx:.1}")} ry={format!("{ry:.1}")} /> }
+}
+
+/// The edges of a tree; those of a second one are dashed.
+fn branches(parents: &[Option<u32>], at: usize, all: Places<'_>) -> Html {
     let ways = parents.iter().enumerate().filter_map(|(child, parent)| {
         let (ax, ay) = centre(child, all);
         let (bx, by) = centre((*parent)? as usize, all);
         Some(format!("M{ax:.1} {ay:.1}L{bx:.1} {by:.1}"))
     });
-    html! { <path class="trunk" d={ways.collect::<String>()} data-test="branches" /> }
+    html! { <path class={classes!("trunk", (at > 0).then_some("second"))} d={ways.collect::<String>()} data-test="branches" /> }
 }
 
 /// The gap between two nodes, in distances between two of their ranks.

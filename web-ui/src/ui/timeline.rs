@@ -213,12 +213,15 @@ fn use_stretch(
     let begins = props.begins.unwrap_or(fit);
     let stretch = use_state(|| Stretch::whole(begins));
     {
-        let (stretch, is_new) = (stretch.setter(), use_mut_ref(|| true));
-        let again =
-            (props.session, if props.follow { props.end_ps } else { fit.1 }, props.compared);
+        let (stretch, before, follow) = (stretch.clone(), use_mut_ref(|| None), props.follow);
+        let again = (props.session, if follow { props.end_ps } else { fit.1 }, props.compared);
         use_effect_with(again, move |_| {
-            if !is_new.replace(false) {
-                stretch.set(Stretch::whole(fit));
+            let Some(before) = before.replace(Some(Stretch::whole(fit))) else { return };
+            // A reader who has zoomed in looks at something: what is new comes behind it.
+            let looks = follow && (stretch.from, stretch.to) != (before.from, before.to);
+            if !looks {
+                let first_row = if follow { stretch.first_row } else { 0.0 };
+                stretch.set(Stretch { first_row, ..Stretch::whole(fit) });
             }
         });
     }

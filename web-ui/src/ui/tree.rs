@@ -2,19 +2,29 @@
 
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{Action, Schedule};
-use std::collections::BTreeSet;
 
 /// Larger worlds are not drawn as trees.
 const MAX_RANKS: u32 = 16;
 
-/// The parent of each rank, if all messages of the schedule go along the edges of one tree that is no
-/// chain; the root has none.
-pub(crate) fn parents_of(schedule: &Schedule) -> Option<Vec<Option<u32>>> {
+/// The parent of each rank in a tree; the root has none.
+pub(crate) type Parents = Vec<Option<u32>>;
+
+/// Pairs of ranks, the lower one first; each once.
+type Edges = Vec<(u32, u32)>;
+
+fn add(edges: &mut Edges, edge: (u32, u32)) {
+    if !edges.contains(&edge) {
+        edges.push(edge);
+    }
+}
+
+/// The trees along which all messages of a schedule go: one, or two of which each carries a part of the chunks.
+pub(crate) fn trees_of(schedule: &Schedule) -> Option<Vec<Parents>> {
     let ranks = schedule.size();
     if !(3..=MAX_RANKS).contains(&ranks) || schedule.participants() != ranks {
         return None;
     }
-    let mut edges: BTreeSet<(u32, u32)> = BTreeSet::new();
+    let (mut all, mut of_chunk) = (Edges::new(), Vec::<Edges>::new());
     // The last to receive a sum is the root of what is reduced; the first to send, of what is not.
     let (mut summed, mut first) = (None::<(u32, u32)>, None::<(u32, u32)>);
     let mut actions = Vec::new();
@@ -23,43 +33,100 @@ pub(crate) fn parents_of(schedule: &Schedule) -> Option<Vec<Option<u32>>> {
             schedule.actions(GroupRank(rank), step, &mut actions);
             for action in &actions {
                 match *action {
-                    Action::Send { peer, .. } => {
-                        edges.insert((rank.min(peer.0), rank.max(peer.0)));
+                    Action::Send { peer, from } => {
+                        let edge = (rank.min(peer.0), rank.max(peer.0));
+                        let chunk = from.chunk as usize;
+                        of_chunk.resize(of_chunk.len().max(chunk + 1), Edges::new());
+                        add(&mut of_chunk[chunk], edge);
+                        add(&mut all, edge);
                         first = first.min(Some((step, rank))).or(Some((step, rank)));
                     }
                     Action::ReceiveReduce { .. } => summed = summed.max(Some((step, rank))),
                     _ => {}
                 }
             }
-            if edges.len() >= ranks as usize {
-                return None;
-            }
         }
     }
     let root = summed.or(first)?.1;
+    if let Some(tree) = rooted(&all, ranks, root) {
+        return Some(vec![tree]);
+    }
+    let mut trees: Vec<Parents> = Vec::new();
+    for edges in of_chunk.iter().filter(|edges| !edges.is_empty()) {
+        let tree = rooted(edges, ranks, root)?;
+        if !trees.contains(&tree) {
+            trees.push(tree);
+        }
+    }
+    (trees.len() == 2).then_some(trees)
+}
+
+/// The tree of these edges under a root; `None` if they are no tree of all ranks.
+fn rooted(edges: &Edges, ranks: u32, root: u32) -> Option<Parents> {
     let beside = |rank: u32| {
         let of = edges.iter().filter(move |(a, b)| *a == rank || *b == rank);
         of.map(move |(a, b)| a + b - rank)
     };
-    let is_chain = (0..ranks).all(|rank| beside(rank).count() <= 2);
     let mut parents = vec![None; ranks as usize];
-    let mut seen = BTreeSet::from([root]);
+    let mut seen = vec![root];
     let mut ahead = vec![root];
     while let Some(rank) = ahead.pop() {
         for child in beside(rank) {
-            if seen.insert(child) {
+            if !seen.contains(&child) {
+                seen.push(child);
                 parents[child as usize] = Some(rank);
                 ahead.push(child);
             }
         }
     }
     let is_tree = edges.len() + 1 == ranks as usize && seen.len() == ranks as usize;
-    (is_tree && !is_chain).then_some(parents)
+    is_tree.then_some(parents)
+}
+
+/// More ranks of a chain than this are drawn in several rows.
+const MAX_ROW: usize = 8;
+
+/// The ranks of a chain from one end to the other; `None` if the tree has branches.
+fn chain(parents: &[Option<u32>]) -> Option<Vec<u32>> {
+    let children = |rank: u32| (0..).zip(parents).filter(move |(_, parent)| **parent == Some(rank));
+    let root = parents.iter().position(Option::is_none)? as u32;
+    let mut arms: Vec<Vec<u32>> = Vec::new();
+    for (child, _) in children(root) {
+        let mut arm = vec![child];
+        while let Some((next, _)) = children(*arm.last()?).next() {
+            if children(*arm.last()?).count() > 1 {
+                return None;
+            }
+            arm.push(next);
+        }
+        arms.push(arm);
+    }
+    let mut arms = arms.into_iter();
+    let (right, left) = (arms.next().unwrap_or_default(), arms.next().unwrap_or_default());
+    let whole = left.into_iter().rev().chain([root]).chain(right);
+    arms.next().is_none().then(|| whole.collect())
+}
+
+/// The places of a chain's ranks: in rows, each the way back of the one above.
+fn chained(chain: &[u32]) -> Vec<(f64, f64)> {
+    let rows = chain.len().div_ceil(MAX_ROW);
+    let long = chain.len().div_ceil(rows.max(1)).max(1);
+    let mut places = vec![(0.0, 0.0); chain.len()];
+    for (at, rank) in chain.iter().enumerate() {
+        let (row, along) = (at / long, at % long);
+        let across = if row.is_multiple_of(2) { along } else { long - 1 - along };
+        let down = if rows == 1 { 0.5 } else { row as f64 / (rows - 1) as f64 };
+        places[*rank as usize] = ((across as f64 + 0.5) / long as f64, down);
+    }
+    places
 }
 
 /// The places of the ranks of a tree, in shares of the drawing: the root at the top, each rank over the
-/// middle of its children.
+/// middle of its children. A chain lies in rows.
 pub(crate) fn places(parents: &[Option<u32>]) -> Vec<(f64, f64)> {
+    if let Some(chain) = chain(parents) {
+        return chained(&chain);
+    }
     let children = |rank: Option<u32>| -> Vec<u32> {
         (0..).zip(parents).filter(|(_, parent)| **parent == rank).map(|(child, _)| child).collect()
     };
@@ -101,21 +168,39 @@ mod tests {
     use lockstep_core::reduce::ReduceOp;
     use lockstep_core::schedule::Algorithm;
 
-    fn parents(algorithm: &str, collective: Collective) -> Option<Vec<Option<u32>>> {
+    fn trees(algorithm: &str, collective: Collective) -> Option<Vec<Parents>> {
         let lab = CollectiveLab::new(collective, 8, 64);
         let algorithm = Algorithm::ALL.into_iter().find(|each| each.name() == algorithm).unwrap();
-        parents_of(&CollectiveLab { algorithm, ..lab }.schedule(0).unwrap())
+        trees_of(&CollectiveLab { algorithm, ..lab }.schedule(0).unwrap())
     }
 
     #[test]
-    fn a_tree_is_one_and_a_ring_is_none() {
-        assert_eq!(parents("ring", Collective::AllReduce { op: ReduceOp::Sum }), None);
+    fn a_tree_is_one_a_double_tree_is_two_and_a_ring_is_none() {
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        assert_eq!(trees("ring", sum), None);
         let root = GroupRank(3);
-        let broadcast = parents("tree", Collective::Broadcast { root }).unwrap();
-        assert_eq!(broadcast[3], None);
-        assert_eq!(broadcast.iter().filter(|parent| parent.is_none()).count(), 1);
-        let tree = parents("tree", Collective::AllReduce { op: ReduceOp::Sum });
-        assert!(tree.is_none_or(|tree| tree.iter().filter(|parent| parent.is_none()).count() == 1));
+        let broadcast = trees("tree", Collective::Broadcast { root }).unwrap();
+        assert_eq!((broadcast.len(), broadcast[0][3]), (1, None));
+        for (algorithm, count) in [("tree", 1), ("chain", 1), ("double_binary_tree", 2)] {
+            let trees = trees(algorithm, sum).unwrap();
+            assert_eq!(trees.len(), count, "{algorithm}");
+            for tree in trees {
+                assert_eq!(tree.iter().filter(|parent| parent.is_none()).count(), 1, "{algorithm}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_lies_in_rows_with_its_neighbours_side_by_side() {
+        let ends_in_two = [Some(1), None, Some(1), Some(2)];
+        assert_eq!(chain(&ends_in_two), Some(vec![3, 2, 1, 0]));
+        assert_eq!(chain(&[None, Some(0), Some(1), Some(1)]), None);
+        let long: Parents = (0..16u32).map(|rank| rank.checked_sub(1)).collect();
+        let places = places(&long);
+        for pair in places.windows(2) {
+            let (dx, dy) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
+            assert!((dx.abs() - 1.0 / 8.0).abs() < 1e-9 && dy == 0.0 || dx == 0.0 && dy == 1.0);
+        }
     }
 
     #[test]

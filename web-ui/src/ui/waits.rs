@@ -3,6 +3,7 @@
 
 use super::go::{Go, goes};
 use crate::explain;
+use crate::sets::set;
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Wait, WaitGroup, WaitedCall};
 use lockstep_web_protocol::Which;
@@ -52,7 +53,7 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     let causes = &props.causes;
     let ranks_that = |is: fn(&WaitGroup) -> bool| -> BTreeSet<u32> {
         let those = causes.iter().filter(|group| is(group));
-        those.flat_map(|group| &group.ranks).map(|rank| rank.0).collect()
+        set(those.flat_map(|group| &group.ranks).map(|rank| rank.0))
     };
     let circle = ranks_that(|group| group.in_circle);
     let culprits = ranks_that(|group| group.culprits);

@@ -27,6 +27,21 @@ macro_rules! kinds {
             /// Every kind, in the order in which they are listed.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
+            // From the constants themselves: who names a kind need not carry the texts of its explanation.
+            /// The name in files: `rank_never_joined`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => const { $file::EXPLANATION.name },)*
+                }
+            }
+
+            /// A heading for people: `Rank never joined`.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => const { $file::EXPLANATION.title },)*
+                }
+            }
+
             /// Explains the kind: its meaning, its look in dumps, logs and stacks, its fix.
             pub fn explanation(self) -> &'static Explanation {
                 match self {
@@ -102,16 +117,6 @@ impl Kind {
     /// The kind of this name in files; `None` where there is none.
     pub fn of_name(name: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-
-    /// The name in files: `rank_never_joined`.
-    pub fn name(self) -> &'static str {
-        self.explanation().name
-    }
-
-    /// A heading for people: `Rank never joined`.
-    pub fn title(self) -> &'static str {
-        self.explanation().title
     }
 }
 

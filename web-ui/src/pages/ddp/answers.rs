@@ -142,7 +142,7 @@ pub(super) fn use_sweep(
 pub(super) fn use_plan(model: &ModelRef, setting: Result<Setting, String>) -> Known<Plan> {
     let asking = setting.map(|setting| (model.clone(), DdpQuestion::Plan { setting }));
     use_answer(Some(asking), |response| match response {
-        Response::DdpPlan(plan) => Some(*plan),
+        Response::Plan(plan) => Some(*plan),
         _ => None,
     })
 }

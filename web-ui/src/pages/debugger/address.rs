@@ -1,6 +1,7 @@
 //! The debugger's part of the address: the rank that is looked at, the places to stop at, and the
 //! order of what the program leaves open.
 
+use super::super::workbench::KEPT;
 use super::{explore, stops};
 use crate::nav::Nav;
 use crate::route::Route;
@@ -27,28 +28,24 @@ impl Addressed {
     }
 }
 
-/// The address of what is debugged, with rank, stops and order as they were written, so that what in them
-/// is wrong stays where it can be read.
-pub(super) fn base_of(debugged: &Route, route: &Route) -> Route {
-    ["order", "stop", "rank"].into_iter().fold(debugged.clone(), |base, name| {
-        match route.get(name) {
-            Some(value) if !value.is_empty() => base.with(name, value),
-            _ => base,
-        }
-    })
-}
+/// The parameters that are kept as they were written, so that what in them is wrong stays where it can be read:
+/// order, stops and rank, and the reader's marks.
+pub(super) const BESIDE: &[&str] = {
+    let [call, query, pins, notes, together, shown] = KEPT;
+    &["order", "stop", "rank", call, query, pins, notes, together, shown]
+};
 
 /// Looks at a rank.
 pub(super) fn rank_setter(nav: &Nav) -> Callback<u32> {
     let nav = nav.clone();
-    Callback::from(move |rank: u32| nav.replace(nav.route.clone().with("rank", rank)))
+    Callback::from(move |rank: u32| nav.replace(nav.now().with("rank", rank)))
 }
 
 /// Sets the places to stop at.
 pub(super) fn stops_setter(nav: &Nav) -> Callback<Vec<Stop>> {
     let nav = nav.clone();
     Callback::from(move |stops: Vec<Stop>| {
-        let route = nav.route.clone();
+        let route = nav.now();
         nav.replace(match stops.is_empty() {
             true => route.without("stop"),
             false => route.with("stop", stops::write(&stops)),
@@ -60,7 +57,7 @@ pub(super) fn stops_setter(nav: &Nav) -> Callback<Vec<Stop>> {
 pub(super) fn order_setter(nav: &Nav) -> Callback<Option<Order>> {
     let nav = nav.clone();
     Callback::from(move |order: Option<Order>| {
-        let route = nav.route.clone().without("moment");
+        let route = nav.now().without("moment");
         nav.replace(match order {
             None => route.without("order"),
             Some(order) => route.with("order", explore::write(&order)),

@@ -5,6 +5,7 @@ use super::search::Search;
 use super::wrong::wrong_with;
 use super::{PATH, stops};
 use crate::dom;
+use crate::sets::set;
 use crate::ui::{LineTools, SourceView};
 use lockstep_core::plan::{Plan, Source};
 use lockstep_core::stop::{Direction, Stop};
@@ -123,5 +124,5 @@ fn whole_line(stop: &Stop) -> Option<u32> {
 /// The lines of the program that some rank's operations stand on.
 fn lines_of(plan: &Plan) -> BTreeSet<u32> {
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
-    ops.filter_map(|op| op.at).filter(|at| at.source == 0).map(|at| at.line).collect()
+    set(ops.filter_map(|op| op.at).filter(|at| at.source == 0).map(|at| at.line))
 }

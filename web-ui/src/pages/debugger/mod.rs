@@ -21,14 +21,16 @@ pub(super) use editor::text_of;
 
 use super::exports::Exports;
 use super::machine_note::MachineNote;
+use super::simulation::Base;
 use super::standing::standing;
 use super::stepping::use_ordered_stepping;
+use super::workbench::{Along, Drawn, Notes, use_bench};
 use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
 use crate::ui::prose;
-use crate::ui::{Findings, Go, RealRun, Timeline, Transport, going, keys, use_asking};
-use address::{Addressed, base_of, order_setter, rank_setter, stops_setter};
+use crate::ui::{Findings, RealRun, Transport, keys, use_asking};
+use address::{Addressed, BESIDE, order_setter, rank_setter, stops_setter};
 use detail::Detail;
 use explore::Explore;
 use listing::Listing;
@@ -36,7 +38,7 @@ use lockstep_core::group::ProcessGroup;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_scenarios::program::Options;
-use lockstep_web_protocol::{CallMark, Chapter, Client, Machine, Opened, SessionId};
+use lockstep_web_protocol::{Chapter, Machine, Opened};
 use output::Output;
 use question::Question;
 use rank::OneRank;
@@ -84,12 +86,12 @@ pub(super) struct DebuggerProps {
 /// A program, executed, simulated and stepped through.
 #[component(Debugger)]
 pub(super) fn debugger(props: &DebuggerProps) -> Html {
-    let Shared { nav, client, .. } = use_shared();
+    let Shared { nav, .. } = use_shared();
     let running = use_running(PATH, &props.text, &props.options, props.machine);
     let Addressed { stops: marks, order, rank, wrong: wrong_address } = Addressed::read(&nav.route);
     let (plan, machine, world_size) = (&running.plan, running.machine, running.world_size());
     let rank = rank.min(world_size.saturating_sub(1));
-    let base = base_of(&props.base, &nav.route);
+    let base = Base { of: props.base.clone(), kept: BESIDE };
     let begin: fn(usize) -> usize = if props.from_end { |last| last } else { |_| 0 };
     let stepping = use_ordered_stepping(plan, machine, order.clone(), base, begin);
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
@@ -100,11 +102,20 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     });
     let search = use_search(session, &stepping.playback, (*groups).clone());
     let (select, set_stops) = (rank_setter(&nav), stops_setter(&nav));
-    let on_go = use_going(&client, session, &stepping.seek, &select);
     use_debug_keys(search.clone(), marks.clone(), rank);
     let asking = use_asking() || props.on_answer.is_some();
     let blamed = opened.as_deref().map(culprits).unwrap_or_default();
+    let on_place = {
+        let (seek, select) = (stepping.seek.clone(), select.clone());
+        Callback::from(move |(rank, time_ps): (u32, Option<u64>)| {
+            time_ps.iter().for_each(|time_ps| seek.emit(*time_ps));
+            select.emit(rank);
+        })
+    };
+    let along = Along { asking, grows: false, on_place: Some(on_place) };
+    let bench = use_bench(opened.as_ref(), &along);
     let culprits = if asking { Vec::new() } else { blamed.clone() };
+    let appendix = bench.selection.report_appendix();
     let writing = props.writing && nav.route.get("code").is_none();
     html! {
         <div class="debug-grid" data-ready={session.is_some().to_string()} data-test="debugger" data-state={running.state(&stepping)}>
@@ -116,8 +127,14 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                      {rank} on_rank={select.clone()} {writing} on_text={props.on_text.clone()} />
             <section class="panel lanes" aria-label="Timeline">
                 if let Some(opened) = &opened {
-                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} culprits={culprits.clone()} future_hidden={asking} />
+                    { bench.lanes(opened, Drawn {
+                        culprits: culprits.clone(),
+                        playhead_ps: Some(time_ps),
+                        on_seek: Some(stepping.seek.clone()),
+                        future_hidden: asking,
+                        plain: nav.is_inside(),
+                        ..Drawn::default()
+                    }) }
                 } else {
                     <p class="muted">{ "The lanes of the ranks appear when the program has run." }</p>
                 }
@@ -147,9 +164,10 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                         if let Some(on_answer) = props.on_answer.clone() {
                             <Question {world_size} culprits={blamed} {on_answer} />
                         } else if !asking {
-                            <Findings report={opened.report.clone()} on_go={on_go} />
+                            <Findings report={opened.report.clone()} on_go={bench.selection.go.clone()} {appendix} />
                         }
                     </div>
+                    <Notes notes={(*bench.selection.notes).clone()} on_go={bench.selection.go.clone()} on_drop={bench.selection.drop_note.clone()} />
                     <Detail plan={plan.clone()} />
                     <Explore plan={plan.clone()} {machine} {order} on_order={order_setter(&nav)} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />
@@ -164,29 +182,6 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             </div>
         </div>
     }
-}
-
-/// A finding leads to the moment at which a rank makes a call, and to that rank. The callback stays the same while the
-/// program plays, so that the findings are not drawn again at each moment.
-#[hook]
-fn use_going(
-    client: &Client,
-    session: Option<SessionId>,
-    seek: &Callback<u64>,
-    select: &Callback<u32>,
-) -> Option<Callback<Go>> {
-    let latest = use_mut_ref(|| (seek.clone(), select.clone()));
-    *latest.borrow_mut() = (seek.clone(), select.clone());
-    let client = client.clone();
-    let on_go = use_memo(session, move |session| {
-        let show = Callback::from(move |mark: CallMark| {
-            let (seek, select) = latest.borrow().clone();
-            seek.emit(mark.from_ps);
-            select.emit(mark.id.rank);
-        });
-        session.map(|session| going(client, session, &show))
-    });
-    (*on_go).clone()
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {

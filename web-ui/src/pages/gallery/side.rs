@@ -12,7 +12,7 @@ use crate::pages::simulation::{
 use crate::playback::{seeking, use_playback};
 use crate::route::Route;
 use crate::ui::{
-    BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport, parents_of,
+    BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport, trees_of,
 };
 use lockstep_core::schedule::{Algorithm, Rounds};
 use lockstep_sim::View;
@@ -147,7 +147,7 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
     let playback = use_playback();
     let base = choice.side_route().with("by", together.word());
     let addressed = pair.addressed(together);
-    use_addressed_moment(&playback, addressed, base.clone(), |last| last.min(1));
+    use_addressed_moment(&playback, addressed, base.clone().into(), |last| last.min(1));
     let times = between(&pair.table, playback.moment, playback.shown_fraction());
     let views = [
         use_view(pair.session(0), pair.moment(0, times[0])),
@@ -260,11 +260,11 @@ fn half(props: &HalfProps) -> Html {
         let rounds = Rounds::of(&schedule);
         Some((schedule, rounds))
     });
-    let tree = use_memo((choice, algorithm), |_| {
+    let trees = use_memo((choice, algorithm), |_| {
         let schedule = counted.as_ref().as_ref().map(|(schedule, _)| schedule);
-        schedule.and_then(parents_of).map(Rc::new)
+        schedule.and_then(trees_of).map(Rc::new)
     });
-    let tree = (*tree).clone();
+    let trees = (*trees).clone();
     let schedule = counted.as_ref().as_ref().map(|(schedule, _)| schedule);
     let switches = schedule.map_or(0, |schedule| schedule.participants() - schedule.size());
     let name = ["a", "b"][side.min(1)];
@@ -293,7 +293,7 @@ fn half(props: &HalfProps) -> Html {
             if let (Some(view), Some(opened)) = (&props.view, &props.opened) {
                 <div class="panel graph">
                     if view.ranks.len() <= MAX_NODES {
-                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} {tree} />
+                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} {trees} />
                     } else {
                         <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} />
                     }

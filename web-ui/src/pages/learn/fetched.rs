@@ -41,8 +41,9 @@ async fn bytes(name: &str) -> Result<Vec<u8>, String> {
 
 async fn json<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     let bytes = bytes(name).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| format!("lessons/{name} cannot be read: {error}"))
+    // Text is parsed everywhere, so that one parser is linked.
+    let text = String::from_utf8(bytes).map_err(|_| format!("lessons/{name} is no text"))?;
+    serde_json::from_str(&text).map_err(|error| format!("lessons/{name} cannot be read: {error}"))
 }
 
 /// The JSON of a file below `lessons/`.

@@ -222,7 +222,7 @@ pub(super) fn watched_job(props: &WatchedJobProps) -> Html {
             { match &newest {
                 None => html! { <p class="muted">{ "No calls have been shown yet: each rank tells its last calls from time to time." }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ prose(why) }</p> },
-                Some(Ok(newest)) => html! { <Workbench opened={newest.opened.clone()} judged={stands(&job)} /> },
+                Some(Ok(newest)) => html! { <Workbench opened={newest.opened.clone()} judged={stands(&job)} grows=true /> },
             } }
         </div>
     }

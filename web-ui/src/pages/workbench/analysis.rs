@@ -155,7 +155,7 @@ fn shares(analysis: &Analysis) -> Html {
     let mut ranks: Vec<&RankTime> = ranks.collect();
     let all = ranks.len();
     if all > RANKS {
-        ranks.sort_by_key(|rank| (rank.step.unwrap_or(rank.total).waiting_ps, rank.rank));
+        ranks.sort_unstable_by_key(|rank| (rank.step.unwrap_or(rank.total).waiting_ps, rank.rank));
         let most = ranks.split_off(all - RANKS / 2);
         ranks.truncate(RANKS / 2);
         ranks.extend(most);

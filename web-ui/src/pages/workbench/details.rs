@@ -35,7 +35,7 @@ pub(super) fn focus() {
 
 /// Brings the focus back to the timeline.
 fn back_to_timeline() {
-    dom::focus(".trace-grid .timeline .stage");
+    dom::focus("main:not([hidden]) .lanes .timeline .stage");
 }
 
 /// The call that is looked at.

@@ -71,7 +71,7 @@ fn keys_of(
                 let _ = input.blur();
             }
             // The keys that go from call to call are heard there.
-            dom::focus("main:not([hidden]) .trace-grid .timeline .stage");
+            dom::focus("main:not([hidden]) .lanes .timeline .stage");
         }
         _ => {}
     })

@@ -12,20 +12,20 @@ use yew::prelude::*;
 
 /// A note on a call, or on a moment of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Note {
-    pub(super) place: Place,
-    pub(super) text: String,
+pub(in crate::pages) struct Note {
+    pub(in crate::pages) place: Place,
+    pub(in crate::pages) text: String,
 }
 
 /// The place of a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) rank: u32,
+pub(in crate::pages) struct Place {
+    pub(in crate::pages) rank: u32,
     /// The call's number on its rank, if it is on a call.
-    pub(super) work: Option<u32>,
-    pub(super) time_ps: u64,
+    pub(in crate::pages) work: Option<u32>,
+    pub(in crate::pages) time_ps: u64,
     /// `all_reduce #7`.
-    pub(super) title: String,
+    pub(in crate::pages) title: String,
 }
 
 /// The separator of a title and a text.
@@ -106,7 +106,10 @@ pub(super) fn write_note(props: &WriteNoteProps) -> Html {
         let input = input.clone();
         use_effect_with((), move |()| {
             let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
-                if event.key() == "n" && !keys::typing(&event) {
+                // In a program N goes to the rank's next call.
+                let program = dom::document().query_selector("main:not([hidden]) .debug-grid");
+                let program = program.ok().flatten().is_some();
+                if event.key() == "n" && !program && !keys::typing(&event) {
                     event.prevent_default();
                     if let Some(input) = input.cast::<HtmlInputElement>() {
                         let _ = input.focus();
@@ -137,16 +140,16 @@ pub(super) fn write_note(props: &WriteNoteProps) -> Html {
 
 /// Properties of [`Notes`].
 #[derive(Properties, PartialEq)]
-pub(super) struct NotesProps {
-    pub(super) notes: Vec<Note>,
-    pub(super) on_go: Callback<Go>,
+pub(in crate::pages) struct NotesProps {
+    pub(in crate::pages) notes: Vec<Note>,
+    pub(in crate::pages) on_go: Callback<Go>,
     /// The note with this number is taken away.
-    pub(super) on_drop: Callback<usize>,
+    pub(in crate::pages) on_drop: Callback<usize>,
 }
 
 /// All notes; each leads to its place.
 #[component(Notes)]
-pub(super) fn notes(props: &NotesProps) -> Html {
+pub(in crate::pages) fn notes(props: &NotesProps) -> Html {
     if props.notes.is_empty() {
         return html! {};
     }

@@ -1,6 +1,7 @@
 //! The rows of the timeline. Pinned ranks come first. Ranks that wait alike, that are one node, or that are one group
 //! can share a row.
 
+use crate::sets::set;
 use crate::ui::{Choice, Order, Shown};
 use lockstep_core::trace::TraceHeader;
 use lockstep_diagnosis::Wait;
@@ -30,7 +31,7 @@ pub(super) fn choices(header: &TraceHeader, waits: &[Wait]) -> Vec<Choice> {
     }
     let smaller = |size: u32| size > 1 && size < header.world_size;
     let groups = header.groups.iter().filter(|group| smaller(group.size()));
-    let labels: BTreeSet<&str> = groups.map(|group| group.label()).collect();
+    let labels = set(groups.map(|group| group.label()));
     choices.extend(labels.into_iter().map(|label| Choice::new(&format!("{GROUP}{label}"), label)));
     choices
 }
@@ -85,15 +86,15 @@ pub(super) fn order(
             stands_for.entry(rank).or_insert_with(|| *first.entry(shared).or_insert(rank));
         }
     }
-    let mut others: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut others: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (rank, representative) in &stands_for {
         if rank != representative {
-            *others.entry(*representative).or_default() += 1;
+            others.entry(*representative).or_default().push(*rank);
         }
     }
     let row = |rank: u32, pinned: bool| {
-        let more = others.get(&rank).map(|count| format!("+{count}")).unwrap_or_default();
-        Shown { rank, more, pinned }
+        let others = others.get(&rank).cloned().unwrap_or_default();
+        Shown { rank, others, pinned }
     };
     let pinned = pins.iter().filter(|rank| **rank < world_size).map(|rank| row(*rank, true));
     let own_row =
@@ -140,7 +141,13 @@ mod tests {
     fn names(order: Option<Order>) -> Vec<String> {
         let Some(Order::Chosen { rows, .. }) = order else { return Vec::new() };
         rows.iter()
-            .map(|row| format!("{}{}{}", if row.pinned { "*" } else { "" }, row.rank, row.more))
+            .map(|row| {
+                let more = match row.others.len() {
+                    0 => String::new(),
+                    count => format!("+{count}"),
+                };
+                format!("{}{}{more}", if row.pinned { "*" } else { "" }, row.rank)
+            })
             .collect()
     }
 

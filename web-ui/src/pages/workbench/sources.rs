@@ -2,9 +2,9 @@
 //! a recording names them and does not hold them.
 
 use crate::pages::recording::files::path_of;
+use crate::sets::set;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
 use lockstep_diagnosis::Report;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;
@@ -47,10 +47,10 @@ pub(super) fn sources(props: &SourcesProps) -> Html {
     // A helper's line comes with its caller's.
     let lines = evidence.filter_map(|seen| seen.frame.as_deref());
     let frames = lines.flat_map(|line| line.split(", called from ")).filter_map(place);
-    let places: BTreeSet<(&str, usize)> = frames.collect();
+    let places = set(frames);
     let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
     let missing = places.iter().filter(|(path, _)| meant(&props.texts, path).is_none());
-    let missing: BTreeSet<String> = missing.map(|(path, _)| name(path)).collect();
+    let missing = set(missing.map(|(path, _)| name(path)));
     let missing: Vec<String> = missing.into_iter().take(MAX_PLACES).collect();
     let known = places.iter().filter_map(|&(path, line)| {
         let (_, text) = meant(&props.texts, path)?;

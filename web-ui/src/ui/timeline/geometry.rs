@@ -150,7 +150,7 @@ impl Geometry {
         Area {
             from_ps: time(a.0.min(b.0)),
             to_ps: time(a.0.max(b.0)),
-            ranks: (top..=bottom).filter_map(|row| self.order.rank_at(row)).collect(),
+            ranks: (top..=bottom).flat_map(|row| self.order.ranks_at(row)).collect(),
         }
     }
 

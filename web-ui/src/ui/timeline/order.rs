@@ -7,8 +7,8 @@ use std::rc::Rc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) rank: u32,
-    /// Said of the row beside its rank: `+13` for ranks that it stands for; empty for none.
-    pub(crate) more: String,
+    /// The other ranks that the row stands for.
+    pub(crate) others: Vec<u32>,
     /// Kept at the top.
     pub(crate) pinned: bool,
 }
@@ -25,7 +25,8 @@ pub(crate) enum Order {
 impl Order {
     /// Rows in the order given.
     pub(crate) fn of(rows: Vec<Shown>) -> Order {
-        let places = rows.iter().zip(0..).map(|(row, place)| (row.rank, place)).collect();
+        let mut places = BTreeMap::new();
+        places.extend(rows.iter().zip(0..).map(|(row, place)| (row.rank, place)));
         Order::Chosen { rows: Rc::new(rows), places: Rc::new(places) }
     }
 
@@ -41,7 +42,7 @@ impl Order {
     pub(super) fn stands_for_several(&self) -> bool {
         match self {
             Order::All(_) => false,
-            Order::Chosen { rows, .. } => rows.iter().any(|row| !row.more.is_empty()),
+            Order::Chosen { rows, .. } => rows.iter().any(|row| !row.others.is_empty()),
         }
     }
 
@@ -51,6 +52,15 @@ impl Order {
             Order::All(world_size) => (row < *world_size).then_some(row),
             Order::Chosen { rows, .. } => Some(rows.get(row as usize)?.rank),
         }
+    }
+
+    /// All ranks that a row stands for.
+    pub(super) fn ranks_at(&self, row: u32) -> Vec<u32> {
+        let others = match self {
+            Order::All(_) => &[][..],
+            Order::Chosen { rows, .. } => rows.get(row as usize).map_or(&[][..], |row| &row.others),
+        };
+        self.rank_at(row).into_iter().chain(others.iter().copied()).collect()
     }
 
     /// The row of a rank, if it is shown.
@@ -66,9 +76,12 @@ impl Order {
         match self {
             Order::All(_) => Some((format!("r{}", self.rank_at(row)?), false)),
             Order::Chosen { rows, .. } => {
-                let Shown { rank, more, pinned } = rows.get(row as usize)?;
-                let gap = if more.is_empty() { "" } else { " " };
-                Some((format!("r{rank}{gap}{more}"), *pinned))
+                let Shown { rank, others, pinned } = rows.get(row as usize)?;
+                let more = match others.len() {
+                    0 => String::new(),
+                    count => format!(" +{count}"),
+                };
+                Some((format!("r{rank}{more}"), *pinned))
             }
         }
     }
@@ -84,12 +97,13 @@ mod tests {
         fn a_rank_is_found_where_it_stands(ranks in prop::collection::btree_set(0u32..500, 0..60)) {
             let mut ranks: Vec<u32> = ranks.into_iter().collect();
             ranks.reverse();
-            let shown = |rank: &u32| Shown { rank: *rank, more: String::new(), pinned: false };
+            let shown = |rank: &u32| Shown { rank: *rank, others: vec![1000 + rank], pinned: false };
             let order = Order::of(ranks.iter().map(shown).collect());
             for row in 0..order.len() {
                 let rank = order.rank_at(row).unwrap();
                 prop_assert_eq!(order.row_of(rank), Some(row));
-                prop_assert_eq!(order.name_at(row), Some((format!("r{rank}"), false)));
+                prop_assert_eq!(order.name_at(row), Some((format!("r{rank} +1"), false)));
+                prop_assert_eq!(order.ranks_at(row), vec![rank, 1000 + rank]);
             }
             prop_assert_eq!(order.row_of(500), None);
             prop_assert_eq!(order.rank_at(order.len()), None);

@@ -169,12 +169,15 @@ impl Stage {
             return;
         }
         let hover = &self.hover;
-        match (on_seek, on_click) {
-            (Some(seek), _) => seek.emit(self.now.time_at(here.0).max(0.0) as u64),
-            (None, Some(click)) if !hover.pinned => click.emit(point(&self.now, here)),
+        if let Some(seek) = on_seek {
+            seek.emit(self.now.time_at(here.0).max(0.0) as u64);
+        }
+        match on_click {
+            Some(click) if !hover.pinned => click.emit(point(&self.now, here)),
             // A click keeps what was found; the next one lets go of it.
             _ if hover.pinned => hover.set.emit((None, false)),
-            _ => hover.set.emit((point(&self.now, here), true)),
+            None if on_seek.is_none() => hover.set.emit((point(&self.now, here), true)),
+            _ => {}
         }
     }
 
