@@ -176,6 +176,53 @@ fn a_run_has_faults_is_paused_and_leaves_dumps() {
     assert_eq!(ended(&service, verified)["ending"], "verified");
 }
 
+/// A stand-in for a Python with torch: it says a version, and as the recorder it says something and stays.
+const PYTHON: &str = "#!/bin/sh
+if [ \"$1\" = -c ]; then echo 9.9.9; exit; fi
+echo \"here in $(basename \"$PWD\"): $(cat train.py)\"
+echo $$ > \"$LOCKSTEP_TEST_PID\"
+exec sleep 60
+";
+
+#[test]
+fn a_script_is_recorded_by_this_machines_python_until_it_is_cancelled() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (python, pid) = (folder.path().join("python"), folder.path().join("pid"));
+    fs::write(&python, PYTHON).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let variables = [
+        ("LOCKSTEP_PYTHON", python.to_str().unwrap()),
+        ("LOCKSTEP_TEST_PID", pid.to_str().unwrap()),
+    ];
+    let service = Service::start_marked(std::path::Path::new(""), &variables);
+    assert_eq!(service.get("api/records/python").json(), json!({ "torch": "9.9.9" }));
+    let asked = |name: &str, world_size: u32| {
+        let files = json!([{ "name": name, "text": "main()" }]);
+        service.post("api/records", &json!({ "files": files, "world_size": world_size }))
+    };
+    assert_eq!(asked("../train.py", 2).status, 400);
+    assert_eq!(asked("train.py", 0).status, 400);
+    let begun = asked("train.py", 2);
+    assert_eq!(begun.status, 201, "{}", String::from_utf8_lossy(&begun.body));
+    let id = begun.json()["id"].as_u64().unwrap();
+    let record = || service.get(&format!("api/records/{id}")).json();
+    Patience::until("its output", || {
+        let said = record()["output"].as_str()?.contains("here in script: main()");
+        said.then_some(())
+    });
+    assert_eq!(asked("train.py", 2).status, 409, "one at a time");
+    let started: u32 =
+        Patience::until("its process", || fs::read_to_string(&pid).ok()?.trim().parse().ok());
+    assert_eq!(service.post(&format!("api/records/{id}/cancel"), &json!({})).status, 202);
+    let told = Patience::until("its end", || Some(record()).filter(|told| told["ended"] == true));
+    assert_eq!(told["has_plan"], false);
+    assert_eq!(service.get(&format!("api/records/{id}/plan")).status, 404);
+    Patience::until("nothing to be left", || {
+        (!std::path::Path::new(&format!("/proc/{started}")).exists()).then_some(())
+    });
+}
+
 #[test]
 fn what_is_wrong_is_refused_in_a_sentence() {
     let service = Service::start();

@@ -12,7 +12,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_diagnosis::{Verdict, diagnose_trace};
 use lockstep_replay::script::{ScriptEvent, WorkTime, plan_of_script};
 use lockstep_sim::{SimConfig, simulate};
-use lockstep_tests::{binary, lockstep};
+use lockstep_tests::{Patience, Service, binary, lockstep};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -169,6 +169,34 @@ fn scripts_record_anew() {
         assert_eq!(recorded.status.code(), Some(0), "{script}: {said}");
         same_calls(script, &Plan::from_json(&std::fs::read_to_string(&plan).unwrap()).unwrap());
     }
+}
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn the_service_records_what_the_command_records() {
+    let script = folder("ddp_mlp");
+    let text = std::fs::read_to_string(script.join("train.py")).unwrap();
+    let service = Service::start();
+    let files = serde_json::json!([{ "name": "train.py", "text": text }]);
+    let asked = serde_json::json!({ "files": files, "world_size": 4, "steps": 2 });
+    let begun = service.post("api/records", &asked);
+    assert_eq!(begun.status, 201, "{}", String::from_utf8_lossy(&begun.body));
+    let record = format!("api/records/{}", begun.json()["id"]);
+    let ended = || Some(service.get(&record).json()).filter(|told| told["ended"] == true);
+    let told = Patience::until("its end", ended);
+    assert_eq!(told["has_plan"], true, "{}", told["output"]);
+    let mine =
+        Plan::from_json(std::str::from_utf8(&service.get(&format!("{record}/plan")).body).unwrap());
+    let out = tempfile::tempdir().unwrap();
+    let plan = out.path().join("plan.json");
+    let recorded = Command::new(binary())
+        .current_dir(&script)
+        .args(["record", "-n", "4", "--steps", "2", "-o", plan.to_str().unwrap(), "--", "train.py"])
+        .output()
+        .unwrap();
+    assert_eq!(recorded.status.code(), Some(0), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let theirs = Plan::from_json(&std::fs::read_to_string(&plan).unwrap());
+    assert_eq!(mine.unwrap().programs, theirs.unwrap().programs);
 }
 
 /// A script that starts its ranks itself, by the means that its argument names, and tells them something only then.
@@ -396,6 +424,57 @@ fn operators_without_values_do_not_search_for_a_gpu() {
     let calls = recorded_calls(SEARCHES, 1, &["--no-memory"]);
     let barriers = calls.iter().filter(|call| call.contains("\"barrier\"")).count();
     assert!(barriers < 5, "{barriers} searches");
+}
+
+/// Sums sparse tensors, and makes as many barriers as the sum says.
+const SPARSE: &str = r#"
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+mine = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, rank + 3.0], (4,))
+dist.all_reduce(mine)
+for _ in range(int(mine.to_dense() @ torch.tensor([1.0, 1.0, 1.0, 1.0]))):
+    dist.barrier()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn sparse_tensors_are_summed() {
+    let calls = recorded_calls(SPARSE, 2, &[]);
+    let barriers = calls.iter().filter(|call| call.starts_with("1 \"barrier\"")).count();
+    assert_eq!(barriers, 1 + 3 + 1 + 4);
+}
+
+/// What PyTorch asks of a GPU by other names than torch.cuda's: FSDP1 that hands out rank 0's parameters, an optimizer
+/// that runs in DDP's backward pass, and a group that NCCL splits off.
+const OF_A_GPU: &str = r#"
+import os, torch, torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.optim import _apply_optimizer_in_backward
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl", device_id=device)
+values = torch.ones(4, 8, device=device)
+model = FullyShardedDataParallel(torch.nn.Linear(8, 8), device_id=device, sync_module_states=True)
+model(values).sum().backward()
+model = torch.nn.Linear(8, 8).to(device)
+_apply_optimizer_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.1})
+torch.nn.parallel.DistributedDataParallel(model, device_ids=[device.index])(values).sum().backward()
+dist.all_reduce(values, group=dist.split_group(split_ranks=[[0, 1], [2, 3]]))
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_gpu_is_there_by_every_name() {
+    let calls = recorded_calls(OF_A_GPU, 4, &[]);
+    let at = |line: u32| {
+        let place = format!("[\"train.py\",{line}]");
+        let own = calls.iter().filter(|call| call.starts_with("2 ") && call.contains(&place));
+        own.filter_map(|call| call.split('"').nth(1)).collect::<Vec<_>>()
+    };
+    assert_eq!(at(8), ["broadcast", "broadcast"], "{calls:?}");
+    assert_eq!(at(9), ["all_gather", "reduce_scatter"], "{calls:?}");
+    assert_eq!(at(12).last(), Some(&"all_reduce"), "{calls:?}");
+    assert_eq!(at(13), ["all_reduce"], "{calls:?}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod rank_files;
 mod recording;
 mod router;
 mod runs;
+mod script_records;
 mod service;
 mod store;
 mod terminal;

@@ -1,7 +1,7 @@
 //! Every route of the service.
 
 use super::admission::admit;
-use super::api::{errors_as_json, guard, page, runs, scenarios, traces, version, watched};
+use super::api::{errors_as_json, guard, page, records, runs, scenarios, traces, version, watched};
 use super::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -42,6 +42,11 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/runs/{id}/trace", get(runs::trace))
         .route("/api/runs/{id}/events", get(runs::events))
         .route("/api/runs/{id}/findings", get(runs::findings).layer(from_fn(guard::own_site)))
+        .route("/api/records", post(records::create))
+        .route("/api/records/python", get(records::python))
+        .route("/api/records/{id}", get(records::get))
+        .route("/api/records/{id}/plan", get(records::plan))
+        .route("/api/records/{id}/cancel", post(records::cancel))
         .route("/api/watched", get(watched::list).post(watched::begin))
         .route("/api/watched/{id}", get(watched::get).put(watched::tell))
         .route("/api/traces/{id}", get(traces::get))

@@ -4,6 +4,7 @@ use super::admission::Admission;
 use super::commands::version::Version;
 use super::findings::Findings;
 use super::runs::Runs;
+use super::script_records::ScriptRecords;
 use super::store::Store;
 use super::watched_jobs::WatchedJobs;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct Service {
     pub(crate) findings: Findings,
     pub(crate) version: Arc<Version>,
     pub(crate) watched: WatchedJobs,
+    pub(crate) records: ScriptRecords,
     /// Bounds the memory of request bodies.
     pub(crate) admission: Admission,
 }

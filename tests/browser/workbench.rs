@@ -216,6 +216,11 @@ async fn ladders_lead_on_and_shared_rows_are_measured_whole() -> Result<()> {
         at('pointerdown', 120, 30); at('pointermove', 300, box.height - 20); at('pointerup', 300, box.height - 20);";
     page.browser.run(drag).await?;
     page.until("measured", "data-ranks", "16").await?;
+    // The same by keyboard: what is in sight.
+    page.click("measured-close").await?;
+    page.browser.run("document.querySelector('.timeline .stage').focus()").await?;
+    page.press('m').await?;
+    page.until("measured", "data-ranks", "16").await?;
     page.close().await
 }
 

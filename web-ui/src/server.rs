@@ -222,6 +222,98 @@ pub(crate) async fn watched_trace(id: &str) -> Result<js_sys::ArrayBuffer, Strin
     bytes(&format!("api/watched/{id}/trace")).await
 }
 
+/// A script that a server is to record.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RecordAsked {
+    /// Names and texts, the script first.
+    pub(crate) files: Vec<(String, String)>,
+    pub(crate) world_size: u32,
+    /// Optimizer steps; 0 for all of them.
+    pub(crate) steps: u32,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A script that is being recorded.
+pub(crate) struct Record {
+    pub(crate) id: u64,
+    pub(crate) output: String,
+    pub(crate) ended: bool,
+    pub(crate) has_plan: bool,
+}
+
+impl Record {
+    fn of(said: &Value) -> Record {
+        let is = |name: &str| said.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let output = said.get("output").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let id = said.get("id").and_then(Value::as_u64).unwrap_or(0);
+        Record { id, output, ended: is("ended"), has_plan: is("has_plan") }
+    }
+}
+
+/// The version of torch that the server's Python has.
+///
+/// # Errors
+/// Why it has none, or the error of the server.
+pub(crate) async fn torch() -> Result<String, String> {
+    let said = json("GET", "api/records/python", None).await?;
+    let word = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    word("torch").ok_or_else(|| word("why").unwrap_or_default())
+}
+
+/// Has a script recorded.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn record(asked: &RecordAsked) -> Result<Record, String> {
+    let files = asked.files.iter();
+    let files: Vec<Value> = files
+        .map(|(name, text)| {
+            object([("name", name.as_str().into()), ("text", text.as_str().into())])
+        })
+        .collect();
+    let steps = Some(asked.steps).filter(|steps| *steps > 0);
+    let body = object([
+        ("files", files.into()),
+        ("world_size", asked.world_size.into()),
+        ("steps", steps.into()),
+        ("arguments", asked.arguments.clone().into()),
+    ]);
+    let said = json("POST", "api/records", Some(&body.to_string())).await?;
+    Ok(Record::of(&said))
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let mut object = serde_json::Map::new();
+    for (name, value) in fields {
+        object.insert(name.to_owned(), value);
+    }
+    Value::Object(object)
+}
+
+/// A script that is being recorded, as far as it has come.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn record_now(id: u64) -> Result<Record, String> {
+    Ok(Record::of(&json("GET", &format!("api/records/{id}"), None).await?))
+}
+
+/// Ends the recording of a script.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn cancel_record(id: u64) -> Result<(), String> {
+    request("POST", &format!("api/records/{id}/cancel"), None).await.map(|_| ())
+}
+
+/// The plan that was recorded.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn recorded_plan(id: u64) -> Result<js_sys::ArrayBuffer, String> {
+    bytes(&format!("api/records/{id}/plan")).await
+}
+
 /// The ranks of a run of which there is a Flight Recorder dump.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ mod error;
 mod file;
 pub(crate) mod guard;
 pub(crate) mod page;
+pub(crate) mod records;
 pub(crate) mod runs;
 pub(crate) mod scenarios;
 pub(crate) mod traces;

@@ -17,7 +17,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use clap::Args;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Fault, FaultError, Plan};

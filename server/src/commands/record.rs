@@ -8,6 +8,7 @@ mod launch;
 mod pass;
 
 pub(crate) use arguments::Arguments;
+pub(crate) use pass::python;
 
 use crate::output_file::{FileKind, write_plan};
 use crate::terminal;

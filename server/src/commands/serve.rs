@@ -8,6 +8,7 @@ use crate::connections::{self, Limits};
 use crate::findings::Findings;
 use crate::router::router;
 use crate::runs::Runs;
+use crate::script_records::ScriptRecords;
 use crate::service::Service;
 use crate::store::Store;
 use crate::terminal;
@@ -89,12 +90,14 @@ async fn serve(arguments: Arguments) -> Result<()> {
     for note in store.notes() {
         terminal::note(&format!("lockstep: {note}"));
     }
+    let records = ScriptRecords::new(!arguments.no_token);
     let runs = Runs::new(store.clone(), rank_launcher()?);
     let service = Service {
         store,
         runs: runs.clone(),
         findings: Findings::default(),
         watched: WatchedJobs::default(),
+        records: records.clone(),
         version: Arc::new(Version::here()?),
         admission: Admission::new(bodies_bytes(MemoryGroup::now().limit_bytes), Pace::default()),
     };
@@ -129,6 +132,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
     stop.notify_one();
     // Runs first: their watchers' connections end with them.
     runs.shut_down().await;
+    let _ = tokio::task::spawn_blocking(move || records.shut_down()).await;
     if tokio::time::timeout(GRACE, &mut serving).await.is_err() {
         serving.abort();
     }

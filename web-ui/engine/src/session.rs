@@ -135,6 +135,7 @@ impl Held {
             lanes: self.lanes.rows().len() as u32,
             calls,
             kinds,
+            has_messages: self.lanes.rows().iter().any(|row| matches!(row, Row::Messages)),
             unfinished,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
             report,

@@ -26,6 +26,8 @@ pub struct Opened {
     pub calls: u64,
     /// The kinds of calls in it, as the palette numbers them.
     pub kinds: Vec<u8>,
+    /// True if messages have rows of their own.
+    pub has_messages: bool,
     /// True if a call never ended.
     pub unfinished: bool,
     /// The virtual time of every moment; empty for traces that were not simulated here.

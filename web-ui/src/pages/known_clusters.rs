@@ -45,8 +45,8 @@ pub(super) fn cluster_choices(known: &[KnownCluster], present: &str) -> Vec<Choi
         let group = if cluster.measured { "Measured" } else { "Extrapolated" };
         Choice::new(&cluster.name, &format!("{}: {}", cluster.name, cluster.title)).under(group)
     };
-    let mut choices: Vec<Choice> = known.iter().map(choice).collect();
-    choices.sort_by_key(|choice| std::cmp::Reverse(choice.group));
+    let (measured, others): (Vec<_>, Vec<_>) = known.iter().partition(|cluster| cluster.measured);
+    let mut choices: Vec<Choice> = measured.into_iter().chain(others).map(choice).collect();
     if !known.iter().any(|cluster| cluster.name == present) {
         choices.insert(0, Choice::word(present));
     }

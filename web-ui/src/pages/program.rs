@@ -1,6 +1,7 @@
 //! Program: a text that says what each rank does, written or pasted here, and debugged.
 
 mod files;
+mod record;
 
 use super::asked::Asked;
 use super::debugger::{Debugger, code};
@@ -10,6 +11,7 @@ use crate::app::use_shared;
 use crate::route::{Route, View};
 use crate::ui::NumberField;
 use lockstep_scenarios::program::Options;
+use record::RecordIt;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -110,6 +112,7 @@ pub(crate) fn program() -> Html {
                 <NumberField name="world" label="Ranks (0: as it says)" value={u64::from(world)} min={0} max={MAX_WORLD} on_choose={choose_world} />
                 <MachineFields {machine} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
             </div>
+            <RecordIt text={text.clone()} files={(*beside).clone()} world_size={world} />
             { for [unread.clone(), (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
         </Debugger>
     }

@@ -67,6 +67,7 @@ const KEYS: [Keys; 6] = [
             ("Enter, Esc", "into the selected call's details, and back"),
             ("N", "a note on the selected call"),
             ("R", "copy the report"),
+            ("M", "timeline with the focus: measure what is in sight"),
             ("Shift and drag", "measure a stretch: time in calls, computing, bytes, bus bandwidth"),
         ],
     ),

@@ -313,6 +313,7 @@ fn on_key(
 ) -> Callback<KeyboardEvent> {
     let (stretch, now) = (stretch.clone(), now.clone());
     let (on_step, selected) = (props.on_step.clone(), props.selected.clone());
+    let on_area = props.on_area.clone();
     Callback::from(move |event: KeyboardEvent| {
         if event.ctrl_key() || event.meta_key() || event.alt_key() {
             return;
@@ -331,6 +332,13 @@ fn on_key(
             "a" | "A" => stretch.moved(-0.15 * span, now.end),
             "d" | "D" => stretch.moved(0.15 * span, now.end),
             "0" => Stretch::whole((0, (now.end * 1.02) as u64)),
+            "m" | "M" if on_area.is_some() => {
+                event.prevent_default();
+                // All that is in sight.
+                let area = now.area((now.gutter(), 0.0), (now.width, now.height - 1.0));
+                on_area.iter().for_each(|on_area| on_area.emit((area.clone(), true)));
+                return;
+            }
             "ArrowUp" => stretch.scrolled(-4.0, now.rows.count, now.visible()),
             "ArrowDown" => stretch.scrolled(4.0, now.rows.count, now.visible()),
             _ => return,
@@ -500,7 +508,9 @@ fn use_raster(
 pub(crate) struct LegendProps {
     /// The kinds of calls that are there.
     pub(crate) kinds: Vec<u8>,
-    /// Whether one of them never ended.
+    /// Whether messages have rows of their own.
+    pub(crate) has_messages: bool,
+    /// Whether one of the calls never ended.
     pub(crate) unfinished: bool,
 }
 
@@ -513,6 +523,9 @@ pub(crate) fn legend(props: &LegendProps) -> Html {
             { for props.kinds.iter().map(|kind| html! {
                 <li><i style={format!("background:{}", palette::kind_css(*kind, dark))} />{ lockstep_web_protocol::call_kinds::op_kind_name(*kind) }</li>
             }) }
+            if props.has_messages {
+                <li><i style={format!("background:linear-gradient(90deg, {}, {})", palette::piece_fill(0), palette::piece_fill(7))} />{ "messages, by chunk" }</li>
+            }
             if props.unfinished { <li><i class="stuck" />{ "not completed by the end" }</li> }
         </ul>
     }

@@ -44,6 +44,12 @@ struct RecorderOptions<'a> {
     silent: bool,
 }
 
+/// The Python that has torch: the one that is named, LOCKSTEP_PYTHON, else python3.
+pub(crate) fn python(named: Option<PathBuf>) -> PathBuf {
+    let known = named.or_else(|| std::env::var_os("LOCKSTEP_PYTHON").map(PathBuf::from));
+    known.unwrap_or_else(|| PathBuf::from("python3"))
+}
+
 /// One run of the recorder: the ranks of a world that it records.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
@@ -115,11 +121,7 @@ pub(super) fn record(arguments: &Arguments, launch: &Launch, pass: Pass<'_>) -> 
     let socket = folder.path().join("hub");
     let cancelled = signals::cancelled()?;
     let hub = Hub::listen(&socket, pass.ranks.len())?;
-    let python = arguments
-        .python
-        .clone()
-        .or_else(|| std::env::var_os("LOCKSTEP_PYTHON").map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from("python3"));
+    let python = python(arguments.python.clone());
     let stdout = match arguments.json {
         true => Stdio::from(std::io::stderr()),
         false => Stdio::inherit(),

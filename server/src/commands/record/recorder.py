@@ -316,8 +316,9 @@ def called_name(frame):
 
 
 def is_plain(tensor):
-    """True for a tensor whose bytes can be read: not a fake one, not one without storage."""
-    return tensor.device.type == "cpu" and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    """True for a tensor whose bytes can be read: not a fake one, not a sparse one, not one without storage."""
+    return (tensor.device.type == "cpu" and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            and tensor.layout is torch.strided)
 
 
 def is_small(tensor):
@@ -857,9 +858,31 @@ class RecordedGroup(ProcessGroup):
         if self._tape.finds_roles:
             self._tape.reduced.setdefault(self, set()).update(tensor.data_ptr() for tensor in tensors if is_plain(tensor))
         for tensor in tensors:
+            if tensor.is_sparse:
+                self._sum_sparse(tensor)
+                continue
             parts = self._everybodys("all_reduce", tensor, op, tensor.numel())
             self._reduce_into(tensor, tensor, parts, op)
         return self._work(number, tensors)
+
+    def _sum_sparse(self, tensor):
+        """Sparse gradients are summed: each member has elements of its own, in numbers of its own."""
+        if self._count == 1 or is_without_memory(tensor):
+            return
+        key = self._exchange.key(self.lockstep_id, "all_reduce", "sparse", str(tensor.dtype), tensor.numel())
+        own = tensor.detach().coalesce()
+        data = pickle.dumps((own.indices().numpy(), own.values().contiguous().view(torch.uint8).numpy()))
+        self._post(key, data)
+        taken = self._take(key, data)
+        if taken is None:
+            return self._unheard("all_reduce")
+        total = own
+        for part in filter(None, taken):
+            indices, values = pickle.loads(part)
+            values = torch.from_numpy(values).view(tensor.dtype)
+            total = total + torch.sparse_coo_tensor(torch.from_numpy(indices), values, tensor.shape)
+        with torch.no_grad():
+            tensor.copy_(total.coalesce())
 
     def allreduce_coalesced(self, tensors, opts=None):
         op = reduction_name(getattr(opts, "reduceOp", dist.ReduceOp.SUM))
@@ -1253,6 +1276,20 @@ def record_groups(tape, exchange, hub):
     for module in (dist, c10d):
         module.TCPStore = tcp_store
         module.FileStore = file_store
+
+    def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, **_):
+        """NCCL makes groups of a group's members without a call; those that are in none get no group."""
+        parent = parent_pg or c10d._get_default_group()
+        own = next((ranks for ranks in split_ranks if parent.rank() in ranks), None)
+        if own is None:
+            return c10d.GroupMember.NON_GROUP_MEMBER
+        return c10d.new_group(
+            [parent._ranks[rank] for rank in own], timeout, dist.get_backend(parent), use_local_synchronization=True,
+            group_desc=group_desc,
+        )
+
+    if hasattr(c10d, "split_group"):  # torch 2.4 and later
+        c10d.split_group = dist.split_group = split_group
 
     # gloo and NCCL differ in what a batch is: with NCCL its calls are started together.
     batch = c10d.batch_isend_irecv
@@ -1670,6 +1707,7 @@ def give_cuda(tape, options):
     for name, answer in graphs.items():
         setattr(cuda.graphs, name, answer)
     follow_storages(tape)
+    torch.Stream, torch.Event = Stream, Event  # those of any accelerator; PyTorch's hooks make them
     for name in ("range_push", "range_pop", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: None)
     cuda.nvtx.range = stream_context
@@ -1687,7 +1725,10 @@ def give_cuda(tape, options):
                 setattr(accelerator, name, set_device)
         accelerator.current_device_index = accelerator.current_device_idx = lambda: current[0]
         accelerator.synchronize = synchronize
-        accelerator.empty_cache = lambda: None
+        for name in ("current_stream", "set_stream", "empty_cache", "memory_stats", "memory_allocated", "memory_reserved",
+                     "max_memory_allocated", "max_memory_reserved", "reset_peak_memory_stats"):
+            if hasattr(accelerator, name):
+                setattr(accelerator, name, answers[name])
 
     # Its own refuses a stream that is none of torch's before any mode is asked.
     torch.Tensor.record_stream = lambda self, stream: None
@@ -2084,7 +2125,8 @@ class CudaHandle:
 
 
 def give_fsdp_a_device():
-    """FSDP1 refuses a machine without an accelerator before anybody can tell it of one."""
+    """FSDP1 refuses a machine without an accelerator before anybody can tell it of one, and to hand out the first
+    rank's parameters if they are not on a GPU."""
 
     def init_device_handle(state, *_, **__):
         state._device_handle = CudaHandle()
@@ -2094,6 +2136,8 @@ def give_fsdp_a_device():
         module = importlib.import_module(f"torch.distributed.fsdp.{name}")
         if hasattr(module, "_init_device_handle"):
             module._init_device_handle = init_device_handle
+        if hasattr(module, "_check_module_states_for_sync_module_states"):
+            module._check_module_states_for_sync_module_states = lambda *_: None
 
 
 class SyncedBatchNorm(torch.autograd.Function):
