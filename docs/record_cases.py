@@ -5,6 +5,7 @@
 Each function is one job on gloo; its number of ranks stands in `CASES`.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -562,6 +563,237 @@ def gradients_by_hand(rank, size):
         dist.all_reduce(flat)
         for parameter, grad in zip(model.parameters(), _unflatten_dense_tensors(flat / size, grads)):
             parameter.grad.copy_(grad)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@case(4)
+def ddp_compressed(rank, size):
+    """PowerSGD with a warm start, of two ranks and of one."""
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    for matrix_rank in (2, 1):
+        model = DDP(mlp(64))  # one bucket: gloo mixes up what the hooks of several call from its threads
+        model.register_comm_hook(PowerSGDState(None, matrix_rank, start_powerSGD_iter=2), powerSGD_hook)
+        train(model, torch.optim.SGD(model.parameters(), 0.1), rank, steps=4, width=64)
+
+
+@case(4)
+def ddp_sparse(rank, size):
+    """Sparse gradients of an embedding, with other words on each rank."""
+    torch.manual_seed(0)
+    model = DDP(nn.Sequential(nn.EmbeddingBag(100, 16, sparse=True, mode="sum"), nn.Linear(16, 4)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(3):
+        words = torch.randint(0, 100, (4, 6 + rank), generator=torch.Generator().manual_seed(10 * rank + step))
+        model(words).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@case(8)
+def averaged_by_levels(rank, size):
+    """Parameters averaged among neighbours often, and among all seldom."""
+    import collections
+
+    from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
+
+    model = mlp()
+    averager = HierarchicalModelAverager(period_group_size_dict=collections.OrderedDict([(2, 2), (4, 4), (8, 8)]))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(9):
+        values, labels = batch(rank, step)
+        F.cross_entropy(model(values), labels).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+        optimizer.zero_grad()
+
+
+@case(4)
+def fsdp1(rank, size):
+    """FSDP1: layers wrapped, mixed precision, no_sync, a clipped norm, hybrid shards, state dicts of each kind."""
+    import functools
+
+    from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, MixedPrecision
+    from torch.distributed.fsdp import ShardingStrategy, StateDictType
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    cpu = torch.device("cpu")
+    for strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.HYBRID_SHARD):
+        mesh = init_device_mesh("cpu", (2, 2)) if strategy is ShardingStrategy.HYBRID_SHARD else None
+        precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), sharding_strategy=strategy, device_mesh=mesh,
+                     mixed_precision=precision, device_id=cpu, use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(3):
+            values, labels = batch(rank, step)
+            with model.no_sync() if step == 0 else contextlib.nullcontext():
+                F.cross_entropy(model(values), labels).backward()
+            if step:
+                model.clip_grad_norm_(1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        if mesh is None:
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+                model.state_dict()
+            FSDP.optim_state_dict(model, optimizer)
+            with FSDP.summon_full_params(model):
+                pass
+
+
+@case(2)
+def checkpoint_in_background(rank, size):
+    """Checkpoints that are written while training goes on, and a full one that rank 0 reads and hands out."""
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint import state_dict as states
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    apart = dist.new_group(backend="gloo")
+    paths = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(paths, src=0)
+    for step in range(2):
+        train(model, optimizer, rank, steps=1)
+        own, of_optimizer = states.get_state_dict(model, optimizer)
+        saved = checkpoint.async_save({"model": own, "optimizer": of_optimizer},
+                                      checkpoint_id=os.path.join(paths[0], str(step)), process_group=apart)
+        saved.result()
+    whole = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    full, of_optimizer = states.get_state_dict(model, optimizer, options=whole)
+    whole = states.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    states.set_model_state_dict(model, full, options=whole)
+    states.set_optimizer_state_dict(model, optimizer, of_optimizer, options=whole)
+
+
+@case(4)
+def differentiable_calls(rank, size):
+    """torch.distributed.nn's calls, whose backward passes call as well; Ulysses' exchange of heads and sequence."""
+    import torch.distributed.nn.functional as through
+
+    weight = torch.full((4, 4), 1.0 + rank, requires_grad=True)
+    loss = through.all_reduce(weight * 2).sum()
+    loss = loss + sum(part.sum() * (at + 1) for at, part in enumerate(through.all_gather(weight)))
+    loss = loss + through.reduce_scatter(torch.empty(1, 4), [row[None] for row in weight]).sum()
+    parts = through.all_to_all([torch.empty(1, 4) for _ in range(size)], [row[None] for row in weight])
+    loss = loss + (torch.cat(tuple(parts)) * weight).sum()
+    loss = loss + through.all_to_all_single(torch.empty(4, 4), weight).pow(2).sum()
+    loss = loss + through.broadcast(weight, src=1).sum() + through.reduce(weight, dst=2).sum()
+    loss = loss + sum(part.sum() for part in through.gather(weight, dst=0))
+    loss = loss + through.scatter([weight * at for at in range(size)], src=3).sum()
+    loss.backward()
+    heads = through.all_to_all_single(torch.empty(size, 2, 3), weight.new_ones(size, 2, 3).requires_grad_())
+    heads.sum().backward()
+    dist.all_reduce(weight.grad)
+
+
+@case(4)
+def pipeline_in_a_v(rank, size):
+    """Two stages a rank along a V: zero bubble V and DualPipeV; then GPipe and looped breadth first."""
+    from torch.distributed.pipelining import schedules
+
+    for name, stages in (("ScheduleZBVZeroBubble", "v"), ("ScheduleDualPipeV", "v"), ("ScheduleGPipe", "one"),
+                         ("ScheduleLoopedBFS", "loop")):
+        run_pipeline(rank, size, getattr(schedules, name), stages)
+
+
+def run_pipeline(rank, size, schedule, shape):
+    from torch.distributed.pipelining import PipelineStage
+
+    indices = {"v": [rank, 2 * size - 1 - rank], "one": [rank], "loop": [rank, rank + size]}[shape]
+    count = size * len(indices)
+    modules = [nn.Linear(16, 16) for _ in indices]
+    stages = [PipelineStage(one, index, count, torch.device("cpu")) for one, index in zip(modules, indices)]
+    run = schedule(stages if len(stages) > 1 else stages[0], n_microbatches=8, loss_fn=F.mse_loss)
+    for step in range(2):
+        values = torch.randn(16, 16, generator=torch.Generator().manual_seed(step))
+        first = [values] if 0 in indices else []
+        if count - 1 in indices:
+            run.step(*first, target=values, losses=[])
+        else:
+            run.step(*first)
+
+
+@case(4)
+def groups_of_all_kinds(rank, size):
+    """Groups by enumeration, of neighbours, made by their members alone, flattened meshes; a second world."""
+    pairs, _ = dist.new_subgroups_by_enumeration([[0, 3], [1, 2]])
+    near, _ = dist.new_subgroups(2)
+    mine = torch.tensor([float(rank)])
+    for group in (pairs, near):
+        dist.all_reduce(mine, group=group)
+        dist.broadcast(mine, group_src=1, group=group)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    both = mesh["dp", "tp"]._flatten("both")
+    dist.all_reduce(mine, group=both.get_group(), op=dist.ReduceOp.MAX)
+    from torch.distributed.device_mesh import DeviceMesh
+
+    again = DeviceMesh.from_group(mesh.get_group("tp"), "cpu")
+    dist.all_gather_into_tensor(torch.empty(2), mine, group=again.get_group())
+    dist.monitored_barrier()
+    dist.group.WORLD.allreduce(mine).wait()
+    complex_one = torch.complex(mine, mine)
+    dist.all_reduce(complex_one)
+    dist.destroy_process_group(pairs)
+    if rank != 2:
+        alone = dist.new_group([0, 1, 3], use_local_synchronization=True)
+        dist.reduce(mine, dst=3, group=alone)
+    dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
+    dist.init_process_group("gloo")
+    dist.all_reduce(mine)
+
+
+@case(3)
+def uneven_samples(rank, size):
+    """Data that does not divide by the ranks: padded and dropped samples, predictions gathered with padding."""
+    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data.distributed import DistributedSampler
+
+    data = TensorDataset(torch.arange(20.0)[:, None].expand(20, 32).contiguous(), torch.arange(20) % 4)
+    model = DDP(mlp())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for drop_last in (True, False):
+        sampler = DistributedSampler(data, shuffle=True, drop_last=drop_last)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            for values, labels in DataLoader(data, 2, sampler=sampler, num_workers=1 if epoch else 0):
+                F.cross_entropy(model(values), labels).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    # Every rank evaluates its stride of the data without padding: 7, 7 and 6 predictions.
+    own = model.module(data.tensors[0][rank::size]).argmax(1)
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(counts, torch.tensor([len(own)]))
+    longest = int(max(counts))
+    padded = F.pad(own, (0, longest - len(own)), value=-1)
+    everybodys = torch.empty(size * longest, dtype=own.dtype)
+    dist.all_gather_single(everybodys, padded) if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor(everybodys, padded)
+    for _ in range(int((everybodys >= 0).sum()) - 19):
+        dist.barrier()
+
+
+@case(2)
+def replicated_and_delayed(rank, size):
+    """`replicate`, a parameter that DDP leaves to the script, mixed precision in DDP, a mesh instead of a group."""
+    from torch.distributed._composable import replicate
+
+    model = replicate(Net())
+    train(model, torch.optim.SGD(model.parameters(), 0.1), rank, steps=2)
+    for options in ({"device_mesh": init_device_mesh("cpu", (size,))}, {"init_sync": False}, {"gradient_as_bucket_view": True}):
+        model = DDP(mlp(), **options)
+        train(model, torch.optim.SGD(model.parameters(), 0.1), rank, steps=2)
+    model = mlp()
+    DDP._set_params_and_buffers_to_ignore_for_model(model, ["0.weight"])
+    model = DDP(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(2):
+        values, labels = batch(rank, step)
+        F.cross_entropy(model(values), labels).backward()
+        dist.all_reduce(model.module[0].weight.grad)
         optimizer.step()
         optimizer.zero_grad()
 

@@ -1,4 +1,4 @@
-"""Holds `lockstep record` against real gloo for 20 and more kinds of job: every rank makes the same calls.
+"""Holds `lockstep record` against real gloo for 30 and more kinds of job: every rank makes the same calls.
 
     python docs/record_check.py target/release/lockstep
     python docs/record_check.py target/release/lockstep ddp_join hsdp

@@ -1417,15 +1417,73 @@ class CudaOnCpu(torch.overrides.TorchFunctionMode):
             kwargs = {**kwargs, "pin_memory": False}
         return func(*args, **kwargs)
 
-
     @staticmethod
     def sharded_attention(func, args, kwargs):
-        """Attention over the heads that this rank has: what CUDA's fused attention does with sharded tensors, and
-        the CPU's has no rule for."""
+        """Attention of sharded tensors, as CUDA's fused attention has it; the CPU's has no rule for them. Over heads it
+        is that of this rank's; over a sequence, context parallel's ring."""
         query = args[0]
-        args = [value.to_local() if hasattr(value, "to_local") else value for value in args]
-        out = func(*args, **kwargs)
+        args, kwargs = torch.utils._pytree.tree_map(
+            lambda value: value.to_local() if hasattr(value, "to_local") else value, (args, kwargs)
+        )
+        cut = [dim for dim, placement in enumerate(query.placements) if placement.is_shard(2)]
+        if cut:
+            out = ring_attention(query.device_mesh.get_group(cut[0]), *args, **kwargs)
+        else:
+            out = func(*args, **kwargs)
         return type(query).from_local(out, query.device_mesh, query.placements, run_check=False)
+
+
+def ring_attention(group, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """`scaled_dot_product_attention` over a sequence of which each member has a part."""
+    return RingAttention.apply(query, key, value, group, is_causal, scale)
+
+
+class RingAttention(torch.autograd.Function):
+    """PyTorch's own ring of keys and values around the group, with the CPU's kernel instead of CUDA's."""
+
+    @staticmethod
+    def ring():
+        for name in ("_context_parallel._attention", "_attention"):  # the second before torch 2.10
+            with contextlib.suppress(ImportError):
+                module = importlib.import_module(f"torch.distributed.tensor.experimental.{name}")
+                if hasattr(module, "_templated_ring_attention"):
+                    return module
+        raise RuntimeError("lockstep record does not know the context parallel of this PyTorch")
+
+    @staticmethod
+    def kernel(query, key, value, is_causal, scale):
+        repeats = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, is_causal, scale=scale)
+
+    @staticmethod
+    def backward_kernel(grad_out, query, key, value, out, logsumexp, is_causal, scale):
+        heads, repeats = key.shape[1], query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+        grad, *grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_out.contiguous(), query, key, value, out, logsumexp, 0.0, is_causal, scale=scale
+        )
+        return grad, *(one.unflatten(1, (heads, repeats)).sum(2) for one in grads)
+
+    @staticmethod
+    def forward(ctx, query, key, value, group, is_causal, scale):
+        ctx.told = group, is_causal, scale
+        out, logsumexp = RingAttention.ring()._templated_ring_attention(
+            group, 2, RingAttention.kernel, query=query, key=key, value=value, is_causal=is_causal, scale=scale
+        )
+        out = out.to(query.dtype)
+        ctx.save_for_backward(query, key, value, out, logsumexp)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        query, key, value, out, logsumexp = ctx.saved_tensors
+        group, is_causal, scale = ctx.told
+        grads = RingAttention.ring()._templated_ring_attention_backward(
+            group, 2, RingAttention.backward_kernel, grad_out=grad_out, grad_out_name="grad_out", query=query, key=key,
+            value=value, out=out, logsumexp=logsumexp, is_causal=is_causal, scale=scale,
+        )
+        return *grads[:3], None, None, None
 
 
 class Stream:
