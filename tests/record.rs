@@ -446,7 +446,7 @@ fn sparse_tensors_are_summed() {
 }
 
 /// What PyTorch asks of a GPU by other names than torch.cuda's: FSDP1 that hands out rank 0's parameters, an optimizer
-/// that runs in DDP's backward pass, and a group that NCCL splits off.
+/// that runs in DDP's backward pass, and a group that NCCL splits off; what Transformers 4 imports of flash_attn.
 const OF_A_GPU: &str = r#"
 import os, torch, torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -461,6 +461,9 @@ _apply_optimizer_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.1})
 model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
 model(values).sum().backward()
 dist.all_reduce(values, group=dist.split_group(split_ranks=[[0, 1], [2, 3]]))
+from flash_attn.bert_padding import index_first_axis, pad_input, unpad_input
+tokens, kept, _, longest, _ = unpad_input(values.view(2, 2, 8), torch.tensor([[1, 1], [1, 0]]))
+assert longest == 2 and torch.equal(tokens, index_first_axis(values, kept))
 "#;
 
 #[test]
@@ -515,7 +518,10 @@ fn context_parallel_passes_keys_around_the_ring() {
     let calls = recorded_calls(CONTEXT_PARALLEL, 4, &[]);
     let passed = |line: u32| {
         let place = format!("[\"train.py\",{line}]");
-        calls.iter().filter(|call| call.starts_with("3 \"all_to_all") && call.contains(&place)).count()
+        calls
+            .iter()
+            .filter(|call| call.starts_with("3 \"all_to_all") && call.contains(&place))
+            .count()
     };
     // Keys and values go to the next rank three times, and in the backward pass their gradients four times as well.
     assert_eq!((passed(13), passed(22)), (3, 7), "{calls:?}");

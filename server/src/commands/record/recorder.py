@@ -1920,6 +1920,10 @@ def pad_input(states, kept, batch, length):
     return out.index_copy(0, kept, states).unflatten(0, (batch, length))
 
 
+def index_first_axis(states, kept):
+    return states[kept]
+
+
 def rotated(values, cos, sin, interleaved=False, inplace=False, **_):
     """flash_attn's rotary embedding of (batch, length, heads, size): of the first elements of each head."""
     width = cos.shape[-1] * 2
@@ -1962,7 +1966,7 @@ ATTENTION = {
 CUDA_PACKAGES = {
     "flash_attn": {**ATTENTION, "__version__": "2.8.3"},
     "flash_attn.flash_attn_interface": ATTENTION,
-    "flash_attn.bert_padding": {"unpad_input": unpad_input, "pad_input": pad_input},
+    "flash_attn.bert_padding": {"unpad_input": unpad_input, "pad_input": pad_input, "index_first_axis": index_first_axis},
     "flash_attn.layers": {},
     "flash_attn.layers.rotary": {"apply_rotary_emb": rotated, "apply_rotary_emb_func": rotated},
     "flash_attn.ops": {},
