@@ -399,6 +399,34 @@ fn a_model_without_values_is_saved_and_loaded() {
     );
 }
 
+/// FSDP1 with parameters of all sizes, and an optimizer that had them before they were wrapped.
+const FSDP1: &str = r#"
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+dist.init_process_group("gloo")
+device, half = torch.device("cpu"), MixedPrecision(param_dtype=torch.bfloat16)
+for keeps in (True, False):
+    model = nn.Sequential(nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 512)), nn.LayerNorm(512), nn.Linear(512, 4))
+    early = torch.optim.AdamW(model.parameters())
+    model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({nn.Sequential}), device_id=device, mixed_precision=half, use_orig_params=keeps)
+    optimizer = early if keeps else torch.optim.AdamW(model.parameters())
+    for step in range(2):
+        model(torch.randn(4, 512)).sum().backward()
+        model.clip_grad_norm_(1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    FSDP.optim_state_dict(model, optimizer)
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn fsdp1_makes_its_calls_without_values() {
+    let with_values = recorded_calls(FSDP1, 2, &["--no-cuda"]);
+    assert!(with_values.len() > 40, "{with_values:?}");
+    assert_eq!(recorded_calls(FSDP1, 2, &["--no-cuda", "--no-memory"]), with_values);
+}
+
 /// Makes as many barriers as the driver's library was searched while tensors without values were computed. Lightning
 /// sets the variable.
 const SEARCHES: &str = r#"

@@ -41,6 +41,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 
 try:
     import torch
@@ -1427,14 +1428,17 @@ class CudaOnCpu(torch.overrides.TorchFunctionMode):
         )
         cut = [dim for dim, placement in enumerate(query.placements) if placement.is_shard(2)]
         if cut:
-            out = ring_attention(query.device_mesh.get_group(cut[0]), *args, **kwargs)
+            mesh = query.device_mesh
+            out = ring_attention(mesh if mesh.ndim == 1 else mesh[mesh.mesh_dim_names[cut[0]]], *args, **kwargs)
         else:
             out = func(*args, **kwargs)
         return type(query).from_local(out, query.device_mesh, query.placements, run_check=False)
 
 
-def ring_attention(group, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """`scaled_dot_product_attention` over a sequence of which each member has a part."""
+def ring_attention(mesh, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """`scaled_dot_product_attention` over a sequence of which each rank of the mesh has a part."""
+    arguments = inspect.signature(RingAttention.ring()._templated_ring_attention).parameters
+    group = mesh if "mesh" in arguments else mesh.get_group()  # the mesh in older PyTorch
     return RingAttention.apply(query, key, value, group, is_causal, scale)
 
 
@@ -1443,7 +1447,7 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def ring():
-        for name in ("_context_parallel._attention", "_attention"):  # the second before torch 2.10
+        for name in ("_context_parallel._attention", "_attention"):  # the second in older PyTorch
             with contextlib.suppress(ImportError):
                 module = importlib.import_module(f"torch.distributed.tensor.experimental.{name}")
                 if hasattr(module, "_templated_ring_attention"):
@@ -2624,6 +2628,7 @@ class NoMemory:
         self.draw_as_often()
         self.save_shapes()
         self.tell_storages_apart()
+        self.flatten_shapes()
         give_safetensors()
         self.number_arrays()
         self.values = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
@@ -2739,6 +2744,47 @@ class NoMemory:
             return data, size
 
         c10d._object_to_tensor = as_long_as_values
+
+    def shape_of(self, tensor):
+        """A tensor without values of the same shape and type."""
+        with self.fake:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+    def flatten_shapes(self):
+        """FSDP1 puts views of one large tensor in the place of a module's parameters: small ones lose their values
+        too, in the module and in optimizers that have them already."""
+        optimizers = weakref.WeakSet()
+        add_group = torch.optim.Optimizer.add_param_group
+
+        @functools.wraps(add_group)
+        def add_param_group(optimizer, group):
+            optimizers.add(optimizer)
+            return add_group(optimizer, group)
+
+        torch.optim.Optimizer.add_param_group = add_param_group
+        handle = importlib.import_module("torch.distributed.fsdp._flat_param").FlatParamHandle
+        original = handle.__init__
+
+        @functools.wraps(original)
+        def init(flat, params, module, *args, **kwargs):
+            params = list(params)
+            size = sum(one.numel() * one.element_size() for one in params)
+            if size < MEMORY_BYTES and not any(map(is_without_memory, params)):
+                return original(flat, params, module, *args, **kwargs)
+            small = {id(one): torch.nn.Parameter(self.shape_of(one), one.requires_grad) for one in params if is_plain(one)}
+            for part in module.modules():
+                part._parameters.update({name: small[id(one)] for name, one in part._parameters.items() if id(one) in small})
+            for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+                group["params"] = [small.get(id(one), one) for one in group["params"]]
+            original(flat, [small.get(id(one), one) for one in params], module, *args, **kwargs)
+
+        handle.__init__ = init
+        insides = torch.Tensor.data
+
+        def assign(tensor, value):
+            insides.__set__(tensor, self.shape_of(value) if is_plain(value) else value)
+
+        torch._subclasses.FakeTensor.data = property(insides.__get__, assign)
 
     @staticmethod
     def tell_storages_apart():
