@@ -249,8 +249,9 @@ fn use_reading() -> Reading {
         asked: use_mut_ref(|| None),
         turns: use_turns(),
         forget_marks: Callback::from(move |()| {
-            if nav.route.view() == View::Recording && !nav.is_stale() {
-                nav.replace(KEPT.iter().fold(nav.route.clone(), |route, name| route.without(name)));
+            let now = nav.now();
+            if now.view() == View::Recording && !nav.is_stale() {
+                nav.replace(KEPT.iter().fold(now, |route, name| route.without(name)));
             }
         }),
         stage,
@@ -405,8 +406,10 @@ fn use_sample(
         }
         Some(_) => {}
         None if *shown && *open => {
-            if let Some(id) = opened.borrow().as_ref().filter(|_| !nav.is_stale()) {
-                nav.replace(nav.route.clone().with(samples::PARAMETER, id));
+            let now = nav.now();
+            let lacks = now.path == nav.route.path && now.get(samples::PARAMETER).is_none();
+            if let Some(id) = opened.borrow().as_ref().filter(|_| lacks && !nav.is_stale()) {
+                nav.replace(now.with(samples::PARAMETER, id));
             }
         }
         None => {}

@@ -86,6 +86,9 @@ fn rooted(edges: &Edges, ranks: u32, root: u32) -> Option<Parents> {
 /// More ranks of a chain than this are drawn in several rows.
 const MAX_ROW: usize = 8;
 
+/// The distance of two rows, in heights of the drawing: [`MAX_RANKS`] ranks have two.
+const ROW_GAP: f64 = 0.4;
+
 /// The ranks of a chain from one end to the other; `None` if the tree has branches.
 fn chain(parents: &[Option<u32>]) -> Option<Vec<u32>> {
     let children = |rank: u32| (0..).zip(parents).filter(move |(_, parent)| **parent == Some(rank));
@@ -115,7 +118,8 @@ fn chained(chain: &[u32]) -> Vec<(f64, f64)> {
     for (at, rank) in chain.iter().enumerate() {
         let (row, along) = (at / long, at % long);
         let across = if row.is_multiple_of(2) { along } else { long - 1 - along };
-        let down = if rows == 1 { 0.5 } else { row as f64 / (rows - 1) as f64 };
+        // Near each other: what matters is the way along.
+        let down = 0.5 + ROW_GAP * (row as f64 - (rows - 1) as f64 / 2.0);
         places[*rank as usize] = ((across as f64 + 0.5) / long as f64, down);
     }
     places
@@ -199,7 +203,10 @@ mod tests {
         let places = places(&long);
         for pair in places.windows(2) {
             let (dx, dy) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
-            assert!((dx.abs() - 1.0 / 8.0).abs() < 1e-9 && dy == 0.0 || dx == 0.0 && dy == 1.0);
+            assert!(
+                (dx.abs() - 1.0 / 8.0).abs() < 1e-9 && dy == 0.0
+                    || dx == 0.0 && (dy - ROW_GAP).abs() < 1e-9
+            );
         }
     }
 
