@@ -4,9 +4,7 @@ use super::notes::Note;
 use crate::app::use_shared;
 use crate::sets::set;
 use lockstep_web_protocol::CallId;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use yew::prelude::*;
 
 /// The parameter of the address that says which call is looked at: `10.57` is the call 57 of rank 10.
@@ -69,10 +67,9 @@ pub(super) struct Marks {
     pub(super) shown: Option<(u64, u64)>,
 }
 
-/// Keeps the marks in the address. From a call that was jumped to, the browser goes back to the one before.
+/// Keeps the marks in the address.
 #[hook]
-pub(super) fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
-    let jumped = jumped.clone();
+pub(super) fn use_marks_in_address(marks: Marks) {
     let nav = use_shared().nav;
     // Another view may be shown meanwhile, with parameters of its own.
     let own = use_memo((), |()| nav.route.path.clone());
@@ -95,12 +92,8 @@ pub(super) fn use_marks_in_address(marks: Marks, jumped: &Rc<RefCell<bool>>) {
             Some(value) => route.with(name, value),
             None => route.without(name),
         });
-        if route == now || nav.is_stale() {
-            return;
-        }
-        match jumped.replace(false) {
-            true => nav.push(route),
-            false => nav.replace(route),
+        if route != now && !nav.is_stale() {
+            nav.replace(route);
         }
     });
 }

@@ -120,7 +120,6 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
     let brought = use_mut_ref(|| from_address.is_some());
     use_history(&selected, &brought);
     let details = use_details(session, *selected, &brought, &bring);
-    let jumped = use_mut_ref(|| false);
     let marks = Marks {
         call: *selected,
         query: (*query).clone(),
@@ -129,7 +128,7 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
         together: (*together).clone(),
         shown: *shown,
     };
-    use_marks_in_address(marks, &jumped);
+    use_marks_in_address(marks);
     let latest = use_mut_ref(|| Along::default());
     *latest.borrow_mut() = along.clone();
     let place = move |rank: u32, time_ps: Option<u64>| {
@@ -154,9 +153,12 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
     let now = use_mut_ref(|| None);
     *now.borrow_mut() = *selected;
     let jump = {
-        let show = show.clone();
+        let (show, nav) = (show.clone(), nav.clone());
         Callback::from(move |mark: CallMark| {
-            *jumped.borrow_mut() = *now.borrow() != Some(mark.id);
+            // What changes from here on is another place: Back leads to this one, as it is.
+            if *now.borrow() != Some(mark.id) {
+                nav.push(nav.now());
+            }
             show.emit(mark);
         })
     };
