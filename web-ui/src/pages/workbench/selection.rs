@@ -129,7 +129,7 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
         shown: *shown,
     };
     use_marks_in_address(marks);
-    let latest = use_mut_ref(|| Along::default());
+    let latest = use_mut_ref(Along::default);
     *latest.borrow_mut() = along.clone();
     let place = move |rank: u32, time_ps: Option<u64>| {
         let on_place = latest.borrow().on_place.clone();
