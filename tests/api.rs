@@ -176,10 +176,12 @@ fn a_run_has_faults_is_paused_and_leaves_dumps() {
     assert_eq!(ended(&service, verified)["ending"], "verified");
 }
 
-/// A stand-in for a Python with torch: it says a version, and as the recorder it says something and stays.
+/// A stand-in for a Python with torch: it says a version, and as the recorder it says something and stays. What it has
+/// started in a session of its own holds the pipes for longer.
 const PYTHON: &str = "#!/bin/sh
 if [ \"$1\" = -c ]; then echo 9.9.9; exit; fi
 echo \"here in $(basename \"$PWD\"): $(cat train.py)\"
+setsid sleep 20 &
 echo $$ > \"$LOCKSTEP_TEST_PID\"
 exec sleep 60
 ";
@@ -202,6 +204,9 @@ fn a_script_is_recorded_by_this_machines_python_until_it_is_cancelled() {
         service.post("api/records", &json!({ "files": files, "world_size": world_size }))
     };
     assert_eq!(asked("../train.py", 2).status, 400);
+    let twice = json!([{ "name": "a.py", "text": "" }, { "name": "a.py", "text": "" }]);
+    let twice = service.post("api/records", &json!({ "files": twice, "world_size": 2 }));
+    assert_eq!(twice.status, 400, "{}", String::from_utf8_lossy(&twice.body));
     assert_eq!(asked("train.py", 0).status, 400);
     let begun = asked("train.py", 2);
     assert_eq!(begun.status, 201, "{}", String::from_utf8_lossy(&begun.body));
@@ -216,7 +221,8 @@ fn a_script_is_recorded_by_this_machines_python_until_it_is_cancelled() {
         Patience::until("its process", || fs::read_to_string(&pid).ok()?.trim().parse().ok());
     assert_eq!(service.post(&format!("api/records/{id}/cancel"), &json!({})).status, 202);
     let told = Patience::until("its end", || Some(record()).filter(|told| told["ended"] == true));
-    assert_eq!(told["has_plan"], false);
+    assert_eq!((&told["has_plan"], &told["cut"]), (&json!(false), &json!("it was stopped")));
+    assert_eq!(service.get("api/records").json()[0]["id"], id);
     assert_eq!(service.get(&format!("api/records/{id}/plan")).status, 404);
     Patience::until("nothing to be left", || {
         (!std::path::Path::new(&format!("/proc/{started}")).exists()).then_some(())

@@ -42,7 +42,7 @@ pub(crate) fn router(service: Service, guard: guard::Guard) -> Router {
         .route("/api/runs/{id}/trace", get(runs::trace))
         .route("/api/runs/{id}/events", get(runs::events))
         .route("/api/runs/{id}/findings", get(runs::findings).layer(from_fn(guard::own_site)))
-        .route("/api/records", post(records::create))
+        .route("/api/records", get(records::list).post(records::create))
         .route("/api/records/python", get(records::python))
         .route("/api/records/{id}", get(records::get))
         .route("/api/records/{id}/plan", get(records::plan))

@@ -1,15 +1,14 @@
-//! Training scripts that the page hands in, recorded by the user's own PyTorch: `lockstep record` as a process of its
-//! own, in a folder of its own. What remains of them is in memory.
+//! Records scripts that the page sends. Each runs as `lockstep record` in a temporary folder, by the user's own PyTorch.
+//! The last four are kept: their outputs in memory, their plans in their folders.
 
 use crate::child_group::ChildGroup;
-use axum::body::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -19,8 +18,15 @@ const MAX_KEPT: usize = 4;
 /// A recording past this is ended.
 const MAX_TIME: Duration = Duration::from_secs(900);
 
-/// The time that a recording has to end by itself when it is told to.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time that a recording has to end its ranks and to write what it has, once it is told to.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The same when the service ends.
+const CLOSING_GRACE: Duration = Duration::from_secs(5);
+
+/// The time for which output is waited for when the processes have ended: one that a script has started and nobody
+/// ends may hold the pipe.
+const READ_GRACE: Duration = Duration::from_secs(1);
 
 /// The time that Python has to import torch, which takes a minute from a cold disk.
 const IMPORT_TIME: Duration = Duration::from_secs(120);
@@ -39,12 +45,16 @@ const MAX_WORLD_SIZE: u32 = 64;
 /// The most files of a script.
 const MAX_FILES: usize = 200;
 
+/// The longest path of one, in bytes.
+const MAX_NAME: usize = 200;
+
 /// A file of a script.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScriptFile {
     /// Its path beside the script: `train.py`, `models/net.py`.
     pub(crate) name: String,
+    /// Its text.
     pub(crate) text: String,
 }
 
@@ -54,10 +64,12 @@ pub(crate) struct ScriptFile {
 pub(crate) struct AskedScript {
     /// The script first, then the files that it imports.
     pub(crate) files: Vec<ScriptFile>,
+    /// The number of ranks, each of which is a process.
     pub(crate) world_size: u32,
     /// Each rank ends after so many optimizer steps; at its end if absent.
     #[serde(default)]
     pub(crate) steps: Option<u32>,
+    /// The script's arguments.
     #[serde(default)]
     pub(crate) arguments: Vec<String>,
 }
@@ -75,10 +87,18 @@ pub(crate) enum RecordError {
     Files(usize),
     #[error("the page records 1 to {MAX_WORLD_SIZE} ranks, not {0}; `lockstep record` takes more")]
     WorldSize(u32),
-    #[error("{0:?} is no name of a file beside the script")]
+    #[error(
+        "{0:?} is no name of a file beside the script: give a relative path of up to {MAX_NAME} bytes"
+    )]
     Name(String),
-    #[error("cannot start `lockstep record`: {0}")]
-    Start(#[from] std::io::Error),
+    #[error("two files are called {0:?}, or one is a folder of the other")]
+    SameName(String),
+    #[error("an argument of the script holds a NUL")]
+    Argument,
+    #[error("the service is shutting down")]
+    Closing,
+    #[error("the script's files cannot be written: {0}")]
+    Write(#[from] std::io::Error),
 }
 
 /// A recording as the API tells it.
@@ -88,6 +108,8 @@ pub(crate) struct ScriptRecord {
     /// The end of what the script and `lockstep record` have printed.
     output: String,
     ended: bool,
+    /// The reason that it was cut off, or ended by an error; its plan then lacks calls.
+    cut: Option<String>,
     /// True once its plan is there.
     has_plan: bool,
 }
@@ -96,21 +118,27 @@ pub(crate) struct ScriptRecord {
 struct Kept {
     output: String,
     ended: bool,
+    cut: Option<String>,
     stops: bool,
-    plan: Option<Bytes>,
+    has_plan: bool,
+    /// Holds the script and its plan.
+    folder: Option<TempDir>,
 }
 
 #[derive(Debug, Default)]
 struct Jobs {
     last: u64,
     kept: BTreeMap<u64, Kept>,
+    /// True once nothing is to be started any more.
+    closing: bool,
 }
 
 /// All scripts that were handed in.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptRecords {
     jobs: Arc<Mutex<Jobs>>,
-    torch: Arc<OnceLock<Result<String, String>>>,
+    /// The version of torch, once it is known.
+    torch: Arc<Mutex<Option<String>>>,
     /// False where anybody may ask.
     has_token: bool,
 }
@@ -121,65 +149,81 @@ impl ScriptRecords {
         ScriptRecords { jobs: Arc::default(), torch: Arc::default(), has_token }
     }
 
-    /// The version of torch that this machine's Python has, or why it has none. Blocks while Python imports it, once.
+    /// The version of torch that this machine's Python has, or why it has none. Blocks while Python imports it; asks
+    /// again if it had none.
     pub(crate) fn torch(&self) -> Result<String, String> {
         if !self.has_token {
             return Err(RecordError::NoToken.to_string());
         }
-        self.torch.get_or_init(torch_version).clone()
+        let mut known = self.torch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = &*known {
+            return Ok(version.clone());
+        }
+        let version = torch_version()?;
+        *known = Some(version.clone());
+        Ok(version)
     }
 
     /// Begins to record a script, and returns its number.
     ///
     /// # Errors
     /// As [`RecordError`] says.
-    pub(crate) fn start(&self, asked: AskedScript) -> Result<u64, RecordError> {
+    pub(crate) fn start(&self, asked: &AskedScript) -> Result<u64, RecordError> {
         if !self.has_token {
             return Err(RecordError::NoToken);
         }
-        if asked.files.is_empty() || asked.files.len() > MAX_FILES {
-            return Err(RecordError::Files(asked.files.len()));
+        check(asked)?;
+        let folder = tempfile::tempdir()?;
+        for file in &asked.files {
+            let path = folder.path().join(SCRIPT_FOLDER).join(&file.name);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            std::fs::write(path, &file.text)?;
         }
-        if !(1..=MAX_WORLD_SIZE).contains(&asked.world_size) {
-            return Err(RecordError::WorldSize(asked.world_size));
-        }
+        let command = command(asked, folder.path())?;
         let id = {
             let mut jobs = self.jobs();
+            if jobs.closing {
+                return Err(RecordError::Closing);
+            }
             if jobs.kept.values().any(|job| !job.ended) {
                 return Err(RecordError::Busy);
             }
             jobs.last += 1;
             let id = jobs.last;
-            jobs.kept.insert(id, Kept::default());
+            let path = folder.path().to_owned();
+            jobs.kept.insert(id, Kept { folder: Some(folder), ..Kept::default() });
             while jobs.kept.len() > MAX_KEPT {
                 jobs.kept.pop_first();
             }
-            id
+            (id, path)
         };
-        match begun(&asked) {
-            Ok((folder, group)) => {
-                let records = self.clone();
-                std::thread::spawn(move || records.keep(id, folder, group));
-                Ok(id)
-            }
-            Err(error) => {
-                self.jobs().kept.remove(&id);
-                Err(error)
-            }
-        }
+        let ends = Ends { records: self.clone(), id: id.0, cut: None };
+        std::thread::spawn(move || ends.keep(command, &id.1));
+        Ok(id.0)
+    }
+
+    /// The recordings that are kept, the newest first.
+    pub(crate) fn list(&self) -> Vec<ScriptRecord> {
+        let ids: Vec<u64> = self.jobs().kept.keys().rev().copied().collect();
+        ids.into_iter().filter_map(|id| self.get(id)).collect()
     }
 
     /// A recording, as far as it has come.
     pub(crate) fn get(&self, id: u64) -> Option<ScriptRecord> {
         let jobs = self.jobs();
         let job = jobs.kept.get(&id)?;
-        let (output, ended, has_plan) = (job.output.clone(), job.ended, job.plan.is_some());
-        Some(ScriptRecord { id, output, ended, has_plan })
+        let Kept { output, ended, cut, has_plan, .. } = job;
+        let (output, cut) = (output.clone(), cut.clone());
+        Some(ScriptRecord { id, output, ended: *ended, cut, has_plan: *has_plan })
     }
 
-    /// The plan of a recording that has ended.
-    pub(crate) fn plan(&self, id: u64) -> Option<Bytes> {
-        self.jobs().kept.get(&id)?.plan.clone()
+    /// The file with the plan of a recording that has ended.
+    pub(crate) fn plan(&self, id: u64) -> Option<PathBuf> {
+        let jobs = self.jobs();
+        let job = jobs.kept.get(&id).filter(|job| job.has_plan)?;
+        Some(job.folder.as_ref()?.path().join(PLAN))
     }
 
     /// Ends a recording; false if there is none of this number.
@@ -192,41 +236,20 @@ impl ScriptRecords {
 
     /// Ends what is being recorded, and waits until its processes are gone. Blocks for that long.
     pub(crate) fn shut_down(&self) {
-        self.jobs().kept.values_mut().for_each(|job| job.stops = true);
-        let until = Instant::now() + GRACE + GRACE;
+        self.jobs().closing = true;
+        let until = Instant::now() + CLOSING_GRACE + 2 * READ_GRACE;
         while self.jobs().kept.values().any(|job| !job.ended) && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// Watches a recording until its end.
-    fn keep(&self, id: u64, folder: TempDir, mut group: ChildGroup) {
-        let readers = [
-            group.child.stdout.take().map(|out| self.reads(id, out)),
-            group.child.stderr.take().map(|out| self.reads(id, out)),
-        ];
-        let end_at = Instant::now() + MAX_TIME;
-        let mut told_at = None;
-        while matches!(group.child.try_wait(), Ok(None)) {
-            let stops = self.jobs().kept.get(&id).is_none_or(|job| job.stops);
-            match told_at {
-                None if stops || Instant::now() >= end_at => {
-                    // It ends its ranks, and writes what it has.
-                    interrupt(&group.child);
-                    told_at = Some(Instant::now());
-                }
-                Some(told_at) if told_at + GRACE < Instant::now() => break,
-                _ => {}
-            }
-            std::thread::sleep(PAUSE);
-        }
-        drop(group);
-        for reader in readers.into_iter().flatten() {
-            let _ = reader.join();
-        }
-        let plan = plan_in(folder.path());
+    /// Adds to the output of a recording; its beginning makes room.
+    fn say(&self, id: u64, text: &str) {
         if let Some(job) = self.jobs().kept.get_mut(&id) {
-            (job.plan, job.ended) = (plan, true);
+            job.output.push_str(text);
+            let over = job.output.len().saturating_sub(MAX_OUTPUT);
+            let from = (over..).find(|at| job.output.is_char_boundary(*at)).unwrap_or(0);
+            job.output.drain(..from);
         }
     }
 
@@ -242,26 +265,108 @@ impl ScriptRecords {
                 .read_until(b'\n', &mut line)
                 .is_ok_and(|n| n > 0)
             {
-                if let Some(job) = records.jobs().kept.get_mut(&id) {
-                    job.output.push_str(&String::from_utf8_lossy(&line));
-                    let over = job.output.len().saturating_sub(MAX_OUTPUT);
-                    let from = (over..).find(|at| job.output.is_char_boundary(*at)).unwrap_or(0);
-                    job.output.drain(..from);
-                }
+                records.say(id, &String::from_utf8_lossy(&line));
                 line.clear();
             }
         })
     }
 
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        // Whatever panicked, an entry is there or not.
+        // A panic cannot leave an entry half written.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A recording that goes on. When it is dropped, whatever happened, the recording has ended.
+struct Ends {
+    records: ScriptRecords,
+    id: u64,
+    cut: Option<String>,
+}
+
+impl Ends {
+    /// Starts `lockstep record`, and watches it until its end.
+    fn keep(mut self, mut command: Command, folder: &Path) {
+        // By this thread: the process ends with the one that has started it.
+        let mut group = match ChildGroup::spawn(&mut command) {
+            Ok(group) => group,
+            Err(error) => {
+                self.cut = Some(format!("`lockstep record` cannot be started: {error}"));
+                return;
+            }
+        };
+        let readers = [
+            group.child.stdout.take().map(|out| self.records.reads(self.id, out)),
+            group.child.stderr.take().map(|out| self.records.reads(self.id, out)),
+        ];
+        let status = self.watch(&mut group);
+        drop(group);
+        let until = Instant::now() + READ_GRACE;
+        let reads = || readers.iter().flatten().any(|reader| !reader.is_finished());
+        while reads() && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+        self.cut = self.cut.take().or_else(|| match status {
+            Some(status) if status.success() => None,
+            Some(status) => Some(format!("`lockstep record` ended with {status}")),
+            None => Some("`lockstep record` did not end and was killed".to_owned()),
+        });
+        let bytes = std::fs::metadata(folder.join(PLAN)).ok().map(|file| file.len());
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > MAX_PLAN_BYTES) {
+            let words = format!(
+                "The plan has {bytes} bytes; the page takes {MAX_PLAN_BYTES} at most. Run `lockstep record` at a terminal.\n"
+            );
+            self.records.say(self.id, &words);
+        }
+        if let Some(job) = self.records.jobs().kept.get_mut(&self.id) {
+            job.has_plan = bytes.is_some_and(|bytes| bytes <= MAX_PLAN_BYTES);
+        }
+    }
+
+    /// Waits for the end of the process. It is interrupted if it is to stop or takes too long, and then has some time
+    /// to write what it has.
+    fn watch(&mut self, group: &mut ChildGroup) -> Option<ExitStatus> {
+        let end_at = Instant::now() + MAX_TIME;
+        let mut told_at = None;
+        loop {
+            match group.child.try_wait() {
+                Ok(None) => {}
+                ended => return ended.ok().flatten(),
+            }
+            let (stops, closing) = {
+                let jobs = self.records.jobs();
+                (jobs.kept.get(&self.id).is_none_or(|job| job.stops), jobs.closing)
+            };
+            let grace = if closing { CLOSING_GRACE } else { GRACE };
+            match told_at {
+                None if stops || closing || Instant::now() >= end_at => {
+                    self.cut = Some(match (stops, closing) {
+                        (true, _) => "it was stopped".to_owned(),
+                        (_, true) => "the service was stopped".to_owned(),
+                        _ => format!("{} minutes passed", MAX_TIME.as_secs() / 60),
+                    });
+                    interrupt(&group.child);
+                    told_at = Some(Instant::now());
+                }
+                Some(told_at) if told_at + grace < Instant::now() => return None,
+                _ => {}
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(job) = self.records.jobs().kept.get_mut(&self.id) {
+            (job.cut, job.ended) = (self.cut.take(), true);
+        }
     }
 }
 
 fn interrupt(child: &Child) {
     if let Some(pid) = Pid::from_raw(child.id() as i32) {
-        // One that has ended just now is what is wanted.
+        // The process may have ended already.
         let _ = kill_process(pid, Signal::INT);
     }
 }
@@ -269,66 +374,104 @@ fn interrupt(child: &Child) {
 /// The name of the plan that `lockstep record` writes.
 const PLAN: &str = "recorded.plan";
 
-/// The files of a script in a folder, and `lockstep record` at work on them.
-fn begun(asked: &AskedScript) -> Result<(TempDir, ChildGroup), RecordError> {
-    let folder = tempfile::tempdir()?;
-    let script_folder = folder.path().join("script");
-    for file in &asked.files {
-        let path = script_folder.join(inside(&file.name)?);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        std::fs::write(path, &file.text)?;
+/// The folder of the script, beside its plan.
+const SCRIPT_FOLDER: &str = "script";
+
+/// Refuses what cannot be recorded, before anything is written.
+fn check(asked: &AskedScript) -> Result<(), RecordError> {
+    if asked.files.is_empty() || asked.files.len() > MAX_FILES {
+        return Err(RecordError::Files(asked.files.len()));
     }
+    if !(1..=MAX_WORLD_SIZE).contains(&asked.world_size) {
+        return Err(RecordError::WorldSize(asked.world_size));
+    }
+    if asked.arguments.iter().any(|argument| argument.contains('\0')) {
+        return Err(RecordError::Argument);
+    }
+    let shown = |name: &str| name.chars().take(80).collect();
+    let (mut names, mut folders) = (BTreeSet::new(), BTreeSet::new());
+    for ScriptFile { name, .. } in &asked.files {
+        if !is_beside(name) {
+            return Err(RecordError::Name(shown(name)));
+        }
+        if !names.insert(Path::new(name)) {
+            return Err(RecordError::SameName(shown(name)));
+        }
+        folders.extend(Path::new(name).ancestors().skip(1));
+    }
+    match names.intersection(&folders).next() {
+        Some(name) => Err(RecordError::SameName(shown(&name.to_string_lossy()))),
+        None => Ok(()),
+    }
+}
+
+/// True for the path of a file beside the script: nothing leads out of its folder.
+fn is_beside(name: &str) -> bool {
+    let path = Path::new(name);
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let is_short = !name.is_empty() && name.len() <= MAX_NAME;
+    plain && is_short && !name.starts_with('-') && !name.contains('\0')
+}
+
+/// `lockstep record` for a script that lies in a folder.
+fn command(asked: &AskedScript, folder: &Path) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("record").arg("--world-size").arg(asked.world_size.to_string());
+    command.args(["record", "--with-parent", "--world-size"]).arg(asked.world_size.to_string());
     if let Some(steps) = asked.steps {
         command.arg("--steps").arg(steps.to_string());
     }
-    command.arg("-o").arg(folder.path().join(PLAN)).arg("--").arg(&asked.files[0].name);
-    command.args(&asked.arguments).current_dir(&script_folder);
+    command.arg("--python").arg(python()?).arg("-o").arg(folder.join(PLAN));
+    command.arg("--").arg(&asked.files[0].name).args(&asked.arguments);
+    command.current_dir(folder.join(SCRIPT_FOLDER));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Ok((folder, ChildGroup::spawn(&mut command)?))
+    Ok(command)
 }
 
-/// The path of a file beside the script; nothing leads out of its folder.
-fn inside(name: &str) -> Result<PathBuf, RecordError> {
-    let path = Path::new(name);
-    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    match plain && !name.is_empty() && !name.starts_with('-') {
-        true => Ok(path.to_owned()),
-        false => Err(RecordError::Name(name.chars().take(80).collect())),
+/// The Python that has torch, as it is found from any folder.
+fn python() -> std::io::Result<PathBuf> {
+    let python = crate::commands::record::python(None);
+    match python.components().count() {
+        0 | 1 => Ok(python),
+        _ => std::path::absolute(python),
     }
-}
-
-/// The plan that was written, if one was and it is none too large.
-fn plan_in(folder: &Path) -> Option<Bytes> {
-    let path = folder.join(PLAN);
-    let small = std::fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_PLAN_BYTES);
-    small.then(|| std::fs::read(path).ok().map(Bytes::from)).flatten()
 }
 
 /// Asks Python for the version of its torch.
+///
+/// # Errors
+/// Why there is none, and what to do.
 fn torch_version() -> Result<String, String> {
-    let python = crate::commands::record::python(None);
+    let instead = "set LOCKSTEP_PYTHON to a Python with torch, and start `lockstep serve` again";
+    let python = python().map_err(|error| format!("cannot find Python: {error}"))?;
     let name = python.display().to_string();
     let mut command = Command::new(python);
     command.args(["-c", "import torch; print(torch.__version__)"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut group = ChildGroup::spawn(&mut command)
-        .map_err(|error| format!("cannot start {name} ({error}); LOCKSTEP_PYTHON names another"))?;
+        .map_err(|error| format!("cannot start {name} ({error}): {instead}"))?;
     let end_at = Instant::now() + IMPORT_TIME;
-    while matches!(group.child.try_wait(), Ok(None)) && Instant::now() < end_at {
+    while matches!(group.child.try_wait(), Ok(None)) {
+        if Instant::now() >= end_at {
+            let seconds = IMPORT_TIME.as_secs();
+            return Err(format!("{name} did not import torch within {seconds} s: {instead}"));
+        }
         std::thread::sleep(PAUSE);
     }
-    let mut version = String::new();
-    let is_over = matches!(group.child.try_wait(), Ok(Some(status)) if status.success());
-    if let Some(out) = group.child.stdout.take().filter(|_| is_over) {
-        let _ = out.take(100).read_to_string(&mut version);
-    }
-    match version.trim() {
-        "" => Err(format!("{name} has no torch; LOCKSTEP_PYTHON names a Python that has")),
-        version => Ok(version.to_owned()),
+    let (out, errors) = (group.child.stdout.take(), group.child.stderr.take());
+    // With the whole group, so that nobody holds the pipes.
+    drop(group);
+    let read = |pipe: Option<Box<dyn Read>>| {
+        let mut bytes = Vec::new();
+        let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT as u64).read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    };
+    let version = read(out.map(|pipe| Box::new(pipe) as Box<dyn Read>));
+    let said = read(errors.map(|pipe| Box::new(pipe) as Box<dyn Read>));
+    match (version.lines().next_back(), said.lines().next_back()) {
+        (Some(version), _) => Ok(version.to_owned()),
+        (None, last) => {
+            Err(format!("{name} has no torch ({}): {instead}", last.unwrap_or("it said nothing")))
+        }
     }
 }
 
@@ -336,21 +479,29 @@ fn torch_version() -> Result<String, String> {
 mod tests {
     use super::*;
 
+    fn asked(names: &[&str]) -> AskedScript {
+        let file = |name: &&str| ScriptFile { name: (*name).to_owned(), text: String::new() };
+        let files = names.iter().map(file).collect();
+        AskedScript { files, world_size: 2, steps: None, arguments: Vec::new() }
+    }
+
     #[test]
-    fn nothing_leads_out_of_the_scripts_folder() {
-        assert_eq!(inside("models/net.py").unwrap(), Path::new("models/net.py"));
-        for name in ["", "/etc/passwd", "../x.py", "a/../../x.py", "-m", "."] {
-            assert!(inside(name).is_err(), "{name}");
+    fn nothing_leads_out_of_the_scripts_folder_and_no_file_is_another() {
+        assert!(check(&asked(&["train.py", "models/net.py"])).is_ok());
+        for name in
+            ["", "/etc/passwd", "../x.py", "a/../../x.py", "-m", ".", "a\0b", &"a".repeat(300)]
+        {
+            assert!(matches!(check(&asked(&[name])), Err(RecordError::Name(_))), "{name}");
+        }
+        for names in [["a.py", "a.py"], ["a", "a/b.py"]] {
+            assert!(matches!(check(&asked(&names)), Err(RecordError::SameName(_))), "{names:?}");
         }
     }
 
     #[test]
     fn without_a_token_nothing_is_executed() {
         let records = ScriptRecords::new(false);
-        let file = ScriptFile { name: "train.py".into(), text: String::new() };
-        let asked =
-            AskedScript { files: vec![file], world_size: 2, steps: None, arguments: Vec::new() };
-        assert!(matches!(records.start(asked), Err(RecordError::NoToken)));
+        assert!(matches!(records.start(&asked(&["train.py"])), Err(RecordError::NoToken)));
         assert!(records.torch().is_err());
     }
 }

@@ -187,13 +187,17 @@ async fn a_program_is_investigated_as_a_recording_is() -> Result<()> {
     page.until("details", "data-rank", "2").await?;
     let told = page.browser.until("the note after a reload", note).await?;
     ensure!(told.as_str().is_some_and(|told| told.contains("why twice?")), "{told}");
-    // Evidence leads to its rank.
+    // A victim's chip leads to it, and the culprit's back to where it is to blame.
+    page.click("go-victim").await?;
+    page.until("one-rank", "data-rank", "0").await?;
+    page.until("details", "data-rank", "0").await?;
     page.click("go-culprit").await?;
-    let culprit = page.attribute("finding", "data-culprits").await?;
-    let there = format!(
-        "return document.querySelector('[data-test=one-rank]')?.dataset.rank === {culprit}"
-    );
-    page.browser.until("the culprit", &there).await?;
+    page.until("one-rank", "data-rank", "2").await?;
+    page.until("details", "data-rank", "2").await?;
+    // Back leads to the call before as it was, with its rank.
+    page.browser.client.back().await?;
+    page.until("details", "data-rank", "0").await?;
+    page.until("one-rank", "data-rank", "0").await?;
     page.close().await
 }
 

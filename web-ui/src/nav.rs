@@ -19,7 +19,7 @@ pub(crate) struct Nav {
     set: Callback<Route>,
     /// The text in the address while the browser does not take the page's.
     refused: Refused,
-    /// The address that was read or written last: the next drawing knows it.
+    /// The newest address, read or written; `route` catches up at the next drawing.
     latest: Rc<RefCell<Route>>,
     /// True for a view inside of another one, whose address is not the browser's.
     inside: bool,
@@ -37,15 +37,27 @@ impl PartialEq for Nav {
 }
 
 impl Nav {
-    /// An address for a view inside of another one: `set` hears what it changes to.
-    pub(crate) fn inside(route: Route, set: Callback<Route>) -> Nav {
-        let latest = Rc::new(RefCell::new(route.clone()));
+    /// An address for a view inside of another one: `set` hears what it changes to, and `latest` holds the newest.
+    pub(crate) fn inside(route: Route, latest: Rc<RefCell<Route>>, set: Callback<Route>) -> Nav {
+        *latest.borrow_mut() = route.clone();
         Nav { route, set, refused: Refused::default(), latest, inside: true, visits: 0 }
     }
 
     /// True for a view inside of another one.
     pub(crate) fn is_inside(&self) -> bool {
         self.inside
+    }
+
+    /// Changes a part of the view's address in place; nothing if another view is shown by now.
+    pub(crate) fn change(&self, change: impl FnOnce(Route) -> Route) {
+        if self.is_here() {
+            self.replace(change(self.now()));
+        }
+    }
+
+    /// True if the view of this address is still the one that is shown, and nobody else has changed the address.
+    pub(crate) fn is_here(&self) -> bool {
+        self.now().path == self.route.path && !self.is_stale()
     }
 
     /// Changes the address in place: the back button returns to the view before, not to every
@@ -66,7 +78,8 @@ impl Nav {
         self.replace(route);
     }
 
-    /// The address with what the page has changed in it since it was drawn: one change does not undo another.
+    /// The newest address, with changes made since the last drawing. A new address is built from this one, so that two
+    /// changes in one turn keep each other.
     pub(crate) fn now(&self) -> Route {
         self.latest.borrow().clone()
     }

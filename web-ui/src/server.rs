@@ -3,7 +3,7 @@
 //! Addresses are relative to the page, so that both may live under any prefix.
 
 use crate::dom;
-use lockstep_core::plan::{Fault, Plan};
+use lockstep_core::plan::{Fault, FaultError, Plan};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -235,9 +235,13 @@ pub(crate) struct RecordAsked {
 
 /// A script that is being recorded.
 pub(crate) struct Record {
+    /// Its number on the server.
     pub(crate) id: u64,
+    /// The end of what was printed.
     pub(crate) output: String,
     pub(crate) ended: bool,
+    /// The reason that it was cut off, or ended by an error.
+    pub(crate) cut: Option<String>,
     pub(crate) has_plan: bool,
 }
 
@@ -246,7 +250,8 @@ impl Record {
         let is = |name: &str| said.get(name).and_then(Value::as_bool).unwrap_or(false);
         let output = said.get("output").and_then(Value::as_str).unwrap_or_default().to_owned();
         let id = said.get("id").and_then(Value::as_u64).unwrap_or(0);
-        Record { id, output, ended: is("ended"), has_plan: is("has_plan") }
+        let cut = said.get("cut").and_then(Value::as_str).map(str::to_owned);
+        Record { id, output, ended: is("ended"), cut, has_plan: is("has_plan") }
     }
 }
 
@@ -288,6 +293,16 @@ fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
         object.insert(name.to_owned(), value);
     }
     Value::Object(object)
+}
+
+/// The script that is being recorded, if there is one.
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+pub(crate) async fn current_record() -> Result<Option<Record>, String> {
+    let said = json("GET", "api/records", None).await?;
+    let records = said.as_array().into_iter().flatten().map(Record::of);
+    Ok(records.into_iter().find(|record| !record.ended))
 }
 
 /// A script that is being recorded, as far as it has come.
@@ -340,8 +355,11 @@ pub(crate) async fn asked(id: &str) -> Result<Option<(Vec<Fault>, String)>, Stri
     let asked = json("GET", &format!("api/runs/{id}/asked"), None).await?;
     let Some(plan) = asked.get("plan").map(Value::to_string) else { return Ok(None) };
     let faults = asked.get("faults").and_then(Value::as_array).into_iter().flatten();
-    let faults = faults.filter_map(|fault| fault.as_str()?.parse().ok());
-    Ok(Some((faults.collect(), plan)))
+    let read = |fault: &Value| {
+        let text = fault.as_str().unwrap_or_default();
+        text.parse().map_err(|error: FaultError| format!("{text:?}: {error}"))
+    };
+    Ok(Some((faults.map(read).collect::<Result<_, String>>()?, plan)))
 }
 
 /// The binary trace of a run.

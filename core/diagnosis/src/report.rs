@@ -233,7 +233,7 @@ impl Report {
     pub fn culprits(&self) -> Vec<GlobalRank> {
         let all = self.findings.iter().flat_map(|finding| finding.culprits.iter().copied());
         let mut ranks = BTreeSet::new();
-        // `collect` would sort first, which the page's module had to carry.
+        // `collect` would link a sort into the page's module.
         ranks.extend(all);
         ranks.into_iter().collect()
     }

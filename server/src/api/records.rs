@@ -1,14 +1,15 @@
 //! `/api/records`: scripts that the page has recorded by this machine's PyTorch.
 
-use super::{ApiError, blocking, not_found, parse_id};
+use super::{ApiError, blocking, file, not_found, parse_id};
+use crate::admission::Held;
 use crate::script_records::{AskedScript, RecordError, ScriptRecord};
 use crate::service::Service;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Extension, Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
 use serde_json::{Value, json};
 
 impl From<RecordError> for ApiError {
@@ -17,10 +18,13 @@ impl From<RecordError> for ApiError {
         match error {
             RecordError::NoToken => ApiError::forbidden(words),
             RecordError::Busy => ApiError::conflict(words),
-            RecordError::Files(_) | RecordError::WorldSize(_) | RecordError::Name(_) => {
-                ApiError::bad_request(words)
-            }
-            RecordError::Start(_) => ApiError::internal(words),
+            RecordError::Closing => ApiError::busy(words),
+            RecordError::Write(_) => ApiError::internal(words),
+            RecordError::Files(_)
+            | RecordError::WorldSize(_)
+            | RecordError::Name(_)
+            | RecordError::SameName(_)
+            | RecordError::Argument => ApiError::bad_request(words),
         }
     }
 }
@@ -34,19 +38,32 @@ pub(crate) async fn python(State(service): State<Service>) -> Result<Json<Value>
     }))
 }
 
+/// The recordings that are kept, the newest first.
+pub(crate) async fn list(State(service): State<Service>) -> Json<Vec<ScriptRecord>> {
+    Json(service.records.list())
+}
+
 /// Begins to record a script.
 pub(crate) async fn create(
     State(service): State<Service>,
+    Extension(held): Extension<Held>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<ScriptRecord>), ApiError> {
-    let asked: AskedScript = serde_json::from_slice(&body?).map_err(|error| {
-        ApiError::bad_request(format!(
-            "a script is recorded by {{\"files\": [{{\"name\": \"train.py\", \"text\": \"…\"}}], \"world_size\": 4}}: \
-             {error}"
-        ))
-    })?;
+    let body = body?;
+    let turn = service.admission.turn(body.len()).await?;
     let records = service.records.clone();
-    let id = blocking(move || records.start(asked)).await?;
+    let start = move || {
+        // Also when the client has hung up.
+        let _until_started = (held, turn);
+        let asked: AskedScript = serde_json::from_slice(&body).map_err(|error| {
+            ApiError::bad_request(format!(
+                "a script is recorded by {{\"files\": [{{\"name\": \"train.py\", \"text\": \"…\"}}], \
+                 \"world_size\": 4}}: {error}"
+            ))
+        })?;
+        records.start(&asked).map_err(ApiError::from)
+    };
+    let id = blocking(start).await?;
     let begun = service.records.get(id).ok_or_else(|| not_found("record", id))?;
     Ok((StatusCode::CREATED, Json(begun)))
 }
@@ -67,7 +84,7 @@ pub(crate) async fn plan(
 ) -> Result<Response, ApiError> {
     let id = parse_id("record", &id)?;
     let plan = service.records.plan(id).ok_or_else(|| not_found("plan of record", id))?;
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], plan).into_response())
+    file::send(&plan, None, "recorded.plan").await
 }
 
 /// Ends a recording.

@@ -23,6 +23,7 @@ use lockstep_replay::script::{
     Roles, ScriptEvent, ScriptPlan, WorkTime, plan_of_roles, plan_of_script,
 };
 use pass::{MAX_PROCESSES, Pass, RECORDER, record};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -65,6 +66,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if arguments.print_recorder {
         terminal::print(RECORDER.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.with_parent {
+        set_parent_process_death_signal(Some(Signal::INT)).context("cannot watch the parent")?;
     }
     let launch = Launch::parse(&arguments.script)?;
     let (world_size, ranks_per_node) = sizes(&arguments, &launch)?;

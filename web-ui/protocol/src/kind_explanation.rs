@@ -16,7 +16,7 @@ impl From<Kind> for KindExplanation {
     fn from(kind: Kind) -> KindExplanation {
         let explanation = kind.explanation();
         let parts = explanation.parts().map(|(label, text)| (label.to_owned(), text.to_owned()));
-        // Those who read stay in the page: of examples that the command line runs, the gallery has the hangs.
+        // The page can only link to examples of `sim`: its gallery has those hangs.
         let hang = explanation.example.and_then(|example| example.strip_prefix("sim "));
         KindExplanation { parts: parts.into(), hang: hang.map(str::to_owned) }
     }

@@ -44,6 +44,13 @@ pub struct Opened {
     pub answers: Vec<WorkAnswer>,
 }
 
+impl Opened {
+    /// Differs between two accounts of a trace that grows: its calls and its end.
+    pub fn account(&self) -> (u64, u64) {
+        (self.calls, self.end_ps)
+    }
+}
+
 /// The answer of a work when its rank asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkAnswer {

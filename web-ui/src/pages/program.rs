@@ -29,22 +29,21 @@ pub(crate) fn program() -> Html {
     let problem = use_state(|| None::<String>);
     // Files that were dropped with the program; its address does not hold them.
     let beside = use_state(Vec::<(String, String)>::new);
+    let name = use_state(|| "train.py".to_owned());
     let set_text = {
         let (nav, problem) = (nav.clone(), problem.setter());
         Callback::from(move |text: String| {
             problem.set(None);
-            let route = nav
-                .route
-                .clone()
-                .without("moment")
-                .without("stop")
-                .without("order")
-                .without("rank");
-            nav.replace(route.with("code", code::write(&text)));
+            nav.change(|route| {
+                let route = route.without("moment").without("stop");
+                let route = route.without("order").without("rank");
+                route.with("code", code::write(&text))
+            });
         })
     };
     {
         let (set_text, problem, beside) = (set_text.clone(), problem.setter(), beside.setter());
+        let name = name.setter();
         use_effect_with((shared.handed.clone(), nav.route.clone()), move |(handed, _)| {
             let dropped = handed.take(&Route::to(View::Program));
             if !dropped.is_empty() {
@@ -52,6 +51,7 @@ pub(crate) fn program() -> Html {
                     match files::read(dropped).await {
                         Ok(dropped) => {
                             beside.set(dropped.files);
+                            name.set(dropped.name);
                             set_text.emit(dropped.text);
                         }
                         Err(why) => problem.set(Some(why)),
@@ -112,7 +112,7 @@ pub(crate) fn program() -> Html {
                 <NumberField name="world" label="Ranks (0: as it says)" value={u64::from(world)} min={0} max={MAX_WORLD} on_choose={choose_world} />
                 <MachineFields {machine} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
             </div>
-            <RecordIt text={text.clone()} files={(*beside).clone()} world_size={world} />
+            <RecordIt name={(*name).clone()} text={text.clone()} files={(*beside).clone()} world_size={world} />
             { for [unread.clone(), (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
         </Debugger>
     }

@@ -81,8 +81,8 @@ struct Loaded {
     session: Session,
     /// None where nothing can be compared; or why it was not.
     comparison: Result<Option<Comparison>, String>,
-    /// The plan that was asked for, with its faults beside it.
-    asked: Option<(Rc<Plan>, Vec<Fault>)>,
+    /// The plan that was asked for, with its faults beside it; or why it is not known.
+    asked: Result<Option<(Rc<Plan>, Vec<Fault>)>, String>,
 }
 
 /// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
@@ -106,20 +106,18 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
         (None, None) => Ok(None),
     };
     let comparison = comparison.map(|found| found.filter(|found| found.tensors > 0));
-    let asked = match asked(client, id).await {
-        Some(asked) => Some(asked),
-        None => opened.header.plan.as_ref().map(|plan| (Rc::new(Plan::clone(plan)), Vec::new())),
-    };
+    let own = || opened.header.plan.as_ref().map(|plan| (Rc::new(Plan::clone(plan)), Vec::new()));
+    let asked = asked(client, id).await.map(|asked| asked.or_else(own));
     let (name, opened) = (run.text("name"), Rc::new(*opened));
     Ok(Known::Ended(Loaded { name, opened, session, comparison, asked }))
 }
 
 /// The plan and the faults of a run that was asked for faults: its trace has them in its plan.
-async fn asked(client: &Client, id: &str) -> Option<(Rc<Plan>, Vec<Fault>)> {
-    let (faults, json) = server::asked(id).await.ok()??;
-    match client.ask(Request::ReadPlan { json }).await.ok()?.response {
-        Response::Plan(plan) => Some((Rc::new(*plan), faults)),
-        _ => None,
+async fn asked(client: &Client, id: &str) -> Result<Option<(Rc<Plan>, Vec<Fault>)>, String> {
+    let Some((faults, json)) = server::asked(id).await? else { return Ok(None) };
+    match client.ask(Request::ReadPlan { json }).await?.response {
+        Response::Plan(plan) => Ok(Some((Rc::new(*plan), faults))),
+        _ => Err("the worker answered something else".to_owned()),
     }
 }
 
@@ -177,9 +175,13 @@ fn one_run(props: &OneRunProps) -> Html {
                         Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
                     } }
                     <Workbench opened={opened.clone()} />
-                    if let Some((plan, faults)) = asked {
-                        <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={plan.clone()} faults={faults.clone()} simulated={None} /></section>
-                    }
+                    { match asked {
+                        Ok(None) => html! {},
+                        Ok(Some((plan, faults))) => html! {
+                            <section class="panel again"><h2>{ "Run this plan again" }</h2><RealRun plan={plan.clone()} faults={faults.clone()} simulated={None} /></section>
+                        },
+                        Err(why) => html! { <p class="muted">{ format!("Its plan and faults are not known, so it cannot be run again: {why}") }</p> },
+                    } }
                     </>
                 },
             } }
@@ -222,10 +224,10 @@ struct LiveBenchProps {
     count: LiveCount,
 }
 
-/// The least time between two accounts of a run, in milliseconds.
+/// The shortest pause between two accounts of a live run, in milliseconds.
 const PACE_MS: f64 = 1000.0;
 
-/// The worker accounts for a run in at most this share of the time.
+/// The largest share of the worker's time that these accounts take.
 const SHARE: f64 = 0.2;
 
 /// The workbench of a run that goes on. Its timeline is the newest; the account of its calls follows as fast as the

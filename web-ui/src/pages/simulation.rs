@@ -182,8 +182,8 @@ impl Base {
     /// With what is kept of the present address.
     fn in_address(&self, now: &Route) -> Route {
         self.kept.iter().fold(self.of.clone(), |base, name| match now.get(name) {
-            Some(value) if !value.is_empty() => base.with(name, value),
-            _ => base,
+            Some(value) => base.with(name, value),
+            None => base,
         })
     }
 }

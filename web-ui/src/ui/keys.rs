@@ -45,6 +45,7 @@ const KEYS: [Keys; 6] = [
         &[
             ("C, Shift+C", "on to the next stop, back to the one before"),
             ("N P", "the rank's next call, the one before"),
+            ("F / R M", "as in recordings; arrows too, with a call selected in the timeline"),
             ("Ctrl+Enter", "editor: run what was typed"),
             ("Tab", "editor: indent; Esc leaves it, so that Tab goes on"),
         ],

@@ -217,8 +217,8 @@ fn use_stretch(
         let again = (props.session, if follow { props.end_ps } else { fit.1 }, props.compared);
         use_effect_with(again, move |_| {
             let Some(before) = before.replace(Some(Stretch::whole(fit))) else { return };
-            // A reader who has zoomed in looks at something: what is new comes behind it.
-            let looks = follow && (stretch.from, stretch.to) != (before.from, before.to);
+            // If the reader has zoomed in, the stretch stays.
+            let looks = follow && stretch.to - stretch.from < 0.999 * (before.to - before.from);
             if !looks {
                 let first_row = if follow { stretch.first_row } else { 0.0 };
                 stretch.set(Stretch { first_row, ..Stretch::whole(fit) });
@@ -313,12 +313,13 @@ fn on_key(
 ) -> Callback<KeyboardEvent> {
     let (stretch, now) = (stretch.clone(), now.clone());
     let (on_step, selected) = (props.on_step.clone(), props.selected.clone());
-    let on_area = props.on_area.clone();
+    let (on_area, plays) = (props.on_area.clone(), props.playhead_ps.is_some());
     Callback::from(move |event: KeyboardEvent| {
         if event.ctrl_key() || event.meta_key() || event.alt_key() {
             return;
         }
-        if let Some(on_step) = &on_step
+        // Without a selected call, a program's keys go from moment to moment.
+        if let Some(on_step) = on_step.as_ref().filter(|_| selected.is_some() || !plays)
             && let Some(step) = step_of(&event.key(), selected.as_ref(), &now)
         {
             event.prevent_default();

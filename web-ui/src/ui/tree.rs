@@ -118,7 +118,7 @@ fn chained(chain: &[u32]) -> Vec<(f64, f64)> {
     for (at, rank) in chain.iter().enumerate() {
         let (row, along) = (at / long, at % long);
         let across = if row.is_multiple_of(2) { along } else { long - 1 - along };
-        // Near each other: what matters is the way along.
+        // Rows are close together: the order along the chain matters.
         let down = 0.5 + ROW_GAP * (row as f64 - (rows - 1) as f64 / 2.0);
         places[*rank as usize] = ((across as f64 + 0.5) / long as f64, down);
     }

@@ -3,6 +3,7 @@
 use super::prose::prose;
 use crate::app::use_shared;
 use crate::route::{Route, View};
+use crate::turns::use_turns;
 use lockstep_diagnosis::Kind;
 use lockstep_web_protocol::{KindExplanation, Request, Response};
 use std::rc::Rc;
@@ -19,18 +20,22 @@ pub(super) struct WhatIsThisProps {
 pub(super) fn what_is_this(props: &WhatIsThisProps) -> Html {
     let client = use_shared().client;
     let asked = use_state(|| false);
-    let told = use_state(|| None::<Rc<KindExplanation>>);
+    let told = use_state(|| None::<Result<Rc<KindExplanation>, String>>);
     {
-        let told = told.setter();
+        let (told, turns) = (told.setter(), use_turns());
         use_effect_with((props.kind, *asked), move |&(kind, asked)| {
             told.set(None);
+            let turn = turns.next();
             if asked {
                 wasm_bindgen_futures::spawn_local(async move {
                     let answered = client.ask(Request::ExplainKind { kind }).await;
-                    if let Ok(Response::KindExplained(found)) =
-                        answered.map(|answered| answered.response)
-                    {
-                        told.set(Some(Rc::new(found)));
+                    let found = match answered.map(|answered| answered.response) {
+                        Ok(Response::KindExplained(found)) => Ok(Rc::new(found)),
+                        Ok(_) => return,
+                        Err(why) => Err(why),
+                    };
+                    if turn.counts() {
+                        told.set(Some(found));
                     }
                 });
             }
@@ -46,12 +51,16 @@ pub(super) fn what_is_this(props: &WhatIsThisProps) -> Html {
     html! {
         <details class="what" data-test="what-is-this">
             <summary onclick={ask}>{ "What is this?" }</summary>
-            if let Some(told) = &*told {
-                <dl>{ for told.parts.iter().map(part) }</dl>
-                if let Some(id) = &told.hang {
-                    <p><a href={Route::below(View::Hangs, id).with("ask", true).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
-                }
-            }
+            { match &*told {
+                None => html! {},
+                Some(Err(why)) => html! { <p class="bad" role="alert">{ why }</p> },
+                Some(Ok(told)) => html! {
+                    <><dl>{ for told.parts.iter().map(part) }</dl>
+                    if let Some(id) = &told.hang {
+                        <p><a href={Route::below(View::Hangs, id).with("ask", true).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
+                    }</>
+                },
+            } }
         </details>
     }
 }

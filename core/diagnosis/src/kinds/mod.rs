@@ -27,7 +27,7 @@ macro_rules! kinds {
             /// Every kind, in the order in which they are listed.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            // From the constants themselves: who names a kind need not carry the texts of its explanation.
+            // Reads the constants directly, so that code that only names a kind does not link the explanations.
             /// The name in files: `rank_never_joined`.
             pub fn name(self) -> &'static str {
                 match self {

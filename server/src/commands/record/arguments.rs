@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Keep what the recorder noted as well: a line `{"rank", "event"}` an event, rank by rank
     #[arg(long, value_name = "FILE", hide = true)]
     pub(super) notes: Option<PathBuf>,
+    /// End with the process that has started this one
+    #[arg(long, hide = true)]
+    pub(super) with_parent: bool,
     /// Print JSON: the schema lockstep.record/1
     #[arg(long)]
     pub(super) json: bool,

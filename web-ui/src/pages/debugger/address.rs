@@ -38,15 +38,14 @@ pub(super) const BESIDE: &[&str] = {
 /// Looks at a rank.
 pub(super) fn rank_setter(nav: &Nav) -> Callback<u32> {
     let nav = nav.clone();
-    Callback::from(move |rank: u32| nav.replace(nav.now().with("rank", rank)))
+    Callback::from(move |rank: u32| nav.change(|route| route.with("rank", rank)))
 }
 
 /// Sets the places to stop at.
 pub(super) fn stops_setter(nav: &Nav) -> Callback<Vec<Stop>> {
     let nav = nav.clone();
     Callback::from(move |stops: Vec<Stop>| {
-        let route = nav.now();
-        nav.replace(match stops.is_empty() {
+        nav.change(|route| match stops.is_empty() {
             true => route.without("stop"),
             false => route.with("stop", stops::write(&stops)),
         });
@@ -57,10 +56,12 @@ pub(super) fn stops_setter(nav: &Nav) -> Callback<Vec<Stop>> {
 pub(super) fn order_setter(nav: &Nav) -> Callback<Option<Order>> {
     let nav = nav.clone();
     Callback::from(move |order: Option<Order>| {
-        let route = nav.now().without("moment");
-        nav.replace(match order {
-            None => route.without("order"),
-            Some(order) => route.with("order", explore::write(&order)),
+        nav.change(|route| {
+            let route = route.without("moment");
+            match order {
+                None => route.without("order"),
+                Some(order) => route.with("order", explore::write(&order)),
+            }
         });
     })
 }

@@ -24,7 +24,7 @@ use super::machine_note::MachineNote;
 use super::simulation::Base;
 use super::standing::standing;
 use super::stepping::use_ordered_stepping;
-use super::workbench::{Along, Drawn, Notes, use_bench};
+use super::workbench::{Along, Drawn, Next, Notes, use_bench};
 use crate::app::{Shared, use_shared};
 use crate::dom::{self, Listener};
 use crate::route::Route;
@@ -112,7 +112,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
             select.emit(rank);
         })
     };
-    let along = Along { asking, grows: false, on_place: Some(on_place) };
+    let along = Along { asking, next: Next::SameProgram, on_place: Some(on_place) };
     let bench = use_bench(opened.as_ref(), &along);
     let culprits = if asking { Vec::new() } else { blamed.clone() };
     let appendix = bench.selection.report_appendix();

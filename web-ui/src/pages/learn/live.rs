@@ -79,7 +79,8 @@ pub(super) fn live(props: &LiveProps) -> Html {
         let route = route.setter();
         Callback::from(move |to: Route| route.set(to))
     };
-    let nav = Nav::inside((*route).clone(), set);
+    let latest = use_mut_ref(|| wanted.clone());
+    let nav = Nav::inside((*route).clone(), latest, set);
     let shared = Shared { nav, handed: (*handed).clone(), ..shared };
     let again = {
         let (route, wanted) = (route.setter(), wanted.clone());

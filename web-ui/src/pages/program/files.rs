@@ -7,6 +7,8 @@ use web_sys::File;
 /// A program and the files beside it, by their paths from its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dropped {
+    /// The program's own name.
+    pub(super) name: String,
     pub(super) text: String,
     pub(super) files: Vec<(String, String)>,
 }
@@ -37,7 +39,8 @@ fn sorted(mut texts: Vec<(String, String)>) -> Dropped {
     let folder = path.rsplit_once('/').map(|(folder, _)| format!("{folder}/")).unwrap_or_default();
     let beside =
         |(path, text): (String, String)| Some((path.strip_prefix(&folder)?.to_owned(), text));
-    Dropped { text, files: texts.into_iter().filter_map(beside).collect() }
+    let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+    Dropped { name, text, files: texts.into_iter().filter_map(beside).collect() }
 }
 
 #[cfg(test)]
@@ -54,12 +57,12 @@ mod tests {
             file("other/x.py", ""),
         ];
         let found = sorted(texts);
-        assert!(found.text.contains("main()"));
+        assert!(found.text.contains("main()") && found.name == "train.py");
         let paths: Vec<&str> = found.files.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, ["utils.py", "models/net.py"]);
         assert_eq!(
             sorted(vec![file("a.py", "x")]),
-            Dropped { text: "x".to_owned(), files: Vec::new() }
+            Dropped { name: "a.py".to_owned(), text: "x".to_owned(), files: Vec::new() }
         );
     }
 }

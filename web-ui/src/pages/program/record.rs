@@ -2,7 +2,8 @@
 
 use crate::app::{Server, use_shared};
 use crate::dom;
-use crate::server::{self, RecordAsked};
+use crate::handed::Handed;
+use crate::server::{self, Record, RecordAsked};
 use crate::turns::use_turns;
 use crate::ui::{NumberField, TextField, prose};
 use std::rc::Rc;
@@ -15,22 +16,24 @@ const MAX_WORLD: u64 = 64;
 /// The time between two questions to the server, in milliseconds.
 const PACE_MS: i32 = 500;
 
-/// The name that the script has on the server.
-const SCRIPT: &str = "train.py";
+/// Questions that a server that does not answer is asked in vain before the page gives up.
+const TRIES: u32 = 20;
 
 /// The progress of a recording.
 #[derive(Clone, PartialEq)]
 enum Stage {
     Idle,
-    /// With its number on the server, and what it has printed.
-    Running(u64, String),
-    /// It ended without a plan.
-    Failed(String),
+    /// With its number on the server, once that is known, and what it has printed.
+    Running(Option<u64>, String),
+    /// It was cut off or ended by an error: its number if there is a plan, the reason, and what it printed.
+    Cut(Option<u64>, String, String),
 }
 
 /// Properties of [`RecordIt`].
 #[derive(Properties, PartialEq)]
 pub(super) struct RecordItProps {
+    /// The script's name.
+    pub(super) name: String,
     pub(super) text: Rc<str>,
     /// The files that were dropped beside it.
     pub(super) files: Vec<(String, String)>,
@@ -44,14 +47,62 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
     let shared = use_shared();
     let torch = use_state(|| None::<Result<String, String>>);
     let stage = use_state(|| Stage::Idle);
-    let ranks = use_state(|| u64::from(props.world_size).clamp(1, MAX_WORLD));
+    let ranks = use_state(|| match props.world_size {
+        // As many as show that ranks differ.
+        0 => 2,
+        ranks => u64::from(ranks).min(MAX_WORLD),
+    });
     let (steps, arguments) = (use_state(|| 2u64), use_state(String::new));
     let turns = use_turns();
+    {
+        let turns = turns.clone();
+        use_effect_with((), move |()| move || turns.end());
+    }
+    let follow = {
+        let (stage, handed) = (stage.setter(), shared.handed.clone());
+        let turns = turns.clone();
+        Callback::from(move |begun: Begun| {
+            let (stage, handed, turn) = (stage.clone(), handed.clone(), turns.next());
+            wasm_bindgen_futures::spawn_local(async move {
+                let told = |now: Stage| {
+                    if turn.counts() {
+                        stage.set(now);
+                    }
+                };
+                if matches!(begun, Begun::Now(_)) {
+                    told(Stage::Running(None, String::new()));
+                }
+                let still = || turn.counts();
+                let running = |id, output| told(Stage::Running(Some(id), output));
+                match ended(begun, still, running).await {
+                    Err(why) => told(Stage::Cut(None, why, String::new())),
+                    Ok(None) => told(Stage::Idle),
+                    Ok(Some(record)) => match record.cut {
+                        None if record.has_plan => {
+                            told(Stage::Idle);
+                            open(record.id, &handed, still).await;
+                        }
+                        cut => {
+                            let plan = record.has_plan.then_some(record.id);
+                            let cut = cut.unwrap_or_else(|| "it wrote no plan".to_owned());
+                            told(Stage::Cut(plan, cut, record.output));
+                        }
+                    },
+                }
+            });
+        })
+    };
     let look = {
-        let torch = torch.clone();
+        let (torch, follow) = (torch.clone(), follow.clone());
+        let idle = *stage == Stage::Idle;
         Callback::from(move |_: MouseEvent| {
-            if torch.is_none() {
+            if idle {
+                // One that goes on, from before the page was loaded or left.
+                follow.emit(Begun::Before);
+            }
+            if !matches!(&*torch, Some(Ok(_))) {
                 let torch = torch.setter();
+                torch.set(None);
                 wasm_bindgen_futures::spawn_local(async move {
                     torch.set(Some(server::torch().await));
                 });
@@ -59,34 +110,20 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
         })
     };
     let start = {
-        let (stage, handed) = (stage.setter(), shared.handed.clone());
-        let script = vec![(SCRIPT.to_owned(), props.text.to_string())];
+        let script = vec![(props.name.clone(), props.text.to_string())];
         let asked = RecordAsked {
             files: [script, props.files.clone()].concat(),
             world_size: *ranks as u32,
             steps: *steps as u32,
             arguments: arguments.split_whitespace().map(str::to_owned).collect(),
         };
+        follow.reform(move |_: MouseEvent| Begun::Now(asked.clone()))
+    };
+    let open_cut = |id: u64| {
+        let handed = shared.handed.clone();
         Callback::from(move |_: MouseEvent| {
-            let (stage, handed, asked, turn) =
-                (stage.clone(), handed.clone(), asked.clone(), turns.next());
-            stage.set(Stage::Running(0, String::new()));
-            wasm_bindgen_futures::spawn_local(async move {
-                let told = |now: Stage| {
-                    if turn.counts() {
-                        stage.set(now);
-                    }
-                };
-                let plan = recorded(&asked, |id, output| told(Stage::Running(id, output))).await;
-                match plan {
-                    Ok(plan) if turn.counts() => {
-                        stage.set(Stage::Idle);
-                        handed.bring(vec![plan]);
-                    }
-                    Ok(_) => {}
-                    Err(why) => told(Stage::Failed(why)),
-                }
-            });
+            let handed = handed.clone();
+            wasm_bindgen_futures::spawn_local(async move { open(id, &handed, || true).await });
         })
     };
     let cancel = |id: u64| {
@@ -96,7 +133,8 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
             });
         })
     };
-    if !matches!(shared.server, Server::Here { .. }) {
+    // A lesson has no place for what is recorded.
+    if !matches!(shared.server, Server::Here { .. }) || shared.nav.is_inside() {
         return html! {};
     }
     let set = |state: &UseStateHandle<u64>| {
@@ -116,11 +154,11 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
                 Some(Err(why)) => html! { <p class="muted" data-test="no-torch">{ prose(why) }</p> },
                 Some(Ok(version)) => html! {
                     <>
-                    <p>{ format!("torch {version} runs the script as every rank, without GPUs and without a network, and its calls become a plan. The script runs on this machine, with all that it does.") }</p>
+                    <p>{ format!("torch {version} runs the script once per rank; it needs no GPU and no network, and its calls become a plan. The script runs as you on this machine and can do whatever you can.") }</p>
                     <div class="row">
                         <NumberField name="record-ranks" label="Ranks" value={*ranks} min={1} max={MAX_WORLD} on_choose={set(&ranks)} />
                         <NumberField name="record-steps" label="Optimizer steps (0: all)" value={*steps} min={0} max={100_000} on_choose={set(&steps)} />
-                        <TextField name="record-arguments" label="Arguments" value={(*arguments).clone()} on_choose={set_arguments} />
+                        <TextField name="record-arguments" label="Arguments, split at spaces" value={(*arguments).clone()} on_choose={set_arguments} />
                         <button class="primary" onclick={start} disabled={running} data-test="record">{ if running { "Recording…" } else { "Record" } }</button>
                     </div>
                     </>
@@ -129,30 +167,66 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
             { match &*stage {
                 Stage::Idle => html! {},
                 Stage::Running(id, output) => html! {
-                    <><button onclick={cancel(*id)} data-test="record-cancel">{ "Stop it" }</button>
+                    <><button onclick={id.map(cancel)} disabled={id.is_none()} data-test="record-cancel">{ "Stop it" }</button>
                     <pre class="mono output" data-test="record-output">{ output }</pre></>
                 },
-                Stage::Failed(why) => html! { <pre class="mono output bad" role="alert" data-test="record-failed">{ why }</pre> },
+                Stage::Cut(plan, why, output) => html! {
+                    <div role="alert" data-test="record-cut">
+                        <p class="bad">{ format!("Not recorded whole: {why}.") }</p>
+                        if let Some(id) = plan { <button onclick={open_cut(*id)} data-test="open-cut">{ "Open what was recorded" }</button> }
+                        if !output.is_empty() { <pre class="mono output">{ output }</pre> }
+                    </div>
+                },
             } }
         </details>
     }
 }
 
-/// Has a script recorded, and tells how far it has come.
+/// The beginning of a recording.
+enum Begun {
+    /// It is asked for now.
+    Now(RecordAsked),
+    /// The server may be recording one already.
+    Before,
+}
+
+/// Waits for the end of a recording, and tells how far it has come; `None` if there is none, or while nobody waits.
 ///
 /// # Errors
-/// What the script and the recorder printed, if no plan came of it.
-async fn recorded(asked: &RecordAsked, told: impl Fn(u64, String)) -> Result<File, String> {
-    let mut record = server::record(asked).await?;
+/// The error of the server, or of the connection to it.
+async fn ended(
+    begun: Begun,
+    still: impl Fn() -> bool,
+    told: impl Fn(u64, String),
+) -> Result<Option<Record>, String> {
+    let begun = match begun {
+        Begun::Now(asked) => Some(server::record(&asked).await?),
+        Begun::Before => server::current_record().await?,
+    };
+    let Some(mut record) = begun else { return Ok(None) };
+    let mut tries = 0;
     while !record.ended {
-        told(record.id, record.output);
+        if !still() {
+            return Ok(None);
+        }
+        told(record.id, record.output.clone());
         dom::sleep_ms(PACE_MS).await;
-        record = server::record_now(record.id).await?;
+        match server::record_now(record.id).await {
+            Ok(now) => (record, tries) = (now, 0),
+            Err(why) if tries >= TRIES => return Err(why),
+            Err(_) => tries += 1,
+        }
     }
-    if !record.has_plan {
-        return Err(record.output);
+    Ok(Some(record))
+}
+
+/// Opens the plan of a recording, if somebody still waits for it.
+async fn open(id: u64, handed: &Handed, still: impl Fn() -> bool) {
+    let Ok(plan) = server::recorded_plan(id).await else { return };
+    let file = File::new_with_buffer_source_sequence(&js_sys::Array::of1(&plan), "recorded.plan");
+    if let Ok(file) = file
+        && still()
+    {
+        handed.bring(vec![file]);
     }
-    let plan = server::recorded_plan(record.id).await?;
-    File::new_with_buffer_source_sequence(&js_sys::Array::of1(&plan), "recorded.plan")
-        .map_err(|error| dom::words_of(&error))
 }

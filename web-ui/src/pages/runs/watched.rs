@@ -3,7 +3,7 @@
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
-use crate::pages::workbench::Workbench;
+use crate::pages::workbench::{Next, Workbench};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::turns::use_turns;
@@ -222,7 +222,7 @@ pub(super) fn watched_job(props: &WatchedJobProps) -> Html {
             { match &newest {
                 None => html! { <p class="muted">{ "No calls have been shown yet: each rank tells its last calls from time to time." }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ prose(why) }</p> },
-                Some(Ok(newest)) => html! { <Workbench opened={newest.opened.clone()} judged={stands(&job)} grows=true /> },
+                Some(Ok(newest)) => html! { <Workbench opened={newest.opened.clone()} judged={stands(&job)} next={Next::SameJob} /> },
             } }
         </div>
     }

@@ -28,11 +28,13 @@ pub(in crate::pages) fn use_bench(opened: Option<&Rc<Opened>>, along: &Along) ->
     let marked = use_state(|| Marked::None);
     {
         let marked = marked.setter();
-        use_effect_with(selection.mark.clone(), move |_| marked.set(None));
+        let of = opened.map(|opened| opened.session);
+        use_effect_with((of, selection.mark.clone()), move |_| marked.set(None));
     }
     let order = {
         let pins: BTreeSet<u32> = selection.pins.clone();
-        let deps = (opened.map(|opened| opened.session), pins, (*selection.together).clone());
+        let of = opened.map(|opened| (opened.session, opened.account()));
+        let deps = (of, pins, (*selection.together).clone());
         let opened = opened.cloned();
         use_memo(deps, move |(_, pins, by)| {
             let opened = opened?;
@@ -57,13 +59,15 @@ pub(in crate::pages) struct Drawn {
     pub(in crate::pages) fit: Option<(u64, u64)>,
     /// Another timeline on the same scale, under this one.
     pub(in crate::pages) below: Option<Html>,
+    /// The time that is played, in picoseconds.
     pub(in crate::pages) playhead_ps: Option<u64>,
+    /// A click goes to a time, in picoseconds.
     pub(in crate::pages) on_seek: Option<Callback<u64>>,
-    /// True while a question stands: nothing later than the playhead is drawn, and nothing can be looked up.
+    /// Hides what lies after the playhead, and search and details with it.
     pub(in crate::pages) future_hidden: bool,
-    /// True where there is no room to look things up.
+    /// Hides search, details and measuring: there is no room for them.
     pub(in crate::pages) plain: bool,
-    /// The size of a trace that still grows, which is newer than its account.
+    /// The size of a live trace, newer than `Opened`.
     pub(in crate::pages) grown: Option<LiveCount>,
 }
 
@@ -109,7 +113,7 @@ impl Bench {
             <Legend kinds={opened.kinds.clone()} has_messages={opened.has_messages} unfinished={opened.unfinished && !future_hidden} />
             // One pane at a time, or no room is left for the timeline.
             if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done && looks) {
-                <MeasuredArea {session} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
+                <MeasuredArea {session} account={opened.account()} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
             } else if let Some(details) = selection.details.as_ref().filter(|_| looks) {
                 <Details details={details.clone()} pinned={selection.pins.contains(&details.mark.id.rank)} notes={Rc::new((*selection.notes).clone())} on_call={selection.jump.clone()}
                          on_go={selection.go.clone()} on_pin={selection.pin.clone()} on_note={selection.note.clone()} on_close={selection.close.clone()} />
@@ -132,7 +136,7 @@ impl Bench {
         let choices = rows::choices(&opened.header, &opened.waits);
         html! {
             <div class="bench-tools">
-                <Find session={opened.session} query={query.clone()} on_call={show.clone()} {on_found} />
+                <Find session={opened.session} account={opened.account()} query={query.clone()} on_call={show.clone()} {on_found} />
                 if choices.len() > 1 {
                     <SelectField name="rows" label="A row is" value={(**together).clone()} {choices} on_choose={choose} />
                 }

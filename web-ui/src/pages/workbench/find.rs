@@ -16,6 +16,8 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(super) struct FindProps {
     pub(super) session: SessionId,
+    /// Changes when a live trace has more calls.
+    pub(super) account: (u64, u64),
     pub(super) query: UseStateHandle<String>,
     /// A hit is gone to.
     pub(super) on_call: Callback<CallMark>,
@@ -83,19 +85,20 @@ pub(super) fn find(props: &FindProps) -> Html {
     let input = use_node_ref();
     let open = use_state(|| false);
     let at = use_state(|| None::<usize>);
-    let found = use_found(props.session, &props.query);
+    let found = use_found((props.session, props.account), &props.query);
     {
         let at = at.setter();
         use_effect_with((props.session, (*props.query).clone()), move |_| at.set(None));
     }
     use_slash(&input);
     let shown = match &found {
-        Some(Ok(found)) => Some(found.hits.clone()),
+        Some(Ok(found)) if found.session == props.session => Some(found.hits.clone()),
         _ => None,
     };
     // Until the answer comes, the timeline keeps the hits of the query before, and nothing leads to them.
     let answered = match &found {
         None => None,
+        Some(Ok(found)) if found.session != props.session => None,
         Some(Ok(found)) => Some(&found.query),
         Some(Err(_)) => Some(&*props.query),
     };
@@ -206,6 +209,7 @@ fn hit_list(found: &FoundCalls, at: Option<usize>, to: &Callback<usize>) -> Html
 /// The hits of a query.
 #[derive(Clone, PartialEq)]
 struct FoundBy {
+    session: SessionId,
     query: String,
     hits: Rc<FoundCalls>,
 }
@@ -218,21 +222,21 @@ fn asks(query: &str) -> bool {
 /// The last answer to a query: its hits, an error if it could not be read, or `None` without a query. The answer may
 /// be that of the query before.
 #[hook]
-fn use_found(session: SessionId, query: &str) -> Option<Result<FoundBy, String>> {
+fn use_found(of: (SessionId, (u64, u64)), query: &str) -> Option<Result<FoundBy, String>> {
     let client = use_shared().client;
     let found = use_state(|| None);
     let turns = use_turns();
     {
         let found = found.setter();
-        use_effect_with((session, query.to_owned()), move |(session, query)| {
+        use_effect_with((of, query.to_owned()), move |((session, _), query)| {
             let turn = turns.next();
             match Query::parse(query) {
                 Ok(parsed) if parsed.is_empty() => found.set(None),
                 Err(why) => found.set(Some(Err(why))),
                 Ok(_) => {
-                    let query = query.clone();
+                    let (session, query) = (*session, query.clone());
                     let request =
-                        SessionQuestion::FindCalls { query: query.clone() }.about(*session);
+                        SessionQuestion::FindCalls { query: query.clone() }.about(session);
                     wasm_bindgen_futures::spawn_local(async move {
                         let answered = client.ask(request).await;
                         if !turn.counts() {
@@ -240,7 +244,7 @@ fn use_found(session: SessionId, query: &str) -> Option<Result<FoundBy, String>>
                         }
                         found.set(match answered.map(|answered| answered.response) {
                             Ok(Response::CallsFound(calls)) => {
-                                Some(Ok(FoundBy { query, hits: Rc::new(*calls) }))
+                                Some(Ok(FoundBy { session, query, hits: Rc::new(*calls) }))
                             }
                             Ok(_) => None,
                             Err(why) => Some(Err(why)),

@@ -74,7 +74,7 @@ pub(super) fn use_marks_in_address(marks: Marks) {
     // Another view may be shown meanwhile, with parameters of its own.
     let own = use_memo((), |()| nav.route.path.clone());
     let shown = nav.route.path == *own;
-    use_effect_with((marks, shown), move |(marks, shown)| {
+    use_effect_with((marks, shown, nav.visits), move |(marks, shown, _)| {
         let now = nav.now();
         if !shown || now.path != *own {
             return;

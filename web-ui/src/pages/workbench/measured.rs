@@ -21,6 +21,8 @@ pub(super) type Marked = Option<(Area, bool)>;
 #[derive(Properties, PartialEq)]
 pub(super) struct MeasuredAreaProps {
     pub(super) session: SessionId,
+    /// Changes when a live trace has more calls.
+    pub(super) account: (u64, u64),
     pub(super) area: Area,
     pub(super) on_note: Callback<Note>,
     pub(super) on_close: Callback<()>,
@@ -29,7 +31,7 @@ pub(super) struct MeasuredAreaProps {
 /// Shows how each rank spent the time in the area, and the area's collectives.
 #[component(MeasuredArea)]
 pub(super) fn measured_area(props: &MeasuredAreaProps) -> Html {
-    let measured = use_measured(props.session, &props.area);
+    let measured = use_measured((props.session, props.account), &props.area);
     let Some(measured) = measured else { return html! {} };
     let long = props.area.to_ps.saturating_sub(props.area.from_ps).max(1);
     let close = props.on_close.reform(|_: MouseEvent| ());
@@ -97,13 +99,13 @@ pub(super) fn bandwidth(rate: f64) -> String {
 }
 
 #[hook]
-fn use_measured(session: SessionId, area: &Area) -> Option<Rc<Measured>> {
+fn use_measured(of: (SessionId, (u64, u64)), area: &Area) -> Option<Rc<Measured>> {
     let client = use_shared().client;
     let measured = use_state(|| None::<Rc<Measured>>);
     let turns = use_turns();
     {
         let measured = measured.setter();
-        use_effect_with((session, area.clone()), move |(session, area)| {
+        use_effect_with((of, area.clone()), move |((session, _), area)| {
             let turn = turns.next();
             let request = SessionQuestion::Measure { area: area.clone() }.about(*session);
             wasm_bindgen_futures::spawn_local(async move {

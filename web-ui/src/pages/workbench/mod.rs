@@ -32,7 +32,7 @@ use lockstep_web_protocol::{LiveCount, Opened};
 pub(super) use marks::KEPT;
 pub(super) use notes::Notes;
 use repair::{Repair, Stage};
-pub(super) use selection::Along;
+pub(super) use selection::{Along, Next};
 use sources::Sources;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -47,10 +47,10 @@ pub(super) struct WorkbenchProps {
     /// True if what is wrong is shown: what a job that still moves has not finished is no hang.
     #[prop_or(true)]
     pub(super) judged: bool,
-    /// True if a newer trace of the same job may take its place.
+    /// The trace that may take its place.
     #[prop_or_default]
-    pub(super) grows: bool,
-    /// The size of a live trace, which is newer than its account.
+    pub(super) next: Next,
+    /// The size of a live trace, newer than `opened`.
     #[prop_or_default]
     pub(super) grown: Option<LiveCount>,
 }
@@ -63,7 +63,7 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
     let asking = use_asking() || !props.judged;
     let culprits = opened.report.culprits();
     let culprits: Vec<u32> = culprits.iter().filter(|_| !asking).map(|rank| rank.0).collect();
-    let bench = use_bench(Some(opened), &Along { asking, grows: props.grows, on_place: None });
+    let bench = use_bench(Some(opened), &Along { asking, next: props.next, on_place: None });
     let selection = &bench.selection;
     // A running job has no calls at first, and keeps its timeline.
     let no_calls = opened.calls == 0 && opened.last_ps == 0 && props.judged;
@@ -114,9 +114,9 @@ pub(super) fn workbench(props: &WorkbenchProps) -> Html {
 /// The reason that nobody is blamed yet; the ranks of a run of ours are not watched for silence.
 fn not_judged(is_run: bool) -> &'static str {
     match is_run {
-        true => "The run goes on: what is wrong is said when it has ended.",
+        true => "Findings appear when the run has ended.",
         false => {
-            "The job moves: what is wrong is said when no rank has made a call for 10 s, or when it has ended."
+            "The job still makes calls. Findings appear when no rank has made a call for 10 s, or when the job has ended."
         }
     }
 }

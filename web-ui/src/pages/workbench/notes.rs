@@ -132,7 +132,7 @@ pub(super) fn write_note(props: &WriteNoteProps) -> Html {
     });
     html! {
         <form class="write-note" onsubmit={submit}>
-            <input ref={input} type="text" maxlength="400" placeholder="A note, kept with the recording and told in the report" aria-label="A note (N)" onkeydown={key} data-test="note-text" />
+            <input ref={input} type="text" maxlength="400" placeholder="A note, kept in the address and printed in the report" aria-label="A note" onkeydown={key} data-test="note-text" />
             <button data-test="keep-note">{ "Keep note" }</button>
         </form>
     }

@@ -20,14 +20,21 @@ use yew::prelude::*;
 
 /// The selected call, and the callbacks that change it.
 pub(in crate::pages) struct Selection {
+    /// The selected call.
     pub(super) mark: Option<CallMark>,
+    /// All that is known of it.
     pub(super) details: Option<Rc<CallDetails>>,
+    /// The place that is to come in sight.
     pub(super) look: UseStateHandle<Option<Look>>,
     /// Ranks that are kept at the top.
     pub(super) pins: BTreeSet<u32>,
+    /// Pins a rank, or takes its pin away.
     pub(super) pin: Callback<u32>,
+    /// The reader's notes.
     pub(in crate::pages) notes: UseStateHandle<Vec<Note>>,
+    /// Adds a note.
     pub(super) note: Callback<Note>,
+    /// Drops the note of this number.
     pub(in crate::pages) drop_note: Callback<usize>,
     /// Selects a call that is in sight, or none.
     pub(super) select: Callback<Option<CallId>>,
@@ -37,8 +44,10 @@ pub(in crate::pages) struct Selection {
     pub(super) jump: Callback<CallMark>,
     /// Looks for a call and jumps to it. Stays the same for as long as the trace does.
     pub(in crate::pages) go: Callback<Go>,
+    /// Goes from call to call by keys.
     pub(super) step: Callback<Step>,
     pub(super) close: Callback<()>,
+    /// The text of the search.
     pub(super) query: UseStateHandle<String>,
     /// The word for the ranks that share a row; see [`super::rows::choices`].
     pub(super) together: UseStateHandle<String>,
@@ -57,12 +66,24 @@ impl Selection {
 /// What a view does along with the selection.
 #[derive(Clone, Default)]
 pub(in crate::pages) struct Along {
-    /// True while nobody is to be told who is to blame.
+    /// True while culprits are hidden: a question is open, or the job still runs.
     pub(in crate::pages) asking: bool,
-    /// True if the next trace is of the same job, further on: pins and notes outlive it.
-    pub(in crate::pages) grows: bool,
-    /// Hears of the rank of a call that is selected, and of the time of one that is gone to.
+    /// The next trace in the same place.
+    pub(in crate::pages) next: Next,
+    /// Called with the rank of a newly selected call, and its time if the view should move there.
     pub(in crate::pages) on_place: Option<Callback<(u32, Option<u64>)>>,
+}
+
+/// The trace that may take the place of one, as far as it decides what the reader keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::pages) enum Next {
+    /// Of another job: nothing is kept.
+    #[default]
+    Another,
+    /// Of the same job, further on: pins are kept. Its calls have other numbers.
+    SameJob,
+    /// Of the same program, changed: pins and notes are kept.
+    SameProgram,
 }
 
 /// The selection in a trace; `None` before it is open.
@@ -103,23 +124,26 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
         // Another trace in the same place has other calls.
         let (selected, pins, before) = (selected.clone(), pins.setter(), use_mut_ref(|| None));
         let (notes, together, shown) = (notes.setter(), together.setter(), shown.setter());
-        let grows = along.grows;
+        let next = along.next;
         use_effect_with(session, move |session| {
             let before = before.borrow_mut().replace(*session).flatten();
             if before.is_some() && before != *session {
                 selected.set(None);
-                if !grows {
+                if next != Next::SameProgram {
+                    notes.set(Vec::new());
+                }
+                if next == Next::Another {
                     together.set(String::new());
                     shown.set(None);
                     pins.set(None);
-                    notes.set(Vec::new());
                 }
             }
         });
     }
     let brought = use_mut_ref(|| from_address.is_some());
     use_history(&selected, &brought);
-    let details = use_details(session, *selected, &brought, &bring);
+    let account = opened.map(|opened| opened.account());
+    let details = use_details((session, account), *selected, &brought, &bring);
     let marks = Marks {
         call: *selected,
         query: (*query).clone(),
@@ -155,8 +179,12 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
     let jump = {
         let (show, nav) = (show.clone(), nav.clone());
         Callback::from(move |mark: CallMark| {
+            // The reader may have gone elsewhere while the call was looked for.
+            if nav.now().path != nav.route.path {
+                return;
+            }
             // What changes from here on is another place: Back leads to this one, as it is.
-            if *now.borrow() != Some(mark.id) {
+            if *now.borrow() != Some(mark.id) && nav.is_here() {
                 nav.push(nav.now());
             }
             show.emit(mark);
@@ -166,7 +194,7 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
         Some(session) => going(client.clone(), session, show),
         None => Callback::noop(),
     };
-    // Nothing that is drawn with it is drawn anew while a program plays.
+    // Memoised, so that findings are not redrawn on every frame of playback.
     let go = (*use_memo(session, |_| going_to(&jump))).clone();
     let step = Stepping {
         go: going_to(&show),
@@ -284,7 +312,7 @@ fn use_history(selected: &UseStateHandle<Option<CallId>>, brought: &Rc<RefCell<b
 /// sight once.
 #[hook]
 fn use_details(
-    session: Option<SessionId>,
+    of: (Option<SessionId>, Option<(u64, u64)>),
     selected: Option<CallId>,
     brought: &Rc<RefCell<bool>>,
     bring: &Callback<CallMark>,
@@ -293,7 +321,7 @@ fn use_details(
     let details = use_state(|| None::<Rc<CallDetails>>);
     let turns = use_turns();
     let (setter, bring, brought) = (details.setter(), bring.clone(), brought.clone());
-    use_effect_with((session, selected), move |&(session, selected)| {
+    use_effect_with((of, selected), move |&((session, _), selected)| {
         let turn = turns.next();
         let (bring, brought) = (bring.clone(), brought.clone());
         let (Some(session), Some(id)) = (session, selected) else {
