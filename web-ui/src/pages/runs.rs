@@ -73,6 +73,9 @@ enum Known {
     Ended(Loaded),
 }
 
+/// The plan of a run without its faults, and the faults.
+type AskedRun = (Rc<Plan>, Vec<Fault>);
+
 #[derive(Clone, PartialEq)]
 struct Loaded {
     name: String,
@@ -82,7 +85,7 @@ struct Loaded {
     /// None where nothing can be compared; or why it was not.
     comparison: Result<Option<Comparison>, String>,
     /// The plan that was asked for, with its faults beside it; or why it is not known.
-    asked: Result<Option<(Rc<Plan>, Vec<Fault>)>, String>,
+    asked: Result<Option<AskedRun>, String>,
 }
 
 /// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
@@ -113,7 +116,7 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
 }
 
 /// The plan and the faults of a run that was asked for faults: its trace has them in its plan.
-async fn asked(client: &Client, id: &str) -> Result<Option<(Rc<Plan>, Vec<Fault>)>, String> {
+async fn asked(client: &Client, id: &str) -> Result<Option<AskedRun>, String> {
     let Some((faults, json)) = server::asked(id).await? else { return Ok(None) };
     match client.ask(Request::ReadPlan { json }).await?.response {
         Response::Plan(plan) => Ok(Some((Rc::new(*plan), faults))),
