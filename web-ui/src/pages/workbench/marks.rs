@@ -74,7 +74,8 @@ pub(super) fn use_marks_in_address(marks: Marks) {
     // Another view may be shown meanwhile, with parameters of its own.
     let own = use_memo((), |()| nav.route.path.clone());
     let shown = nav.route.path == *own;
-    use_effect_with((marks, shown, nav.visits), move |(marks, shown, _)| {
+    // Not after each visit of an address: its call is selected first, by [`super::selection`].
+    use_effect_with((marks, shown), move |(marks, shown)| {
         let now = nav.now();
         if !shown || now.path != *own {
             return;
