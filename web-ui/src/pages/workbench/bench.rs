@@ -110,7 +110,7 @@ impl Bench {
                       area={marked.as_ref().map(|(area, _)| area.clone())} on_area={looks.then_some(mark_area)} path={(**path).clone()} {flags}
                       on_select={looks.then(|| selection.select.clone())} on_step={looks.then(|| selection.step.clone())} compared={below.is_some()} />
             { below.unwrap_or_default() }
-            <Legend kinds={opened.kinds.clone()} has_messages={opened.has_messages} unfinished={opened.unfinished && !future_hidden} />
+            <Legend kinds={opened.kinds.clone()} has_messages={opened.has_messages} unfinished={opened.unfinished && !future_hidden && grown.is_none()} />
             // One pane at a time, or no room is left for the timeline.
             if let Some((area, _)) = marked.as_ref().filter(|(_, done)| *done && looks) {
                 <MeasuredArea {session} account={opened.account()} area={area.clone()} on_note={selection.note.clone()} on_close={unmark} />
