@@ -314,7 +314,7 @@ fn a_captured_graph_makes_its_calls_when_it_is_replayed() {
     }
 }
 
-/// What each rank noted of a script, in order: the call's kind, sizes and line, and how the rank ended.
+/// Records a script and returns the calls and the end of each rank, in order: operation, sizes, line, exception.
 fn recorded_calls(script: &str, ranks: u32, options: &[&str]) -> Vec<String> {
     assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
     let out = tempfile::tempdir().unwrap();
@@ -338,6 +338,13 @@ fn recorded_calls(script: &str, ranks: u32, options: &[&str]) -> Vec<String> {
             what.map(ToString::to_string).join(" ")
         })
         .collect()
+}
+
+/// The operations that a rank called at a line of the script, of [`recorded_calls`].
+fn operations_at(calls: &[String], rank: u32, line: u32) -> Vec<&str> {
+    let (rank, place) = (format!("{rank} "), format!("[\"train.py\",{line}]"));
+    let own = calls.iter().filter(|call| call.starts_with(&rank) && call.contains(&place));
+    own.filter_map(|call| call.split('"').nth(1)).collect()
 }
 
 /// Initialises sharded weights. Of the second, some 66 of 2^20 values are drawn again, all within the bounds then.
@@ -473,8 +480,8 @@ fn sparse_tensors_are_summed() {
     assert_eq!(barriers, 1 + 3 + 1 + 4);
 }
 
-/// What PyTorch asks of a GPU by other names than torch.cuda's: FSDP1 that hands out rank 0's parameters, an optimizer
-/// that runs in DDP's backward pass, and a group that NCCL splits off; what Transformers 4 imports of flash_attn.
+/// Uses GPUs through other modules than torch.cuda: FSDP1 hands out rank 0's parameters, an optimizer runs in DDP's
+/// backward pass, NCCL splits off a group, and Transformers 4's imports of flash_attn unpad a batch.
 const OF_A_GPU: &str = r#"
 import os, torch, torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -498,11 +505,7 @@ assert longest == 2 and torch.equal(tokens, index_first_axis(values, kept))
 #[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
 fn a_gpu_is_there_by_every_name() {
     let calls = recorded_calls(OF_A_GPU, 4, &[]);
-    let at = |line: u32| {
-        let place = format!("[\"train.py\",{line}]");
-        let own = calls.iter().filter(|call| call.starts_with("2 ") && call.contains(&place));
-        own.filter_map(|call| call.split('"').nth(1)).collect::<Vec<_>>()
-    };
+    let at = |line| operations_at(&calls, 2, line);
     assert_eq!(at(8), ["broadcast"], "{calls:?}");
     assert_eq!(at(9), ["all_gather", "reduce_scatter"], "{calls:?}");
     assert_eq!(at(12), ["all_gather", "broadcast", "broadcast"], "{calls:?}");
@@ -544,12 +547,9 @@ for one, grad in zip(project.parameters(), grads):
 #[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
 fn context_parallel_passes_keys_around_the_ring() {
     let calls = recorded_calls(CONTEXT_PARALLEL, 4, &[]);
-    let passed = |line: u32| {
-        let place = format!("[\"train.py\",{line}]");
-        calls
-            .iter()
-            .filter(|call| call.starts_with("3 \"all_to_all") && call.contains(&place))
-            .count()
+    let passed = |line| {
+        let operations = operations_at(&calls, 3, line);
+        operations.iter().filter(|operation| operation.starts_with("all_to_all")).count()
     };
     // Keys and values go to the next rank three times, and in the backward pass their gradients four times as well.
     assert_eq!((passed(13), passed(22)), (3, 7), "{calls:?}");

@@ -15,17 +15,17 @@ use tempfile::TempDir;
 /// The most recordings that are kept; the oldest makes room.
 const MAX_KEPT: usize = 4;
 
-/// A recording past this is ended.
+/// The longest recording; it is then interrupted.
 const MAX_TIME: Duration = Duration::from_secs(900);
 
 /// The time that a recording has to end its ranks and to write what it has, once it is told to.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The same when the service ends.
+/// The grace when the service ends.
 const CLOSING_GRACE: Duration = Duration::from_secs(5);
 
-/// The time for which output is waited for when the processes have ended: one that a script has started and nobody
-/// ends may hold the pipe.
+/// The longest wait for output after the processes have ended: a process that the script detached may still hold the
+/// pipe.
 const READ_GRACE: Duration = Duration::from_secs(1);
 
 /// The time that Python has to import torch, which takes a minute from a cold disk.
@@ -34,7 +34,7 @@ const IMPORT_TIME: Duration = Duration::from_secs(120);
 /// The output that is kept of a recording: its end.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// A plan past this is not handed to a page.
+/// The largest plan that is handed to a page.
 const MAX_PLAN_BYTES: u64 = 1 << 30;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -139,7 +139,7 @@ pub(crate) struct ScriptRecords {
     jobs: Arc<Mutex<Jobs>>,
     /// The version of torch, once it is known.
     torch: Arc<Mutex<Option<String>>>,
-    /// False where anybody may ask.
+    /// False if the service asks for no token; then no script is executed.
     has_token: bool,
 }
 
@@ -287,7 +287,7 @@ struct Ends {
 impl Ends {
     /// Starts `lockstep record`, and watches it until its end.
     fn keep(mut self, mut command: Command, folder: &Path) {
-        // By this thread: the process ends with the one that has started it.
+        // The process ends with the thread that starts it (`--with-parent`), which is this one.
         let mut group = match ChildGroup::spawn(&mut command) {
             Ok(group) => group,
             Err(error) => {

@@ -155,8 +155,8 @@ async fn causes_are_told_and_notes_are_kept() -> Result<()> {
     page.close().await
 }
 
-/// A program has the tools of a recording: the search, the details of a call, notes and pins; a call that is gone to is
-/// where the program stands.
+/// A program has the tools of a recording: the search, the details of a call, notes and pins; going to a call
+/// moves the program to it.
 #[tokio::test]
 async fn a_program_is_investigated_as_a_recording_is() -> Result<()> {
     let page = Page::open("#/hangs/skipped-all-reduce?moment=0").await?;
@@ -222,6 +222,8 @@ async fn ladders_lead_on_and_shared_rows_are_measured_whole() -> Result<()> {
     page.until("measured", "data-ranks", "16").await?;
     // The same by keyboard: what is in sight.
     page.click("measured-close").await?;
+    let closed = "return !document.querySelector('[data-test=measured]')";
+    page.browser.until("the figures to be closed", closed).await?;
     page.browser.run("document.querySelector('.timeline .stage').focus()").await?;
     page.press('m').await?;
     page.until("measured", "data-ranks", "16").await?;

@@ -13,7 +13,7 @@ pub fn nearest<'a>(
     nearest_of(name, names.into_iter().collect(), most)
 }
 
-/// The same for whatever the names came from, so that it is compiled once.
+/// Not generic over the names, so that it is compiled once.
 fn nearest_of<'a>(name: &str, names: Vec<&'a str>, most: usize) -> Vec<&'a str> {
     let typed = letters(name);
     if typed.is_empty() || typed.len() > MAX_NAME {

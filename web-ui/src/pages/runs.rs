@@ -115,7 +115,7 @@ async fn load(client: &Client, id: &str) -> Result<Known, String> {
     Ok(Known::Ended(Loaded { name, opened, session, comparison, asked }))
 }
 
-/// The plan and the faults of a run that was asked for faults: its trace has them in its plan.
+/// The plan without faults, and the faults, of a run. Its trace only has the plan with the faults written into it.
 async fn asked(client: &Client, id: &str) -> Result<Option<AskedRun>, String> {
     let Some((faults, json)) = server::asked(id).await? else { return Ok(None) };
     match client.ask(Request::ReadPlan { json }).await?.response {

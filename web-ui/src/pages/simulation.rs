@@ -168,7 +168,7 @@ impl Addressed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Base {
     pub(super) of: Route,
-    /// The parameters beside it that are kept as they stand in the address.
+    /// Other parameters, which keep their values from the current address.
     pub(super) kept: &'static [&'static str],
 }
 
@@ -179,7 +179,7 @@ impl From<Route> for Base {
 }
 
 impl Base {
-    /// With what is kept of the present address.
+    /// The base with the kept parameters of the current address.
     fn in_address(&self, now: &Route) -> Route {
         self.kept.iter().fold(self.of.clone(), |base, name| match now.get(name) {
             Some(value) => base.with(name, value),

@@ -28,8 +28,8 @@ impl Addressed {
     }
 }
 
-/// The parameters that are kept as they were written, so that what in them is wrong stays where it can be read:
-/// order, stops and rank, and the reader's marks.
+/// The parameters that keep their text, even if it cannot be read: order, stops and rank, and the reader's marks. Errors
+/// in them stay visible in the address.
 pub(super) const BESIDE: &[&str] = {
     let [call, query, pins, notes, together, shown] = KEPT;
     &["order", "stop", "rank", call, query, pins, notes, together, shown]

@@ -16,7 +16,7 @@ const MAX_WORLD: u64 = 64;
 /// The time between two questions to the server, in milliseconds.
 const PACE_MS: i32 = 500;
 
-/// Questions that a server that does not answer is asked in vain before the page gives up.
+/// The page gives up after so many unanswered questions in a row.
 const TRIES: u32 = 20;
 
 /// The progress of a recording.
@@ -48,7 +48,7 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
     let torch = use_state(|| None::<Result<String, String>>);
     let stage = use_state(|| Stage::Idle);
     let ranks = use_state(|| match props.world_size {
-        // As many as show that ranks differ.
+        // Two ranks are enough to show a difference.
         0 => 2,
         ranks => u64::from(ranks).min(MAX_WORLD),
     });
@@ -97,7 +97,7 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
         let idle = *stage == Stage::Idle;
         Callback::from(move |_: MouseEvent| {
             if idle {
-                // One that goes on, from before the page was loaded or left.
+                // Resumes a recording that was started before the page was loaded or left.
                 follow.emit(Begun::Before);
             }
             if !matches!(&*torch, Some(Ok(_))) {
@@ -133,7 +133,7 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
             });
         })
     };
-    // A lesson has no place for what is recorded.
+    // A lesson cannot open a recording.
     if !matches!(shared.server, Server::Here { .. }) || shared.nav.is_inside() {
         return html! {};
     }

@@ -74,7 +74,7 @@ pub(super) fn use_marks_in_address(marks: Marks) {
     // Another view may be shown meanwhile, with parameters of its own.
     let own = use_memo((), |()| nav.route.path.clone());
     let shown = nav.route.path == *own;
-    // Not after each visit of an address: its call is selected first, by [`super::selection`].
+    // Visits are no dependency: `selection` first selects the call of a visited address.
     use_effect_with((marks, shown), move |(marks, shown)| {
         let now = nav.now();
         if !shown || now.path != *own {

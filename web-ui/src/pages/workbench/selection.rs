@@ -63,7 +63,7 @@ impl Selection {
     }
 }
 
-/// What a view does along with the selection.
+/// The settings and callbacks that a view gives to its selection.
 #[derive(Clone, Default)]
 pub(in crate::pages) struct Along {
     /// True while culprits are hidden: a question is open, or the job still runs.
@@ -183,7 +183,7 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
             if nav.now().path != nav.route.path {
                 return;
             }
-            // What changes from here on is another place: Back leads to this one, as it is.
+            // Later changes belong to a new entry of the history: Back leads to this one, unchanged.
             if *now.borrow() != Some(mark.id) && nav.is_here() {
                 nav.push(nav.now());
             }
