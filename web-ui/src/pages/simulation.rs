@@ -231,10 +231,9 @@ pub(super) fn use_addressed_moment(
     let ready = moments.is_some() && playback.of == moments.map(|moments| moments.of);
     use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
         let now = nav.now();
-        let elsewhere = now.path != nav.route.path || nav.is_stale();
         let route = base.in_address(&now).with("moment", moment);
         // An address that has been changed since and not been read yet is not written over.
-        if *ready && !moving && !elsewhere && route != now {
+        if *ready && !moving && nav.is_here() && route != now {
             if wanted != Some(*moment) {
                 written.borrow_mut().push_back(*moment);
             }

@@ -79,8 +79,10 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
                     Ok(None) => told(Stage::Idle),
                     Ok(Some(record)) => match record.cut {
                         None if record.has_plan => {
-                            told(Stage::Idle);
-                            open(record.id, &handed, still).await;
+                            told(match open(record.id, &handed, still).await {
+                                Ok(()) => Stage::Idle,
+                                Err(why) => Stage::Cut(None, why, record.output),
+                            });
                         }
                         cut => {
                             let plan = record.has_plan.then_some(record.id);
@@ -120,10 +122,14 @@ pub(super) fn record_it(props: &RecordItProps) -> Html {
         follow.reform(move |_: MouseEvent| Begun::Now(asked.clone()))
     };
     let open_cut = |id: u64| {
-        let handed = shared.handed.clone();
+        let (handed, stage) = (shared.handed.clone(), stage.setter());
         Callback::from(move |_: MouseEvent| {
-            let handed = handed.clone();
-            wasm_bindgen_futures::spawn_local(async move { open(id, &handed, || true).await });
+            let (handed, stage) = (handed.clone(), stage.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                if let Err(why) = open(id, &handed, || true).await {
+                    stage.set(Stage::Cut(None, why, String::new()));
+                }
+            });
         })
     };
     let cancel = |id: u64| {
@@ -221,12 +227,15 @@ async fn ended(
 }
 
 /// Opens the plan of a recording, if somebody still waits for it.
-async fn open(id: u64, handed: &Handed, still: impl Fn() -> bool) {
-    let Ok(plan) = server::recorded_plan(id).await else { return };
+///
+/// # Errors
+/// The error of the server, or of the connection to it.
+async fn open(id: u64, handed: &Handed, still: impl Fn() -> bool) -> Result<(), String> {
+    let plan = server::recorded_plan(id).await?;
     let file = File::new_with_buffer_source_sequence(&js_sys::Array::of1(&plan), "recorded.plan");
-    if let Ok(file) = file
-        && still()
-    {
+    let file = file.map_err(|error| dom::words_of(&error))?;
+    if still() {
         handed.bring(vec![file]);
     }
+    Ok(())
 }
