@@ -12,6 +12,27 @@ use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, CallTimes, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A plan whose collectives send more messages than this takes a minute to simulate message by message.
+const MANY_MESSAGES: u64 = 1 << 24;
+
+impl SimConfig {
+    /// The same for a simulation of which only the calls are kept, not the messages. The collectives of a plan with
+    /// tens of millions of messages take their [`times_alone`], unless a machine's times are given.
+    ///
+    /// # Errors
+    /// When a call makes no plan.
+    pub fn for_calls_of(self, plan: &Plan) -> Result<SimConfig, SimError> {
+        let call_times = match self.call_times {
+            None if steps_of(plan) > MANY_MESSAGES => {
+                times_alone(plan, self.topology)?.map(Arc::new)
+            }
+            known => known,
+        };
+        Ok(SimConfig { record_messages: false, call_times, ..self })
+    }
+}
 
 /// The number of messages of a plan's collectives, as their schedules have them: a step of a rank is one.
 pub fn steps_of(plan: &Plan) -> u64 {
@@ -126,7 +147,6 @@ mod tests {
     use lockstep_core::dtype::Dtype;
     use lockstep_core::plan::{Fill, PlanBuilder};
     use lockstep_core::trace::{CallLog, RankLog, Trace};
-    use std::sync::Arc;
 
     /// Two calls of the world and one of each half, which go around rings; ranks compute for `own_ns` before the first.
     fn plan(own_ns: [u64; 4]) -> Plan {

@@ -192,6 +192,11 @@ pub(crate) fn time(ps: u64) -> String {
     }
 }
 
+/// How long a call took, for people.
+pub(crate) fn took(from_ps: u64, to_ps: Option<u64>) -> String {
+    to_ps.map_or_else(|| "has not ended".to_owned(), |to_ps| time(to_ps.saturating_sub(from_ps)))
+}
+
 /// A time on an axis, told apart from one `step_ps` later: `1.7702 s`.
 pub(crate) fn time_on_axis(ps: f64, step_ps: f64) -> String {
     let (scale, unit) = match ps {

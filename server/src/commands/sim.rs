@@ -7,14 +7,14 @@ use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_t
 use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow, bail};
-use lockstep_core::plan::{CallTimes, Plan};
+use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
 use lockstep_diagnosis::{Report, Verdict, diagnose};
 use lockstep_sim::training::messages;
 use lockstep_sim::{
     Devices, SimConfig, SimError, SimulatedCalls, Topology, simulate_calls, simulate_watched,
-    steps_of, times_alone,
+    steps_of,
 };
 use lockstep_torch::c10d::detail_of;
 use serde::Serialize;
@@ -60,9 +60,6 @@ pub(crate) struct Arguments {
 
 /// The most events that a trace may have unless more are asked for.
 const MAX_EVENTS: usize = 5_000_000;
-
-/// More messages than this take a minute to simulate.
-const MANY_MESSAGES: u64 = 1 << 24;
 
 /// An operation begins and ends, on the program and on a stream, and its call is made, started and completed.
 const EVENTS_OF_AN_OP: usize = 7;
@@ -177,16 +174,13 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         (_, false) => None,
     };
     let links = arguments.links.config(&plan)?;
-    let call_times = match call_times.or_else(|| links.call_times.clone()) {
-        None if arguments.no_messages => alone(&plan, links.topology)?.map(Arc::new),
-        known => known,
-    };
     let config = SimConfig {
         record_messages,
         max_events: arguments.max_events.unwrap_or(MAX_EVENTS.max(bounded)),
-        call_times,
+        call_times: call_times.or_else(|| links.call_times.clone()),
         ..links
     };
+    let config = if record_messages { config } else { without_messages(config, &plan)? };
     let plan = Arc::new(plan);
     let mut stage = progress.stage("simulating");
     let simulated = match arguments.output {
@@ -233,20 +227,18 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
 }
 
-/// The times of a large plan's calls, each alone; `None` for a plan that is simulated message by message.
-fn alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>> {
-    let messages = steps_of(plan);
-    if messages <= MANY_MESSAGES {
-        return Ok(None);
-    }
-    let times = times_alone(plan, topology)?;
-    if times.is_some() {
+/// The configuration of a simulation whose messages nobody looks at.
+fn without_messages(config: SimConfig, plan: &Plan) -> Result<SimConfig> {
+    let knows_times = config.call_times.is_some();
+    let config = config.for_calls_of(plan)?;
+    if config.call_times.is_some() && !knows_times {
         terminal::note(&format!(
-            "lockstep: the plan's calls send {messages} messages: each distinct call is simulated once, alone, and \
-             takes that time wherever it is made"
+            "lockstep: the plan's calls send {} messages: each distinct call is simulated once, alone, and takes \
+             that time wherever it is made",
+            steps_of(plan)
         ));
     }
-    Ok(times)
+    Ok(config)
 }
 
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;

@@ -27,9 +27,11 @@ pub(crate) enum Outcome {
 
 /// Simulates a changed plan, and adds calls to it as long as that helps; `assumed` gets their names.
 pub(crate) fn tried(plan: &mut Plan, assumed: &mut Vec<String>, watch: &mut dyn Watch) -> Outcome {
-    let config = SimConfig { record_messages: false, ..SimConfig::default() };
     for _ in 0..CONTINUED {
-        let log = match simulate_calls(Arc::new(plan.clone()), &config, watch) {
+        let simulated = SimConfig::default()
+            .for_calls_of(plan)
+            .and_then(|config| simulate_calls(Arc::new(plan.clone()), &config, watch));
+        let log = match simulated {
             Ok(simulated) => simulated.calls,
             Err(error) => {
                 return Outcome::Cannot(format!("The changed plan cannot be simulated: {error}."));

@@ -102,9 +102,11 @@ fn replayed_finding(
     log: &CallLog,
     watch: &mut dyn Watch,
 ) -> Result<Option<Finding>, Stopped> {
-    let config = SimConfig { record_messages: false, ..SimConfig::default() };
     let plan = Arc::new(recovered.plan.clone());
-    let Ok(simulated) = simulate_calls(plan, &config, watch) else { return Ok(None) };
+    let simulated = SimConfig::default()
+        .for_calls_of(&plan)
+        .and_then(|config| simulate_calls(plan, &config, watch));
+    let Ok(simulated) = simulated else { return Ok(None) };
     if simulated.calls.outcome == Outcome::Cancelled {
         return Err(Stopped);
     }

@@ -167,9 +167,6 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             (None, None) => String::new(),
         },
     );
-    // The call's own line stands in the message: one that was skipped is not where the rank is.
-    let of_culprit = finding.evidence.iter().find(|seen| finding.culprits == [seen.rank]);
-    fact("culprit at", of_culprit.and_then(|seen| seen.frame.clone()).unwrap_or_default());
     if let Some(group) = &finding.group {
         let label = if group.desc.is_empty() { &group.name } else { &group.desc };
         fact("group", format!("{label} (ranks {})", ranks(&group.ranks)));
@@ -206,7 +203,7 @@ fn card(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
                  data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
             <h2>{ finding.kind.title() }</h2>
             { message(&finding.message) }
-            if let Some(on_go) = on_go { { culprits(finding, on_go) } }
+            { culprits(finding, on_go) }
             <Facts {facts} />
             if !finding.fix.is_empty() {
                 <p class="fix"><b>{ "Fix " }</b>{ prose(&finding.fix) }</p>
@@ -260,8 +257,20 @@ const MAX_CHIPS: usize = 32;
 const MAX_VICTIMS: usize = 8;
 
 /// The ranks that are blamed and their first victims, each of which goes to where it is in the call that the finding
-/// names.
-fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
+/// names; beside a culprit that is alone its line.
+fn culprits(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
+    // The call's own line is in the message: a rank that skipped the call is not at that line.
+    let of_culprit = finding.evidence.iter().find(|seen| finding.culprits == [seen.rank]);
+    let line = of_culprit.and_then(|seen| seen.frame.as_ref());
+    let line = line.map(|line| html! { <code data-test="culprit-line">{ line }</code> });
+    let Some(on_go) = on_go else {
+        return html! { if let Some(line) = line { <p class="culprits">{ "Culprit at " }{ line }</p> } };
+    };
+    let to_line = finding.culprits.first().map(|rank| to_culprit(finding, *rank));
+    let to_line = line.zip(to_line).map(|(line, to)| {
+        let go = on_go.reform(move |_: MouseEvent| to.clone());
+        html! { <button class="goes" onclick={go} title="Show it in the timeline">{ line }</button> }
+    });
     let chip = |rank: &GlobalRank, is_culprit: bool| {
         let to = to_culprit(finding, *rank);
         let rank = rank.0;
@@ -275,6 +284,7 @@ fn culprits(finding: &Finding, on_go: &Callback<Go>) -> Html {
     html! {
         <p class="culprits">
             { for blamed.take(MAX_CHIPS).map(|rank| chip(rank, true)) }
+            { for to_line }
             if !finding.victims.is_empty() { <span class="muted">{ "victims" }</span> }
             { for waiting.take(MAX_VICTIMS).map(|rank| chip(rank, false)) }
         </p>

@@ -47,10 +47,7 @@ pub(super) fn details(props: &DetailsProps) -> Html {
     let rank = mark.id.rank;
     let mut facts = vec![
         ("called at".to_owned(), explain::time(mark.from_ps)),
-        match mark.to_ps {
-            Some(to) => ("took".to_owned(), explain::time(to.saturating_sub(mark.from_ps))),
-            None => ("took".to_owned(), "never ended".to_owned()),
-        },
+        ("took".to_owned(), explain::took(mark.from_ps, mark.to_ps)),
     ];
     facts.extend(told.facts.iter().cloned());
     let key = Callback::from(|event: KeyboardEvent| {
@@ -146,7 +143,7 @@ fn members(told: &CallDetails, props: &DetailsProps) -> Html {
             None => format!("Nothing was recorded of rank {rank}"),
             Some(mark) => {
                 let after = explain::time(mark.from_ps.saturating_sub(first));
-                let end = if mark.to_ps.is_some() { "" } else { ", never ended" };
+                let end = if mark.to_ps.is_some() { "" } else { ", has not ended" };
                 format!("{} on rank {rank}: {after} after the first{end}", mark.title)
             }
         };

@@ -186,10 +186,7 @@ fn hit_list(found: &FoundCalls, at: Option<usize>, to: &Callback<usize>) -> Html
             event.prevent_default();
             to.emit(index);
         });
-        let took = match mark.to_ps {
-            Some(end) => explain::time(end.saturating_sub(mark.from_ps)),
-            None => "never ended".to_owned(),
-        };
+        let took = explain::took(mark.from_ps, mark.to_ps);
         html! {
             <li class={classes!((at == Some(index)).then_some("here"), mark.to_ps.is_none().then_some("open"))} onmousedown={go} data-test="hit">
                 <b>{ format!("r{}", mark.id.rank) }</b><span>{ &mark.title }</span><span class="muted">{ &mark.group }</span>

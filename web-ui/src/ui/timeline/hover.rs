@@ -113,10 +113,7 @@ pub(super) fn hover_card(props: &HoverProps) -> Html {
     };
     let mut facts = picked.facts.clone();
     facts.push(("from".to_owned(), explain::time(picked.from_ps)));
-    facts.push(match picked.to_ps {
-        Some(to) => ("took".to_owned(), explain::time(to - picked.from_ps)),
-        None => ("took".to_owned(), "never ended".to_owned()),
-    });
+    facts.push(("took".to_owned(), explain::took(picked.from_ps, picked.to_ps)));
     html! {
         <div class={classes!("hover", props.hover.pinned.then_some("pinned"))} style={format!("{across};{down}")}
              role="status" data-test="hover">
