@@ -257,7 +257,7 @@ async fn what_is_no_program_is_answered_with_its_line_and_the_page_goes_on() -> 
 /// On a phone what drives the debugger is in sight wherever the page stands.
 #[tokio::test]
 async fn a_phone_has_the_buttons_in_reach() -> Result<()> {
-    let page = Page::open("#/hangs/checkpoint-on-rank-0").await?;
+    let page = Page::open("#/hangs/checkpoint-on-rank-0?ask=false").await?;
     page.browser.client.set_window_size(500, 844).await?;
     ready(&page).await?;
     for place in ["0", "document.documentElement.scrollHeight"] {

@@ -12,7 +12,7 @@ const ENTER: char = '\u{e007}';
 /// stream is taken up again, and no byte is counted twice.
 #[tokio::test]
 async fn a_live_stream_survives_a_lost_connection() -> Result<()> {
-    let page = Page::open("#/hangs/skipped-all-reduce").await?;
+    let page = Page::open("#/hangs/skipped-all-reduce?ask=false").await?;
     page.until("findings", "data-verdict", "findings").await?;
     let simulated = page.attribute("finding", "data-culprits").await?;
     let breaks = "const Real = window.WebSocket; window.sockets = 0;

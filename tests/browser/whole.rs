@@ -25,7 +25,7 @@ async fn without_a_server_all_but_real_runs_works() -> Result<()> {
                          && location.hash.includes('moment=')";
     browser.until("a broadcast", simulated).await?;
     // What executes programs was not fetched before: that is said, and nothing waits for it.
-    browser.run("location.hash = '#/hangs/skipped-all-reduce'").await?;
+    browser.run("location.hash = '#/hangs/skipped-all-reduce?ask=false'").await?;
     let said = "return document.querySelector('[data-test=sentence]')?.innerText
                     .includes('could not be loaded')";
     browser.until("what is missing", said).await?;

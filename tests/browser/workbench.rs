@@ -159,7 +159,7 @@ async fn causes_are_told_and_notes_are_kept() -> Result<()> {
 /// moves the program to it.
 #[tokio::test]
 async fn a_program_is_investigated_as_a_recording_is() -> Result<()> {
-    let page = Page::open("#/hangs/skipped-all-reduce?moment=0").await?;
+    let page = Page::open("#/hangs/skipped-all-reduce?ask=false&moment=0").await?;
     page.until("debugger", "data-ready", "true").await?;
     page.click("find").await?;
     let line = page.browser.client.find(Locator::Css("[data-test=find]")).await?;

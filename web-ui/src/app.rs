@@ -86,11 +86,12 @@ pub(crate) fn app(workers: &Workers) -> Html {
     };
     use_trace_of(&client);
     let view = nav.route.view();
-    use_effect_with(view, |view| {
+    use_effect_with((view, nav.route.name().map(str::to_owned)), |(view, name)| {
         show_current_link();
-        dom::document().set_title(&match view {
-            View::Home => "Lockstep: see why a distributed job hangs".to_owned(),
-            view => format!("{} · Lockstep", view.title()),
+        dom::document().set_title(&match (view, name) {
+            (View::Home, _) => "Lockstep: see why a distributed job hangs".to_owned(),
+            (view, Some(name)) => format!("{name} · {} · Lockstep", view.title()),
+            (view, None) => format!("{} · Lockstep", view.title()),
         });
     });
     // Where each view was left: its link leads back there. Recording keeps what it shows itself.

@@ -39,7 +39,7 @@ const PIECE_RGB: [[u8; 3]; PIECES.len()] = [
 /// The ink that can be read on a span of the timeline that is a call or a message; `None` where the
 /// ground shines through and the page's own ink is the right one.
 pub(crate) fn span_ink(class: u8, dark: bool) -> Option<&'static str> {
-    let solid = class & (64 | 128) == 0 && (8..48).contains(&(class & 63));
+    let solid = (class & 64 == 0 || class & STUCK != 0) && (8..48).contains(&(class & 63));
     // Stripes are only in what is not solid: any pixel is like all others.
     let [r, g, b, _] = timeline_rgb(class, (0, 0), false, dark);
     solid.then(|| ink_on([r, g, b]))

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// So many of a rank's last calls are compared.
 const LAST: usize = 512;
 /// So many ranks on either side are compared.
-const RANKS: usize = 256;
+const RANKS: usize = 2048;
 /// So many sides are shown.
 const SIDES: usize = 4;
 /// So many rungs before the disagreement are shown, and so many after it.

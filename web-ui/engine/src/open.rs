@@ -270,8 +270,11 @@ pub(super) async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, Call
     for (rank, own) in log.logs() {
         lanes.take_computations(rank, &own.computations);
     }
-    if matches!(trace.header.origin, Origin::Recorded { .. }) {
-        lanes.leave_room();
+    match &trace.end {
+        _ if matches!(trace.header.origin, Origin::Recorded { .. }) => lanes.leave_room(),
+        // Calls that were under way when the job ended are drawn up to its end.
+        Some(end) => lanes.end_ps = lanes.end_ps.max(end.time_ps),
+        None => {}
     }
     Ok((lanes, log))
 }

@@ -68,7 +68,8 @@ pub(crate) fn hangs() -> Html {
             <><p class="banner bad" role="alert">{ unknown }</p><Gallery {hangs} /></>
         };
     };
-    match HangChoice::read(&nav.route, hang) {
+    // A lesson asks its own questions.
+    match HangChoice::read(&nav.route, hang, !nav.is_inside()) {
         (choice, unmet) if unmet.is_empty() => {
             html! { <OneHang key={hang.id.clone()} {choice} /> }
         }
@@ -100,7 +101,7 @@ fn gallery(props: &GalleryProps) -> Html {
             <ul class="cards">
                 { for props.hangs.iter().map(|hang| html! {
                     <li>
-                        <a class="card" href={Route::below(View::Hangs, &hang.id).with(ASKS, true).to_hash()} data-test={format!("scenario-{}", hang.id)}>
+                        <a class="card" href={Route::below(View::Hangs, &hang.id).to_hash()} data-test={format!("scenario-{}", hang.id)}>
                             <h2>{ hang.title.clone() }</h2>
                             <pre class="mono">{ excerpt(&hang.program) }</pre>
                         </a>
@@ -139,8 +140,9 @@ impl PartialEq for HangChoice {
 }
 
 impl HangChoice {
-    /// The choice in an address, and what it asks for that cannot be.
-    fn read(route: &Route, hang: &Rc<Hang>) -> (HangChoice, Vec<Unmet>) {
+    /// The choice in an address, and what it asks for that cannot be. `asks` holds where the address does not say whether
+    /// the question comes first.
+    fn read(route: &Route, hang: &Rc<Hang>, asks: bool) -> (HangChoice, Vec<Unmet>) {
         let mut asked = Asked::new(route);
         let least = smallest(hang);
         let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
@@ -149,17 +151,17 @@ impl HangChoice {
         let yes_or_no = |yes: bool| yes.to_string();
         let what = "choice: it is true or false";
         let repaired = asked.one_of("repaired", &[true, false], yes_or_no, what).unwrap_or(false);
-        let asks = asked.one_of(ASKS, &[true, false], yes_or_no, what).unwrap_or(false);
+        let asks = asked.one_of(ASKS, &[true, false], yes_or_no, what).unwrap_or(asks);
         let asks = asks && !repaired;
         (HangChoice { hang: hang.clone(), world_size, repaired, asks, machine }, asked.unmet)
     }
 
     /// The address of the choice.
     fn route(&self) -> Route {
-        let route = machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
+        machine_choice::write(Route::below(View::Hangs, &self.hang.id), self.machine)
             .with("world", self.world_size)
-            .with("repaired", self.repaired);
-        if self.asks { route.with(ASKS, true) } else { route }
+            .with("repaired", self.repaired)
+            .with(ASKS, self.asks)
     }
 }
 
@@ -170,7 +172,7 @@ pub(super) fn plan_at(route: &Route) -> Result<(lockstep_core::plan::Plan, Machi
     let all = lockstep_scenarios::all();
     let scenario = lockstep_scenarios::find(name)
         .ok_or_else(|| unknown(name, all.iter().map(|scenario| scenario.id)))?;
-    let (choice, unmet) = HangChoice::read(route, &Rc::new(Hang::from(scenario)));
+    let (choice, unmet) = HangChoice::read(route, &Rc::new(Hang::from(scenario)), false);
     if let Some(unmet) = unmet.first() {
         return Err(format!("{}: {}", unmet.asked, unmet.why));
     }
@@ -207,7 +209,7 @@ fn one_hang(props: &OneHangProps) -> Html {
             }
         });
     let on_answer = asks.then(|| {
-        let (nav, base) = (nav.clone(), base.clone().without(ASKS));
+        let (nav, base) = (nav.clone(), base.clone().with(ASKS, false));
         Callback::from(move |()| nav.push(base.clone()))
     });
     let options = Options {
@@ -222,7 +224,7 @@ fn one_hang(props: &OneHangProps) -> Html {
     let choose_text = {
         let (nav, base) = (nav.clone(), base.clone());
         Callback::from(move |which: String| {
-            nav.replace(base.clone().without(ASKS).with("repaired", which == "repaired"))
+            nav.replace(base.clone().with(ASKS, false).with("repaired", which == "repaired"))
         })
     };
     let go = {
@@ -273,7 +275,7 @@ mod tests {
         let read = |query: &str| {
             let hang = Rc::new(Hang::from(&lockstep_scenarios::all()[0]));
             let route = Route::parse(&format!("#/hangs/{}?{query}", hang.id));
-            let (choice, unmet) = HangChoice::read(&route, &hang);
+            let (choice, unmet) = HangChoice::read(&route, &hang, true);
             (choice.repaired, unmet.into_iter().map(|unmet| unmet.asked).collect::<Vec<_>>())
         };
         assert_eq!(read("repaired=true"), (true, vec![]));

@@ -8,6 +8,7 @@ use super::workbench::{KEPT, Workbench, sources};
 use crate::app::use_shared;
 use crate::explain;
 use crate::kept::{self, Kept};
+use crate::nav::Nav;
 use crate::route::{Route, View};
 use crate::sets::set;
 use crate::turns::{Turns, use_turns};
@@ -38,29 +39,49 @@ enum Stage {
     },
 }
 
+/// The parameter of an address that opens a recording whose files this browser keeps.
+const OWN: &str = "own";
+
+/// A recording as its address names it.
+#[derive(Clone, PartialEq)]
+enum Source {
+    /// One that ships with the page.
+    Sample(String),
+    /// One that was dropped, by the name under which its files are kept.
+    Own(String),
+}
+
+impl Source {
+    fn of(route: &Route) -> Option<Source> {
+        let named = |name: &str| route.get(name).map(str::to_owned);
+        named(samples::PARAMETER).map(Source::Sample).or_else(|| named(OWN).map(Source::Own))
+    }
+
+    fn write(&self, route: Route) -> Route {
+        let route = without_source(route);
+        match self {
+            Source::Sample(id) => route.with(samples::PARAMETER, id),
+            Source::Own(name) => route.with(OWN, name),
+        }
+    }
+}
+
+/// The address without the name of its recording.
+fn without_source(route: Route) -> Route {
+    route.without(samples::PARAMETER).without(OWN)
+}
+
 /// Recordings, dropped on the page.
 #[component(Recording)]
 pub(crate) fn recording() -> Html {
     let reading = use_reading();
-    let sample = use_mut_ref(|| None::<String>);
-    let read = reading.callback();
-    let forget_sample = use_sample(&reading, &read, &sample);
-    let asked_kept = use_kept(&reading.stage, &read, &sample, &reading.opened, &reading.programs);
     let read = {
-        let (forget_sample, reading, sample) =
-            (forget_sample.clone(), reading.clone(), sample.clone());
-        read.reform(move |files: Vec<File>| {
-            // A sample is another job than the one whose files come.
-            let was_sample = sample.borrow().is_some();
-            forget_sample.emit(());
-            if was_sample {
-                reading.set_aside();
-            }
-            files
-        })
+        let reading = reading.clone();
+        Callback::from(move |files| reading.add(files))
     };
+    let is_missing = use_source(&reading) | use_kept(&reading);
     {
-        let (read, reading) = (read.clone(), reading.clone());
+        let reading = reading.clone();
         let handed = use_shared().handed;
         use_effect_with(handed, move |handed| {
             let files = handed.take(&Route::to(View::Recording));
@@ -69,7 +90,7 @@ pub(crate) fn recording() -> Html {
                 if !reading.opened.borrow().is_empty() {
                     reading.set_aside();
                 }
-                read.emit(files);
+                reading.add(files);
             }
         });
     }
@@ -97,7 +118,6 @@ pub(crate) fn recording() -> Html {
         let reading = reading.clone();
         Callback::from(move |_: MouseEvent| {
             reading.close();
-            forget_sample.emit(());
         })
     };
     let cancel = {
@@ -123,7 +143,7 @@ pub(crate) fn recording() -> Html {
                 } }
             </section>
             { match &*reading.stage {
-                Stage::Empty if asked_kept => missing_files(&nav.route),
+                Stage::Empty if is_missing => missing_files(&nav.route),
                 Stage::Empty => html! {},
                 Stage::Reading(reached) => html! {
                     <section class="panel reading" role="status">
@@ -144,7 +164,8 @@ pub(crate) fn recording() -> Html {
 
 /// Says what an address with marks of a recording needs, which does not carry the recording's files.
 fn missing_files(route: &Route) -> Html {
-    if route.view() != View::Recording || KEPT.iter().all(|name| route.get(name).is_none()) {
+    let marked = route.get(OWN).is_some() || KEPT.iter().any(|name| route.get(name).is_some());
+    if route.view() != View::Recording || !marked {
         return html! {};
     }
     html! {
@@ -161,9 +182,11 @@ fn inviting(read: &Callback<Vec<File>>) -> Html {
             <h1>{ "Open a recording of a real job" }</h1>
             <p>
                 { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. " }
-                <b>{ "They are read in this tab and go nowhere; until you close them, this browser keeps them for a reload." }</b>
+                <b>{ "They are read in this tab and go nowhere; until you close them, this browser keeps them for a reload and for Back." }</b>
             </p>
             <div class="row">{ pickers(read) }</div>
+            <p class="muted">{ "Nothing at hand? These are real:" }
+                { for samples::samples().map(|sample| html! { <>{ " " }<a href={sample.route().to_hash()}>{ sample.title }</a>{ "." }</> }) }</p>
             <details>
                 <summary>{ "How to get dumps from a job" }</summary>
                 <p>{ "Set these before the job starts; when a collective times out every rank writes one file." }</p>
@@ -179,7 +202,7 @@ fn adding(reading: &Reading, read: &Callback<Vec<File>>, close: Callback<MouseEv
     let next = match reading.is_whole {
         true => "What you drop now is opened in its place.",
         false => {
-            "Files of other names are added to them; one of the same name, or another dump of a rank, opens another recording."
+            "Files of other names are added to them; one of the same name, or another dump of a rank, opens another recording, and Back leads to this one."
         }
     };
     html! {
@@ -221,7 +244,10 @@ fn pickers(read: &Callback<Vec<File>>) -> Html {
 #[derive(Clone)]
 struct Reading {
     client: Client,
+    nav: Nav,
     stage: UseStateHandle<Stage>,
+    /// The open recording's name in the address.
+    source: Rc<RefCell<Option<Source>>>,
     /// True if the open file is no recording but a trace or plan: nothing is added to it.
     is_whole: bool,
     opened: Rc<RefCell<Vec<File>>>,
@@ -230,8 +256,6 @@ struct Reading {
     texts: UseStateHandle<Texts>,
     asked: Rc<RefCell<Option<Asked>>>,
     turns: Turns,
-    /// Takes the reader's marks on a recording out of the address.
-    forget_marks: Callback<()>,
 }
 
 #[hook]
@@ -239,59 +263,110 @@ fn use_reading() -> Reading {
     let shared = use_shared();
     let stage = use_state(|| Stage::Empty);
     let is_whole = matches!(&*stage, Stage::Open(opened, _) if !is_recorded(opened));
-    let nav = shared.nav;
     Reading {
         client: shared.client,
+        nav: shared.nav,
         is_whole,
+        source: use_mut_ref(|| None),
         opened: use_mut_ref(Vec::new),
         programs: use_mut_ref(Vec::new),
         texts: use_state(Texts::default),
         asked: use_mut_ref(|| None),
         turns: use_turns(),
-        forget_marks: Callback::from(move |()| {
-            let now = nav.now();
-            if now.view() == View::Recording && !nav.is_stale() {
-                nav.replace(KEPT.iter().fold(now, |route, name| route.without(name)));
-            }
-        }),
         stage,
     }
 }
 
 impl Reading {
-    /// Reads files that were dropped or chosen.
-    fn callback(&self) -> Callback<Vec<File>> {
-        let reading = self.clone();
-        Callback::from(move |files: Vec<File>| {
-            let (sources, files): (Vec<File>, Vec<File>) =
-                files.into_iter().partition(sources::is_source);
-            if !sources.is_empty() {
-                reading.programs.borrow_mut().extend(sources.iter().cloned());
-                let texts = reading.texts.clone();
-                wasm_bindgen_futures::spawn_local(async move {
-                    texts.set(sources::with((*texts).clone(), sources).await);
-                });
+    /// Reads files that were dropped or chosen, together with those that are open. Files that are dropped while others
+    /// are read come to them, too.
+    fn add(&self, files: Vec<File>) {
+        let (sources, files): (Vec<File>, Vec<File>) =
+            files.into_iter().partition(sources::is_source);
+        let is_sample = matches!(&*self.source.borrow(), Some(Source::Sample(_)));
+        let have_come = !files.is_empty();
+        if have_come {
+            let count = files.len();
+            let had_files = !self.opened.borrow().is_empty();
+            if self.is_whole || is_sample {
+                self.opened.borrow_mut().clear();
             }
-            if !files.is_empty() {
-                reading.open(files);
+            let together = together(&mut self.opened.borrow_mut(), files).len();
+            if together == count {
+                self.begin(had_files);
             }
-        })
+        }
+        self.keep_programs(sources);
+        if have_come {
+            self.read();
+        }
     }
 
-    /// Opens files together with those that are open. Files that are dropped while others are read come
-    /// to them, too.
-    fn open(&self, files: Vec<File>) {
-        if self.is_whole {
-            self.opened.borrow_mut().clear();
-            self.forget_marks.emit(());
+    /// Gives the files that have just been opened a name of their own. Back leads to those before, with the reader's
+    /// marks on them.
+    fn begin(&self, had_files: bool) {
+        let source = Source::Own(kept::new_name());
+        let nav = &self.nav;
+        let now = nav.now();
+        if now.view() == View::Recording && !nav.is_stale() && !nav.is_inside() {
+            match had_files {
+                true => nav.push(source.write(Route::to(View::Recording))),
+                // The marks in the address are meant for these files.
+                false => nav.replace(source.write(now)),
+            }
         }
-        let before = self.opened.borrow().len();
-        let count = files.len();
-        let files = together(&mut self.opened.borrow_mut(), files);
-        if before > 0 && files.len() == count {
-            // Another recording has other calls to mark.
-            self.forget_marks.emit(());
+        if had_files {
+            self.programs.borrow_mut().clear();
+            self.texts.set(Texts::default());
         }
+        *self.source.borrow_mut() = Some(source);
+    }
+
+    /// Shows the job's programs beside it.
+    fn keep_programs(&self, programs: Vec<File>) {
+        if programs.is_empty() {
+            return;
+        }
+        self.programs.borrow_mut().extend(programs.iter().cloned());
+        let texts = self.texts.clone();
+        wasm_bindgen_futures::spawn_local(async move {
+            texts.set(sources::with((*texts).clone(), programs).await);
+        });
+    }
+
+    /// Opens the recording that the address names; the marks in the address are its own.
+    async fn open(self, source: Source, missing: UseStateSetter<bool>) {
+        let turn = self.turns.next();
+        let found = match &source {
+            Source::Sample(id) => match Sample::named(id) {
+                Some(sample) => sample.fetch().await.map(|file| vec![file]),
+                None => Err(format!("This page has no sample {id:?}.")),
+            },
+            Source::Own(name) => {
+                Ok(kept::kept(name).await.into_iter().map(files::put_back).collect())
+            }
+        };
+        if !turn.counts() {
+            return;
+        }
+        match found {
+            Ok(files) if files.is_empty() => {
+                self.stage.set(Stage::Empty);
+                missing.set(true);
+            }
+            Ok(files) => {
+                let (programs, files) = files.into_iter().partition(sources::is_source);
+                *self.opened.borrow_mut() = files;
+                self.keep_programs(programs);
+                self.read();
+            }
+            Err(why) => self.stage.set(Stage::Failed { why }),
+        }
+    }
+
+    /// Reads all files that are open.
+    fn read(&self) {
+        let files = self.opened.borrow().clone();
         let (session, turn) = (self.client.new_session(), self.turns.next());
         let total = files.iter().map(|file| file.size() as u64).sum();
         let what = counted(files.len() as u64, "file");
@@ -334,18 +409,22 @@ impl Reading {
         });
     }
 
-    /// Begins anew: the next files belong to none of those so far, and have no marks.
+    /// Begins anew: the next files belong to none of those so far.
     fn set_aside(&self) {
         self.opened.borrow_mut().clear();
         self.programs.borrow_mut().clear();
         self.texts.set(Texts::default());
-        self.forget_marks.emit(());
+        *self.source.borrow_mut() = None;
     }
 
     fn close(&self) {
+        let closed = self.source.borrow_mut().take();
         self.set_aside();
         self.stage.set(Stage::Empty);
-        wasm_bindgen_futures::spawn_local(kept::forget());
+        self.nav.replace(Route::to(View::Recording));
+        if let Some(Source::Own(name)) = closed {
+            wasm_bindgen_futures::spawn_local(async move { kept::forget(&name).await });
+        }
     }
 
     /// Gives up on the files that are being read: the next ones neither belong to them nor wait for
@@ -360,123 +439,105 @@ impl Reading {
     }
 }
 
-/// Opens the sample that the address names, and keeps it in the address while it is open. What is
-/// returned takes it out, and what is looked at in it.
+/// Opens the recording that the address names, and keeps its name in the address while it is open.
 #[hook]
-fn use_sample(
-    reading: &Reading,
-    read: &Callback<Vec<File>>,
-    opened: &Rc<RefCell<Option<String>>>,
-) -> Callback<()> {
-    let (reading, stage, opened) = (reading.clone(), &reading.stage, opened.clone());
-    let nav = use_shared().nav;
+fn use_source(reading: &Reading) -> bool {
+    let (reading, nav) = (reading.clone(), reading.nav.clone());
+    let missing = use_state(|| false);
+    let setter = missing.setter();
     let shown = nav.route.view() == View::Recording;
-    let asked = nav.route.get(samples::PARAMETER).filter(|_| shown).map(str::to_owned);
-    let stage = stage.clone();
-    let open = matches!(&*stage, Stage::Open(..) | Stage::Reading(_));
-    let read = read.clone();
-    let forget = {
-        let (opened, nav) = (opened.clone(), nav.clone());
-        Callback::from(move |()| {
-            if opened.borrow_mut().take().is_some() {
-                nav.replace(Route::to(View::Recording));
-            }
-        })
-    };
-    // Whatever else is written into the address: what is open stays in it.
+    let asked = Source::of(&nav.route).filter(|_| shown);
+    let open = matches!(&*reading.stage, Stage::Open(..) | Stage::Reading(_));
+    let inside = nav.is_inside();
+    // Whatever else is written into the address: the name of what is open stays in it.
     let route = nav.route.clone();
     use_effect_with((asked, shown, open, route), move |(asked, shown, open, _)| match asked {
-        Some(id) if opened.borrow().as_ref() != Some(id) => {
-            *opened.borrow_mut() = Some(id.clone());
-            // It is no part of the job that was open, which stays kept. Where none was, the marks in the address
-            // are its own.
-            if !reading.opened.borrow().is_empty() {
-                reading.set_aside();
-            }
-            let Some(sample) = Sample::named(id) else {
-                stage.set(Stage::Failed { why: format!("This page has no sample {id:?}.") });
-                return;
-            };
-            wasm_bindgen_futures::spawn_local(async move {
-                match sample.fetch().await {
-                    Ok(file) => read.emit(vec![file]),
-                    Err(why) => stage.set(Stage::Failed { why }),
-                }
-            });
+        Some(source) if reading.source.borrow().as_ref() != Some(source) => {
+            reading.set_aside();
+            *reading.source.borrow_mut() = Some(source.clone());
+            // Nothing of the recording before may write its marks into this address.
+            reading.stage.set(Stage::Reading(Reached {
+                done: 0,
+                total: 0,
+                unit: Unit::Bytes,
+                what: "the recording".to_owned(),
+            }));
+            wasm_bindgen_futures::spawn_local(reading.open(source.clone(), setter));
         }
-        Some(_) => {}
-        None if *shown && *open => {
+        None if *shown && *open && !inside => {
             let now = nav.now();
-            let lacks = now.path == nav.route.path && now.get(samples::PARAMETER).is_none();
-            if let Some(id) = opened.borrow().as_ref().filter(|_| lacks && !nav.is_stale()) {
-                nav.replace(now.with(samples::PARAMETER, id));
+            let lacks = now.path == nav.route.path && Source::of(&now).is_none();
+            if let Some(source) =
+                reading.source.borrow().as_ref().filter(|_| lacks && !nav.is_stale())
+            {
+                nav.replace(source.write(now));
             }
         }
-        None => {}
+        _ => {}
     });
-    forget
+    *missing
 }
 
-/// Keeps the files of what is open in the browser, and opens what was kept when the page is loaded
-/// again. Samples are not kept: their address opens them. True once the browser was asked for kept files.
+/// Keeps the files of what is open in the browser, and opens those that were opened last when the page is loaded at the
+/// bare address. Samples are not kept: their address opens them. True once the browser was asked for kept files.
 #[hook]
-fn use_kept(
-    stage: &UseStateHandle<Stage>,
-    read: &Callback<Vec<File>>,
-    sample: &Rc<RefCell<Option<String>>>,
-    opened: &Rc<RefCell<Vec<File>>>,
-    programs: &Rc<RefCell<Vec<File>>>,
-) -> bool {
+fn use_kept(reading: &Reading) -> bool {
     let asked = use_state(|| false);
-    let shared = use_shared();
+    let nav = &reading.nav;
     // A lesson brings files of its own.
-    let inside = shared.nav.is_inside();
-    let session = match &**stage {
+    let inside = nav.is_inside();
+    let session = match &*reading.stage {
         Stage::Open(opened, _) if !inside => Some(opened.session),
         _ => None,
     };
+    let own = match &*reading.source.borrow() {
+        Some(Source::Own(name)) if session.is_some() => Some(name.clone()),
+        _ => None,
+    };
     {
-        let (sample, opened, programs) = (sample.clone(), opened.clone(), programs.clone());
-        use_effect_with(session, move |session| {
-            if session.is_some() && sample.borrow().is_none() {
+        let (opened, programs) = (reading.opened.clone(), reading.programs.clone());
+        use_effect_with((session, own.clone()), move |(_, own)| {
+            if let Some(name) = own.clone() {
                 let files = [opened.borrow().clone(), programs.borrow().clone()].concat();
                 let pair = |file: File| Kept { path: path_of(&file), file };
                 let files = files.into_iter().map(pair).collect();
-                wasm_bindgen_futures::spawn_local(kept::keep(files));
+                wasm_bindgen_futures::spawn_local(kept::keep(name, files));
             }
         });
     }
     {
         // The reader's marks: another page may open the recording at the bare address of the view.
-        let route = shared.nav.route.clone();
-        let marks = route.query.into_iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
+        let route = nav.route.clone();
+        let own = own.filter(|own| route.get(OWN) == Some(own.as_str()));
+        let marks = route.query.into_iter();
+        let marks = marks.filter(|(name, _)| name == OWN || KEPT.contains(&name.as_str()));
         let marks = Route { query: marks.collect(), ..Route::to(View::Recording) };
-        let (sample, shown) = (sample.clone(), shared.nav.route.view() == View::Recording);
-        use_effect_with((session.is_some() && shown, marks), move |(open, marks)| {
-            if *open && sample.borrow().is_none() {
-                wasm_bindgen_futures::spawn_local(kept::keep_address(marks.to_hash()));
+        use_effect_with((own, marks), move |(own, marks)| {
+            if let Some(name) = own.clone() {
+                let hash = marks.to_hash();
+                wasm_bindgen_futures::spawn_local(async move {
+                    kept::keep_address(&name, hash).await;
+                });
             }
         });
     }
-    let (read, opened, has_asked) = (read.clone(), opened.clone(), asked.setter());
+    let (reading, has_asked) = (reading.clone(), asked.setter());
     use_effect_with((), move |()| {
-        let named = shared.nav.route.get(samples::PARAMETER).is_some();
-        if !named && !inside {
-            wasm_bindgen_futures::spawn_local(async move {
-                let kept = kept::kept().await;
-                // Something may have been dropped meanwhile.
-                if opened.borrow().is_empty() && !kept.is_empty() {
-                    let bare = shared.nav.route == Route::to(View::Recording);
-                    if let Some(address) = kept::address().await.filter(|_| bare) {
-                        shared.nav.replace(Route::parse(&address));
-                    }
-                    read.emit(kept.into_iter().map(files::put_back).collect());
-                }
-                has_asked.set(true);
-            });
-        } else {
+        let bare = reading.nav.route == Route::to(View::Recording);
+        wasm_bindgen_futures::spawn_local(async move {
+            // Something may have been dropped meanwhile.
+            if bare
+                && !inside
+                && let Some(name) = kept::newest().await
+                && reading.source.borrow().is_none()
+            {
+                let address = kept::address(&name).await;
+                let address = address.map(|address| Route::parse(&address));
+                let address = address.unwrap_or_else(|| Route::to(View::Recording));
+                reading.nav.replace(Source::Own(name).write(address));
+            }
             has_asked.set(true);
-        }
+        });
     });
     *asked
 }
@@ -484,6 +545,7 @@ fn use_kept(
 /// The progress of the reading.
 fn how_far(Reached { done, total, unit, what }: &Reached) -> Html {
     let words = match unit {
+        Unit::Bytes if *total == 0 => format!("Reading {what}"),
         Unit::Bytes => {
             format!("Reading {what}: {} of {}", explain::bytes(*done), explain::bytes(*total))
         }

@@ -197,16 +197,24 @@ fn stopped(opened: &Opened) -> Html {
     if opened.outcome != Some(Outcome::Cancelled) {
         return html! {};
     }
-    let waiting = set(opened.waits.iter().map(|wait| wait.rank.0));
     let then = explain::time(opened.end_ps);
-    let stood = match waiting.len() {
-        0 => "No rank waited in a call then.".to_owned(),
-        count => {
-            let (who, verb) = if count == 1 { ("Rank", "waited") } else { ("Ranks", "waited") };
-            let first = opened.waits.first();
-            let call = first.map(|wait| wait.op.as_str()).unwrap_or_default();
-            let ranks = explain::ranks(waiting.iter().copied());
-            format!("{who} {ranks} {verb} in a call then ({call}).")
+    // Per call, the ranks that waited in it.
+    let mut waiting: Vec<(&str, Vec<u32>)> = Vec::new();
+    for wait in &opened.waits {
+        match waiting.iter_mut().find(|(op, _)| *op == wait.op) {
+            Some((_, ranks)) => ranks.push(wait.rank.0),
+            None => waiting.push((&wait.op, vec![wait.rank.0])),
+        }
+    }
+    let in_call = |(op, ranks): &(&str, Vec<u32>)| {
+        let who = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{who} {} in {op}", explain::ranks(set(ranks.iter().copied())))
+    };
+    let stood = match waiting.is_empty() {
+        true => "No rank waited in a call then.".to_owned(),
+        false => {
+            let calls: Vec<String> = waiting.iter().map(in_call).collect();
+            format!("Then these waited in a call: {}.", calls.join(", "))
         }
     };
     let judged = match (waiting.is_empty(), opened.report.findings.is_empty()) {

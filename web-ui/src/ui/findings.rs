@@ -287,6 +287,7 @@ fn culprits(finding: &Finding, on_go: Option<&Callback<Go>>) -> Html {
             { for to_line }
             if !finding.victims.is_empty() { <span class="muted">{ "victims" }</span> }
             { for waiting.take(MAX_VICTIMS).map(|rank| chip(rank, false)) }
+            if finding.victims.len() > MAX_VICTIMS { <span class="muted">{ format!("and {} more", finding.victims.len() - MAX_VICTIMS) }</span> }
         </p>
     }
 }

@@ -109,6 +109,8 @@ pub(crate) struct Look {
     pub(crate) rank: u32,
     pub(crate) from_ps: u64,
     pub(crate) to_ps: u64,
+    /// The stretch of time to show, if not one around the place.
+    pub(crate) shown: Option<(u64, u64)>,
     /// Differs from one to the next, so that the same place can be gone to again.
     pub(crate) number: u32,
 }
@@ -194,7 +196,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
-            if future_hidden && props.playhead_ps.is_some() { <p class="later muted">{ "What comes later stays hidden until you have answered." }</p> }
+            if future_hidden && props.playhead_ps.is_some_and(|at| at < props.end_ps) { <p class="later muted">{ "What comes later stays hidden until you have answered." }</p> }
             { tools(props, &stretch, &now, &measures) }
         </div>
     }
@@ -243,9 +245,14 @@ fn use_stretch(
         let (rows, end) = (rows_of(props), props.end_ps as f64);
         let ready = width > 0.0;
         use_effect_with((props.look.clone(), ready), move |(look, ready)| {
-            if let Some(Look { rank, from_ps, to_ps, .. }) = look.as_ref().filter(|_| *ready) {
+            if let Some(Look { rank, from_ps, to_ps, shown, .. }) = look.as_ref().filter(|_| *ready)
+            {
                 let row = order.row_of(*rank);
-                stretch.set(stretch.showing(*from_ps, *to_ps, row, rows, height, end));
+                let there = stretch.showing(*from_ps, *to_ps, row, rows, height, end);
+                stretch.set(match shown {
+                    Some(shown) => Stretch { first_row: there.first_row, ..Stretch::whole(*shown) },
+                    None => there,
+                });
             }
         });
     }

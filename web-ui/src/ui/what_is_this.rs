@@ -57,7 +57,7 @@ pub(super) fn what_is_this(props: &WhatIsThisProps) -> Html {
                 Some(Ok(told)) => html! {
                     <><dl>{ for told.parts.iter().map(part) }</dl>
                     if let Some(id) = &told.hang {
-                        <p><a href={Route::below(View::Hangs, id).with("ask", true).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
+                        <p><a href={Route::below(View::Hangs, id).to_hash()}>{ "Step through a job that hangs like this" }</a></p>
                     }</>
                 },
             } }

@@ -2,7 +2,7 @@
 //! `assets/save.js`, which is fetched when it is asked for.
 
 use super::files::path_of;
-use super::samples;
+use super::without_source;
 use crate::app::use_shared;
 use crate::dom;
 use crate::explain;
@@ -51,7 +51,7 @@ pub(super) fn save(props: &SaveProps) -> Html {
     let save = {
         let (files, programs) = (props.files.clone(), props.programs.clone());
         // The page carries its files, a sample's too.
-        let hash = nav.route.clone().without(samples::PARAMETER).to_hash();
+        let hash = without_source(nav.route.clone()).to_hash();
         let said = said.setter();
         Callback::from(move |_: MouseEvent| {
             let files = [files.borrow().clone(), programs.borrow().clone()].concat();

@@ -171,7 +171,7 @@ pub(super) fn use_selection(opened: Option<&Rc<Opened>>, along: &Along) -> Selec
         Callback::from(move |mark: CallMark| {
             place(mark.id.rank, Some(mark.from_ps));
             selected.set(Some(mark.id));
-            bring.emit(mark);
+            bring.emit((mark, None));
         })
     };
     let now = use_mut_ref(|| None);
@@ -268,20 +268,22 @@ impl Stepping {
     }
 }
 
-/// The stretch of the timeline that is to come in sight, and a callback that brings a call there.
+/// The stretch of the timeline that is to come in sight, and a callback that brings a call there: at the stretch of time
+/// that is named with it, or zoomed to the call.
 #[hook]
-fn use_look() -> (UseStateHandle<Option<Look>>, Callback<CallMark>) {
+fn use_look() -> (UseStateHandle<Option<Look>>, Callback<(CallMark, Option<(u64, u64)>)>) {
     let look = use_state(|| None::<Look>);
     let looks = use_mut_ref(|| 0u32);
     let bring = {
         let look = look.setter();
-        Callback::from(move |mark: CallMark| {
+        Callback::from(move |(mark, shown): (CallMark, Option<(u64, u64)>)| {
             let mut number = looks.borrow_mut();
             *number += 1;
             look.set(Some(Look {
                 rank: mark.id.rank,
                 from_ps: mark.from_ps,
                 to_ps: mark.to_ps.unwrap_or(mark.from_ps),
+                shown,
                 number: *number,
             }));
         })
@@ -309,21 +311,22 @@ fn use_history(selected: &UseStateHandle<Option<CallId>>, brought: &Rc<RefCell<b
 }
 
 /// The details of the selected call, asked of the worker. A call that the address has led to is brought in
-/// sight once.
+/// sight once, at the stretch of time that the address shows.
 #[hook]
 fn use_details(
     of: (Option<SessionId>, Option<(u64, u64)>),
     selected: Option<CallId>,
     brought: &Rc<RefCell<bool>>,
-    bring: &Callback<CallMark>,
+    bring: &Callback<(CallMark, Option<(u64, u64)>)>,
 ) -> Option<Rc<CallDetails>> {
-    let client = use_shared().client;
+    let shared = use_shared();
+    let (client, nav) = (shared.client, shared.nav);
     let details = use_state(|| None::<Rc<CallDetails>>);
     let turns = use_turns();
     let (setter, bring, brought) = (details.setter(), bring.clone(), brought.clone());
     use_effect_with((of, selected), move |&((session, _), selected)| {
         let turn = turns.next();
-        let (bring, brought) = (bring.clone(), brought.clone());
+        let (bring, brought, nav) = (bring.clone(), brought.clone(), nav.clone());
         let (Some(session), Some(id)) = (session, selected) else {
             setter.set(None);
             return;
@@ -336,7 +339,8 @@ fn use_details(
                 if brought.replace(false)
                     && let Some(told) = &told
                 {
-                    bring.emit(told.mark.clone());
+                    let shown = nav.now().get(SHOWN).and_then(read_stretch);
+                    bring.emit((told.mark.clone(), shown));
                 }
                 setter.set(told.map(|told| Rc::new(*told)));
             }

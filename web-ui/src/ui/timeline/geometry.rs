@@ -105,7 +105,7 @@ impl Geometry {
 
     /// The room that the buttons take in the axis, in pixels.
     pub(super) fn tools(&self) -> f64 {
-        if self.visible() < self.rows.count { 230.0 } else { 108.0 }
+        if self.visible() < self.rows.count { 300.0 } else { 175.0 }
     }
 
     pub(super) fn time_at(&self, x: f64) -> f64 {
