@@ -101,12 +101,9 @@ impl Route {
         let address = hash.trim_start_matches('#').trim_start_matches('/');
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let path = path.split('/').filter(|word| !word.is_empty()).map(decode).collect();
-        let query = query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(name, value)| (decode(name), decode(value)))
-            .collect();
-        Route { path, query }
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let bare = Route { path, query: BTreeMap::new() };
+        pairs.fold(bare, |route, (name, value)| route.with(&decode(name), decode(value)))
     }
 
     /// The view it leads to.

@@ -3,6 +3,7 @@
 //! to the difference.
 
 use super::{bytes, time};
+use crate::sets::sort_few;
 use lockstep_sim::{Cost, Leg, Path};
 
 /// A part of a time.
@@ -73,7 +74,7 @@ pub(crate) fn claims(fast: &Path, slow: &Path, nodes: bool) -> Vec<Claim> {
     let mut told: Vec<Claim> = told
         .map(|part| Claim { part, saves_ps: saves(part), words: words(part, fast, slow, nodes) })
         .collect();
-    told.sort_by_key(|claim| std::cmp::Reverse(claim.saves_ps.abs()));
+    sort_few(&mut told, |claim| std::cmp::Reverse(claim.saves_ps.abs()));
     told
 }
 

@@ -509,9 +509,11 @@ fn use_kept(reading: &Reading) -> bool {
         // The reader's marks: another page may open the recording at the bare address of the view.
         let route = nav.route.clone();
         let own = own.filter(|own| route.get(OWN) == Some(own.as_str()));
-        let marks = route.query.into_iter();
-        let marks = marks.filter(|(name, _)| name == OWN || KEPT.contains(&name.as_str()));
-        let marks = Route { query: marks.collect(), ..Route::to(View::Recording) };
+        let bare = Route::to(View::Recording);
+        let marks = KEPT.iter().chain([&OWN]).fold(bare, |marks, name| match route.get(name) {
+            Some(value) => marks.with(name, value),
+            None => marks,
+        });
         use_effect_with((own, marks), move |(own, marks)| {
             if let Some(name) = own.clone() {
                 let hash = marks.to_hash();

@@ -6,6 +6,7 @@
 use super::canvas::{Ink, ink, use_size};
 use crate::app::use_shared;
 use crate::explain;
+use crate::sets::sort_few;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -362,7 +363,7 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
     let mut ends: Vec<(i32, usize)> = Vec::new();
     // Grey ones first: those with a colour lie on top.
     let mut order: Vec<usize> = (0..curves.len()).collect();
-    order.sort_unstable_by_key(|index| (pointed == Some(*index), curves[*index].chosen, *index));
+    sort_few(&mut order, |index| (pointed == Some(*index), curves[*index].chosen));
     drawn.ways = vec![Vec::new(); curves.len()];
     for index in order {
         let curve = &curves[index];
@@ -401,7 +402,7 @@ fn draw(shown: &Shown<'_>, look: Look) -> Result<Drawn, Box<dyn std::error::Erro
 /// Names a line apart, in the order of their curves' ends: where each stands, where its curve
 /// ends, and the curve.
 fn apart(mut ends: Vec<(i32, usize)>, height: i32) -> Vec<(i32, i32, usize)> {
-    ends.sort_unstable();
+    sort_few(&mut ends, |end| *end);
     let mut stands: Vec<i32> = Vec::new();
     for (y, _) in &ends {
         let after = stands.last().map_or(LINE / 2, |last| last + LINE);

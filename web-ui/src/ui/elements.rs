@@ -2,6 +2,7 @@
 
 use super::field::{Choice, NumberField, SelectField};
 use crate::app::use_shared;
+use crate::sets::set;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::value::display_element;
 use lockstep_core::plan::{Call, Plan, TensorId};
@@ -34,11 +35,7 @@ struct Shown {
 fn used(plan: &Plan, rank: u32) -> Vec<u32> {
     let ops = plan.program(GlobalRank(rank)).into_iter().flat_map(|program| &program.ops);
     let calls = ops.flat_map(|op| op.action.calls());
-    let mut used: Vec<u32> =
-        calls.flat_map(Call::tensors).flatten().map(|tensor| tensor.0).collect();
-    used.sort_unstable();
-    used.dedup();
-    used
+    set(calls.flat_map(Call::tensors).flatten().map(|tensor| tensor.0)).into_iter().collect()
 }
 
 /// The first element of the page that is shown: another rank's tensor may have fewer pages.

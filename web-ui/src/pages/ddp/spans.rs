@@ -2,6 +2,7 @@
 
 use super::words::{commas, ending};
 use crate::explain;
+use crate::sets::sort_few;
 use lockstep_torch::ddp::lab::CallSpan;
 use lockstep_torch::ddp::{Purpose, StepKind};
 use lockstep_web_protocol::DdpAccount;
@@ -47,7 +48,7 @@ impl Lanes {
         // Gradients by time tell which bucket a layer's backward pass feeds.
         let mut ready: Vec<(u64, u32)> =
             pass.params.iter().filter_map(|fate| Some((fate.ready_ps?, fate.bucket?))).collect();
-        ready.sort_unstable();
+        sort_few(&mut ready, |ready| *ready);
         for (of, layer) in (0u32..).zip(&pass.layers) {
             let kind = match layer.forward {
                 true => Kind::Forward,
@@ -72,7 +73,7 @@ impl Lanes {
         }
         for lane in [&mut compute, &mut communication] {
             lane.retain(|span| span.to > span.from);
-            lane.sort_by_key(|span| span.from);
+            sort_few(lane, |span| span.from);
         }
         Lanes { compute, communication }
     }

@@ -1,6 +1,7 @@
 //! One figure over the values of a sweep, a curve a line; plotters draws it as SVG.
 
 use crate::app::use_shared;
+use crate::sets::sort_few;
 use crate::ui::canvas::{ink, use_size};
 use crate::ui::chart::{Axis, colour};
 use plotters::prelude::*;
@@ -133,7 +134,7 @@ fn feet(count: usize, at: Option<usize>, width: u32) -> Vec<f64> {
     let far = |index: &usize| at.is_none_or(|at| *index == at || index.abs_diff(at) >= every);
     let mut feet: Vec<usize> = (0..count).step_by(every).filter(far).collect();
     feet.extend(at.filter(|at| *at < count && !feet.contains(at)));
-    feet.sort_unstable();
+    sort_few(&mut feet, |index| *index);
     feet.into_iter().map(|index| index as f64).collect()
 }
 

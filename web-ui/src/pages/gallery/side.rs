@@ -11,6 +11,7 @@ use crate::pages::simulation::{
 };
 use crate::playback::{seeking, use_playback};
 use crate::route::Route;
+use crate::sets::set;
 use crate::ui::{
     BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport, trees_of,
 };
@@ -50,9 +51,7 @@ impl Together {
 fn positions(together: Together, moments: [&[u64]; 2], steps: [&[u64]; 2]) -> Vec<[u64; 2]> {
     match together {
         Together::Time => {
-            let mut times: Vec<u64> = moments.concat();
-            times.sort_unstable();
-            times.dedup();
+            let times = set(moments.into_iter().flatten().copied());
             times.into_iter().map(|time| [time; 2]).collect()
         }
         Together::Step => {

@@ -7,6 +7,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::route::{Route, View};
 use crate::server::{self, Run};
+use crate::sets::sort_few;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use web_sys::{HtmlInputElement, KeyboardEvent, SubmitEvent};
@@ -65,7 +66,7 @@ pub(super) fn list() -> Html {
         Callback::from(move |_: MouseEvent| {
             // The older one first: what changed since is the question.
             let mut two: Vec<&String> = chosen.iter().collect();
-            two.sort_by_key(|id| id.parse::<u64>().unwrap_or(0));
+            sort_few(&mut two, |id| id.parse::<u64>().unwrap_or(0));
             if let [a, b] = two[..] {
                 nav.replace(compare::address(a, b));
             }
