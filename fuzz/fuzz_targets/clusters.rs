@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(mut catalog) = Catalog::shipped() else { return };
     let _ = Table::parse(text);
     let _ = nccl_tests::read("all_reduce.txt", text);
-    let imported = import::read(&catalog, text, &Hints::default());
+    let imported = import::read(&catalog, text, &Hints { name: "mine".into(), ..Hints::default() });
     let read = catalog.add_text("a.toml", text).ok().or(imported.ok().map(|it| it.cluster));
     if let Some(cluster) = read {
         let _ = catalog.given_points(&cluster);

@@ -74,6 +74,9 @@ impl FromArguments {
         // Earlier corrections were of another day.
         base.given.clear();
         let mut found = calibrated(&catalog, &base, &tables)?;
+        for note in &found.notes {
+            terminal::note(&format!("lockstep: warning: {note}"));
+        }
         let stem = output.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
         found
             .cluster
@@ -124,7 +127,7 @@ fn tables_of(path: &Path) -> Result<Vec<Table>> {
     let bytes = files::read(path, MOST_BYTES)?;
     // Logs of many processes may be torn in the middle of a letter.
     let text = String::from_utf8_lossy(&bytes);
-    if text.lines().any(|line| line.trim_start().starts_with("bytes,time")) {
+    if Table::are_in(&text) {
         return Ok(Table::parse_all(&text)?);
     }
     Ok(nccl_tests::read(&path.to_string_lossy(), &text)?)
@@ -172,5 +175,6 @@ fn as_document(base: &str, found: &Calibrated) -> serde_json::Value {
     json!({
         "schema": "lockstep.calibrate-cluster/1", "base": base, "cluster": found.cluster.name,
         "measured": found.points[0], "given": found.points[1], "tables": tables,
+        "notes": found.notes,
     })
 }

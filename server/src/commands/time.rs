@@ -1,7 +1,7 @@
 //! `lockstep time`: the time of a collective on a cluster, and NCCL's choice for it; or both beside the
 //! measured times of a table, or of a folder of tables.
 
-use crate::plan_source::cluster_of;
+use crate::plan_source::cluster_or_relative;
 use crate::progress::Progress;
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
@@ -76,11 +76,7 @@ pub(crate) fn run(arguments: &Arguments, progress: &Progress) -> Result<ExitCode
 
 /// The answer for a cluster by name or file.
 fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -> Result<String> {
-    let is_file = Path::new(&arguments.cluster).extension().is_some_and(|it| it == "toml");
-    let (cluster, taken_for) = match is_file {
-        true => (cluster_of(catalog, &arguments.cluster)?, None),
-        false => catalog.cluster_or_relative(&arguments.cluster)?,
-    };
+    let (cluster, taken_for) = cluster_or_relative(catalog, &arguments.cluster)?;
     let per_node = arguments.ranks_per_node.unwrap_or(cluster.gpus_per_node);
     let placement = catalog.place(&cluster, arguments.nodes, per_node)?;
     let mut site = Site {
@@ -109,7 +105,8 @@ fn asked(catalog: &mut Catalog, collective: Collective, arguments: &Arguments) -
     }
     let mut text = title(&site, arguments.nodes, per_node);
     text += &rows(&site, &points, arguments.why, &all);
-    Ok(text + &remarks(&site, !all.is_empty()))
+    let sizes = points.iter().map(|point| point.bytes);
+    Ok(text + &remarks(&site, sizes, &all))
 }
 
 /// The table of a file point by point, or a line for each of several.
@@ -139,7 +136,7 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
     // Sizes with given times are not judged.
     let judged = |bytes: u64| arguments.given.iter().all(|(size, _)| *size != bytes);
     let mean = mean_error(&points, judged);
-    let per_node = table.gpus.div_ceil(table.nodes);
+    let per_node = table.ranks_per_node();
     if arguments.json {
         let mut answer = head(&site, u64::from(table.nodes), per_node);
         answer["kind"] = json!(table.kind);
@@ -170,7 +167,7 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
             it.algorithm.name(),
             it.protocol.name(),
             it.channels,
-            given_mark(&site, it.bytes, &given)
+            mark(&site, it.bytes, &given)
         );
         if arguments.why {
             text += &others(&site, it);
@@ -189,21 +186,41 @@ fn one_table(catalog: &Catalog, table: &Table, arguments: &Arguments) -> Result<
         let _ =
             writeln!(text, "fitted: parameters of the model were fitted on this table ({name})");
     }
-    Ok(text + &remarks(&site, !arguments.given.is_empty()))
+    let sizes = points.iter().map(|point| point.prediction.bytes);
+    Ok(text + &remarks(&site, sizes, &given))
 }
 
-/// ` given` behind a size whose time was given for this very call.
-fn given_mark(site: &Site, bytes: u64, given: &[Point]) -> &'static str {
-    if is_given(site, bytes, given) { "  given" } else { "" }
+/// The mark behind a size: its time was given for this very call, or nothing of that size was measured where other
+/// sizes were.
+fn mark(site: &Site, bytes: u64, given: &[Point]) -> &'static str {
+    if is_given(site, bytes, given) {
+        "  given"
+    } else if is_extrapolated(site, bytes, given) && !site.extrapolated() {
+        "  extrapolated"
+    } else {
+        ""
+    }
+}
+
+fn is_extrapolated(site: &Site, bytes: u64, given: &[Point]) -> bool {
+    let is_near = |point: &&Point| {
+        bytes.saturating_mul(2) >= point.bytes && bytes <= point.bytes.saturating_mul(2)
+    };
+    let given: Vec<&Point> = given.iter().filter(|point| is_of(site, point)).collect();
+    let is_within = given.iter().any(|point| point.bytes <= bytes)
+        && given.iter().any(|point| point.bytes >= bytes);
+    site.extrapolated_at(bytes) && !is_within && !given.iter().any(is_near)
 }
 
 fn is_given(site: &Site, bytes: u64, given: &[Point]) -> bool {
-    given.iter().any(|point| {
-        point.bytes == bytes
-            && point.collective == site.collective
-            && (point.placement.domains, point.placement.ranks)
-                == (site.placement.domains, site.placement.ranks)
-    })
+    given.iter().any(|point| point.bytes == bytes && is_of(site, point))
+}
+
+/// Whether a time was given for the call that is asked for, of any size.
+fn is_of(site: &Site, point: &Point) -> bool {
+    point.collective == site.collective
+        && (point.placement.domains, point.placement.ranks)
+            == (site.placement.domains, site.placement.ranks)
 }
 
 /// A line for each table of a file or a folder, and the medians.
@@ -235,7 +252,7 @@ fn comparison(
                 true => format!(
                     "{stem} {}x{} {}",
                     table.nodes,
-                    table.gpus.div_ceil(table.nodes),
+                    table.ranks_per_node(),
                     table.collective
                 ),
                 false => stem.clone(),
@@ -455,6 +472,8 @@ fn point_json(
     });
     if is_given(site, point.bytes, given) {
         value["given"] = json!(true);
+    } else if is_extrapolated(site, point.bytes, given) {
+        value["extrapolated"] = json!(true);
     }
     if let Some(one) = measured {
         value["measured_us"] = json!(one.measured_us);
@@ -505,7 +524,7 @@ fn rows(site: &Site, points: &[Prediction], why: bool, given: &[Point]) -> Strin
             point.algorithm.name(),
             point.protocol.name(),
             point.channels,
-            given_mark(site, point.bytes, given)
+            mark(site, point.bytes, given)
         );
         if why {
             text += &others(site, point);
@@ -535,14 +554,20 @@ fn others(site: &Site, point: &Prediction) -> String {
     })
 }
 
-fn remarks(site: &Site, given: bool) -> String {
-    match (site.extrapolated(), given) {
-        (true, false) => "extrapolated: no measured table of such a machine backs this\n".into(),
-        (true, true) => "extrapolated from the given times: no measured table of such a machine \
-                         backs this\n"
-            .into(),
-        (false, true) => "corrected by the given times\n".into(),
-        (false, false) => String::new(),
+fn remarks(site: &Site, mut sizes: impl Iterator<Item = u64>, given: &[Point]) -> String {
+    let corrected = if given.is_empty() { "" } else { "corrected by the given times\n" };
+    match site.extrapolated() {
+        true if given.is_empty() => {
+            "extrapolated: no measured table of such a machine backs this\n".into()
+        }
+        true => {
+            "extrapolated from the given times: no measured table of such a machine backs this\n"
+                .into()
+        }
+        false if sizes.any(|bytes| mark(site, bytes, given).ends_with("extrapolated")) => format!(
+            "{corrected}extrapolated: the measured tables of such a machine have no size within twice of those\n"
+        ),
+        false => corrected.into(),
     }
 }
 

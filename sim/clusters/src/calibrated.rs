@@ -3,7 +3,7 @@
 
 use crate::catalog::{Catalog, MOST_GIVEN};
 use crate::cluster::{Cluster, Given, Measured};
-use crate::compare::{CompareError, Site, mean_error};
+use crate::compare::{CompareError, Site, mean_error, median};
 use crate::given::{Calibration, Point, check_point};
 use crate::placement::Placement;
 use crate::recognised::Understood;
@@ -20,6 +20,8 @@ pub struct Calibrated {
     pub checks: Vec<Check>,
     /// Points that were measured, and those that the file holds.
     pub points: [usize; 2],
+    /// Tables that contradict each other, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// The errors of one table: mean over its sizes.
@@ -50,7 +52,7 @@ pub fn calibrated(
     let settings = Settings::default();
     let mut placed: Vec<(&Table, Placement)> = Vec::new();
     for table in tables {
-        let per_node = table.gpus.div_ceil(table.nodes);
+        let per_node = table.ranks_per_node();
         let placement = catalog.place(base, u64::from(table.nodes), per_node)?;
         for &(bytes, us) in &table.points {
             check_point(&point(table, &placement, bytes, us))?;
@@ -87,7 +89,7 @@ pub fn calibrated(
             judged.extend(compared.into_iter().skip(half).step_by(2));
         }
         let held_back = mean_error(&judged, |_| true).filter(|_| table.points.len() > 1);
-        let nodes = [table.nodes, table.gpus.div_ceil(table.nodes)];
+        let nodes = [table.nodes, table.ranks_per_node()];
         let (collective, sizes) = (table.collective.name(), table.points.len());
         checks.push(Check { nodes, collective, sizes, before, held_back });
     }
@@ -100,9 +102,11 @@ pub fn calibrated(
     let points = [count, given.iter().map(|given| given.points.len()).sum()];
     let mut cluster = Cluster { given, ..base.clone().without_names() };
     for (table, placement) in &placed {
-        backed(&mut cluster.measured, table.collective.name(), placement.domains);
+        let sizes = table.points.iter().map(|(bytes, _)| (*bytes).max(1));
+        let bytes = sizes.clone().min().zip(sizes.max()).map(|(least, most)| [least, most]);
+        backed(&mut cluster.measured, table.collective.name(), placement.domains, bytes);
     }
-    Ok(Calibrated { cluster, checks, points })
+    Ok(Calibrated { cluster, checks, points, notes: disagreements(tables) })
 }
 
 fn point(table: &Table, placement: &Placement, bytes: u64, us: f64) -> Point {
@@ -119,7 +123,7 @@ fn thinned<T>(points: Vec<T>) -> Vec<T> {
 fn given(points: &[(&Table, u64, f64)]) -> Vec<Given> {
     let mut groups: BTreeMap<(&str, u32, u32), BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
     for (table, bytes, us) in points {
-        let key = (table.collective.name(), table.nodes, table.gpus.div_ceil(table.nodes));
+        let key = (table.collective.name(), table.nodes, table.ranks_per_node());
         groups.entry(key).or_default().entry(*bytes).or_default().push(*us);
     }
     let each = groups.into_iter().map(|((collective, nodes, ranks_per_node), sizes)| Given {
@@ -137,16 +141,58 @@ fn given(points: &[(&Table, u64, f64)]) -> Vec<Given> {
     each.collect()
 }
 
-/// Notes that a collective was measured on so many domains.
-fn backed(measured: &mut Vec<Measured>, collective: &str, domains: u32) {
-    match measured.iter_mut().find(|it| it.collective == collective) {
-        Some(known) if known.nodes.contains(&domains) => {}
-        Some(known) => {
-            known.nodes.push(domains);
-            known.nodes.sort_unstable();
+/// Times of the same call that two tables measured, as a ratio, from which on the tables disagree.
+const DISAGREE: f64 = 1.5;
+
+/// The pairs of tables of the same call whose times differ, in sentences: their median ratio over the sizes that
+/// both have.
+fn disagreements(tables: &[Table]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        for (before, other) in tables[..at].iter().enumerate() {
+            let call = |it: &Table| (it.collective, it.nodes, it.gpus);
+            if call(other) != call(table) {
+                continue;
+            }
+            let ratios = table.points.iter().filter_map(|(bytes, us)| {
+                let same = other.points.iter().find(|(size, _)| size == bytes)?;
+                Some(us / same.1)
+            });
+            let Some(ratio) = median(ratios.collect()) else { continue };
+            if (1.0 / DISAGREE..=DISAGREE).contains(&ratio) {
+                continue;
+            }
+            let (times, slower, faster) = match ratio > 1.0 {
+                true => (ratio, at, before),
+                false => (1.0 / ratio, before, at),
+            };
+            notes.push(format!(
+                "the tables disagree: the times of {} on {} nodes of {} in table {} are {times:.1} times those in \
+                 table {}; the cluster takes their mean, which neither machine has. Leave one of them out",
+                table.collective,
+                table.nodes,
+                table.ranks_per_node(),
+                slower + 1,
+                faster + 1
+            ));
         }
-        None => {
-            measured.push(Measured { collective: collective.to_owned(), nodes: vec![domains] });
-        }
+    }
+    notes
+}
+
+/// Notes that a collective was measured on so many domains, and with which sizes.
+fn backed(measured: &mut Vec<Measured>, collective: &str, domains: u32, bytes: Option<[u64; 2]>) {
+    let same = |it: &&mut Measured| it.collective == collective && it.nodes.contains(&domains);
+    let known = measured.iter_mut().find(same).filter(|known| known.nodes.len() == 1);
+    let wider = |[least, most]: [u64; 2], [other_least, other_most]: [u64; 2]| {
+        [least.min(other_least), most.max(other_most)]
+    };
+    match known {
+        Some(known) => known.bytes = known.bytes.zip(bytes).map(|(one, other)| wider(one, other)),
+        None => measured.push(Measured {
+            collective: collective.to_owned(),
+            nodes: vec![domains],
+            bytes,
+        }),
     }
 }

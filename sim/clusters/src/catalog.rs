@@ -38,6 +38,21 @@ pub enum CatalogError {
         /// `did you mean …?` with a space before it, or nothing.
         meant: String,
     },
+    /// A table's node with more GPUs than the machine that it names.
+    #[error(
+        "{asked} GPUs on a node are more than {kind} has: a node of {cluster} has {gpus}; is `gpus`, `nodes` or \
+         `kind` wrong?"
+    )]
+    TooManyGpus {
+        /// GPUs of the table's node.
+        asked: u32,
+        /// The machine that its header names.
+        kind: String,
+        /// The cluster that it is taken for.
+        cluster: String,
+        /// The cluster's GPUs a node.
+        gpus: u32,
+    },
     /// No card of this name in the table of what cards compute.
     #[error("no card is called {name}:{meant} known are {known}")]
     UnknownCard {
@@ -124,12 +139,22 @@ impl Catalog {
                 )));
             }
         }
+        if cluster.name.trim().is_empty() {
+            return Err(nonsense(
+                "name is empty: say what `--cluster` and the page call it".into(),
+            ));
+        }
         if cluster.sources.iter().all(|source| source.trim().is_empty()) {
             let why = "sources is empty: say where its numbers come from, as in sources = [\"data sheet\"]";
             return Err(nonsense(why.into()));
         }
         if cluster.nodes_per_leaf == Some(0) {
             return Err(nonsense("nodes_per_leaf is at least 1".into()));
+        }
+        if cluster.oversubscription.is_some() && cluster.nodes_per_leaf.is_none() {
+            let why =
+                "oversubscription is of leaf switches: say nodes_per_leaf too, or leave it out";
+            return Err(nonsense(why.into()));
         }
         if cluster.oversubscription.is_some_and(|times| !(1.0..=1000.0).contains(&times)) {
             return Err(nonsense("oversubscription is a number from 1 to 1,000".into()));

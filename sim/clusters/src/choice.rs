@@ -66,34 +66,12 @@ pub fn alternatives(
     collective: Collective,
     bytes: u64,
 ) -> Vec<Alternative> {
-    let mut all = Vec::new();
-    for algorithm in Algorithm::TUNED {
-        for protocol in Protocol::ALL {
-            let believed = tuner::believed_us(
-                placement,
-                settings,
-                collective,
-                algorithm,
-                protocol,
-                float(bytes),
-            );
-            if let Some(believed_us) = believed {
-                let parts = model::parts(
-                    placement,
-                    settings,
-                    collective,
-                    algorithm,
-                    protocol,
-                    float(bytes),
-                );
-                all.push(Alternative {
-                    algorithm,
-                    protocol,
-                    believed_us,
-                    time_us: parts.time_us(),
-                });
-            }
-        }
-    }
-    all
+    let each = tuner::beliefs(placement, settings, collective).into_iter().map(|belief| {
+        let tuner::Belief { algorithm, protocol, .. } = belief;
+        let believed_us = belief.us(float(bytes));
+        let parts =
+            model::parts(placement, settings, collective, algorithm, protocol, float(bytes));
+        Alternative { algorithm, protocol, believed_us, time_us: parts.time_us() }
+    });
+    each.collect()
 }

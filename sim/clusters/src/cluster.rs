@@ -55,7 +55,7 @@ pub struct Cluster {
     pub given: Vec<Given>,
 }
 
-/// A collective that was measured, and on how many nodes.
+/// A collective that was measured, on how many nodes, and with which sizes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
@@ -63,6 +63,9 @@ pub struct Measured {
     pub collective: String,
     /// Nodes of the tables.
     pub nodes: Vec<u32>,
+    /// The least and the largest size of the tables; any size if it is not said.
+    #[serde(default)]
+    pub bytes: Option<[u64; 2]>,
 }
 
 /// Times of a collective on so many nodes, measured on this very machine.
@@ -90,7 +93,21 @@ impl Cluster {
     /// one node as it is, or on at most twice and at least half as many.
     #[must_use]
     pub fn backs(&self, collective: Collective, domains: u32) -> bool {
-        self.measured.iter().any(|measured| {
+        self.backing(collective, domains).next().is_some()
+    }
+
+    /// The same for a call of a size: none of a table's sizes may be more than twice as large or as small.
+    #[must_use]
+    pub fn backs_size(&self, collective: Collective, domains: u32, bytes: u64) -> bool {
+        self.backing(collective, domains).any(|measured| {
+            measured.bytes.is_none_or(|[least, most]| {
+                bytes.saturating_mul(2) >= least && bytes <= most.saturating_mul(2)
+            })
+        })
+    }
+
+    fn backing(&self, collective: Collective, domains: u32) -> impl Iterator<Item = &Measured> {
+        self.measured.iter().filter(move |measured| {
             measured.collective == collective.name()
                 && measured.nodes.iter().any(|nodes| {
                     if *nodes == 1 || domains == 1 {
@@ -106,9 +123,14 @@ impl Cluster {
     /// rack's machines. Domains are the fewest that hold all, of equal size.
     #[must_use]
     pub(crate) fn machines_of_domain(&self, nodes: u32) -> u32 {
+        nodes.div_ceil(nodes.div_ceil(self.most_machines_of_domain()).max(1)).max(1)
+    }
+
+    /// The most machines that form one domain of NVLink.
+    #[must_use]
+    pub(crate) fn most_machines_of_domain(&self) -> u32 {
         let gpus = self.gpus_per_node.max(1);
-        let most = self.domain_gpus.map_or(1, |of_domain| (of_domain / gpus).max(1));
-        nodes.div_ceil(nodes.div_ceil(most).max(1)).max(1)
+        self.domain_gpus.map_or(1, |of_domain| (of_domain / gpus).max(1))
     }
 
     /// Bandwidth of all NICs of a node together, GB/s.

@@ -92,10 +92,16 @@ impl fmt::Display for Collective {
 impl FromStr for Collective {
     type Err = UnknownCollective;
 
+    /// The collective of this name, as nccl-tests call their programs (`all_reduce_perf`) and NCCL its functions
+    /// (`ncclAllReduce`) too.
     fn from_str(name: &str) -> Result<Self, UnknownCollective> {
+        let program = name.rsplit(['/', '\\']).next().unwrap_or(name);
         let plain: String =
-            name.to_lowercase().chars().filter(|letter| letter.is_alphanumeric()).collect();
-        Ok(match plain.as_str() {
+            program.to_lowercase().chars().filter(|letter| letter.is_alphanumeric()).collect();
+        let plain = plain.strip_prefix("nccl").unwrap_or(&plain);
+        let plain = plain.strip_suffix("mpi").unwrap_or(plain);
+        let plain = plain.strip_suffix("perf").unwrap_or(plain);
+        Ok(match plain {
             "allreduce" => Self::AllReduce,
             "allgather" => Self::AllGather,
             "reducescatter" => Self::ReduceScatter,

@@ -73,7 +73,7 @@ impl Site {
     /// If the catalogue does not know it.
     pub fn of_table(catalog: &Catalog, table: &Table) -> Result<Self, CompareError> {
         let Recognised { cluster, understood } = table.recognise(catalog)?;
-        let per_node = table.gpus.div_ceil(table.nodes);
+        let per_node = table.ranks_per_node();
         let mut placement = catalog.place(&cluster, u64::from(table.nodes), per_node)?;
         placement.launcher = table.launcher();
         table.adjust(&mut placement.card);
@@ -115,6 +115,13 @@ impl Site {
     #[must_use]
     pub fn extrapolated(&self) -> bool {
         !self.cluster.backs(self.collective, self.placement.domains)
+    }
+
+    /// Whether no measured table of such a machine backs a prediction for a call of `bytes`: none at all, or none
+    /// of about that size.
+    #[must_use]
+    pub fn extrapolated_at(&self, bytes: u64) -> bool {
+        !self.cluster.backs_size(self.collective, self.placement.domains, bytes)
     }
 
     /// Every point of `table` with its prediction.

@@ -2,11 +2,12 @@
 
 use crate::choice::{NoChoice, float};
 use crate::collective::Collective;
-use crate::expected::expected_parts;
 use crate::model::Parts;
+use crate::node_counts::expected_parts;
 use crate::placement::Placement;
 use crate::quantity::{bytes_text, us_text};
 use crate::settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A correction of the model's times at other sizes, from measured points.
 ///
@@ -16,11 +17,23 @@ use crate::settings::Settings;
 /// public tables: a point says much about sizes near it, and little about others. A point speaks less for another
 /// collective, for another number of nodes and of ranks on each, and least for one node if it was
 /// measured over several.
+///
+/// No corrected call takes longer than a larger one: points of one call count as the nearest times that never
+/// fall, and so does the correction between and behind them ([`Calibration::time_us`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// The given points and the weight of each in a prediction.
     sites: Vec<(Site, f64)>,
+    /// Sizes and corrected times of the points of each call, in order of size.
+    anchors: BTreeMap<CallKey, BTreeMap<u64, f64>>,
     kernel: Kernel,
+}
+
+/// Collective, nodes (domains) and ranks of a call.
+type CallKey = (Collective, u32, u32);
+
+fn key(placement: &Placement, collective: Collective) -> CallKey {
+    (collective, placement.domains, placement.ranks)
 }
 
 /// A point as the kernel sees it.
@@ -28,7 +41,8 @@ pub struct Calibration {
 struct Site {
     /// Share of latency in the modelled time.
     latency: f64,
-    /// Base-2 logarithm of the size.
+    /// The size, and its base-2 logarithm.
+    bytes: u64,
     size: f64,
     /// Base-2 logarithms of the nodes (domains of NVLink) and of the ranks on each.
     nodes: f64,
@@ -78,6 +92,19 @@ pub enum GivenError {
         /// The time, microseconds.
         us: f64,
     },
+    /// Slower than anything that such a machine does.
+    #[error(
+        "{} in {} is {times:.0} times as long as such a machine takes ({}): is it another size or another unit?",
+        bytes_text(*bytes), us_text(*us), us_text(us / times)
+    )]
+    TooSlow {
+        /// The size.
+        bytes: u64,
+        /// The time, microseconds.
+        us: f64,
+        /// The same as a multiple of the prediction.
+        times: f64,
+    },
     /// Two times that cannot both be.
     #[error(
         "{} in {} contradicts {} in {}: leave one of them out",
@@ -97,14 +124,19 @@ const LEAST_US: f64 = 1.0;
 const TOLERANCE: f64 = 1.1;
 /// Times of one size that still agree, as a ratio.
 const AGREE: f64 = 1.25;
-/// A smaller call that takes so many times as long as a larger one contradicts it. Real tables have spikes of
-/// eight times.
+/// A smaller call that takes so many times as long as a larger one contradicts it, in a whole table: real ones
+/// have spikes of eight times. Of a few points one is wrong.
 const SPIKE: f64 = 16.0;
+const FEW_SPIKE: f64 = AGREE;
+/// The most points that are no whole table.
+const FEW: usize = 8;
+/// Measured over predicted time from which on it was no such machine. Real tables come to ten.
+const SLOWEST: f64 = 100.0;
 
 /// Refuses a point that cannot have been measured.
 ///
 /// # Errors
-/// If it is faster than the links or than a kernel starts.
+/// If it is faster than the links or than a kernel starts, or slower than such a machine can be.
 pub(crate) fn check_point(point: &Point) -> Result<(), GivenError> {
     let Point { placement, collective, bytes, us } = point;
     let (bytes, us) = (*bytes, *us);
@@ -138,6 +170,11 @@ pub(crate) fn check_point(point: &Point) -> Result<(), GivenError> {
             return Err(GivenError::TooFast { bytes, us, bus_gbps, links, most_gbps });
         }
     }
+    let usual = expected_parts(placement, &Settings::default(), *collective, bytes);
+    let times = usual.map_or(1.0, |usual| us / usual.time_us());
+    if times > SLOWEST {
+        return Err(GivenError::TooSlow { bytes, us, times });
+    }
     Ok(())
 }
 
@@ -146,6 +183,7 @@ pub(crate) fn check_point(point: &Point) -> Result<(), GivenError> {
 /// # Errors
 /// If one cannot be, or two of one placement and collective contradict each other.
 pub fn check_points(points: &[Point]) -> Result<(), GivenError> {
+    let spike = if points.len() > FEW { SPIKE } else { FEW_SPIKE };
     for (at, point) in points.iter().enumerate() {
         check_point(point)?;
         for known in &points[..at] {
@@ -156,7 +194,7 @@ pub fn check_points(points: &[Point]) -> Result<(), GivenError> {
             let (less, more) = if in_order { (known, point) } else { (point, known) };
             let slower = less.us / more.us;
             let is_same = less.bytes == more.bytes;
-            if slower > SPIKE || is_same && !(1.0 / AGREE..=AGREE).contains(&slower) {
+            if slower > spike || is_same && !(1.0 / AGREE..=AGREE).contains(&slower) {
                 let (one, other) = ((less.bytes, less.us), (more.bytes, more.us));
                 return Err(GivenError::Contradiction { one, other });
             }
@@ -181,6 +219,11 @@ const OTHER_REACH: f64 = 0.3;
 /// Powers of two of nodes, and of ranks on each, over which a point says less and less.
 const NODES_REACH: f64 = 3.0;
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made of a size")]
+fn rounded(bytes: f64) -> u64 {
+    bytes.clamp(0.0, 1e18) as u64
+}
+
 impl Site {
     fn new(placement: &Placement, collective: Collective, parts: Parts, bytes: f64) -> Self {
         let transfer = parts.transfer_us;
@@ -188,6 +231,7 @@ impl Site {
         let log = |count: u32| libm::log2(f64::from(count.max(1)));
         Self {
             latency: latency / (latency + transfer).max(1e-9),
+            bytes: rounded(bytes),
             size: libm::log2(bytes.max(1.0)),
             nodes: log(placement.domains),
             per_node: log(placement.per_domain),
@@ -232,20 +276,53 @@ impl Kernel {
 
 impl Calibration {
     /// The time of a call of `bytes`, microseconds.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If the settings leave no choice.
     pub fn time_us(
         &self,
         placement: &Placement,
+        settings: &Settings,
         collective: Collective,
-        parts: Parts,
-        bytes: f64,
-    ) -> f64 {
-        parts.time_us() * self.factor(placement, collective, parts, bytes)
+        bytes: u64,
+    ) -> Result<f64, NoChoice> {
+        if self.sites.is_empty() {
+            return Ok(expected_parts(placement, settings, collective, bytes)?.time_us());
+        }
+        let bytes = bytes.max(1);
+        let own = self.anchors.get(&key(placement, collective));
+        // The time at a size, no larger than that of the next measured one.
+        let capped_us = |bytes: u64| -> Result<f64, NoChoice> {
+            let parts = expected_parts(placement, settings, collective, bytes)?;
+            let us = parts.time_us() * self.factor(placement, collective, parts, float(bytes));
+            let next = own.and_then(|own| own.range(bytes..).next());
+            Ok(next.map_or(us, |(_, most)| us.min(*most)))
+        };
+        let before = own.and_then(|own| own.range(..=bytes).next_back());
+        let from = before.map_or(0, |(size, _)| *size);
+        let mut least_us = before.map_or(0.0, |(_, us)| *us);
+        for size in self.sizes(from, bytes) {
+            least_us = least_us.max(capped_us(size)?);
+        }
+        let next = self.sizes(bytes, bytes.saturating_mul(2).saturating_add(1)).next();
+        let most_us = match next {
+            Some(next) => capped_us(next)?.max(least_us),
+            None => f64::INFINITY,
+        };
+        Ok(capped_us(bytes)?.min(most_us).max(least_us))
+    }
+
+    /// Powers of two and measured sizes from `first` up to and without `end`, in order.
+    fn sizes(&self, first: u64, end: u64) -> impl Iterator<Item = u64> {
+        let powers = (0..63).map(|shift| 1u64 << shift);
+        let measured = self.sites.iter().map(|(site, _)| site.bytes);
+        let within: BTreeSet<u64> =
+            powers.chain(measured).filter(|size| (first..end).contains(size)).collect();
+        within.into_iter()
     }
 
     /// Factor to multiply the model's time by, from the points; 1 without points.
-    #[must_use]
-    pub fn factor(
+    fn factor(
         &self,
         placement: &Placement,
         collective: Collective,
@@ -253,6 +330,10 @@ impl Calibration {
         bytes: f64,
     ) -> f64 {
         let here = Site::new(placement, collective, parts, bytes);
+        self.factor_at(here)
+    }
+
+    fn factor_at(&self, here: Site) -> f64 {
         let shift: f64 =
             self.sites.iter().map(|(site, at)| self.kernel.covariance(*site, here) * at).sum();
         libm::exp(shift.clamp(-5.0, 5.0))
@@ -283,17 +364,62 @@ impl Calibration {
     /// # Errors
     /// If the settings leave no choice.
     pub fn of_points(settings: &Settings, points: &[Point]) -> Result<Self, NoChoice> {
+        let mut calls: BTreeMap<CallKey, Vec<&Point>> = BTreeMap::new();
+        for point in points {
+            calls.entry(key(&point.placement, point.collective)).or_default().push(point);
+        }
         let mut sites = Vec::new();
         let mut errors = Vec::new();
-        for Point { placement, collective, bytes, us } in points {
-            let parts = expected_parts(placement, settings, *collective, *bytes)?;
-            sites.push(Site::new(placement, *collective, parts, float(*bytes)));
-            errors.push(libm::log(us / parts.time_us()));
+        let mut modelled = Vec::new();
+        for (call, mut points) in calls {
+            points.sort_by_key(|point| point.bytes);
+            let logs: Vec<f64> = points.iter().map(|point| libm::log(point.us)).collect();
+            for (point, log) in points.iter().zip(never_falling(&logs)) {
+                let Point { placement, collective, bytes, .. } = point;
+                let parts = expected_parts(placement, settings, *collective, *bytes)?;
+                sites.push(Site::new(placement, *collective, parts, float(*bytes)));
+                errors.push(log - libm::log(parts.time_us()));
+                modelled.push((call, *bytes, parts.time_us()));
+            }
         }
         let kernel = Kernel::new(sites.len());
         let weights = solve(kernel, &sites, errors);
-        Ok(Self { sites: sites.into_iter().zip(weights).collect(), kernel })
+        let sites = sites.into_iter().zip(weights).collect();
+        let mut learned = Self { sites, anchors: BTreeMap::new(), kernel };
+        let mut anchors: BTreeMap<CallKey, BTreeMap<u64, f64>> = BTreeMap::new();
+        for ((call, bytes, us), (site, _)) in modelled.into_iter().zip(&learned.sites) {
+            let own = anchors.entry(call).or_default();
+            let smaller = own.last_key_value().map_or(0.0, |(_, us)| *us);
+            own.insert(bytes, smaller.max(us * learned.factor_at(*site)));
+        }
+        learned.anchors = anchors;
+        Ok(learned)
     }
+}
+
+/// The nearest values that never fall, by least squares: neighbours that fall are replaced by their mean (pool
+/// adjacent violators).
+fn never_falling(values: &[f64]) -> Vec<f64> {
+    // Sum and number of each pool.
+    let mut pools: Vec<(f64, f64)> = Vec::new();
+    for value in values {
+        pools.push((*value, 1.0));
+        while let [.., (before, of_before), (last, of_last)] = pools.as_slice()
+            && before / of_before > last / of_last
+        {
+            let pool = (before + last, of_before + of_last);
+            pools.truncate(pools.len() - 2);
+            pools.push(pool);
+        }
+    }
+    let mut means = Vec::with_capacity(values.len());
+    for (sum, count) in pools {
+        let end = means.len() as f64 + count;
+        while (means.len() as f64) < end {
+            means.push(sum / count);
+        }
+    }
+    means
 }
 
 /// Solves `(covariances + noise) · weights = errors` by elimination; the matrix is positive.

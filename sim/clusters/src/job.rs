@@ -12,6 +12,7 @@ use crate::fabric::{Busy, Fabric};
 use crate::fault::{FabricFault, FabricFaultError};
 use crate::given::Calibration;
 use crate::model;
+use crate::node_counts::sends_and_receives;
 use crate::placement::{MOST_NODES, Placement, PlacementError};
 use crate::planes::Planes;
 use crate::predict::{Prediction, predict};
@@ -410,17 +411,10 @@ fn is_nccl_call(call: Call) -> bool {
 
 /// A send and its receive: the transfer occupies the ports, the rest is latency.
 fn transfer_time(placement: &Placement, bytes: u64, calibration: &Calibration) -> TransferTime {
-    use crate::algorithm::{Algorithm, Protocol};
-    let (algorithm, protocol) = (Algorithm::P2p, Protocol::Simple);
-    let parts = model::parts(
-        placement,
-        &Settings::default(),
-        Collective::SendRecv,
-        algorithm,
-        protocol,
-        float(bytes),
-    );
-    let factor = calibration.factor(placement, Collective::SendRecv, parts, float(bytes));
+    let (settings, collective) = (Settings::default(), Collective::SendRecv);
+    let parts = sends_and_receives(placement, &settings, collective, bytes);
+    let corrected = calibration.time_us(placement, &settings, collective, bytes);
+    let factor = corrected.map_or(1.0, |us| us / parts.time_us());
     let [whole, transmit_ps] =
         [parts.time_us(), parts.transfer_us].map(|us| picoseconds(us * factor));
     TransferTime { latency_ps: whole.saturating_sub(transmit_ps), transmit_ps }

@@ -55,11 +55,12 @@ const GENERATIONS: [(&str, f64); 10] = [
     ("slingshot-10", 100.0),
 ];
 
-/// A number that free text says, in which of its clauses, and whether that clause says `per GPU`.
+/// A number that free text says, and the GPUs that its clause counts it for: `per GPU` 1, `per pair of GPUs` 2;
+/// none where it counts for the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Said<T> {
     value: T,
-    per_gpu: bool,
+    per_gpus: Option<u32>,
 }
 
 /// NICs of a node and their rate, as far as free text tells.
@@ -69,7 +70,7 @@ pub(crate) struct Links {
     gbps: Option<Said<f64>>,
     /// The rate is that of a generation, which is a NIC's.
     of_generation: bool,
-    per_gpu: bool,
+    per_gpus: Option<u32>,
     per_node: bool,
 }
 
@@ -97,7 +98,7 @@ impl Links {
         if links.gbps.is_none() {
             let lower = text.to_lowercase();
             let found = GENERATIONS.iter().find(|(name, _)| lower.contains(name));
-            links.gbps = found.map(|(_, gbps)| Said { value: *gbps, per_gpu: false });
+            links.gbps = found.map(|(_, gbps)| Said { value: *gbps, per_gpus: None });
             links.of_generation = links.gbps.is_some();
         }
         links
@@ -112,8 +113,8 @@ impl Links {
             (0..clause.len())
                 .any(|at| other(at, &["a", "per", "each", "every"]) && other(at + 1, what))
         };
-        let per_gpu = said_of(&["gpu", "gpus"]);
-        self.per_gpu |= per_gpu;
+        let per_gpus = gpus_of_clause(clause);
+        self.per_gpus = self.per_gpus.or(per_gpus);
         self.per_node |= said_of(&["node", "server", "host", "machine"]);
         let is_unit = |at: usize| matches!(clause.get(at), Some(Word::Unit(_) | Word::Bytes));
         // A number that counts is not followed by the unit of a rate.
@@ -134,7 +135,7 @@ impl Links {
                 _ => None,
             };
             if let Some(value) = rate.filter(|rate| *rate > 0.0) {
-                self.gbps = self.gbps.or(Some(Said { value, per_gpu }));
+                self.gbps = self.gbps.or(Some(Said { value, per_gpus }));
             }
             let nouns =
                 ["nic", "nics", "hca", "hcas", "rail", "rails", "adapter", "adapters", "likely"];
@@ -146,13 +147,14 @@ impl Links {
                 Word::Count(value) if matches!(clause.get(at + 1), Some(Word::Number(_))) => {
                     Some(*value)
                 }
-                Word::Other(_) if other(at, &nouns) => {
+                // In `2 GPUs per NIC` the number is of GPUs.
+                Word::Other(_) if other(at, &nouns) && !other(at.wrapping_sub(1), &["per"]) => {
                     (at.saturating_sub(3)..at).rev().find_map(count)
                 }
                 _ => None,
             };
             let counted = counted.map(whole).filter(|nics| (1..=64).contains(nics));
-            self.nics = self.nics.or(counted.map(|value| Said { value, per_gpu }));
+            self.nics = self.nics.or(counted.map(|value| Said { value, per_gpus }));
         }
     }
 
@@ -160,21 +162,28 @@ impl Links {
     /// not tell; `tcp` where the transport is the kernel's, for which a rate is that of the node's one NIC.
     pub(crate) fn of_node(&self, gpus: u32, usual: (u32, f64), tcp: bool) -> (u32, f64) {
         let each = |nics: u32| f64::from(nics.max(1));
+        // So many times a node has what is said of some GPUs.
+        let times = |of: u32| (gpus / of.max(1)).max(1);
         let (usual_nics, usual_gbps) = usual;
         match (self.nics, self.gbps) {
             (Some(nics), rate) => {
-                let count = nics.value * if nics.per_gpu && nics.value < gpus { gpus } else { 1 };
+                let count = match nics.per_gpus {
+                    Some(of) if nics.value < gpus => nics.value * times(of),
+                    _ => nics.value,
+                };
                 let gbps = match rate {
                     // So much a GPU, over so many NICs of the node.
-                    Some(rate) if rate.per_gpu && !nics.per_gpu => {
-                        rate.value * f64::from(gpus) / each(count)
+                    Some(Said { value, per_gpus: Some(of) }) if nics.per_gpus.is_none() => {
+                        value * f64::from(times(of)) / each(count)
                     }
                     Some(rate) => rate.value,
                     None => usual_gbps,
                 };
                 (count, gbps)
             }
-            (None, Some(rate)) if self.per_gpu => (gpus, rate.value),
+            (None, Some(rate)) if self.per_gpus.is_some() => {
+                (times(self.per_gpus.unwrap_or(1)), rate.value)
+            }
             (None, Some(rate)) if tcp && !self.of_generation => (1, rate.value),
             (None, Some(rate)) => {
                 let all = each(usual_nics);
@@ -184,10 +193,46 @@ impl Links {
                     || !self.of_generation && (rate.value - usual_gbps * all).abs() < 1e-6;
                 (usual_nics, rate.value / if of_all { all } else { 1.0 })
             }
-            (None, None) if self.per_gpu => (gpus, usual_gbps),
+            (None, None) if self.per_gpus.is_some() => {
+                (times(self.per_gpus.unwrap_or(1)), usual_gbps)
+            }
             (None, None) => usual,
         }
     }
+}
+
+/// The GPUs that a clause counts for: `per GPU`, `a pair of GPUs`, `for every 4 GPUs`, `2 GPUs per NIC`.
+fn gpus_of_clause(clause: &[Word]) -> Option<u32> {
+    let is = |at: usize, names: &[&str]| match clause.get(at) {
+        Some(Word::Other(word)) => names.contains(&word.as_str()),
+        _ => false,
+    };
+    let number = |at: usize| match clause.get(at) {
+        Some(Word::Number(value) | Word::Count(value)) if *value >= 1.0 => Some(whole(*value)),
+        _ => None,
+    };
+    let gpus = ["gpu", "gpus"];
+    (0..clause.len()).find_map(|at| {
+        let counts = is(at, &["a", "per", "each", "every"]);
+        let shares = is(at, &["for", "by", "between"]);
+        // `per a pair` is as good as `per pair`.
+        let next = if is(at + 1, &["a", "each", "every"]) { at + 2 } else { at + 1 };
+        if counts && is(next, &gpus) && is(next + 1, &["pair", "pairs"])
+            || (counts || shares)
+                && is(next, &["pair", "couple"])
+                && (is(next + 1, &gpus) || is(next + 1, &["of"]) && is(next + 2, &gpus))
+        {
+            return Some(2);
+        }
+        if (counts || shares) && number(next).is_some() && is(next + 1, &gpus) {
+            return number(next);
+        }
+        let nics = ["nic", "nics", "hca", "hcas", "rail", "adapter"];
+        if is(at, &gpus) && is(at + 1, &["a", "per", "each"]) && is(at + 2, &nics) {
+            return at.checked_sub(1).and_then(number);
+        }
+        (counts && is(next, &gpus)).then_some(1)
+    })
 }
 
 fn words(text: &str) -> Vec<Word> {

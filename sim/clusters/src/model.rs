@@ -30,6 +30,16 @@ impl Parts {
     pub fn time_us(&self) -> f64 {
         larger(self.latency_us + self.transfer_us, self.host_us)
     }
+
+    /// The parts of a call that takes so many times as long.
+    #[must_use]
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
+        Self {
+            latency_us: self.latency_us * factor,
+            transfer_us: self.transfer_us * factor,
+            host_us: self.host_us * factor,
+        }
+    }
 }
 
 /// The larger of two times, rounded off where they are near each other.
@@ -102,7 +112,7 @@ pub(crate) fn busy_us(
         let inside = bytes * (local - 1.0) / ranks / (rate * 1000.0);
         let outside = placement.network.as_ref().map_or(0.0, |network| {
             let share = network.all_to_all_share * placement.outside_rate;
-            bytes * (ranks - local) / ranks / (placement.net_gbps / local * share * 1000.0)
+            bytes * (ranks - local) / ranks / (placement.rank_net_gbps * share * 1000.0)
         });
         return [inside, outside];
     }
@@ -353,10 +363,11 @@ fn all_to_all(placement: &Placement, bytes: f64) -> (f64, f64) {
         return (card.all_to_all.latency_us, card.all_to_all.transfer_us(inside));
     };
     let rate_left = placement.outside_rate * placement.uplinks.all_to_all;
-    let per_rank = placement.net_gbps / local * network.all_to_all_share * rate_left;
-    let outside = bytes * (ranks - local) / ranks / (per_rank * 1000.0);
-    let latency =
-        card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * (ranks - local);
+    let per_rank = placement.rank_net_gbps * network.all_to_all_share * rate_left;
+    // Ranks outside a rank's domain, where all domains are as full.
+    let others = ranks - ranks / f64::from(placement.domains.max(1));
+    let outside = bytes * others / ranks / (per_rank * 1000.0);
+    let latency = card.all_to_all.latency_us + network.hop_us[2] + network.peer_us * others;
     (latency, network_ramp(network).transfer_us(larger(inside, outside)))
 }
 

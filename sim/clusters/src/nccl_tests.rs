@@ -7,6 +7,7 @@
 
 use crate::choice::float;
 use crate::collective::Collective;
+use crate::log_lines::as_printed;
 use crate::quantity::bytes_text;
 use crate::table::Table;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,8 @@ struct Device {
 struct Test {
     collective: Option<Collective>,
     devices: BTreeMap<u32, Device>,
+    /// The line of the first device, counted from 1.
+    devices_line: Option<usize>,
     /// Columns from the first time on, and all columns, as the head names them.
     columns: Option<(usize, usize)>,
     points: BTreeMap<u64, Vec<f64>>,
@@ -104,11 +107,13 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
     let named = collective_in(file);
     let mut test = Test { collective: named, ..Test::default() };
     let mut tables = Vec::new();
-    for (line, text) in (1..).zip(text.lines()) {
-        let text = without_prefix(text);
-        let plain = text.trim_start_matches('#').trim();
+    let printed = as_printed(text);
+    let mut last = 0;
+    for (line, text) in (1..).zip(printed.lines()) {
+        last = line;
+        let plain = text.trim_start().trim_start_matches('#').trim();
         if let Some(name) = plain.strip_prefix("Collective test starting:") {
-            finish(&mut test, &mut tables)?;
+            finish(&mut test, line, &mut tables)?;
             test = Test { collective: collective_in(name).or(named), ..Test::default() };
         } else if let Some(said) = failure(plain) {
             return Err(LogError::Failed { line, said });
@@ -120,13 +125,14 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
             // Older versions begin with this line; newer ones have said the name just before.
             let collective = if test.points.is_empty() { test.collective } else { named };
             if !test.points.is_empty() {
-                finish(&mut test, &mut tables)?;
+                finish(&mut test, line, &mut tables)?;
                 test = Test::default();
             }
             test.collective = collective;
             let most = plain.split_once("maxBytes").map(|(_, rest)| rest.trim_start());
             test.most_bytes = most.and_then(|it| it.split_whitespace().next()?.parse().ok());
         } else if let Some((rank, device)) = device(plain) {
+            test.devices_line.get_or_insert(line);
             if test.devices.len() < MOST_RANKS {
                 test.devices.insert(rank, device);
             }
@@ -148,7 +154,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
             }
         }
     }
-    finish(&mut test, &mut tables)?;
+    finish(&mut test, last, &mut tables)?;
     if tables.is_empty() { Err(LogError::NoRows) } else { Ok(tables) }
 }
 
@@ -233,25 +239,12 @@ impl Test {
     }
 }
 
-fn finish(test: &mut Test, tables: &mut Vec<Table>) -> Result<(), LogError> {
-    let table = std::mem::take(test).table(0)?;
+/// Ends a test before `line`; a problem of its devices is told at its first rank.
+fn finish(test: &mut Test, line: usize, tables: &mut Vec<Table>) -> Result<(), LogError> {
+    let test = std::mem::take(test);
+    let table = test.table(test.devices_line.unwrap_or(line))?;
     tables.extend(table);
     Ok(())
-}
-
-/// The line without the prefix of a launcher: `[1,0]<stdout>:` of mpirun, `0: ` of srun.
-fn without_prefix(line: &str) -> &str {
-    if let Some((_, rest)) = line.split_once("<stdout>:").filter(|_| line.starts_with('[')) {
-        return rest;
-    }
-    match line.split_once(": ") {
-        Some((rank, rest))
-            if !rank.is_empty() && rank.trim().bytes().all(|it| it.is_ascii_digit()) =>
-        {
-            rest
-        }
-        _ => line,
-    }
 }
 
 /// The collective whose name a file's name or a program's holds; the longest, since `reduce` is part

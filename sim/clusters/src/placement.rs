@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The launcher of the calls; it bounds how fast small ones can follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launcher {
-    /// Not said.
+    /// A table that does not say it.
     #[default]
     Unknown,
     /// One process with a thread for all GPUs of a node (nccl-tests `-g 8`).
@@ -32,10 +32,16 @@ pub struct Placement {
     pub domains: u32,
     /// Ranks of a domain.
     pub per_domain: u32,
+    /// Machines of the call.
+    pub nodes: u32,
+    /// Machines that form one domain of NVLink at most: a rack's.
+    pub domain_nodes: u32,
     /// Line rate of the NICs that a domain's ranks use together, GB/s.
     pub net_gbps: f64,
     /// NICs that a domain's ranks use.
     pub nics: u32,
+    /// Line rate of the NICs next to a rank, as its part of them, GB/s.
+    pub rank_net_gbps: f64,
     /// The launcher of the calls.
     pub launcher: Launcher,
     /// The part of the links' rate inside a domain that is left; 1 without faults.
@@ -182,21 +188,39 @@ impl Placement {
         if ranks < 2 {
             return Err(PlacementError::Alone);
         }
-        // Per domain: its members and its NICs.
-        let mut domains: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        // Per domain: its members, its NICs and its nodes.
+        let mut domains: BTreeMap<u32, (u32, u32, u32)> = BTreeMap::new();
         for (node, members) in members {
             let wanted = (cluster.nics_per_node.saturating_mul(*members) / gpus).max(1);
             let down = nics_down.get(node).copied().unwrap_or(0);
             let nics = wanted.min(cluster.nics_per_node.saturating_sub(down));
             let domain = domains.entry(node / machines_of_domain.max(1)).or_default();
-            *domain = (domain.0.saturating_add(*members), domain.1.saturating_add(nics));
+            *domain =
+                (domain.0.saturating_add(*members), domain.1.saturating_add(nics), domain.2 + 1);
         }
-        let nodes = members.len().try_into().unwrap_or(u32::MAX);
-        let count = domains.len().try_into().unwrap_or(u32::MAX);
+        let nodes: u32 = members.len().try_into().unwrap_or(u32::MAX);
+        let count: u32 = domains.len().try_into().unwrap_or(u32::MAX);
         if count > 1 && (network.is_none() || cluster.nics_per_node == 0) {
             return Err(PlacementError::NoNetwork { cluster: cluster.name.clone(), nodes });
         }
-        let nics = domains.values().map(|(_, nics)| *nics).min().unwrap_or(1).max(1);
+        // Whole nodes in a row leave the last domain emptier than the others only because nodes are counted off
+        // from the first: a scheduler spreads them evenly, so it counts as full as the others.
+        let ends = members.first_key_value().zip(members.last_key_value());
+        let is_in_a_row = ends.is_some_and(|((first, of_first), (last, _))| {
+            last - first + 1 == nodes && members.values().all(|members| members == of_first)
+        });
+        let nics_of = |(_, nics, own): &(u32, u32, u32)| match is_in_a_row {
+            true => nics.saturating_mul((nodes / count.max(1)).max(1)) / own,
+            false => *nics,
+        };
+        let nics = domains.values().map(nics_of).min().unwrap_or(1).max(1);
+        let of_rank = |(members, nics, _): &(u32, u32, u32)| f64::from(*nics) / f64::from(*members);
+        let nics_of_rank = domains.values().map(of_rank).fold(f64::INFINITY, f64::min);
+        // Members that are scattered over more domains than they would fill lie as thin on any number of nodes.
+        let domain_nodes = match cluster.most_machines_of_domain() {
+            most if count > nodes.div_ceil(most) => nodes.div_ceil(count),
+            most => most,
+        };
         let of_node = f64::from(nics.div_ceil(machines_of_domain.max(1)));
         let uplinks = Uplinks::of(cluster, members.keys().copied(), of_node);
         Ok(Self {
@@ -204,10 +228,13 @@ impl Placement {
             network: network.filter(|_| count > 1).cloned(),
             ranks,
             domains: count,
-            per_domain: domains.values().map(|(members, _)| *members).max().unwrap_or(1),
+            per_domain: domains.values().map(|(members, ..)| *members).max().unwrap_or(1),
+            nodes,
+            domain_nodes,
             net_gbps: f64::from(nics) * cluster.nic_gbps / 8.0,
             nics,
-            launcher: Launcher::Unknown,
+            rank_net_gbps: nics_of_rank * cluster.nic_gbps / 8.0,
+            launcher: Launcher::ProcessPerGpu,
             inside_rate: 1.0,
             outside_rate: 1.0,
             uplinks,
@@ -217,7 +244,35 @@ impl Placement {
     /// The same ranks in one domain, as those of them that share one see each other.
     #[must_use]
     pub fn inside(&self) -> Self {
-        Self { network: None, domains: 1, ranks: self.per_domain, ..self.clone() }
+        let nodes = self.nodes.div_ceil(self.domains.max(1));
+        Self { network: None, domains: 1, ranks: self.per_domain, nodes, ..self.clone() }
+    }
+
+    /// The same call with as many ranks a node on another number of nodes.
+    ///
+    /// Domains are laid out as [`Placement::new`] lays them out. Several domains need a network, so a placement
+    /// in one domain cannot grow out of it: it keeps its size then.
+    #[must_use]
+    pub(crate) fn on_nodes(&self, nodes: u32) -> Self {
+        let domains = nodes.div_ceil(self.domain_nodes.max(1)).max(1);
+        if nodes == self.nodes || domains > 1 && self.network.is_none() {
+            return self.clone();
+        }
+        let per_node = self.ranks.div_ceil(self.nodes.max(1));
+        // NICs of the emptiest domain, where machines are spread evenly over domains.
+        let own = (self.nodes / self.domains.max(1)).max(1);
+        let nics = (self.nics.saturating_mul((nodes / domains).max(1)) / own).max(1);
+        let nic_gbps = self.net_gbps / f64::from(self.nics.max(1));
+        Self {
+            network: self.network.clone().filter(|_| domains > 1),
+            ranks: nodes * per_node,
+            domains,
+            per_domain: nodes.div_ceil(domains) * per_node,
+            nodes,
+            net_gbps: f64::from(nics) * nic_gbps,
+            nics,
+            ..self.clone()
+        }
     }
 
     /// Levels of a binary tree over the domains, as NCCL counts them.

@@ -3,7 +3,6 @@
 use crate::algorithm::{Algorithm, Protocol};
 use crate::choice::{NoChoice, choose, float};
 use crate::collective::Collective;
-use crate::expected::expected_parts;
 use crate::given::Calibration;
 use crate::placement::Placement;
 use crate::settings::Settings;
@@ -38,10 +37,9 @@ pub fn predict(
     calibration: &Calibration,
 ) -> Result<Prediction, NoChoice> {
     let (algorithm, protocol, believed_us) = choose(placement, settings, collective, bytes)?;
-    let parts = expected_parts(placement, settings, collective, bytes)?;
     Ok(Prediction {
         bytes,
-        time_us: calibration.time_us(placement, collective, parts, float(bytes)),
+        time_us: calibration.time_us(placement, settings, collective, bytes)?,
         algorithm,
         protocol,
         channels: tuner::channels(placement, settings, algorithm, protocol, float(bytes)),

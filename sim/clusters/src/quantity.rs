@@ -17,7 +17,7 @@ const MOST_BYTES: f64 = 1e15;
 /// The longest time of a call, microseconds.
 const MOST_US: f64 = 1e12;
 
-/// Bytes of `text`: a number with `K`, `M`, `G`, `T` (powers of 1024, as in nccl-tests) or none.
+/// Bytes of `text`: a number with `K`, `M`, `G`, `T` (powers of 1024, as in nccl-tests) or none; `1.5e6` too.
 ///
 /// # Errors
 /// If it is not such a number, or not between 1 byte and 1 PB.
@@ -69,7 +69,16 @@ pub fn parse_point(text: &str) -> Result<(u64, f64), QuantityError> {
 
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let is_number = |it: char| it.is_ascii_digit() || it == '.';
+    let digits = |text: &str| text.find(|it: char| !is_number(it)).unwrap_or(text.len());
+    let mut end = digits(text);
+    // An exponent: `1.5e6`.
+    if let Some(exponent) = text[end..].strip_prefix(['e', 'E']) {
+        let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if unsigned.starts_with(|it: char| it.is_ascii_digit()) {
+            end = text.len() - unsigned.len() + digits(unsigned);
+        }
+    }
     let (number, unit) = text.split_at(end);
     Some((number.parse().ok()?, unit.trim()))
 }

@@ -83,13 +83,69 @@ impl Catalog {
             Ok(known) => return Ok((known.clone(), None)),
             Err(unknown) => unknown,
         };
-        // A name with a known card in it is a misspelt one.
-        let found = by_words(self, name, Form::said(name)).filter(|(_, is_relative)| *is_relative);
-        let (mut cluster, _) = found.ok_or(unknown)?;
-        let told = take_for(name, &mut cluster);
-        Ok((cluster, Some(told)))
+        if counted_gpus(name) {
+            return Err(unknown);
+        }
+        let (mut cluster, is_relative) = by_words(self, name, Form::said(name)).ok_or(unknown)?;
+        let enlarged = with_domain(self, name, &mut cluster);
+        let taken = is_relative.then(|| take_for(name, &mut cluster)).or(enlarged);
+        // The name is the card's, not this very machine's.
+        keep_one_node(&mut cluster);
+        Ok((cluster, taken))
     }
 }
+
+/// Whether a name ends in a number of GPUs, as those of clusters do: `h100x9` is a misspelt cluster, no card.
+fn counted_gpus(name: &str) -> bool {
+    let name = name.trim().to_lowercase();
+    let before = name.trim_end_matches(|it: char| it.is_ascii_digit());
+    let card = before.strip_suffix('x').unwrap_or_default();
+    before.len() < name.len() && card.ends_with(|it: char| it.is_ascii_digit())
+}
+
+/// What was measured over several nodes is no longer known to be of this machine.
+fn keep_one_node(cluster: &mut Cluster) {
+    for measured in &mut cluster.measured {
+        measured.nodes.retain(|nodes| *nodes == 1);
+    }
+}
+
+/// Gives the cluster the domain of NVLink that a name says, as `NVL36` does, where that is not its own: a larger
+/// or smaller rack of the same card. Tells it in a sentence.
+fn with_domain(catalog: &Catalog, described: &str, cluster: &mut Cluster) -> Option<String> {
+    let words = plain(described);
+    let digits = words.match_indices("nvl").find_map(|(at, _)| {
+        let rest = &words[at + 3..];
+        let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse::<u32>().ok()
+    })?;
+    let own = cluster.domain_gpus.unwrap_or(cluster.gpus_per_node);
+    let gpus = cluster.gpus_per_node.max(1);
+    if digits == own || digits < gpus || digits > 1024 {
+        return None;
+    }
+    let mut rates = String::new();
+    let card = catalog.card(&cluster.card).ok()?;
+    if card.intra == Intra::Mesh {
+        // Switches give every GPU all of its links, as they do the same generation's boards.
+        let switched = catalog.cards.iter().find(|other| {
+            other.intra == Intra::Nvswitch
+                && other.generation == card.generation
+                && other.links == card.links
+                && (other.link_gbps - card.link_gbps).abs() < 1e-9
+        })?;
+        cluster.card.clone_from(&switched.name);
+        rates = format!(", at the rates of {} behind its switches", switched.name);
+    } else if card.intra != Intra::Nvswitch {
+        return None;
+    }
+    cluster.domain_gpus = (digits > gpus).then_some(digits / gpus * gpus);
+    let told = take_for(described, cluster);
+    Some(format!("{told} with {digits} GPUs in one domain of NVLink{rates}"))
+}
+
+/// The most PCIe cards of a host.
+const MOST_PCIE_CARDS: u32 = 16;
 
 /// Takes a machine for its relative: no measurement backs it, and the sentence says so.
 fn take_for(described: &str, cluster: &mut Cluster) -> String {
@@ -100,9 +156,9 @@ fn take_for(described: &str, cluster: &mut Cluster) -> String {
 /// The cluster whose words these are, and whether it is only a relative of the machine: another card, or the
 /// card in another form.
 fn by_words(catalog: &Catalog, words: &str, form: Option<Form>) -> Option<(Cluster, bool)> {
-    let words = plain(words);
+    let words = Words::new(words);
     let longest = |names: &[String]| {
-        let held = names.iter().filter(|name| words.contains(&plain(name)));
+        let held = names.iter().filter(|name| words.hold(&plain(name)));
         held.map(|name| name.len()).max().unwrap_or(0)
     };
     let mut best: Option<(&Cluster, bool, [usize; 3])> = None;
@@ -127,6 +183,57 @@ fn by_words(catalog: &Catalog, words: &str, form: Option<Form>) -> Option<(Clust
     best.map(|(cluster, is_relative, _)| (cluster.clone(), is_relative))
 }
 
+/// A name without case, blanks and punctuation, and where its words began.
+struct Words {
+    letters: Vec<char>,
+    begins: Vec<bool>,
+}
+
+impl Words {
+    fn new(name: &str) -> Self {
+        let (mut letters, mut begins) = (Vec::new(), Vec::new());
+        let mut is_begin = true;
+        for letter in name.to_lowercase().chars() {
+            if letter.is_alphanumeric() {
+                letters.push(letter);
+                begins.push(std::mem::take(&mut is_begin));
+            } else {
+                is_begin = true;
+            }
+        }
+        Self { letters, begins }
+    }
+
+    /// Whether a card's plain name is in the words: not as a part of another number or name, as H100 is in
+    /// H1000 and H200 in GH200.
+    fn hold(&self, name: &str) -> bool {
+        let name: Vec<char> = name.chars().collect();
+        let Some((first, last)) = name.first().zip(name.last()) else { return false };
+        let places = self.letters.windows(name.len()).enumerate();
+        places.filter(|(_, window)| *window == name).any(|(at, _)| {
+            let end = at + name.len();
+            let goes_on = end < self.letters.len()
+                && !self.begins[end]
+                && last.is_ascii_digit()
+                && self.letters[end].is_ascii_digit();
+            !goes_on && (self.begins[at] || self.ends_before(at, *first))
+        })
+    }
+
+    /// Whether the name that begins at `at` with `first`, within a word, is none that began earlier: behind a
+    /// letter if it is a number, else behind a number or a maker.
+    fn ends_before(&self, at: usize, first: char) -> bool {
+        if first.is_ascii_digit() {
+            return at > 0 && !self.letters[at - 1].is_ascii_digit();
+        }
+        let from = (0..at).rev().find(|from| self.begins[*from]).unwrap_or(0);
+        let before: String = self.letters[from..at].iter().collect();
+        let makers = ["dgx", "hgx", "nvidia", "tesla", "geforce", "amd", "instinct", "rtx", "gtx"];
+        let count = before.strip_suffix('x').unwrap_or(&before);
+        makers.contains(&before.as_str()) || count.ends_with(|it: char| it.is_ascii_digit())
+    }
+}
+
 impl Table {
     /// The cluster of `catalog` that the header describes, with the NICs that it names.
     ///
@@ -143,7 +250,8 @@ impl Table {
     pub fn recognise(&self, catalog: &Catalog) -> Result<Recognised, CatalogError> {
         let mut understood = Understood { notes: self.notes.clone(), ..Understood::default() };
         let mut cluster = self.named_cluster(catalog, &mut understood)?;
-        let per_node = self.gpus.div_ceil(self.nodes);
+        let per_node = self.ranks_per_node();
+        self.fit_node(catalog, &mut cluster, &mut understood)?;
         if self.nodes > 1 {
             self.set_nics(catalog, &mut cluster, per_node);
             let network = cluster.network.as_deref().unwrap_or_default();
@@ -154,9 +262,50 @@ impl Table {
                 transport_title(network)
             ));
         }
-        // The table knows how many GPUs its nodes have at least.
-        cluster.gpus_per_node = cluster.gpus_per_node.max(per_node);
         Ok(Recognised { cluster, understood })
+    }
+
+    /// Makes room for the table's GPUs where its node may hold more than the cluster's: a rack of NVLink, or a
+    /// host of PCIe cards.
+    fn fit_node(
+        &self,
+        catalog: &Catalog,
+        cluster: &mut Cluster,
+        understood: &mut Understood,
+    ) -> Result<(), CatalogError> {
+        let (asked, gpus) = (self.ranks_per_node(), cluster.gpus_per_node.max(1));
+        if asked <= gpus {
+            return Ok(());
+        }
+        let (name, title) = (&cluster.name, &cluster.title);
+        let is_pcie = Form::of(catalog, cluster) != Form::Board;
+        let told = match cluster.domain_gpus {
+            Some(domain) if asked <= domain => {
+                cluster.nics_per_node = cluster.nics_per_node.saturating_mul(asked) / gpus;
+                format!(
+                    "a node of {asked} GPUs is taken for {} of {name} in one domain of NVLink, {gpus} GPUs each",
+                    asked.div_ceil(gpus)
+                )
+            }
+            None if is_pcie && asked <= MOST_PCIE_CARDS => {
+                let told = format!(
+                    "a node of {asked} GPUs is taken for {name} ({title}) with more cards (extrapolated)"
+                );
+                cluster.measured.clear();
+                told
+            }
+            _ => {
+                return Err(CatalogError::TooManyGpus {
+                    asked,
+                    kind: self.described_kind().to_owned(),
+                    cluster: name.clone(),
+                    gpus,
+                });
+            }
+        };
+        understood.notes.push(told);
+        cluster.gpus_per_node = asked;
+        Ok(())
     }
 
     /// The cluster that kind and card name, as it ships.
@@ -186,12 +335,10 @@ impl Table {
         let (mut cluster, is_relative) = by_words(catalog, &words, said.or(of_model))
             .ok_or_else(|| catalog.unknown(self.described_kind()))?;
         // The words name the card, not this very machine: only what was measured on one node of it counts.
-        for measured in &mut cluster.measured {
-            measured.nodes.retain(|nodes| *nodes == 1);
-        }
-        if is_relative {
-            understood.taken_for = Some(take_for(self.described_kind(), &mut cluster));
-        }
+        keep_one_node(&mut cluster);
+        let described = self.described_kind();
+        let enlarged = with_domain(catalog, described, &mut cluster);
+        understood.taken_for = is_relative.then(|| take_for(described, &mut cluster)).or(enlarged);
         Ok(cluster)
     }
 
@@ -221,9 +368,7 @@ impl Table {
                     None => cluster.network = Some(network.to_owned()),
                 }
                 // A measurement over the other transport backs nothing here.
-                for measured in &mut cluster.measured {
-                    measured.nodes.retain(|nodes| *nodes == 1);
-                }
+                keep_one_node(cluster);
             }
         }
         cluster.network.get_or_insert_with(|| "ib".to_owned());

@@ -65,6 +65,9 @@ pub enum ValueProblem {
     /// A collective that is not known.
     #[error(transparent)]
     UnknownCollective(#[from] UnknownCollective),
+    /// A `^` before a later name.
+    #[error("NCCL takes one ^ before a whole list, as in {0}")]
+    SecondCaret(String),
     /// A name of no algorithm or protocol.
     #[error("no {name:?}; known are {}", known.join(", "))]
     UnknownName {
@@ -112,8 +115,14 @@ impl List {
                 Some(names) => (true, names),
                 None => (false, names),
             };
-            let names: Vec<String> =
-                names.split(',').map(|name| name.trim().to_lowercase()).collect();
+            if names.contains('^') {
+                let whole: String = names.chars().filter(|letter| *letter != '^').collect();
+                let caret = if except { "^" } else { "" };
+                return Err(ValueProblem::SecondCaret(format!("{caret}{}", whole.trim())));
+            }
+            // As strtok reads it: nothing between two commas is no name.
+            let names = names.split(',').map(|name| name.trim().to_lowercase());
+            let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
             for name in &names {
                 if !known.iter().any(|known| known.to_lowercase() == *name) {
                     let known = known.iter().map(|known| (*known).to_owned()).collect();

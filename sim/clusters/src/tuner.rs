@@ -258,46 +258,84 @@ pub(crate) fn switch_graph(placement: &Placement) -> Graph {
     Graph { channels, intra_gbps: intra, inter_gbps: inter }
 }
 
-/// The tuner's estimate for `bytes` by this algorithm and protocol, microseconds; none if it does
-/// not offer them.
-#[must_use]
-pub fn believed_us(
+/// The tuner's estimate of an algorithm and protocol, for any size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Belief {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) protocol: Protocol,
+    gbps: f64,
+    latency_us: f64,
+    /// Trees have corrections by size.
+    is_corrected: bool,
+    /// From so many bytes on, the latency of a ring over several nodes is exposed: that many times as long.
+    exposed: Option<(f64, f64)>,
+}
+
+impl Belief {
+    /// None if the tuner does not offer them.
+    pub(crate) fn of(
+        placement: &Placement,
+        settings: &Settings,
+        collective: Collective,
+        algorithm: Algorithm,
+        protocol: Protocol,
+    ) -> Option<Self> {
+        if !offered(placement, settings, collective, algorithm, protocol) {
+            return None;
+        }
+        let gbps = algorithm_gbps(placement, settings, collective, algorithm, protocol);
+        if gbps <= 0.0 {
+            return None;
+        }
+        let generation = placement.card.generation;
+        let is_corrected = collective == Collective::AllReduce
+            && (algorithm == Algorithm::Tree
+                || algorithm == Algorithm::NvlsTree
+                    && generation == Generation::Blackwell
+                    && placement.card.cpu != Cpu::Arm);
+        let is_exposed = algorithm == Algorithm::Ring
+            && protocol == Protocol::Simple
+            && placement.domains > 1
+            && collective == Collective::AllReduce;
+        let exposed = is_exposed.then(|| {
+            let channels = f64::from(ring_graph(placement).channels * 2);
+            let times = if generation == Generation::Volta { 1.9 } else { 1.4 };
+            (64.0 * channels * f64::from(placement.ranks), times)
+        });
+        let latency_us = latency_us(placement, collective, algorithm, protocol);
+        Some(Self { algorithm, protocol, gbps, latency_us, is_corrected, exposed })
+    }
+
+    /// The estimate for `bytes`, microseconds.
+    pub(crate) fn us(&self, bytes: f64) -> f64 {
+        let logarithm = if bytes < 64.0 { -1.0 } else { libm::floor(libm::log2(bytes / 64.0)) };
+        let mut gbps = self.gbps;
+        if self.is_corrected && (0.0..23.0).contains(&logarithm) {
+            gbps *= TREE_CORRECTION[self.protocol.index()][whole(logarithm + 1.0) as usize - 1];
+        }
+        let mut latency = self.latency_us;
+        if let Some((from, times)) = self.exposed
+            && bytes >= from
+        {
+            latency *= times;
+        }
+        latency + bytes / (1000.0 * gbps)
+    }
+}
+
+/// All that the tuner offers, in the order of its tables.
+pub(crate) fn beliefs(
     placement: &Placement,
     settings: &Settings,
     collective: Collective,
-    algorithm: Algorithm,
-    protocol: Protocol,
-    bytes: f64,
-) -> Option<f64> {
-    if !offered(placement, settings, collective, algorithm, protocol) {
-        return None;
-    }
-    let mut gbps = algorithm_gbps(placement, settings, collective, algorithm, protocol);
-    if gbps <= 0.0 {
-        return None;
-    }
-    let logarithm = if bytes < 64.0 { -1.0 } else { libm::floor(libm::log2(bytes / 64.0)) };
-    let generation = placement.card.generation;
-    if collective == Collective::AllReduce && (0.0..23.0).contains(&logarithm) {
-        let corrected = algorithm == Algorithm::Tree
-            || algorithm == Algorithm::NvlsTree
-                && generation == Generation::Blackwell
-                && placement.card.cpu != Cpu::Arm;
-        if corrected {
-            gbps *= TREE_CORRECTION[protocol.index()][whole(logarithm + 1.0) as usize - 1];
-        }
-    }
-    let mut latency = latency_us(placement, collective, algorithm, protocol);
-    let channels = f64::from(ring_graph(placement).channels * 2);
-    if algorithm == Algorithm::Ring
-        && protocol == Protocol::Simple
-        && placement.domains > 1
-        && collective == Collective::AllReduce
-        && bytes / (channels * f64::from(placement.ranks)) >= 64.0
-    {
-        latency *= if generation == Generation::Volta { 1.9 } else { 1.4 };
-    }
-    Some(latency + bytes / (1000.0 * gbps))
+) -> Vec<Belief> {
+    let ways = Algorithm::TUNED
+        .into_iter()
+        .flat_map(|algorithm| Protocol::ALL.map(|protocol| (algorithm, protocol)));
+    ways.filter_map(|(algorithm, protocol)| {
+        Belief::of(placement, settings, collective, algorithm, protocol)
+    })
+    .collect()
 }
 
 /// Whether the tuner offers an algorithm and protocol at all.

@@ -47,7 +47,10 @@ pub fn toml_text(cluster: &Cluster) -> String {
         let each = cluster.measured.iter().map(|measured| {
             let nodes: Vec<String> = measured.nodes.iter().map(u32::to_string).collect();
             let collective = quoted(&measured.collective);
-            format!("    {{ collective = {collective}, nodes = [{}] }},\n", nodes.join(", "))
+            let bytes = measured.bytes;
+            let bytes =
+                bytes.map_or(String::new(), |[least, most]| format!(", bytes = [{least}, {most}]"));
+            format!("    {{ collective = {collective}, nodes = [{}]{bytes} }},\n", nodes.join(", "))
         });
         line("measured", format!("[\n{}]", each.collect::<String>()));
     }

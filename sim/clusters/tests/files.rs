@@ -95,9 +95,17 @@ fn a_log_says_what_was_measured_and_where() {
     let catalog = Catalog::shipped().unwrap();
     assert_eq!(tables[0].cluster(&catalog).unwrap().card, "h100");
     // What launchers put before lines.
-    for prefix in ["[1,0]<stdout>:", "0: "] {
+    for prefix in [
+        "[1,0]<stdout>:",
+        "0: ",
+        "2026-01-02T03:04:05Z pod-0 | ",
+        "\u{1b}[36mpod-0 |\u{1b}[0m ",
+        "[2026-01-02 03:04:05] ",
+    ] {
         let tagged: String = reduced.lines().map(|line| format!("{prefix}{line}\n")).collect();
-        assert_eq!(nccl_tests::read("x", &tagged).unwrap()[0].points, tables[0].points);
+        let read =
+            nccl_tests::read("x", &tagged).unwrap_or_else(|error| panic!("{prefix}: {error}"));
+        assert_eq!(read[0].points, tables[0].points, "{prefix}");
     }
     // Older versions name nothing: the file's name does. Columns without redop and root are missing.
     let older: String =
@@ -126,6 +134,7 @@ fn a_log_that_contradicts_itself_is_refused() {
     assert!(wrong(&torn).contains("is the line torn?"), "{}", wrong(&torn));
     let uneven = right.replacen("node-000", "node-001", 1);
     assert!(wrong(&uneven).contains("7 ranks on one node and 1 on another"));
+    assert!(wrong(&uneven).starts_with("line 6: "), "{}", wrong(&uneven));
     assert_eq!(nccl_tests::read("all_reduce.txt", "hello\n1 2 3\n").unwrap_err(), LogError::NoRows);
 }
 
@@ -224,6 +233,26 @@ fn measured_times_correct_a_cluster() {
     assert!(mine.backs(Collective::AllReduce, 4));
 }
 
+/// Two tables of the same call that cannot both be of one machine are told.
+#[test]
+fn tables_that_disagree_are_told() {
+    let catalog = Catalog::shipped().unwrap();
+    let base = catalog.cluster("h100x8").unwrap();
+    let notes = |times: f64| {
+        let logs = [1.0, times].map(|times| {
+            log("all_reduce_perf", 1, &SIZES, |bytes| times * (30.0 + bytes as f64 / 2e5), 1.75)
+        });
+        let tables = logs.iter().flat_map(|log| nccl_tests::read("x", log).unwrap());
+        calibrated(&catalog, base, &tables.collect::<Vec<_>>()).unwrap().notes
+    };
+    assert!(notes(1.2).is_empty());
+    let told = notes(3.0);
+    assert!(
+        told.len() == 1 && told[0].contains("in table 2 are 3.0 times those in table 1"),
+        "{told:?}"
+    );
+}
+
 fn hints() -> Hints {
     Hints { name: "mine".into(), ..Hints::default() }
 }
@@ -279,6 +308,65 @@ fn a_matrix_becomes_a_cluster() {
         matrix("NV18").lines().take(2).fold(String::new(), |all, it| all + it + "\n");
     assert!(refused(&short).contains("GPU1 has a column and no row"));
     assert!(refused("<html>").contains("nvidia-smi topo -m"));
+}
+
+/// The matrix of GPUs that all see each other so, each with a NIC; `numa` is the column of their memory.
+fn small_matrix(gpus: usize, links: &str, numa: &str) -> String {
+    let names = |kind: &str| (0..gpus).map(|at| format!("{kind}{at}")).collect::<Vec<_>>();
+    let all = [names("GPU"), names("NIC")].concat();
+    let mut text = format!("\t{}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n", all.join("\t"));
+    for (row, name) in all.iter().enumerate() {
+        let cells = (0..all.len()).map(|column| match (row < gpus, column < gpus) {
+            _ if row == column => "X",
+            (true, true) => links,
+            (false, false) => "SYS",
+            _ => "NODE",
+        });
+        let cells: Vec<&str> = cells.collect();
+        let last = if row < gpus { numa } else { "" };
+        let _ = writeln!(text, "{name}\t{}\t0-71\t0\t{last}", cells.join("\t"));
+    }
+    (0..gpus).fold(text + "NIC Legend:\n", |text, nic| text + &format!("  NIC{nic}: mlx5_{nic}\n"))
+}
+
+/// What a tray of a rack cannot tell comes from the shipped cluster of its card, and is told.
+#[test]
+fn a_tray_is_part_of_its_rack() {
+    let catalog = Catalog::shipped().unwrap();
+    let shipped = catalog.cluster("gb200-nvl72").unwrap();
+    let named = Hints { card: Some("gb200".into()), ..hints() };
+    for (numa, hints) in [("2", hints()), ("N/A", named)] {
+        let found = import::read(&catalog, &small_matrix(4, "NV18", numa), &hints).unwrap();
+        let it = &found.cluster;
+        assert_eq!((it.card.as_str(), it.domain_gpus, it.nics_per_node), ("gb200", Some(72), 4));
+        assert_eq!((&it.network, it.nic_gbps), (&shipped.network, shipped.nic_gbps));
+        for guess in ["72 GPUs are taken (as of gb200-nvl72)", "roce, as of", "400 Gb/s is taken"] {
+            assert!(found.notes.iter().any(|note| note.contains(guess)), "{:?}", found.notes);
+        }
+    }
+}
+
+/// The links that the file counts are those of the card, or the difference is told.
+#[test]
+fn links_of_a_file_are_counted() {
+    let catalog = Catalog::shipped().unwrap();
+    let of = |gpus, links| import::read(&catalog, &small_matrix(gpus, links, "N/A"), &hints());
+    let pair = of(2, "NV12").unwrap();
+    let placed = catalog.place(&pair.cluster, 1, 2).unwrap();
+    assert_eq!((pair.cluster.card.as_str(), placed.card.mesh_gpus), ("a100", None));
+    assert!(pair.notes.iter().all(|note| !note.contains("NVLinks are missing")), "{pair:?}");
+    assert_eq!(of(4, "NV4").unwrap().cluster.card, "a100-mesh");
+    let fewer = XML.replacen("count=\"10\"", "count=\"4\"", 1);
+    let notes = import::read(&catalog, &fewer, &hints()).unwrap().notes;
+    assert!(notes.iter().any(|it| it.contains("fewer (0000:18:00.0 12)")), "{notes:?}");
+    let links: Vec<&str> = XML.lines().filter(|line| line.contains("<nvlink")).collect();
+    let without = |count: usize| {
+        links.iter().take(count).fold(XML.to_owned(), |text, line| text.replacen(line, "", 1))
+    };
+    let refused = import::read(&catalog, &without(2), &hints()).unwrap_err().to_string();
+    assert!(refused.starts_with("0000:18:00.0 has no NVLink and 0000:98:00.0 has 18"), "{refused}");
+    let notes = import::read(&catalog, &without(4), &hints()).unwrap().notes;
+    assert!(notes.iter().any(|it| it.contains("the file has no NVLink at all")), "{notes:?}");
 }
 
 /// NCCL's topology of two H100 behind switches, each with a NIC on its PCIe switch.
@@ -388,7 +476,7 @@ proptest! {
     #[test]
     fn a_cluster_file_says_again_what_was_written(
         title in "\\PC{0,20}", raw in prop::collection::vec(any::<char>(), 0..8), nics in 1u32..64,
-        gbps in 1.0f64..800.0, domain in prop::option::of(8u32..1024),
+        gbps in 1.0f64..800.0, sizes in any::<bool>(), domain in prop::option::of(8u32..1024),
         points in prop::collection::vec((1u64..1 << 40, 0.1f64..1e9), 0..20),
     ) {
         let cluster = Cluster {
@@ -407,7 +495,11 @@ proptest! {
             network: Some("ib".into()),
             nics_per_node: nics,
             nic_gbps: gbps,
-            measured: vec![Measured { collective: "all_reduce".into(), nodes: vec![1, 2] }],
+            measured: vec![Measured {
+                collective: "all_reduce".into(),
+                nodes: vec![1, 2],
+                bytes: sizes.then_some([8, 1 << 33]),
+            }],
             given: vec![Given { collective: "reduce".into(), nodes: 2, ranks_per_node: 8, points }],
         };
         let mut catalog = Catalog::shipped().unwrap();

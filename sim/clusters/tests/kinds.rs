@@ -180,6 +180,12 @@ fn links_are_understood() {
         ("H100-SXM-IB", "8 x 400 Gb/s, one per GPU", "8 x 400 Gb/s InfiniBand"),
         ("H100-SXM-IB", "4 NICs, 200 Gb/s per GPU", "4 x 400 Gb/s InfiniBand"),
         ("H100-SXM-IB", "four rails of NDR200", "4 x 200 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "one 200Gb HDR NIC per pair of GPUs", "4 x 200 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "200 Gb/s per 2 GPUs", "4 x 200 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "1 HCA for every 4 GPUs, HDR", "2 x 200 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "HDR, 2 GPUs per NIC", "4 x 200 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "one NIC shared by two GPUs, 100 Gb/s", "4 x 100 Gb/s InfiniBand"),
+        ("A100-SXM-IB", "a 100 Gb/s NIC per GPU pair", "4 x 100 Gb/s InfiniBand"),
         ("H100-SXM-IB", "not in the log", "8 x 400 Gb/s InfiniBand"),
         ("H100-SXM-IB", "PCIe x16 HCAs, NDR", "8 x 400 Gb/s InfiniBand"),
         ("H100-SXM-IB", "InfiniBand (reaches 48.9 GB/s)", "8 x 400 Gb/s InfiniBand"),
@@ -229,10 +235,100 @@ fn what_of_a_table_is_passed_over_is_told() {
     let ms = Table::parse(&format!("{head}bytes,time_ms,busbw\n1024,0.5,1\n")).unwrap();
     assert_eq!(ms.points, [(1024, 500.0)]);
     let other = Table::parse(&format!("{head}bytes,busbw\n1024,0.5\n")).unwrap_err().to_string();
-    assert!(other.contains("the second column is `busbw`, and should be time_us"), "{other}");
+    assert!(other.contains("no column is the time: one of them, as `busbw`"), "{other}");
     let empty = Table::parse(&head.replace("H100-SXM-NVSwitch", "")).unwrap_err().to_string();
     assert!(empty.contains("no row") || empty.contains("`kind:` is empty"), "{empty}");
     let empty = format!("{}8,1\n", head.replace("H100-SXM-NVSwitch", ""));
     let empty = Table::parse(&empty).unwrap_err().to_string();
     assert!(empty.contains("`kind:` is empty: say which machine it was"), "{empty}");
+}
+
+/// A table whose node is another machine than its kind is refused, or says what it is taken for.
+#[test]
+fn a_node_has_the_gpus_of_its_machine() {
+    let catalog = catalog();
+    let site = |kind: &str, gpus: u32, nodes: u32| {
+        let text = format!(
+            "# collective: all_reduce\n# gpus: {gpus}\n# nodes: {nodes}\n# kind: {kind}\n1024,10\n"
+        );
+        Site::of_table(&catalog, &Table::parse(&text).unwrap())
+    };
+    for (kind, gpus, nodes) in [("H100-SXM-IB", 12, 1), ("GH200-4GPU-Slingshot", 16, 2)] {
+        let told = site(kind, gpus, nodes).unwrap_err().to_string();
+        assert!(told.contains(&format!("GPUs on a node are more than {kind} has")), "{told}");
+    }
+    for (kind, gpus, nodes, per_domain, card) in [
+        ("GH200-NVL32", 32, 1, 32, "h100"),
+        ("GH200-NVL32", 32, 8, 32, "h100"),
+        ("GB200-NVL36", 72, 18, 36, "gb200"),
+    ] {
+        let it = site(kind, gpus, nodes).unwrap();
+        assert_eq!((it.placement.per_domain, it.placement.card.name.as_str()), (per_domain, card));
+        let told = it.understood.taken_for.clone().unwrap_or_default();
+        assert!(told.contains(" is not known, and taken for "), "{told}");
+        assert!(told.contains("GPUs in one domain of NVLink") && it.extrapolated(), "{told}");
+    }
+    let rack = site("GB200-NVL72", 72, 1).unwrap();
+    assert_eq!((rack.placement.domains, rack.understood.taken_for.clone()), (1, None));
+    assert!(rack.understood.notes[0].contains("taken for 18 of gb200-nvl72"), "{rack:?}");
+    let host = site("Tesla V100-PCIE-32GB", 8, 1).unwrap();
+    assert!(host.understood.notes[0].contains("with more cards") && host.extrapolated());
+}
+
+/// Names on the command line are understood as the kinds of tables are.
+#[test]
+fn names_are_understood_as_kinds_are() {
+    let catalog = catalog();
+    for (name, cluster) in [
+        ("NVIDIA H100 80GB HBM3", "h100x8"),
+        ("H100 SXM5 NVLink", "h100x8"),
+        ("NVIDIA GH200 480GB", "gh200x4"),
+        ("MI300X-OAM", "mi300x"),
+        ("L40", "l40s-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
+        ("DGXH100 SXM", "h100x8"),
+        ("Tesla V100-SXM2-16GB", "v100-dgx1"),
+    ] {
+        let (found, taken_for) = catalog.cluster_or_relative(name).unwrap();
+        assert_eq!((found.name.as_str(), taken_for), (cluster, None), "{name}");
+        assert!(!found.backs(Collective::AllReduce, 2), "{name}");
+        let site = Site::of_table(&catalog, &table(1, name, "", "none"));
+        assert!(site.is_err() || site.unwrap().cluster.name == cluster, "{name}");
+    }
+    let (_, taken_for) = catalog.cluster_or_relative("GB200-NVL36").unwrap();
+    assert!(taken_for.unwrap().ends_with("with 36 GPUs in one domain of NVLink"));
+    for wrong in ["h100x9", "H1000-SXM", "Gaudi3-RoCE", "K80-PCIe", ""] {
+        let told = catalog.cluster_or_relative(wrong).unwrap_err().to_string();
+        assert!(told.starts_with("no cluster is called"), "{wrong}: {told}");
+    }
+}
+
+/// Rows as spreadsheets and programs write them.
+#[test]
+fn tables_are_read_by_their_column_names() {
+    let head = "# collective: all_reduce_perf\n# gpus: 8\n# nodes: 1\n# kind: H100-SXM-NVSwitch\n";
+    let points = |rows: &str| Table::parse(&format!("{head}{rows}")).unwrap().points;
+    let right = [(64 << 10, 30.0), (1 << 20, 76.0)];
+    for rows in [
+        "64K,30\n1M,76\n",
+        "bytes;time_us\n65536;30\n1.048576e6;76\n",
+        "time_ms\tsize\n0.03\t64KiB\n0.076\t1MiB\n",
+        "size,count,type,redop,root,time,algbw\n65536,16384,float,sum,-1,30,2\n1048576,1,float,sum,-1,76,13\n",
+        "\u{1b}[32m2026-01-02T03:04:05Z pod-1 | 64K,30\u{1b}[0m\npod-1 | 1M,76\n",
+    ] {
+        let read = points(rows);
+        let near = |(one, other): (&(u64, f64), &(u64, f64))| {
+            one.0 == other.0 && (one.1 - other.1).abs() < 1e-9
+        };
+        assert!(read.len() == 2 && read.iter().zip(&right).all(near), "{rows}: {read:?}");
+    }
+    let refused = |rows: &str| Table::parse(&format!("{head}{rows}")).unwrap_err().to_string();
+    assert!(refused("time_us,foo\n8,1\n").starts_with("line 5: no column is the size"));
+    assert!(refused("bytes,time_us\n1M,76\n2M,soon\n").starts_with("line 7: "));
+    for name in
+        ["all_reduce_perf", "ncclAllReduce", "./build/all_reduce_perf", "all_reduce_perf_mpi"]
+    {
+        assert_eq!(name.parse(), Ok(Collective::AllReduce), "{name}");
+    }
+    assert!(Table::are_in(&format!("{head}8,1\n")) && !Table::are_in("# size time\n 8 2 float"));
 }

@@ -5,7 +5,7 @@
 
 use lockstep_clusters::compare::{Site, mean_error};
 use lockstep_clusters::given::check_points;
-use lockstep_clusters::{Calibration, Catalog, Table, fitted_as};
+use lockstep_clusters::{Calibration, Catalog, Collective, Table, fitted_as};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -92,5 +92,33 @@ fn measured_times_can_be_given() {
         let given = site.given(&table.points);
         assert!(given.is_ok(), "{} {} {:?}", table.kind, table.gpus, given.unwrap_err());
         assert_eq!(check_points(&given.unwrap()), Ok(()));
+    }
+}
+
+/// What backs a prediction has the sizes of the shipped tables, and a cluster's file says so.
+#[test]
+fn sizes_without_a_measurement_are_extrapolated() {
+    let catalog = Catalog::shipped().unwrap();
+    for table in shipped_tables() {
+        let site = Site::of_table(&catalog, &table).unwrap();
+        let named = catalog.cluster(&site.cluster.name).unwrap();
+        let domains = site.placement.domains;
+        for (bytes, _) in &table.points {
+            assert!(
+                named.backs_size(table.collective, domains, *bytes),
+                "{}: {} of {bytes} bytes on {domains}",
+                named.name,
+                table.collective
+            );
+        }
+    }
+    let h100 = catalog.cluster("h100x8").unwrap();
+    for collective in [Collective::AllGather, Collective::AllToAll, Collective::SendRecv] {
+        let backed = [8, 64 << 10, 4 << 20, 16 << 20, 1 << 30, 1 << 40];
+        let backed = backed.map(|bytes| h100.backs_size(collective, 1, bytes));
+        assert_eq!(backed, [false, false, false, true, true, false], "{collective}");
+    }
+    for cluster in &catalog.clusters {
+        assert!(cluster.measured.iter().all(|it| it.bytes.is_some()), "{}", cluster.name);
     }
 }

@@ -39,7 +39,7 @@ fn read_as_everything(catalog: &Catalog, text: &str) {
     let mut catalog = catalog.clone();
     let _ = Table::parse(text);
     let _ = nccl_tests::read("all_reduce.txt", text);
-    let imported = import::read(&catalog, text, &Hints::default());
+    let imported = import::read(&catalog, text, &Hints { name: "mine".into(), ..Hints::default() });
     let read = catalog.add_text("a.toml", text).ok().or(imported.ok().map(|it| it.cluster));
     if let Some(cluster) = read {
         let _ = catalog.given_points(&cluster);

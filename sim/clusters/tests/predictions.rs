@@ -68,6 +68,13 @@ fn the_environment_narrows_the_choice() {
     settings.set("NCCL_ALGO", "NVLS").unwrap();
     let refused = choose(&placement, &settings, Collective::AllReduce, 8);
     assert_eq!(refused, Err(NoChoice { collective: Collective::AllReduce }));
+    // One caret is for the whole list, and NCCL takes no second one.
+    settings.set("NCCL_PROTO", "^LL,LL128").unwrap();
+    settings.set("NCCL_ALGO", "Ring").unwrap();
+    let left = alternatives(&placement, &settings, Collective::AllReduce, 1 << 20);
+    assert!(left.iter().all(|one| one.protocol == Protocol::Simple) && !left.is_empty());
+    let wrong = settings.set("NCCL_PROTO", "^LL,^LL128").unwrap_err().to_string();
+    assert!(wrong.ends_with("NCCL takes one ^ before a whole list, as in ^LL,LL128"), "{wrong}");
     let wrong = settings.set("NCCL_ALGO", "Rings").unwrap_err().to_string();
     assert!(wrong.contains("known are Tree, Ring"), "{wrong}");
     let wrong = settings.set("NCCL_ALGOS", "Ring").unwrap_err().to_string();
@@ -169,6 +176,52 @@ fn no_call_is_slower_than_a_larger_one() {
     assert!(curves > 3000, "{curves}");
 }
 
+/// No call on more nodes takes less than on fewer, with as many ranks on each: not at a switch of NCCL's choice,
+/// nor between one domain of NVLink and several, nor where racks fill up.
+#[test]
+fn no_call_is_faster_on_more_nodes() {
+    let catalog = catalog();
+    let (settings, none) = (Settings::default(), Calibration::default());
+    let counts = [1_u64, 2, 3, 4, 5, 8, 9, 16, 18, 19, 33, 64, 100, 256, 1000];
+    for cluster in &catalog.clusters {
+        for per_node in [1, cluster.gpus_per_node] {
+            for collective in Collective::ALL {
+                for bytes in [8, 128 << 10, 1 << 20, 16 << 20, 8 << 30_u64] {
+                    let mut most = (0.0, 0);
+                    for nodes in counts {
+                        let placed = catalog.place(cluster, nodes, per_node);
+                        let Ok(placement) = placed else { continue };
+                        let it = predict(&placement, &settings, collective, bytes, &none).unwrap();
+                        assert!(
+                            it.time_us >= most.0 * 0.97,
+                            "{collective} of {bytes} on {}, {per_node} ranks a node: {nodes} nodes take \
+                             {it:?}, and {} take {}",
+                            cluster.name,
+                            most.1,
+                            most.0
+                        );
+                        if it.time_us > most.0 {
+                            most = (it.time_us, nodes);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Who asks launches a process for each GPU, on one node as on two.
+#[test]
+fn a_second_node_does_not_change_the_launcher() {
+    let catalog = catalog();
+    let (settings, none) = (Settings::default(), Calibration::default());
+    let us = |nodes| {
+        let placement = place(&catalog, "dgx-a100", nodes, 8);
+        predict(&placement, &settings, Collective::AllToAll, 8, &none).unwrap().time_us
+    };
+    assert!(us(1) < us(2) && us(2) < 80.0, "{} {}", us(1), us(2));
+}
+
 #[test]
 fn every_shipped_cluster_answers() {
     let catalog = catalog();
@@ -214,11 +267,32 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     assert!(file(&good.replace("= 400", "= 0")).contains("nic_Gbps = 0: a NIC sends more than 0"));
     assert!(file(&good.replace("= 400", "= nan")).contains("a NIC sends more than 0"));
     assert!(file(&good.replace("\"h100\"", "\"h1000\"")).contains("no card is called h1000"));
+    assert!(file(&good.replace("\"mine\"", "\" \"")).contains("name is empty"));
+    let alone = file(&format!("{good}oversubscription = 2\n"));
+    assert!(
+        alone.contains("oversubscription is of leaf switches: say nodes_per_leaf too"),
+        "{alone}"
+    );
     assert!(file("name = 3").starts_with("mine.toml: line 1: invalid type"));
     assert!(file(&good.replace("per_node = 8", "per_node = 0")).contains("mine.toml"));
     assert!(file(&format!("{good}domain_gpus = 4000000000\n")).contains("domain_gpus is between"));
     let huge = "# collective: all_reduce\n# gpus: 4000000000\n# nodes: 1\n# kind: H100\n8,1";
     assert!(Table::parse(huge).unwrap_err().to_string().contains("more than any node holds"));
+    let told = |from: &str, to: &str| {
+        let good = "# collective: all_reduce\n# gpus: 16\n# nodes: 2\n# kind: H100\n8,1";
+        Table::parse(&good.replace(from, to)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        told("nodes: 2", "nodes: 3"),
+        "line 2: 16 GPUs do not spread evenly over 3 nodes, and the model has equal nodes: is one of the numbers wrong?"
+    );
+    let many = told("gpus: 16", "gpus: 1600000000000");
+    assert!(
+        many.starts_with("line 2: `gpus: 1600000000000` is more than any machine has"),
+        "{many}"
+    );
+    assert!(told("nodes: 2", "nodes: 0").ends_with("`nodes: 0` is not a whole number above 0"));
+    assert!(told("all_reduce", "all_reuse").starts_with("line 1: no collective is called"));
     for text in ["", "# collective: all_reduce\n8,1", "bytes,time_us\n8,nan"] {
         Table::parse(text).unwrap_err();
     }
@@ -259,7 +333,40 @@ fn given_times_that_cannot_be_are_refused() {
     let twice = told(1, &[(1 << 20, 76.0), (1 << 20, 760.0)]).unwrap_err();
     assert_eq!(twice, "1M in 76.0 µs contradicts 1M in 760.0 µs: leave one of them out");
     told(1, &[(1 << 20, 9e4), (256 << 20, 1100.0)]).unwrap_err();
+    // Two points typed by hand: one of them is wrong, where a whole table has spikes.
+    let falls = told(1, &[(1 << 20, 300.0), (2 << 20, 150.0)]).unwrap_err();
+    assert_eq!(falls, "1M in 300.0 µs contradicts 2M in 150.0 µs: leave one of them out");
+    let mut table: Vec<(u64, f64)> = (10..24).map(|it| (1 << it, 100.0)).collect();
+    table[3].1 = 400.0;
+    told(2, &table).unwrap();
+    let slow = told(1, &[(8, 1e8)]).unwrap_err();
+    assert!(slow.starts_with("8 in 100.00 s is ") && slow.contains("another unit?"), "{slow}");
     told(1, &[(1 << 20, 76.0), (1 << 20, 80.0), (256 << 20, 1100.0)]).unwrap();
+}
+
+/// Corrections fade between and behind the points, and no call gets faster by that.
+#[test]
+fn corrected_times_grow_with_size_too() {
+    let settings = Settings::default();
+    let sizes: Vec<u64> = (3..35).flat_map(|it| [1 << it, (3 << it) / 2]).collect();
+    for given in [
+        vec![(1 << 20, 76.0), (256 << 20, 11_000.0)],
+        vec![(64 << 10, 900.0)],
+        vec![(8, 200.0), (1 << 30, 4_000.0)],
+        vec![(1 << 20, 100.0), (2 << 20, 95.0), (4 << 20, 90.0), (64 << 20, 600.0)],
+    ] {
+        for (nodes, collective) in [(1, Collective::AllReduce), (2, Collective::AllGather)] {
+            let placement = place(&catalog(), "h100", nodes, 8);
+            let learned = Calibration::fit(&placement, &settings, Collective::AllReduce, &given);
+            let learned = learned.unwrap();
+            let mut last = 0.0;
+            for &bytes in &sizes {
+                let it = predict(&placement, &settings, collective, bytes, &learned).unwrap();
+                assert!(it.time_us >= last * (1.0 - 1e-9), "{given:?} {it:?} after {last}");
+                last = it.time_us;
+            }
+        }
+    }
 }
 
 /// One point at a spike says little about sizes far from it.
@@ -303,6 +410,8 @@ fn mi355x_is_no_slower_than_mi300x() {
 fn sizes_and_times_are_read_as_typed() {
     assert_eq!(parse_bytes("64K").unwrap(), 65_536);
     assert_eq!(parse_bytes("1.5G").unwrap(), 1_610_612_736);
+    assert_eq!(parse_bytes("1.048576e6").unwrap(), 1 << 20);
+    assert_eq!(parse_bytes("2E+3").unwrap(), 2000);
     assert_eq!(bytes_text(65_536), "64K");
     assert_eq!(bytes_text(1000), "1000");
     assert!((parse_us("1.1ms").unwrap() - 1100.0).abs() < 1e-9);

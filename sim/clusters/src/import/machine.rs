@@ -54,6 +54,10 @@ pub(super) struct Machine {
     /// The file's statements about the card, in words.
     pub(super) seen: String,
     pub(super) nics: Vec<Nic>,
+    /// Each GPU by its name in the file, and its NVLinks; 0 where the file has none for it.
+    pub(super) nvlinks: Vec<(String, u32)>,
+    /// The GPUs' memory is the processor's too: Grace.
+    pub(super) coherent: bool,
 }
 
 /// Links between the GPUs of a machine.
@@ -106,5 +110,5 @@ pub(super) fn fabric_of(links: &[BTreeMap<usize, u32>]) -> Fabric {
 
 /// NVLinks that a GPU has at most, up to Blackwell.
 const MOST_LINKS: u32 = 18;
-/// Two GPUs with as many links between them are two of a machine with switches.
-const FEWEST_SWITCHED: u32 = 18;
+/// Two GPUs with as many links between them use all that they have, as behind switches.
+const FEWEST_SWITCHED: u32 = 12;

@@ -1,7 +1,8 @@
 //! The matrix of `nvidia-smi topo -m`: a row a device, a column a device, and how the two reach each
 //! other.
 
-use super::machine::{ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
+use super::machine::{Fabric, ImportError, MOST_DEVICES, Machine, Nic, fabric_of};
+use crate::log_lines::without_colours;
 use std::collections::BTreeMap;
 
 /// The values of a cell that name a path. PIX and PXB share PCIe switches, the others meet in the processor.
@@ -9,7 +10,7 @@ const PATHS: [&str; 6] = ["PIX", "PXB", "PHB", "NODE", "SYS", "PSB"];
 
 /// Reads a matrix.
 pub(super) fn read(text: &str) -> Result<Machine, ImportError> {
-    let mut lines = (1..).zip(text.lines().map(plain));
+    let mut lines = (1..).zip(text.lines().map(without_colours));
     let wrong = |line: usize, why: String| ImportError::Line { line, why };
     let head = lines.find(|(_, line)| line.split_whitespace().next() == Some("GPU0"));
     let (line, head) = head.ok_or(ImportError::Unknown)?;
@@ -22,6 +23,9 @@ pub(super) fn read(text: &str) -> Result<Machine, ImportError> {
         return Err(wrong(line, format!("more than {MOST_DEVICES} devices in one machine")));
     }
     let mut rows: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+    // The last column says which NUMA node a GPU's memory is, where the processor sees it as its own.
+    let has_numa_id = head.contains("GPU NUMA ID");
+    let mut coherent = false;
     let mut legend: BTreeMap<String, String> = BTreeMap::new();
     for (line, text) in lines {
         let mut words = text.split_whitespace();
@@ -32,6 +36,9 @@ pub(super) fn read(text: &str) -> Result<Machine, ImportError> {
                 let why = format!("{first} has {} of {} columns", cells.len(), names.len());
                 return Err(wrong(line, why));
             }
+            let last = text.split_whitespace().last().unwrap_or_default();
+            let is_numa_id = last.bytes().all(|it| it.is_ascii_digit());
+            coherent |= has_numa_id && first.starts_with("GPU") && is_numa_id;
             if rows.insert(first.to_owned(), (line, cells)).is_some() {
                 return Err(wrong(line, format!("{first} has a second row")));
             }
@@ -41,7 +48,8 @@ pub(super) fn read(text: &str) -> Result<Machine, ImportError> {
             legend.insert(name.to_owned(), words.next().unwrap_or(name).to_owned());
         }
     }
-    machine(&names, &rows, &legend)
+    let machine = machine(&names, &rows, &legend)?;
+    Ok(Machine { coherent, ..machine })
 }
 
 fn machine(
@@ -95,24 +103,20 @@ fn machine(
         let name = legend.get(&names[at]).unwrap_or(&names[at]).clone();
         nics.push(Nic { name, gbps: None, near });
     }
+    let fabric = fabric_of(&links);
+    let nvlinks = gpus.iter().zip(&links).map(|(gpu, peers)| {
+        let count = match fabric {
+            // Every pair shows all links of a GPU.
+            Fabric::Switched(_) => peers.values().copied().max().unwrap_or(0),
+            _ => peers.values().sum(),
+        };
+        (names[*gpu].clone(), count)
+    });
     Ok(Machine {
+        nvlinks: nvlinks.collect(),
         gpus: gpus.len().try_into().unwrap_or(u32::MAX),
-        fabric: fabric_of(&links),
+        fabric,
         nics,
         ..Machine::default()
     })
-}
-
-/// A line without the colours of a terminal: nvidia-smi underlines the head.
-fn plain(line: &str) -> String {
-    let mut plain = String::with_capacity(line.len());
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        if letter == '\u{1b}' {
-            letters.by_ref().find(char::is_ascii_alphabetic);
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
 }

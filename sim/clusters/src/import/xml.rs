@@ -278,6 +278,12 @@ impl Parser {
             card: card(first, fabric),
             seen: if first.sm > 0 { format!(" (sm {})", first.sm) } else { String::new() },
             nics: nics.collect(),
+            nvlinks: self
+                .gpus
+                .iter()
+                .map(|gpu| (gpu.bus.clone(), gpu.to_switches + gpu.peers.values().sum::<u32>()))
+                .collect(),
+            coherent: false,
         })
     }
 
