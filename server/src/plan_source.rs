@@ -9,14 +9,15 @@ mod options;
 mod recorded;
 mod said;
 
-pub(crate) use cluster::{ClusterOptions, cluster_of};
+pub(crate) use cluster::{ClusterOptions, cluster_of, cluster_or_relative};
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
-pub(crate) use recorded::{JUDGING, Replay, Replayable};
+pub(crate) use recorded::{JUDGING, Replay, Replayable, times_of_trace};
 pub(crate) use said::Said;
 
 use crate::progress::Progress;
+use crate::recording::STREAMED_BYTES;
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::plan::Plan;
@@ -64,11 +65,13 @@ pub(crate) struct Found {
     pub(crate) said: Said,
     /// The recording that the plan replays, call by call.
     pub(crate) replay: Option<Replay>,
+    /// The trace that the plan is of.
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 impl Found {
     fn only(plan: Plan) -> Found {
-        Found { plan, said: Said::default(), replay: None }
+        Found { plan, said: Said::default(), replay: None, trace: None }
     }
 }
 
@@ -150,9 +153,11 @@ impl PlanArguments {
             bytes
         } else {
             let (mut file, length) = files::open(path)?;
-            let (head, _) = files::head(&mut file, HEAD_BYTES)
+            let (head, _) = files::head(&mut file, recorded::JSON_HEAD as u64)
                 .with_context(|| format!("cannot read {}", self.what))?;
-            if recorded::is_recording(path, &head) {
+            // A large profile is read as it comes. A plan of ours, which may hold the same words, was taken before.
+            let is_streamed = length >= STREAMED_BYTES && recorded::is_recorded_json(&head);
+            if is_streamed || recorded::is_recording(path, &head) {
                 return self.recorded(progress);
             }
             if length > MAX_PLAN_BYTES {
@@ -259,15 +264,15 @@ impl PlanArguments {
             terminal::note(&format!("lockstep: assumed: {assumption}"));
         }
         if self.options.repaired {
-            let Repair { tried, plan } = replayable.repair(progress)?;
+            let Repair { tried, plan, .. } = replayable.repair(progress)?;
             terminal::note(&format!("lockstep: repaired: {}", tried.change.words()));
             if !tried.verified {
                 terminal::note(&format!("lockstep: this repair is unproved: {}", tried.why));
             }
             return Ok(Found::only(self.adjusted(plan)));
         }
-        let (plan, replay) = replayable.into_replay();
-        Ok(Found { replay, ..Found::only(self.adjusted(plan)) })
+        let (plan, replay, trace) = replayable.into_replay();
+        Ok(Found { replay, trace, ..Found::only(self.adjusted(plan)) })
     }
 
     /// The plan of a program, and the output of its ranks.
@@ -280,6 +285,7 @@ impl PlanArguments {
             ranks_per_node: self.options.ranks_per_node,
             timeout_ms: self.options.timeout_ms,
             arguments: self.arguments.clone(),
+            steps: self.options.steps,
             files: self.beside(text),
             ..lockstep_scenarios::program::Options::default()
         };

@@ -49,7 +49,7 @@ enum Found {
 const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 4 << 30 };
 
 /// A smaller profile is read faster as a whole.
-const STREAMED_BYTES: u64 = 128 << 20;
+pub(crate) const STREAMED_BYTES: u64 = 128 << 20;
 
 /// A profile shows that it is one in its first bytes.
 const HEAD_BYTES: u64 = 1 << 16;

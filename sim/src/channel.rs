@@ -100,8 +100,9 @@ impl Engine {
             }
         };
         let (signature, signature_number) = (Arc::clone(&begun.signature), begun.signature_number);
-        let timed = begun.timed;
         let steps = signature.schedule.steps();
+        let single = self.single_time_of((rank, *group, seq)).filter(|_| steps > 0);
+        let timed = single.or(begun.timed);
         let element_bytes = signature.dtype.size_bytes();
         let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes)
             .with_splits(splits.clone());

@@ -22,6 +22,12 @@ impl Engine {
         times.collective(&self.plan.timed_call(call)?).map(Timed::Takes)
     }
 
+    /// The time that one collective has on a rank, by its sequence number in the group; `None` if it takes that of its
+    /// kind.
+    pub(crate) fn single_time_of(&self, call: (GlobalRank, GroupId, u64)) -> Option<Timed> {
+        self.call_times.as_ref()?.single(call).map(Timed::Takes)
+    }
+
     /// A computation on a rank that takes `usual` picoseconds elsewhere.
     pub(crate) fn computing_ps(&self, rank: GlobalRank, usual: u64) -> u64 {
         let times = self.call_times.as_deref();

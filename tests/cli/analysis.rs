@@ -82,6 +82,12 @@ fn a_replay_plays_recorded_times() {
     assert!(time(&simulated) * 10.0 < time(&original));
     let none = lockstep(["sim", "all_reduce", "--as-recorded"]);
     assert_refused(&none, "all_reduce is none");
+    // A trace of ours has times as well.
+    let trace = folder.path().join("slow.trace");
+    let trace = trace.to_str().unwrap();
+    assert_eq!(lockstep([&["sim", "all_reduce", "-o", trace][..], &job].concat()).code, 0);
+    let played = json(&lockstep(["sim", trace, "--as-recorded", "--json"]));
+    assert!((time(&played) / time(&original) - 1.0).abs() < 0.01, "{played:#}\n{original:#}");
 }
 
 /// A job that really ran: its links are fitted from its trace.
@@ -137,7 +143,7 @@ fn a_change_that_does_not_apply_is_refused() {
     assert_refused(&lockstep(["whatif", "all_reduce"]), "say what is otherwise");
     assert_refused(&lockstep(["whatif", "all_reduce", "--cluster", "h10x8"]), "h100x8");
     let hangs = lockstep(["whatif", "skipped-all-reduce", "--scale", "compute=2"]);
-    assert_refused(&hangs, "does not complete as it is");
+    assert_refused(&hangs, "does not complete as it is simulated");
 }
 
 /// On another machine a job takes the time of `sim --cluster`.

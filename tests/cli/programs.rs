@@ -40,6 +40,23 @@ fn a_program_is_a_plan() {
     assert!(more.err.trim().ends_with("\n[rank 0, train.py:9] step = 3"), "{more:?}");
 }
 
+/// `-n` and `--steps` are `record`'s words too.
+#[test]
+fn a_number_of_steps_ends_a_program_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    let text = "import torch, torch.nn as nn, torch.distributed as dist\ndist.init_process_group('gloo')\n\
+                model = nn.Linear(2, 2)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n\
+                for step in range(5):\n    opt.step()\n    print('step', step)\n";
+    fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    let done = lockstep(["sim", path, "-n", "2", "--steps", "3"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.err.contains("step 1") && !done.err.contains("step 2"), "{done:?}");
+    assert!(done.err.contains("[rank 1, ") && !done.err.contains("[rank 2, "), "{done:?}");
+    assert_refused(&lockstep(["sim", "all_reduce", "--steps", "3"]), "is no program");
+}
+
 /// A program that takes too much ends in a sentence, and so does a text that is no program.
 #[test]
 fn a_program_that_cannot_be_is_refused_in_a_sentence() {

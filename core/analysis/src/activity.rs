@@ -6,6 +6,10 @@ use lockstep_core::trace::{CallLog, Called, Trace, rank_ops};
 use lockstep_formats::frames::{short_frame, user_frame};
 use std::sync::Arc;
 
+/// Names an operation of a plan that stands for a time in which a profile shows a device without a kernel. Nothing is
+/// computed then.
+pub const NO_KERNEL: &str = "no kernel on the device";
+
 /// The activity of a job's ranks, with times in picoseconds after the start of the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activity {
@@ -22,6 +26,9 @@ pub struct Activity {
     pub knows_computations: bool,
     /// True of a recording by another tool.
     pub is_recorded: bool,
+    /// True if a device's clock says when calls began and ended. NCCL's calls are asynchronous: the time that a process
+    /// spends in one says nothing of the data that moved.
+    pub has_device_times: bool,
 }
 
 /// The calls and computations of one rank.
@@ -44,6 +51,8 @@ pub struct TimedCall {
     pub plan_op: Option<u32>,
     /// Its sequence number in the group.
     pub seq: Option<u64>,
+    /// When the rank's process made the call.
+    pub made_ps: u64,
     /// When the rank was ready for its peers: its stream began with the call, or the call was made where that is not
     /// known.
     pub ready_ps: u64,
@@ -76,7 +85,8 @@ impl Activity {
         activity.knows_computations = trace.header.plan.is_some();
         for (rank, ops) in rank_ops(trace) {
             let Some(own) = activity.ranks.get_mut(rank.index()) else { continue };
-            let known = ops.computations(trace, rank).filter_map(|one| {
+            let computations = ops.computations(trace, rank).filter(|one| *one.name != *NO_KERNEL);
+            let known = computations.filter_map(|one| {
                 let to_ps = one.span.to_ps.filter(|to_ps| *to_ps > one.span.from_ps)?;
                 Some(Computation {
                     from_ps: one.span.from_ps,
@@ -104,6 +114,7 @@ impl Activity {
             end_ps: 0,
             knows_computations: log.logs().any(|(_, own)| !own.computations.is_empty()),
             is_recorded: log.recorded,
+            has_device_times: log.device_times,
         };
         // A recorder that polls sees a start only when it looks.
         let starts_are_known = log.device_times || !log.recorded;
@@ -140,6 +151,7 @@ impl Activity {
                     work: record.work,
                     plan_op: record.plan_op,
                     seq: record.seq,
+                    made_ps: record.scheduled_ps,
                     ready_ps,
                     ended_ps,
                     called: Arc::clone(&record.call),

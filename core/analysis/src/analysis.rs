@@ -6,7 +6,7 @@ use crate::kinds::{CallKind, call_kinds};
 use crate::late::{LateRank, late_ranks};
 use crate::meetings::{Meetings, knows_ends};
 use crate::segments::{Busy, Segment, segments};
-use crate::steps::Steps;
+use crate::steps::{StepOps, Steps};
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 
@@ -103,11 +103,19 @@ pub struct Analysis {
 impl Analysis {
     /// Analyses the activity of a job.
     pub fn of(activity: &Activity) -> Analysis {
+        Analysis::of_steps(activity, &Steps::of(activity))
+    }
+
+    /// Analyses a trace of a plan whose steps are these of its operations.
+    pub fn with_steps(activity: &Activity, ops: &StepOps) -> Analysis {
+        Analysis::of_steps(activity, &Steps::of_ops(activity, ops))
+    }
+
+    fn of_steps(activity: &Activity, steps: &Steps) -> Analysis {
         let meetings = Meetings::of(activity);
         let ranks = || (0..activity.ranks.len() as u32).map(GlobalRank);
         let busy: Vec<Vec<Segment>> =
             ranks().map(|rank| segments(activity, &meetings, rank)).collect();
-        let steps = Steps::of(activity);
         let by_rank: Vec<Vec<Share>> = steps
             .of_rank
             .iter()
@@ -124,7 +132,7 @@ impl Analysis {
             total: share(busy, whole),
             step: by_rank.get(rank.index()).and_then(|shares| median_share(settled(shares))),
         });
-        let step_times = step_times(&steps, &by_rank);
+        let step_times = step_times(steps, &by_rank);
         let calls = activity.ranks.iter().flat_map(|own| &own.calls);
         let unfinished = calls.filter(|call| call.ended_ps.is_none()).count();
         let durations: Vec<u64> = step_times.iter().map(|step| step.duration_ps).collect();

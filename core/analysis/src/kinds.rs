@@ -4,7 +4,7 @@ use crate::activity::{Activity, line_of};
 use crate::bandwidth::bus_factor;
 use crate::meetings::{CallAt, Meetings};
 use crate::segments::{Busy, Segment};
-use lockstep_core::group::ProcessGroup;
+use lockstep_core::group::{BackendName, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Called, TensorShape};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,8 @@ pub struct CallKind {
     pub count: u64,
     /// The median time from when its last member was ready to when its last member was done, in picoseconds.
     pub median_ps: u64,
-    /// The bus bandwidth of that, in bytes a second (nccl-tests, `doc/PERFORMANCE.md`); `None` where the call has none.
+    /// The bus bandwidth of that, in bytes a second (nccl-tests, `doc/PERFORMANCE.md`); `None` where the call has none,
+    /// and of a recording that has only a process's times of NCCL's calls, which do not wait for the data.
     pub busbw: Option<f64>,
     /// The time in which a member communicated in these calls and did not compute: the mean of the members, in
     /// picoseconds, all calls together.
@@ -85,7 +86,9 @@ pub(crate) fn call_kinds(
             let mut times_ps = seen.times_ps;
             times_ps.sort_unstable();
             let median_ps = times_ps.get(times_ps.len() / 2).copied().unwrap_or(0);
-            let factor = bus_factor(op, members).filter(|_| median_ps > 0 && bytes > 0);
+            let nccl = group.is_some_and(|group| group.backend() == BackendName::Nccl);
+            let is_timed = !(nccl && activity.is_recorded) || activity.has_device_times;
+            let factor = bus_factor(op, members).filter(|_| median_ps > 0 && bytes > 0 && is_timed);
             let mean = |sum: u128| u64::try_from(sum / u128::from(members)).unwrap_or(u64::MAX);
             let last =
                 seen.last.into_iter().max_by_key(|(rank, times)| (*times, u32::MAX - rank.0));

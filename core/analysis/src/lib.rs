@@ -23,11 +23,11 @@ mod segments;
 mod steps;
 mod text;
 
-pub use activity::{Activity, Computation, RankActivity, TimedCall};
+pub use activity::{Activity, Computation, NO_KERNEL, RankActivity, TimedCall};
 pub use analysis::{Analysis, RankTime, Share, StepTime, Stretch};
 pub use bandwidth::bus_factor;
 pub use critical_path::{Cause, CriticalPath, PathKind, PathPart};
 pub use kinds::CallKind;
 pub use late::LateRank;
-pub use meetings::{Transfer, knows_ends, transfers};
-pub use steps::{RankStep, rank_steps};
+pub use meetings::{Transfer, knows_ends, member_times, transfers};
+pub use steps::{RankStep, StepOps, rank_steps};

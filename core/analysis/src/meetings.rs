@@ -58,6 +58,20 @@ pub fn transfers(activity: &Activity) -> Vec<Transfer> {
     transfers
 }
 
+/// The time that each member's call of a collective moved data: from when the last peer that it needed was ready to its
+/// own end. Of collectives whose members' calls are all known.
+pub fn member_times(activity: &Activity) -> Vec<Transfer> {
+    let meetings = Meetings::of(activity);
+    let calls = meetings.collectives.iter().flat_map(|collective| &collective.calls);
+    let times = calls.filter_map(|(_, (rank, at))| {
+        let ended_ps = activity.call((*rank, *at))?.ended_ps?;
+        let last = meetings.last((*rank, *at))?;
+        let time_ps = ended_ps.saturating_sub(last.ready_ps);
+        Some(Transfer { rank: *rank, call: *at, time_ps })
+    });
+    times.collect()
+}
+
 /// False for a recording whose recorder shows when calls were issued and not when they ended, as gloo's
 /// Flight Recorder does: then a call counts as ended when its last member has issued it, and no transfer
 /// takes any time.
@@ -221,6 +235,7 @@ pub(crate) mod tests {
             work: 0,
             plan_op: None,
             seq: Some(1),
+            made_ps: ready_ps,
             ready_ps,
             ended_ps: Some(ended_ps),
             called,
@@ -240,6 +255,7 @@ pub(crate) mod tests {
             end_ps: 100,
             knows_computations: false,
             is_recorded: false,
+            has_device_times: false,
         };
         let meetings = Meetings::of(&activity);
         (0..3).map(|rank| meetings.last((GlobalRank(rank), 0)).unwrap().ready_ps).collect()

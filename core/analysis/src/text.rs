@@ -27,7 +27,10 @@ impl Analysis {
             (Some(step_ps), steps) => {
                 writeln!(out, ", {} of {}", counted(steps, "step"), duration(step_ps))?;
             }
-            (None, _) => writeln!(out, "; no steps are seen: the calls do not repeat")?,
+            (None, _) => writeln!(
+                out,
+                "; no steps are seen: the calls do not repeat, or nothing shows where a step begins"
+            )?,
         }
         if self.unfinished > 0 {
             writeln!(

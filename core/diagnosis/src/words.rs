@@ -169,12 +169,11 @@ fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
     format!("{op}{number} of {}", group_label(log, made.record.call.group))
 }
 
-/// `all_gather`, or, where a plan tells that it is a part of a call on objects,
-/// `all_gather_object's all_gather`.
+/// `all_gather`, or, where a plan says that it is a part of a whole call, `all_gather_object's all_gather`.
 pub(crate) fn op(log: &CallLog, made: Made<'_>) -> String {
     let planned = log.plan.as_deref().and_then(|plan| {
         let ops = &plan.program(made.rank)?.ops;
-        object_call(ops.get(made.record.plan_op? as usize)?)
+        whole_call(ops.get(made.record.plan_op? as usize)?)
     });
     within(planned, &made.record.call.op)
 }
@@ -189,17 +188,22 @@ pub(crate) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> 
     ops.get(made.record.plan_op? as usize)?.via.as_deref()
 }
 
-/// The call on objects that an operation of a plan is a part of.
-pub(crate) fn object_call(op: &Op) -> Option<&str> {
-    const OBJECT_CALLS: [&str; 6] = [
+/// The call of the program that an operation of a plan is only a part of: a call on objects, or one that gloo
+/// carries out by another.
+pub(crate) fn whole_call(op: &Op) -> Option<&str> {
+    const WHOLE_CALLS: [&str; 7] = [
         "all_gather_object",
         "gather_object",
         "broadcast_object_list",
         "scatter_object_list",
         "send_object_list",
         "recv_object_list",
+        "reduce_scatter_tensor",
     ];
-    op.via.as_deref().filter(|via| OBJECT_CALLS.contains(via))
+    // NCCL's `reduce_scatter` is the whole of `reduce_scatter_tensor`.
+    let whole =
+        |via: &&str| *via == "reduce_scatter_tensor" && op.action.name() == "reduce_scatter";
+    op.via.as_deref().filter(|via| WHOLE_CALLS.contains(via) && !whole(via))
 }
 
 /// A call as a part of another one, if it is one.

@@ -4,7 +4,7 @@ use crate::frames::{short_frame, user_frame};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallRecord, CallState, Called, TensorShape};
+use lockstep_core::trace::{CallRecord, CallState, Called, Origin, TensorShape};
 
 /// Bytes of all tensors.
 pub(crate) fn bytes_of(tensors: &[TensorShape]) -> u64 {
@@ -52,4 +52,9 @@ pub(crate) fn state_name(state: CallState) -> &'static str {
         CallState::Started => "started",
         CallState::Completed => "completed",
     }
+}
+
+/// True of a recorded collective without a number: the recording does not say of which group it is.
+pub(crate) fn is_of_unknown_group(origin: &Origin, record: &CallRecord) -> bool {
+    matches!(origin, Origin::Recorded { .. }) && record.seq.is_none() && !record.call.p2p
 }

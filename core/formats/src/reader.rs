@@ -65,6 +65,18 @@ pub trait CallSource: Debug + Sync {
         problems: &mut Vec<FileProblem>,
     ) -> Result<Option<JobCalls>, MixedFiles>;
 
+    /// Takes out of the files of another source (`others`) those of ranks that have no file in `own`, as files of this
+    /// source: they are joined together, so that their groups and numbers are the same.
+    fn adopt(&self, own: &[FileCalls], others: &mut Vec<FileCalls>) -> Vec<FileCalls> {
+        let _ = (own, others);
+        Vec::new()
+    }
+
+    /// True if a rank that left nothing in a fuller source may be taken from this one, where the job did not hang.
+    fn has_whole_ranks(&self) -> bool {
+        false
+    }
+
     /// True if [`CallSource::join`] separates the files of one job and moment from others; the folders of its
     /// files then show which other files are of the job.
     fn picks_the_job(&self) -> bool {

@@ -16,8 +16,10 @@ pub(crate) enum Small {
     List(Vec<Small>),
 }
 
-/// The most elements of a list, and the most characters of a text, that are kept.
-const KEPT: usize = 64;
+/// The most elements of a list that are kept.
+pub(crate) const KEPT: usize = 64;
+
+/// The most characters of a text that are kept.
 const KEPT_TEXT: usize = 1 << 20;
 
 impl Small {

@@ -75,6 +75,8 @@ pub struct CallTimes {
     /// Per collective, picoseconds.
     collectives: BTreeMap<TimedCall, u64>,
     transfers: BTreeMap<TimedTransfer, TransferTime>,
+    /// Times of single collectives on a rank, by group and sequence number: they go before those of their kind.
+    single: BTreeMap<(GlobalRank, GroupId, u64), u64>,
     /// The links that collectives share with others.
     loads: BTreeMap<TimedCall, Vec<LinkLoad>>,
     /// The links that transfers share with others, while their bytes leave.
@@ -91,12 +93,23 @@ impl CallTimes {
 
     /// True if it has no time of any call.
     pub fn is_empty(&self) -> bool {
-        self.collectives.is_empty() && self.transfers.is_empty()
+        self.collectives.is_empty() && self.transfers.is_empty() && self.single.is_empty()
     }
 
     /// Sets the time of a collective, in picoseconds.
     pub fn set_collective(&mut self, call: TimedCall, takes_ps: u64) {
         self.collectives.insert(call, takes_ps);
+    }
+
+    /// Sets the time of one collective on a rank, in picoseconds, by its sequence number in the group.
+    pub fn set_single(&mut self, (rank, group, seq): (GlobalRank, GroupId, u64), takes_ps: u64) {
+        self.single.insert((rank, group, seq), takes_ps);
+    }
+
+    /// Returns the time that one collective has on a rank, by its sequence number in the group; `None` if it takes the
+    /// time of its kind.
+    pub fn single(&self, (rank, group, seq): (GlobalRank, GroupId, u64)) -> Option<u64> {
+        self.single.get(&(rank, group, seq)).copied()
     }
 
     /// Says which links a collective loads, each once. Links that nothing else loads may be left

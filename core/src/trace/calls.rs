@@ -56,6 +56,9 @@ pub struct RankLog {
     /// The size of the group that the rank made last and called nothing in, if a recorder shows such a group:
     /// the rank may still be in `new_group`.
     pub group_without_calls: Option<u32>,
+    /// True if the recording names no groups of its calls, and they were put into groups by a rule. A collective
+    /// without a number is then of an unknown group.
+    pub groups_assumed: bool,
     /// The computations of its devices, by when they began: of a profile. Simulations and runs have them in
     /// their plan.
     pub computations: Vec<RecordedComputation>,

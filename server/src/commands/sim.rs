@@ -3,7 +3,9 @@
 use super::{FOR_EVER_PS, describe_end, describe_ps};
 use crate::exit_rule::ExitRule;
 use crate::output_file::{FileKind, Overwrite};
-use crate::plan_source::{FaultOptions, Found, LinkOptions, PlanArguments, with_timeout};
+use crate::plan_source::{
+    FaultOptions, Found, LinkOptions, PlanArguments, times_of_trace, with_timeout,
+};
 use crate::progress::Progress;
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow, bail};
@@ -31,8 +33,8 @@ pub(crate) struct Arguments {
     links: LinkOptions,
     #[command(flatten)]
     faults: FaultOptions,
-    /// Let the calls of a recording take as long as they did when it was made, in the median of each kind, instead of
-    /// what the links make of them
+    /// Let each call of a recording or a trace take as long as it did when that was made, instead of what the links make
+    /// of it
     #[arg(long, conflicts_with_all = ["topology", "cluster", "link_latency_ns", "link_bytes_per_second"])]
     as_recorded: bool,
     /// Leave single messages out of the trace that -o writes, which is then much smaller. In a plan of many millions
@@ -159,19 +161,24 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     if let Some(path) = &arguments.output {
         arguments.overwrite.check(path, FileKind::Trace, &arguments.plan.paths())?;
     }
-    let Found { plan, said, replay } = arguments.plan.find(progress)?;
+    let Found { plan, said, replay, trace } = arguments.plan.find(progress)?;
     let said = said.with_faults(&plan, &arguments.faults.faults);
-    let plan = arguments.faults.simulated(plan)?;
+    let mut plan = arguments.faults.simulated(plan)?;
     let record_messages = records_messages(&arguments, &plan);
     // Without messages the plan bounds the events: an operation has a few.
     let bounded = if record_messages { 0 } else { events_of(&plan) };
-    let call_times = match (&replay, arguments.as_recorded) {
-        (Some(replay), true) => Some(Arc::new(replay.times(&plan)?)),
-        (None, true) => bail!(
-            "--as-recorded plays the times of a recording, dumps or profiles, and {} is none",
+    let call_times = match (&replay, &trace) {
+        _ if !arguments.as_recorded => None,
+        (Some(replay), _) => Some(Arc::new(replay.times(&plan)?)),
+        (None, Some(trace)) => {
+            let (times, measured) = times_of_trace(&plan, trace)?;
+            plan = measured;
+            Some(Arc::new(times))
+        }
+        (None, None) => bail!(
+            "--as-recorded plays the times of a recording: dumps, profiles or a trace, and {} is none",
             arguments.plan.what
         ),
-        (_, false) => None,
     };
     let links = arguments.links.config(&plan)?;
     let config = SimConfig {

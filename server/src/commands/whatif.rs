@@ -9,18 +9,19 @@ use crate::recording::Held;
 use crate::topology_file::TopologyFile;
 use crate::{terminal, trace_file};
 use anyhow::{Context, Result, bail};
-use lockstep_analysis::{Activity, Analysis, Cause, Share, Stretch, knows_ends};
+use lockstep_analysis::{Activity, Analysis, Cause, Share, StepOps, Stretch, knows_ends};
 use lockstep_clusters::quantity::parse_us;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{
-    Elsewhere, Fitted, Side, Variation, VariationError, fit_links_watched, what_if_watched,
-    with_measured_computations,
+    Compared, Elsewhere, Fitted, Side, Variation, VariationError, fit_links_watched,
+    recorded_steps, what_if_with_steps, with_measured_computations,
 };
 use lockstep_sim::{SimError, Topology};
 use serde::Serialize;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -142,6 +143,14 @@ fn algorithm_of(name: &str) -> Result<Variation> {
 }
 
 impl Changes {
+    /// True of changes whose answer depends on what the links are now.
+    fn are_of_links(&self) -> bool {
+        let swept = self.sweep.as_ref().is_some_and(|sweep| {
+            matches!(sweep.key.as_str(), "inter" | "intra" | "latency" | "algorithm")
+        });
+        swept || !self.link.is_empty() || self.topology.is_some() || self.algorithm.is_some()
+    }
+
     fn variations(&self) -> Result<Vec<Variation>> {
         let mut variations = Vec::new();
         for rank in &self.without_straggler {
@@ -236,7 +245,30 @@ struct Base {
     fitted: Option<Fitted>,
     /// The analysis of the recording.
     recorded: Option<Analysis>,
+    /// The steps of the recording.
+    steps: Option<StepOps>,
     assumed: Vec<String>,
+}
+
+impl Base {
+    /// True if the recorded calls do not fit any links: nothing is known of other links then.
+    fn has_no_links(&self) -> bool {
+        self.fitted.is_some_and(|fitted| fitted.is_far_off())
+    }
+
+    fn job(&self) -> (&Plan, Option<&StepOps>) {
+        (&self.plan, self.steps.as_ref())
+    }
+
+    fn check_links(&self, changes: &Changes) -> Result<()> {
+        if !self.has_no_links() || !changes.are_of_links() {
+            return Ok(());
+        }
+        bail!(
+            "the recorded calls fit no links, so nothing is known of other links or another algorithm: measure the links \
+             with `lockstep calibrate` and give them with --measured-topology"
+        )
+    }
 }
 
 /// The JSON.
@@ -254,14 +286,79 @@ struct Printed<'a> {
     assumed: &'a [String],
 }
 
-/// The recorded times, and the error of the replay.
+/// The recorded times, and the errors of the replay.
 #[derive(Clone, Copy, Serialize)]
 struct Recorded {
     time_ps: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     step_ps: Option<u64>,
-    /// By how much the replay's step, or its time without steps, is off: 0.05 for 5% too long.
+    /// By how much the replay's step, or its time where one of both has no steps, is off: 0.05 for 5% too long.
     error: f64,
+    /// By how much the replay's whole time is off.
+    time_error: f64,
+    /// By how much the replay's step is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_error: Option<f64>,
+    /// True if the replay is near enough for an answer, by its step or by its whole time.
+    answers: bool,
+}
+
+impl Recorded {
+    fn of(recorded: &Analysis, before: &Analysis) -> Recorded {
+        let off = |now: u64, then: u64| now as f64 / then.max(1) as f64 - 1.0;
+        let time_error = off(before.time_ps, recorded.time_ps);
+        let both = before.step_ps.zip(recorded.step_ps);
+        let step_error = both.map(|(now, then)| off(now, then));
+        let mut of = Recorded {
+            time_ps: recorded.time_ps,
+            step_ps: recorded.step_ps,
+            error: step_error.unwrap_or(time_error),
+            time_error,
+            step_error,
+            answers: false,
+        };
+        of.answers = of.knows_time() || of.knows_step();
+        of
+    }
+
+    /// True if the replayed job takes about as long as the recorded one.
+    fn knows_time(&self) -> bool {
+        self.time_error.abs() <= FAR_OFF
+    }
+
+    /// True if a replayed step takes about as long as a recorded one.
+    fn knows_step(&self) -> bool {
+        self.step_error.is_some_and(|error| error.abs() <= FAR_OFF)
+    }
+
+    /// The replayed times beside the recorded ones.
+    fn to_text(self, before: &Analysis) -> String {
+        let line = |what: &str, now_ps: u64, then_ps: u64, error: f64| {
+            let (now, then) = (describe_ps(now_ps), describe_ps(then_ps));
+            format!("replayed    {now} for {what}; recorded {then} ({:+.1}%)\n", error * 100.0)
+        };
+        let mut text = String::new();
+        if let (Some(now), Some(then), Some(error)) =
+            (before.step_ps, self.step_ps, self.step_error)
+        {
+            text.push_str(&line("a step", now, then, error));
+        }
+        text.push_str(&line("the job", before.time_ps, self.time_ps, self.time_error));
+        text.push_str(match (self.knows_step(), self.knows_time(), self.step_error.is_some()) {
+            (true, true, _) | (_, true, false) => "",
+            (true, false, _) => {
+                "            The whole replay is far from what was recorded, so only the step is told.\n"
+            }
+            (false, true, true) => {
+                "            A replayed step is far from a recorded one, so only the whole job is told.\n"
+            }
+            (false, false, _) => {
+                "no answer   The replay is far from what was recorded: the recording does not show what the ranks did \
+                 between their calls, or how long their calls take.\n"
+            }
+        });
+        text
+    }
 }
 
 pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode> {
@@ -273,6 +370,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     }
     let variations = arguments.changes.variations()?;
     let mut base = base(&arguments, progress)?;
+    base.check_links(&arguments.changes)?;
     let named = arguments.elsewhere.cluster.as_deref();
     if named.is_none() {
         // Options of a cluster without one are refused.
@@ -306,30 +404,32 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     };
     let elsewhere: Option<&Elsewhere<'_>> = if named.is_some() { Some(&elsewhere) } else { None };
     if let Some(sweep) = sweep {
-        let points = swept_points(sweep, &base, &variations, elsewhere, progress)?;
+        let (before, points) = swept_points(sweep, &base, &variations, elsewhere, progress)?;
+        let recorded = base.recorded.as_ref().zip(before.as_ref());
+        let recorded = recorded.map(|(recorded, before)| Recorded::of(recorded, before));
+        let assumed: BTreeSet<&String> = points.iter().flat_map(|point| &point.assumed).collect();
+        base.assumed.extend(assumed.into_iter().cloned());
         let text = match arguments.json {
             true => {
                 let (schema, key) = ("lockstep.whatif-sweep/1", &sweep.key);
-                serde_json::to_string_pretty(&PrintedSweep { schema, key, points: &points })? + "\n"
+                let printed = PrintedSweep { schema, key, recorded, points: &points };
+                serde_json::to_string_pretty(&printed)? + "\n"
             }
-            false => sweep_as_text(sweep, &points, &base),
+            false => sweep_as_text(sweep, &points, (before.as_ref(), recorded), &base),
         };
         terminal::text(&text)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit_code(recorded));
     }
     let mut stage = progress.stage("simulating before and after");
     let (before, after, assumed) =
-        what_if_watched(&base.plan, base.topology, &variations, elsewhere, &mut stage)?;
+        what_if_with_steps(base.job(), base.topology, &variations, elsewhere, &mut stage)?;
     drop(stage);
     base.assumed.extend(assumed);
     if let Some(path) = &arguments.output {
         trace_file::write(path, &after.trace)?;
     }
-    let recorded = base.recorded.as_ref().map(|recorded| {
-        let of = |analysis: &Analysis| analysis.step_ps.unwrap_or(analysis.time_ps).max(1) as f64;
-        let error = of(&before.analysis) / of(recorded) - 1.0;
-        Recorded { time_ps: recorded.time_ps, step_ps: recorded.step_ps, error }
-    });
+    let recorded = base.recorded.as_ref();
+    let recorded = recorded.map(|recorded| Recorded::of(recorded, &before.analysis));
     let there = machine.into_inner().map(|machine| format!("the job runs on {machine}"));
     let changes: Vec<String> = variations.iter().map(Variation::words).chain(there).collect();
     let (before, after) = (&before.analysis, &after.analysis);
@@ -343,7 +443,15 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
         false => as_text(&changes, (before, after), recorded, &base),
     };
     terminal::text(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(recorded))
+}
+
+/// 3, for inconclusive, where the replay is too far from the recording for an answer.
+fn exit_code(recorded: Option<Recorded>) -> ExitCode {
+    match recorded {
+        Some(Recorded { answers: false, .. }) => ExitCode::from(3),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// A value of a sweep, and the job's time with it.
@@ -351,6 +459,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
 struct Point<'a> {
     value: &'a str,
     analysis: Analysis,
+    assumed: Vec<String>,
 }
 
 /// The JSON of a sweep.
@@ -358,25 +467,31 @@ struct Point<'a> {
 struct PrintedSweep<'a> {
     schema: &'static str,
     key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<Recorded>,
     points: &'a [Point<'a>],
 }
 
-/// The job with every value of a sweep, beside the other changes; with those that were simulated, if that was stopped.
+/// The job as it is, and with every value of a sweep beside the other changes; with those that were simulated, if that was stopped.
 fn swept_points<'a>(
     sweep: &'a Sweep,
     base: &Base,
     variations: &[Variation],
     elsewhere: Option<&Elsewhere<'_>>,
     progress: &Progress,
-) -> Result<Vec<Point<'a>>> {
+) -> Result<(Option<Analysis>, Vec<Point<'a>>)> {
     let mut points = Vec::new();
+    let mut as_it_is = None;
     for (value, number) in sweep.values.iter().zip(1..) {
         let mut all = variations.to_vec();
         all.push(sweep.variation(value)?);
         let doing = format!("value {number} of {}", sweep.values.len());
         let mut stage = progress.stage(doing);
-        match what_if_watched(&base.plan, base.topology, &all, elsewhere, &mut stage) {
-            Ok((_, after, _)) => points.push(Point { value, analysis: after.analysis }),
+        match what_if_with_steps(base.job(), base.topology, &all, elsewhere, &mut stage) {
+            Ok((before, Compared { analysis, .. }, assumed)) => {
+                as_it_is = Some(before.analysis);
+                points.push(Point { value, analysis, assumed });
+            }
             Err(VariationError::Sim(SimError::Stopped(_))) if !points.is_empty() => {
                 drop(stage);
                 terminal::note(&format!(
@@ -389,12 +504,23 @@ fn swept_points<'a>(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(points)
+    Ok((as_it_is, points))
 }
 
 /// A row for each value, with a bar for its time.
-fn sweep_as_text(sweep: &Sweep, points: &[Point<'_>], base: &Base) -> String {
-    let has_steps = points.iter().all(|point| point.analysis.step_ps.is_some());
+fn sweep_as_text(
+    sweep: &Sweep,
+    points: &[Point<'_>],
+    (before, recorded): (Option<&Analysis>, Option<Recorded>),
+    base: &Base,
+) -> String {
+    let check = before.zip(recorded).map(|(before, recorded)| recorded.to_text(before));
+    let check = check.unwrap_or_default();
+    if recorded.is_some_and(|recorded| !recorded.answers) {
+        return check + &links_as_text(base);
+    }
+    let has_steps = points.iter().all(|point| point.analysis.step_ps.is_some())
+        && recorded.is_none_or(|recorded| recorded.knows_step());
     let stretch = if has_steps { Stretch::Step } else { Stretch::Whole };
     let time = |point: &Point<'_>| match stretch {
         Stretch::Step => point.analysis.step_ps.unwrap_or(point.analysis.time_ps),
@@ -417,6 +543,7 @@ fn sweep_as_text(sweep: &Sweep, points: &[Point<'_>], base: &Base) -> String {
         ));
     }
     text.push('\n');
+    text.push_str(&check);
     text.push_str(&links_as_text(base));
     text
 }
@@ -437,8 +564,8 @@ fn base(arguments: &Arguments, progress: &Progress) -> Result<Base> {
     if !plan_arguments.is_recorded()? {
         let plan = plan_arguments.plan(progress)?;
         let topology = given.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
-        let (fitted, recorded, assumed) = (None, None, Vec::new());
-        return Ok(Base { plan, topology, fitted, recorded, assumed });
+        let (fitted, recorded, steps, assumed) = (None, None, None, Vec::new());
+        return Ok(Base { plan, topology, fitted, recorded, steps, assumed });
     }
     let replayable = Replayable::read(&plan_arguments.paths(), progress)?;
     let activity = match &replayable.read.held {
@@ -464,12 +591,15 @@ fn base(arguments: &Arguments, progress: &Progress) -> Result<Base> {
     };
     progress.check("nothing was simulated")?;
     let usual = Topology::of_ranks_per_node(recovered.plan.ranks_per_node);
-    let topology = given.or(fitted.map(|fitted| fitted.topology)).unwrap_or(usual);
+    let near = fitted.filter(|fitted| !fitted.is_far_off());
+    let topology = given.or(near.map(|fitted| fitted.topology)).unwrap_or(usual);
+    let steps = Some(recorded_steps(&recovered, &activity));
     let plan = match &replayable.read.held {
         Held::Trace(_) => with_measured_computations(&recovered.plan, &activity),
         Held::Merged(_) | Held::Log => recovered.plan,
     };
-    Ok(Base { plan, topology, fitted, recorded: Some(Analysis::of(&activity)), assumed })
+    let recorded = Some(Analysis::of(&activity));
+    Ok(Base { plan, topology, fitted, recorded, steps, assumed })
 }
 
 fn as_text(
@@ -479,8 +609,19 @@ fn as_text(
     base: &Base,
 ) -> String {
     let mut text = format!("what if     {}\n\n", changes.join(", and "));
-    text.push_str(&format!("{:<26}{:>12}{:>12}{:>9}\n", "", "before", "after", "change"));
-    let stretch = Stretch::of_both(before, after);
+    if recorded.is_none_or(|recorded| recorded.answers) {
+        text.push_str(&table(before, after, recorded));
+    }
+    if let Some(recorded) = recorded {
+        text.push_str(&recorded.to_text(before));
+    }
+    text.push_str(&links_as_text(base));
+    text
+}
+
+/// The times before and after, of the step and the whole job where the replay takes as long as the recording.
+fn table(before: &Analysis, after: &Analysis, recorded: Option<Recorded>) -> String {
+    let mut text = format!("{:<26}{:>12}{:>12}{:>9}\n", "", "before", "after", "change");
     let mut row = |name: &str, of: &dyn Fn(&Analysis) -> Option<u64>| {
         let (Some(before), Some(after)) = (of(before), of(after)) else { return };
         let change = match before {
@@ -490,43 +631,33 @@ fn as_text(
         let (before, after) = (describe_ps(before), describe_ps(after));
         text.push_str(&format!("{name:<26}{before:>12}{after:>12}{change:>9}\n"));
     };
-    row("step (median)", &|it| it.step_ps);
-    row("whole job", &|it| Some(it.time_ps));
+    let knows_step = recorded.is_none_or(|recorded| recorded.knows_step());
+    let knows_time = recorded.is_none_or(|recorded| recorded.knows_time());
+    let stretch = if knows_step { Stretch::of_both(before, after) } else { Stretch::Whole };
+    row("step (median)", &|it| it.step_ps.filter(|_| knows_step));
+    row("whole job", &|it| Some(it.time_ps).filter(|_| knows_time));
     row("exposed, mean of ranks", &|it| Some(it.mean_ps(stretch, |share| share.communicating_ps)));
     row("waiting, mean of ranks", &|it| Some(it.mean_ps(stretch, |share| share.waiting_ps)));
-    row("critical path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing)));
-    row("  communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating)));
-    row("  pauses and idle", &|it| {
-        Some(it.critical_path.time_of(Cause::Pause) + it.critical_path.time_of(Cause::Idle))
-    });
-    text.push('\n');
-    if let Some(recorded) = recorded {
-        let (what, time_ps) = match (recorded.step_ps, before.step_ps) {
-            (Some(step_ps), Some(_)) => ("a step", step_ps),
-            _ => ("the job", recorded.time_ps),
-        };
-        let now_ps =
-            before.step_ps.filter(|_| recorded.step_ps.is_some()).unwrap_or(before.time_ps);
-        text.push_str(&format!(
-            "replayed    {} for {what}; recorded {} ({:+.1}%)\n",
-            describe_ps(now_ps),
-            describe_ps(time_ps),
-            recorded.error * 100.0
-        ));
-        if recorded.error.abs() > FAR_OFF {
-            text.push_str(
-                "            The replay is far from what was recorded, so the table is no answer: the recording does not \
-                 show what the ranks did between their calls.\n",
-            );
-        }
+    if knows_time {
+        row("critical path: computing", &|it| Some(it.critical_path.time_of(Cause::Computing)));
+        row("  communicating", &|it| Some(it.critical_path.time_of(Cause::Communicating)));
+        row("  pauses and idle", &|it| {
+            Some(it.critical_path.time_of(Cause::Pause) + it.critical_path.time_of(Cause::Idle))
+        });
     }
-    text.push_str(&links_as_text(base));
+    text.push('\n');
     text
 }
 
 /// The links that the job is simulated on, and the assumptions.
 fn links_as_text(base: &Base) -> String {
     let links = match &base.fitted {
+        Some(fitted) if fitted.is_far_off() => format!(
+            "{}, as usual: the recorded calls fit no links (the nearest are {:.0}% off in the mean), so nothing is known \
+             of other links or another algorithm",
+            base.topology,
+            fitted.error * 100.0
+        ),
         Some(fitted) => format!(
             "{}, fitted from the recording: its calls are {:.0}% off in the mean{}",
             fitted.topology,

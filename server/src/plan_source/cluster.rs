@@ -27,19 +27,34 @@ pub(crate) struct ClusterOptions {
     cluster_faults: Vec<String>,
 }
 
-/// The cluster of this name, or of this TOML file.
+/// The cluster of this name, or of this TOML file. A relative that it is taken for is told.
 ///
 /// # Errors
 /// There is no cluster of the name, with the nearest; or the file does not describe one.
 pub(crate) fn cluster_of(catalog: &mut Catalog, named: &str) -> Result<Cluster> {
+    let (cluster, taken_for) = cluster_or_relative(catalog, named)?;
+    if let Some(taken_for) = taken_for {
+        terminal::note(&format!("lockstep: {taken_for}"));
+    }
+    Ok(cluster)
+}
+
+/// The cluster of this name, or of this TOML file; and the relative that it is taken for, in a sentence.
+///
+/// # Errors
+/// As [`cluster_of`].
+pub(crate) fn cluster_or_relative(
+    catalog: &mut Catalog,
+    named: &str,
+) -> Result<(Cluster, Option<String>)> {
     let path = Path::new(named);
     if path.extension().is_none_or(|extension| extension != "toml") {
-        return Ok(catalog.cluster(named)?.clone());
+        return Ok(catalog.cluster_or_relative(named)?);
     }
     let bytes = files::read(path, MOST_BYTES)?;
     let text = String::from_utf8(bytes);
     let text = text.with_context(|| format!("{} is no text in UTF-8", path.display()))?;
-    Ok(catalog.add_text(named, &text)?)
+    Ok((catalog.add_text(named, &text)?, None))
 }
 
 impl ClusterOptions {
@@ -49,7 +64,8 @@ impl ClusterOptions {
     /// When there is no such cluster.
     pub(crate) fn card(&self) -> Result<Option<String>> {
         let Some(named) = &self.cluster else { return Ok(None) };
-        Ok(Some(cluster_of(&mut Catalog::shipped()?, named)?.card))
+        // `config` tells the relative that it is taken for.
+        Ok(Some(cluster_or_relative(&mut Catalog::shipped()?, named)?.0.card))
     }
 
     /// The configuration for simulating a plan on the cluster; `None` if no cluster is named.

@@ -20,8 +20,11 @@ use serde::Deserialize;
 #[serde(default)]
 pub(crate) struct PlanOptions {
     /// The number of ranks [default: 4]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) world_size: Option<u32>,
+    /// End each rank of a program after so many optimizer steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) steps: Option<u32>,
     /// Ranks that share a node, in rank order; 0 for one node that holds all [default: 0, or the plan file's]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ranks_per_node: Option<u32>,
@@ -71,6 +74,7 @@ impl PlanOptions {
     /// The name is unknown, or the options do not fit it.
     pub(crate) fn named(&self, name: &str) -> Result<Plan> {
         self.check()?;
+        self.no_steps(name)?;
         self.of_name(name).map(|plan| self.on_nodes(plan))
     }
 
@@ -296,12 +300,21 @@ impl PlanOptions {
         self.only_for("a program", what)
     }
 
+    /// Checks that no number of optimizer steps is given: only a program has optimizers.
+    fn no_steps(&self, what: &str) -> Result<()> {
+        match self.steps {
+            Some(steps) => bail!("{what} is no program: --steps {steps} ends a program's ranks"),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that no options are given that only apply to names (of scenarios and calls), not to finished
     /// plans.
     ///
     /// # Errors
     /// Such an option is given.
     pub(crate) fn only_for_names(&self, what: &str) -> Result<()> {
+        self.no_steps(what)?;
         let option = self.world_size.map(|size| format!("--world-size {size}"));
         if let Some(option) = option.or_else(|| self.repaired.then(|| "--repaired".to_owned())) {
             bail!(

@@ -7,15 +7,15 @@ use crate::terminal;
 use anyhow::{Result, bail};
 use lockstep_analysis::Activity;
 use lockstep_core::plan::{CallTimes, Plan};
-use lockstep_core::trace::{CallLog, Outcome, Trace};
+use lockstep_core::trace::{CallLog, Trace};
 use lockstep_core::words::sentence;
-use lockstep_diagnosis::{Finding, Kind, Report, diagnose};
+use lockstep_diagnosis::Report;
 use lockstep_formats::archive;
 use lockstep_formats::chakra::{is_json_et, looks_like_et};
 use lockstep_formats::kineto::Profile;
 use lockstep_replay::{
     RecordedCalls, RecordingEnd, Recovered, Repair, RepairError, recorded_times, recover,
-    repair_watched, replayed_report,
+    repair_watched, report_beside_recording, with_measured_computations,
 };
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,11 +24,34 @@ use std::path::Path;
 const PICKLE: u8 = 0x80;
 
 /// The first bytes of JSON that show whether a Flight Recorder has written it, and what they hold then.
-const JSON_HEAD: usize = 1 << 16;
+pub(super) const JSON_HEAD: usize = 1 << 16;
 const DUMP_KEY: &[u8] = b"\"pg_config\"";
 
 /// The name of the stage that joins a job's files and diagnoses it.
 pub(crate) const JUDGING: &str = "judging the recording";
+
+/// The times that calls of a trace's plan took in it, and the plan with its computations as they were measured.
+///
+/// # Errors
+/// When no call of the trace ended.
+pub(crate) fn times_of_trace(plan: &Plan, trace: &Trace) -> Result<(CallTimes, Plan)> {
+    let activity = Activity::of_trace(trace);
+    let plan = with_measured_computations(plan, &activity);
+    let recovered = Recovered::of_plan(plan);
+    let times = checked(recorded_times(&recovered, &activity))?;
+    Ok((times, recovered.plan))
+}
+
+/// Refuses to play the times of a recording that has none.
+fn checked(times: CallTimes) -> Result<CallTimes> {
+    if times.is_empty() {
+        bail!(
+            "--as-recorded plays the times that recorded calls took, and this recording has none: no call ended, or its \
+             recorder keeps no times"
+        );
+    }
+    Ok(times)
+}
 
 /// A recording, its report, and the plan that its calls make.
 pub(crate) struct Replayable {
@@ -52,41 +75,12 @@ impl Replay {
     pub(crate) fn times(&self, plan: &Plan) -> Result<CallTimes> {
         let recovered =
             Recovered { plan: plan.clone(), assumed: Vec::new(), calls: self.calls.clone() };
-        let times = recorded_times(&recovered, &Activity::of_calls(&self.log));
-        if times.is_empty() {
-            bail!(
-                "--as-recorded plays the times of recorded calls, and this recording has none that ended"
-            );
-        }
-        Ok(times)
+        checked(recorded_times(&recovered, &Activity::of_calls(&self.log)))
     }
 
-    /// The report of a simulation of the plan: the diagnosis of the replayed job. A note says where it
-    /// differs from the recording's diagnosis.
+    /// The report of a simulation of the plan: the diagnosis of the replayed job, beside that of the recording.
     pub(crate) fn into_report(self, simulated: &CallLog) -> Report {
-        let mut report = replayed_report(&self.calls, self.log, simulated);
-        // A rank that the recording is not missed for did in the replay what was assumed of it.
-        let missing = |finding: &Finding| finding.kind == Kind::RankMissing;
-        if simulated.outcome == Outcome::Completed
-            && report.findings.iter().all(missing)
-            && !self.report.findings.iter().any(missing)
-        {
-            report = diagnose(simulated);
-        }
-        let first = |report: &Report| {
-            report.findings.first().map(|finding| (finding.kind, finding.culprits.clone()))
-        };
-        if let Some(recorded) = self.report.findings.first()
-            && first(&report) != first(&self.report)
-        {
-            report.notes.push(format!(
-                "The replay does not end as the recorded job did: a recording does not tell all that a call depends on. Of \
-                 the job itself, lockstep diagnose says: {}: {}",
-                recorded.kind.title(),
-                recorded.message
-            ));
-        }
-        report
+        report_beside_recording(&self.report, &self.calls, self.log, simulated)
     }
 }
 
@@ -136,15 +130,16 @@ impl Replayable {
     }
 
     /// The plan, and the recording that it replays. A trace has the plan that it was made of, and replays none.
-    pub(super) fn into_replay(self) -> (Plan, Option<Replay>) {
+    pub(super) fn into_replay(self) -> (Plan, Option<Replay>, Option<Box<Trace>>) {
         let Recovered { plan, calls, .. } = self.recovered;
-        let replay = match self.read.held {
+        let (replay, trace) = match self.read.held {
             Held::Merged(merged) => {
-                Some(Replay { log: merged.log, calls, report: self.read.report })
+                (Some(Replay { log: merged.log, calls, report: self.read.report }), None)
             }
-            Held::Trace(_) | Held::Log => None,
+            Held::Trace(trace) => (None, Some(trace)),
+            Held::Log => (None, None),
         };
-        (plan, replay)
+        (plan, replay, trace)
     }
 
     /// The repair of the first finding.
@@ -153,7 +148,13 @@ impl Replayable {
     /// There is no repair, with the reason as a sentence, or trying it was stopped.
     pub(crate) fn repair(&self, progress: &Progress) -> Result<Repair, RepairError> {
         let mut stage = progress.stage("trying the repair");
-        repair_watched(&self.recovered, &self.read.report, 0, &mut stage)
+        let log = match &self.read.held {
+            Held::Trace(trace) => Cow::Owned(CallLog::of(trace)),
+            Held::Merged(merged) => Cow::Borrowed(&merged.log),
+            Held::Log => return Err(RepairError::NoFinding),
+        };
+        let recording = (&self.recovered, &*log);
+        repair_watched(recording, &self.read.report, 0, &mut stage)
     }
 }
 

@@ -13,6 +13,23 @@ pub enum Assumption {
     Sums,
     /// Roots are the groups' first ranks: dumps do not record the root.
     FirstRankIsRoot,
+    /// A reduction or root that one member's recording lacks is the one that another member's tells.
+    OfAnotherMember,
+    /// The recording names no groups of calls: calls of one operation and size are of the largest group whose members
+    /// all made them equally often.
+    Groups,
+    /// Calls whose group is not known are left out.
+    UnknownGroup {
+        /// The number of calls, all ranks together.
+        calls: u64,
+    },
+    /// Messages between recorded ranks of which only one side was recorded are left out.
+    OneSided {
+        /// The number of sends and receives.
+        calls: u64,
+    },
+    /// Calls with more elements than any device holds are of one element.
+    HugeSizes,
     /// Element types that cannot be computed with are bytes.
     Bytes {
         /// The type's name.
@@ -46,6 +63,11 @@ pub enum Assumption {
         /// As whom.
         like: GlobalRank,
     },
+    /// Of ranks nothing was recorded: they receive what recorded ranks send them, and send what these receive.
+    Answers {
+        /// Which.
+        ranks: Vec<GlobalRank>,
+    },
     /// Of ranks nothing was recorded, and others wait for them: they ended before that call.
     Ended {
         /// Which.
@@ -73,8 +95,14 @@ impl Assumption {
             | Assumption::Dropped { .. }
             | Assumption::LeftOut { .. }
             | Assumption::LikeAnother { .. }
+            | Assumption::Answers { .. }
+            | Assumption::UnknownGroup { .. }
+            | Assumption::OneSided { .. }
             | Assumption::Ended { .. } => true,
             Assumption::Sums
+            | Assumption::OfAnotherMember
+            | Assumption::Groups
+            | Assumption::HugeSizes
             | Assumption::FirstRankIsRoot
             | Assumption::Bytes { .. }
             | Assumption::NoSizes
@@ -97,6 +125,24 @@ impl fmt::Display for Assumption {
             Assumption::FirstRankIsRoot => {
                 f.write_str("roots are the groups' first ranks: the recording does not tell")
             }
+            Assumption::OfAnotherMember => f.write_str(
+                "a reduction or root that a rank's recording does not tell is that of another rank in the same call",
+            ),
+            Assumption::Groups => f.write_str(
+                "the recording does not name the groups of its calls: calls of one operation and size are of the \
+                 largest group whose members all made them equally often",
+            ),
+            Assumption::UnknownGroup { calls } => {
+                let are = if *calls == 1 { "call is" } else { "calls are" };
+                write!(f, "{calls} {are} left out: no group fits, and the recording names none")
+            }
+            Assumption::OneSided { calls } => {
+                let are = if *calls == 1 { "send or receive is" } else { "sends and receives are" };
+                write!(f, "{calls} {are} left out: the other rank's recording lacks its side")
+            }
+            Assumption::HugeSizes => f.write_str(
+                "calls with more elements than any device holds are of one element: their recorded sizes are damaged",
+            ),
             Assumption::Bytes { dtype } => write!(f, "elements of {dtype} are bytes"),
             Assumption::UnknownCall { op } => write!(f, "{op} is taken for a barrier"),
             Assumption::NoSizes => f.write_str(
@@ -115,6 +161,11 @@ impl fmt::Display for Assumption {
             Assumption::LikeAnother { ranks, like } => {
                 write!(f, "{} left nothing: assumed to call as rank {like} does", named(ranks))
             }
+            Assumption::Answers { ranks } => write!(
+                f,
+                "{} left nothing: assumed to receive what others send there, and to send what others receive from there",
+                named(ranks)
+            ),
             Assumption::Ended { ranks } => {
                 write!(
                     f,

@@ -4,6 +4,7 @@
 //! after the one that took longest; the time in which the device had none becomes a computation too, named so. Other
 //! recordings do not say what was done in that time.
 
+use lockstep_analysis::NO_KERNEL;
 use lockstep_core::plan::{Action, Op};
 use lockstep_core::trace::RecordedComputation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +18,6 @@ const LAUNCH_PS: u64 = 10_000_000;
 
 /// Names the computation that stands for the time between two calls.
 const BETWEEN: &str = "what was done between the calls";
-
-/// Names a time in which the device computed nothing.
-const NO_KERNEL: &str = "no kernel on the device";
 
 /// Begin the names of computations that are recorded kernels.
 const KERNEL: &str = "kernel ";
@@ -108,8 +106,10 @@ impl<'a> Between<'a> {
             computed += usize::from(add(NO_KERNEL, (at_ps, stretch.from_ps), ops));
             let name = name_of(stretch.kernels);
             let from_ps = stretch.from_ps.max(at_ps);
-            computed += usize::from(add(&name, (from_ps, stretch.to_ps), ops));
-            at_ps = stretch.to_ps.max(at_ps);
+            // The device had no kernel while the next one was launched: that time comes behind them.
+            let until_ps = from_ps + busy_ps(stretch.kernels, (from_ps, stretch.to_ps));
+            computed += usize::from(add(&name, (from_ps, until_ps), ops));
+            at_ps = until_ps.max(at_ps);
         }
         let rest = if self.computations.is_empty() { BETWEEN } else { NO_KERNEL };
         if let Some(ended_ps) = last_end(open, to_ps) {
@@ -148,6 +148,17 @@ impl<'a> Between<'a> {
         }
         stretches
     }
+}
+
+/// The time for which the device had a kernel in a stretch of time; `kernels` in the order in which they began.
+fn busy_ps(kernels: &[RecordedComputation], (from_ps, to_ps): (u64, u64)) -> u64 {
+    let (mut busy_ps, mut until_ps) = (0, from_ps);
+    for one in kernels {
+        let end_ps = one.to_ps.min(to_ps);
+        busy_ps += end_ps.saturating_sub(one.from_ps.max(until_ps));
+        until_ps = until_ps.max(end_ps);
+    }
+    busy_ps
 }
 
 /// The end of the last of the operations that had ended by a time.
@@ -234,7 +245,7 @@ mod tests {
         let kernels = [kernel("gemm", 90, 130), kernel("relu", 132, 140), kernel("copy", 200, 300)];
         assert_eq!(
             filled(&kernels, (100, 250), &mut Vec::new()),
-            told(&[("kernels gemm and 1 more", 40), (NO_KERNEL, 60), ("kernel copy", 50),])
+            told(&[("kernels gemm and 1 more", 38), (NO_KERNEL, 62), ("kernel copy", 50),])
         );
         assert_eq!(filled(&[], (100, 250), &mut Vec::new()), told(&[(BETWEEN, 150)]));
     }

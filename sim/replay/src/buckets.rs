@@ -5,11 +5,12 @@
 //! evenly. A new bucket is launched when its last byte is ready.
 
 use crate::rank_programs::set_program;
-use lockstep_analysis::{Activity, RankStep, rank_steps};
+use lockstep_analysis::{NO_KERNEL, StepOps};
 use lockstep_core::collective::Collective;
+use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Fill, Op, Plan, Program, Tensor, TensorId};
 use lockstep_core::rank::GlobalRank;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// More buckets of one pass are not made: a plan with so many would not be DDP's.
@@ -26,51 +27,110 @@ struct Pass {
     numel: Vec<u64>,
     /// Computing time before each bucket, since the one before, in nanoseconds.
     computed_ns: Vec<u64>,
+    /// The first one's operation.
+    first: Op,
+    /// True if for most of that time a profile shows a device without a kernel.
+    is_idle: bool,
 }
 
-/// Cuts the buckets of all steps at so many bytes; false if there are none. `activity` is a simulation of the plan.
-pub(crate) fn rebucket(plan: &mut Plan, activity: &Activity, bytes: u64) -> bool {
-    let before = plan.clone();
-    let steps = rank_steps(activity);
-    let made = |rank: GlobalRank, step: &RankStep| -> Vec<usize> {
-        let calls =
-            activity.ranks.get(rank.index()).and_then(|own| own.calls.get(step.calls.clone()));
-        let ops = calls.unwrap_or_default().iter().filter_map(|call| call.plan_op);
-        ops.map(|op| op as usize).collect()
-    };
-    // A recording shows that a call is asynchronous only where its rank went on before the call had ended: what is so on
-    // one rank in one step is so on all.
-    let mut asynchronous: BTreeSet<usize> = BTreeSet::new();
-    for (rank, steps) in (0..).map(GlobalRank).zip(&steps) {
-        let Some(program) = before.program(rank) else { continue };
-        let ops = steps.iter().flat_map(|step| made(rank, step).into_iter().enumerate());
-        let went_on = ops.filter(|(_, op)| {
-            let op = program.ops.get(*op).map(|op| &op.action);
-            matches!(op, Some(Action::Call { async_op: true, .. }))
-        });
-        asynchronous.extend(went_on.map(|(place, _)| place));
+/// The place of an all_reduce among those of its group in a step: the same on all members, which may make other calls
+/// between them.
+type Place = (GroupId, usize);
+
+/// The all_reduces of a step's operations, with their places.
+fn reduces(program: &Program, step: &Range<u32>) -> Vec<(Place, usize)> {
+    let mut count: BTreeMap<GroupId, usize> = BTreeMap::new();
+    let ops = program.ops.iter().enumerate().take(step.end as usize).skip(step.start as usize);
+    let reduces = ops.filter_map(|(at, op)| match &op.action {
+        Action::Call { call, .. } if is_bucket(call) => {
+            let place = count.entry(call.group()).or_default();
+            *place += 1;
+            Some(((call.group(), *place - 1), at))
+        }
+        _ => None,
+    });
+    reduces.collect()
+}
+
+/// The places of the buckets. A recording shows that a call is asynchronous only where its rank went on before the call
+/// had ended: what is so on one rank in one step is so on all. The last bucket's end is waited for at once, so the
+/// all_reduce behind an asynchronous one is a bucket as well if no other call was made between them.
+fn bucket_places(plan: &Plan, steps: &StepOps) -> BTreeSet<Place> {
+    let mut places = BTreeSet::new();
+    for (rank, steps) in (0..).map(GlobalRank).zip(&steps.of_rank) {
+        let Some(program) = plan.program(rank) else { continue };
+        for step in steps {
+            let reduces = reduces(program, step);
+            for (number, (place, at)) in reduces.iter().enumerate() {
+                if !matches!(
+                    program.ops.get(*at),
+                    Some(Op { action: Action::Call { async_op: true, .. }, .. })
+                ) {
+                    continue;
+                }
+                places.insert(*place);
+                let next = reduces.get(number + 1).filter(|(next, next_at)| {
+                    let between = program.ops.get(at + 1..*next_at).unwrap_or_default();
+                    let goes_on = |op: &Op| {
+                        matches!(op.action, Action::Compute { .. } | Action::Sleep { .. })
+                    };
+                    next.0 == place.0 && between.iter().all(goes_on)
+                });
+                places.extend(next.map(|(next, _)| *next));
+            }
+        }
     }
-    let mut found = false;
+    places
+}
+
+/// Cuts the buckets of all steps at so many bytes, but not below the smallest bucket that there is: DDP does not split a
+/// parameter. Returns the bytes of that one, and moves the steps' operations; `None` if there are no buckets.
+pub(crate) fn rebucket(plan: &mut Plan, steps: &mut StepOps, bytes: u64) -> Option<u64> {
+    let before = plan.clone();
+    let places = bucket_places(&before, steps);
+    let of_rank = (0..).map(GlobalRank).zip(&steps.of_rank).filter_map(|(rank, own)| {
+        let program = before.program(rank)?;
+        let passes = own.iter().filter_map(|step| {
+            let calls = reduces(program, step).into_iter();
+            let calls = calls.filter(|(place, _)| places.contains(place)).map(|(_, op)| op);
+            let pass = pass(&before, program, &calls.collect::<Vec<usize>>())?;
+            Some(pass)
+        });
+        Some((rank, passes.collect::<Vec<Pass>>()))
+    });
+    let of_rank: BTreeMap<GlobalRank, Vec<Pass>> = of_rank.collect();
+    let passes = of_rank.values().flatten();
+    let smallest = passes.flat_map(|pass| pass.bytes(&before)).filter(|it| *it > 0).min()?;
+    let bytes = bytes.max(smallest);
     plan.programs.clear();
     for rank in (0..before.world_size).map(GlobalRank) {
         let mut program = before.program(rank).cloned().unwrap_or_default();
-        let steps = steps.get(rank.index()).map(Vec::as_slice).unwrap_or_default();
+        let passes = of_rank.get(&rank).map(Vec::as_slice).unwrap_or_default();
         // From the last to the first, so that the places of the earlier ones stay.
-        for step in steps.iter().rev() {
-            let ops = made(rank, step).into_iter().enumerate();
-            let ops = ops.filter(|(place, _)| asynchronous.contains(place)).map(|(_, op)| op);
-            let ops: Vec<usize> = ops.collect();
-            if let Some(pass) = pass(&before, &program, &ops) {
-                found = true;
-                recut(plan, &mut program, &pass, bytes);
-            }
+        for pass in passes.iter().rev() {
+            let own = steps.of_rank.get_mut(rank.index());
+            recut(
+                plan,
+                (&mut program, own.map(Vec::as_mut_slice).unwrap_or_default()),
+                pass,
+                bytes,
+            );
         }
         set_program(plan, rank, program);
     }
-    found
+    Some(smallest)
 }
 
-/// The backward pass among the asynchronous calls of a step: the all_reduces that are like the first one.
+impl Pass {
+    /// The bytes of each bucket.
+    fn bytes<'a>(&'a self, plan: &Plan) -> impl Iterator<Item = u64> + use<'a> {
+        let first = self.first.action.calls().first().and_then(|call| tensor_of(plan, call));
+        let element = first.map_or(1, |tensor| tensor.dtype.size_bytes()).max(1);
+        self.numel.iter().map(move |numel| numel * element)
+    }
+}
+
+/// The backward pass among the buckets of a step: those that are like the first one.
 fn pass(plan: &Plan, program: &Program, calls: &[usize]) -> Option<Pass> {
     let mut buckets: Vec<usize> = Vec::new();
     for at in calls {
@@ -84,10 +144,13 @@ fn pass(plan: &Plan, program: &Program, calls: &[usize]) -> Option<Pass> {
     let is_call = |at: &usize| program.ops.get(*at).is_some_and(|op| !op.action.calls().is_empty());
     let start = (0..first).rev().find(is_call).map_or(0, |before| before + 1);
     let (mut numel, mut computed_ns, mut ns) = (Vec::new(), Vec::new(), 0u64);
+    let (mut idle_ns, mut busy_ns) = (0u64, 0u64);
     for (at, op) in program.ops.iter().enumerate().take(last + 1).skip(start) {
         match &op.action {
-            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+            Action::Compute { name, duration_ns } | Action::Sleep { name, duration_ns } => {
                 ns = ns.saturating_add(*duration_ns);
+                let of = if **name == *NO_KERNEL { &mut idle_ns } else { &mut busy_ns };
+                *of = of.saturating_add(*duration_ns);
             }
             Action::Call { call, .. } if buckets.contains(&at) => {
                 numel.push(elements(call));
@@ -96,7 +159,15 @@ fn pass(plan: &Plan, program: &Program, calls: &[usize]) -> Option<Pass> {
             _ => {}
         }
     }
-    Some(Pass { ops: start..last + 1, buckets, numel, computed_ns })
+    let op = program.ops.get(first)?.clone();
+    Some(Pass {
+        ops: start..last + 1,
+        buckets,
+        numel,
+        computed_ns,
+        first: op,
+        is_idle: idle_ns > busy_ns,
+    })
 }
 
 fn is_bucket(call: &Call) -> bool {
@@ -128,10 +199,14 @@ fn same_kind(plan: &Plan, first: &Op, call: &Call) -> bool {
     (first.group(), reduction(first), dtype(first)) == (call.group(), reduction(call), dtype(call))
 }
 
-/// Puts new buckets into the place of a pass's.
-fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
-    let first = pass.buckets.first().and_then(|at| program.ops.get(*at)).cloned();
-    let Some(first) = first else { return };
+/// Puts new buckets into the place of a pass's, and moves the operations of the rank's steps.
+fn recut(
+    plan: &mut Plan,
+    (program, steps): (&mut Program, &mut [Range<u32>]),
+    pass: &Pass,
+    bytes: u64,
+) {
+    let first = &pass.first;
     let Some(tensor) = first.action.calls().first().and_then(|call| tensor_of(plan, call)).cloned()
     else {
         return;
@@ -148,7 +223,8 @@ fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
         until += part;
         let ready_ns = ready.at(until);
         if ready_ns > time_ns {
-            let (name, duration_ns) = ("backward".into(), ready_ns - time_ns);
+            let name = if pass.is_idle { NO_KERNEL } else { "backward" }.into();
+            let duration_ns = ready_ns - time_ns;
             made.push(Op {
                 action: Action::Compute { name, duration_ns },
                 at: first.at,
@@ -168,7 +244,17 @@ fn recut(plan: &mut Plan, program: &mut Program, pass: &Pass, bytes: u64) {
         buckets.push(made.len());
         made.push(op);
     }
-    program.ops = replaced(&program.ops, pass, made, &buckets);
+    let count = made.len();
+    let (ops, moved, start) = replaced(&program.ops, pass, made, &buckets);
+    let of_pass = pass.ops.end as u32 - 1;
+    for step in steps {
+        let moved = |op: u32| moved.get(op as usize).copied().unwrap_or(op);
+        let holds_pass = step.contains(&of_pass);
+        let behind = if step.end > step.start { moved(step.end - 1) + 1 } else { moved(step.end) };
+        let end = if holds_pass { behind.max((start + count) as u32) } else { behind };
+        *step = moved(step.start)..end;
+    }
+    program.ops = ops;
 }
 
 /// The tensor of so many elements, which is added if there is none.
@@ -192,7 +278,13 @@ fn tensor_with(plan: &mut Plan, like: &Tensor, numel: u64) -> TensorId {
 
 /// The operations with those of a pass replaced. Where the last wait for one of its buckets stood all new ones are waited
 /// for, but not before they are launched; the other waits go.
-fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op> {
+/// Also where each of the operations is now, and where the new ones begin.
+fn replaced(
+    ops: &[Op],
+    pass: &Pass,
+    made: Vec<Op>,
+    buckets: &[usize],
+) -> (Vec<Op>, Vec<u32>, usize) {
     let of_pass = |op: &Op| match &op.action {
         Action::Wait { op: of, .. } | Action::Query { op: of, .. } => {
             pass.buckets.contains(&(*of as usize))
@@ -237,7 +329,7 @@ fn replaced(ops: &[Op], pass: &Pass, made: Vec<Op>, buckets: &[usize]) -> Vec<Op
             new.extend(waits);
         }
     }
-    new
+    (new, moved, start)
 }
 
 /// The times at which a pass's gradients become ready.
@@ -289,9 +381,11 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_analysis::Activity;
     use lockstep_core::dtype::Dtype;
-    use lockstep_core::group::{BackendName, GroupId};
+    use lockstep_core::group::BackendName;
     use lockstep_core::plan::PlanBuilder;
+    use lockstep_core::rank::GroupRank;
     use lockstep_core::reduce::ReduceOp;
     use lockstep_sim::{SimConfig, simulate};
     use proptest::prelude::*;
@@ -328,8 +422,9 @@ mod tests {
         plan.unwrap()
     }
 
-    fn activity_of(plan: &Plan) -> Activity {
-        Activity::of_trace(&simulate(plan, &SimConfig::default()).unwrap())
+    fn steps_of(plan: &Plan) -> StepOps {
+        let activity = Activity::of_trace(&simulate(plan, &SimConfig::default()).unwrap());
+        StepOps::of(&activity, |rank, at| activity.ranks[rank.index()].calls[at].plan_op)
     }
 
     fn sums(plan: &Plan) -> (u64, u64) {
@@ -354,15 +449,80 @@ mod tests {
         ) {
             let plan = job(&numel, each_ns, steps);
             let mut cut = plan.clone();
-            prop_assert!(rebucket(&mut cut, &activity_of(&plan), bytes));
+            let mut steps_cut = steps_of(&plan);
+            prop_assert!(rebucket(&mut cut, &mut steps_cut, bytes).is_some());
             prop_assert_eq!(sums(&cut), sums(&plan));
-            let most = (bytes / 4).max(1).max(numel.iter().sum::<u64>().div_ceil(MOST));
+            let smallest = *numel.iter().min().unwrap();
+            let most = (bytes / 4).max(smallest).max(numel.iter().sum::<u64>().div_ceil(MOST));
             let calls = cut.programs.iter().flat_map(|own| &own.ops).flat_map(|op| op.action.calls());
             prop_assert!(calls.clone().all(|call| elements(call) <= most));
             prop_assert_eq!(cut.check(), Ok(()));
+            // The steps are the same ones, with all buckets.
+            for steps_of_rank in &steps_cut.of_rank {
+                prop_assert_eq!(steps_of_rank.len(), steps);
+                let ops = &cut.program(GlobalRank(0)).unwrap().ops;
+                for step in steps_of_rank {
+                    let own = &ops[step.start as usize..step.end as usize];
+                    let calls = own.iter().flat_map(|op| op.action.calls());
+                    prop_assert_eq!(calls.map(elements).sum::<u64>(), numel.iter().sum::<u64>());
+                }
+            }
             let trace = simulate(&cut, &SimConfig::default()).unwrap();
             prop_assert_eq!(trace.end.unwrap().outcome, lockstep_core::trace::Outcome::Completed);
         }
+    }
+
+    /// Ranks that make other calls between the buckets of a step cut the same ones, and still meet.
+    #[test]
+    fn ranks_with_other_calls_cut_the_same_buckets() {
+        let mut plan = PlanBuilder::new("ddp", 3, BackendName::Host).unwrap();
+        let tensors: Vec<_> = [1000, 500]
+            .map(|numel| (numel, plan.tensor("bucket", Dtype::Float32, numel, Fill::Zeros)))
+            .to_vec();
+        let message = plan.tensor("message", Dtype::Float32, 10, Fill::Zeros);
+        let reduce = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|rank, program| {
+            for _ in 0..4 {
+                program.compute("forward", 1_000_000);
+                // Rank 0's message stands in front of the buckets, rank 2's behind them.
+                let sent = (rank.0 == 0)
+                    .then(|| program.async_op().send(GroupId::WORLD, GroupRank(2), message));
+                let made: Vec<u32> = tensors
+                    .iter()
+                    .map(|(numel, tensor)| {
+                        program.compute("backward", 1_000_000);
+                        // The recording of rank 1 shows no asynchronous call.
+                        if rank.0 != 1 {
+                            program.async_op();
+                        }
+                        program.collective(GroupId::WORLD, reduce, *numel, None, Some(*tensor))
+                    })
+                    .collect();
+                if rank.0 != 1 {
+                    made.into_iter().for_each(|op| {
+                        program.wait(op);
+                    });
+                }
+                if let Some(sent) = sent {
+                    program.wait(sent);
+                }
+                if rank.0 == 2 {
+                    program.recv(GroupId::WORLD, GroupRank(0), message);
+                }
+            }
+        });
+        let plan = plan.unwrap();
+        let (mut cut, mut steps) = (plan.clone(), steps_of(&plan));
+        assert_eq!(steps.of_rank.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4]);
+        assert_eq!(rebucket(&mut cut, &mut steps, 1 << 20), Some(2000));
+        let trace = simulate(&cut, &SimConfig::default()).unwrap();
+        assert_eq!(trace.end.unwrap().outcome, lockstep_core::trace::Outcome::Completed);
+        let calls = |rank| {
+            let ops = cut.program(GlobalRank(rank)).unwrap().ops.iter();
+            let reduces = ops.flat_map(|op| op.action.calls()).filter(|call| is_bucket(call));
+            reduces.map(elements).collect::<Vec<u64>>()
+        };
+        assert_eq!([0, 1, 2].map(calls), [0; 3].map(|_| vec![1500; 4]));
     }
 
     /// With the cap that it had, a job of equal buckets is the same job.
@@ -370,7 +530,7 @@ mod tests {
     fn the_same_cap_gives_the_same_job() {
         let plan = job(&[1000, 1000, 1000], 50, 2);
         let mut cut = plan.clone();
-        assert!(rebucket(&mut cut, &activity_of(&plan), 4000));
+        assert_eq!(rebucket(&mut cut, &mut steps_of(&plan), 4000), Some(4000));
         let end = |plan: &Plan| simulate(plan, &SimConfig::default()).unwrap().end;
         assert_eq!(end(&cut), end(&plan));
     }

@@ -2,8 +2,9 @@
 //!
 //! A kind of call takes, in the simulator, so many latencies and so many bytes one after the other (the path of
 //! messages that ends last). The latencies and rates are sought with which that is the median of the recorded times:
-//! least squares of the relative errors, with no negative parameter. The path itself depends on the links, so it is
-//! found anew a few times.
+//! least squares of the errors, each relative to both the recorded and the simulated time, so that half the time is as
+//! wrong as twice the time; no parameter is negative. The path itself depends on the links, so it is found anew a few
+//! times.
 
 use crate::recover::Recovered;
 use lockstep_analysis::{Activity, transfers};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 const KINDS: usize = 48;
 
 /// So often the paths are found anew.
-const ROUNDS: u64 = 5;
+const ROUNDS: u64 = 8;
 
 /// Weight of a parameter that no call depends on: nearly nothing, so that it keeps its usual value.
 const HELD: f64 = 1e-6;
@@ -29,10 +30,21 @@ pub struct Fitted {
     pub topology: Topology,
     /// The number of kinds of calls they were fitted on.
     pub kinds: usize,
-    /// The mean relative error of the simulated times of those, each kind counted by its calls.
+    /// The mean relative error of the simulated times of those, each kind counted by its calls: 1 for half of the recorded
+    /// time, or twice.
     pub error: f64,
     /// True if there are too few kinds to tell latency from rate: then the rest is a usual value.
     pub is_underdetermined: bool,
+}
+
+/// Links whose calls are off by more than this in the mean are not those of the recording.
+const FAR_OFF: f64 = 0.5;
+
+impl Fitted {
+    /// True if the recorded calls do not take what any links give them: then the links tell nothing.
+    pub fn is_far_off(&self) -> bool {
+        self.error > FAR_OFF
+    }
 }
 
 /// A kind of call, and the times that calls of it took.
@@ -76,7 +88,8 @@ pub fn fit_links_watched(
         }
         let calls: usize = kinds.iter().map(|kind| kind.count).sum();
         let errors = kinds.iter().zip(&paths).map(|(kind, (_, time_ps))| {
-            (*time_ps as f64 / kind.median_ps - 1.0).abs() * kind.count as f64
+            let times = *time_ps as f64 / kind.median_ps;
+            (times.max(1.0 / times.max(1e-6)) - 1.0) * kind.count as f64
         });
         let error = errors.sum::<f64>() / calls.max(1) as f64;
         if best.is_none_or(|best| error < best.error) {
@@ -86,10 +99,12 @@ pub fn fit_links_watched(
         let rows: Vec<([f64; 4], f64)> = kinds
             .iter()
             .zip(&paths)
-            .map(|(kind, (path, _))| {
-                let scale = (kind.count as f64).sqrt() / kind.median_ps;
+            .map(|(kind, (path, time_ps))| {
+                // The first links are a guess, by which no error is measured.
+                let simulated_ps = if round == 0 { kind.median_ps } else { *time_ps as f64 };
+                let scale = (kind.count as f64 / (kind.median_ps * simulated_ps.max(1.0))).sqrt();
                 let row = coefficients(path, &topology).map(|coefficient| coefficient * scale);
-                (row, (kind.median_ps - path.other_ps as f64) * scale)
+                (row, (kind.median_ps - path.other_ps as f64).max(0.0) * scale)
             })
             .collect();
         topology = with_parameters(&start, &solved(&rows, &usual));

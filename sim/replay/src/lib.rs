@@ -6,6 +6,7 @@
 //! [`fit_links`] finds the links with which the simulator's times are the recorded ones, and [`what_if()`] compares a job
 //! with a changed one.
 
+mod answers;
 mod assumption;
 mod between;
 mod buckets;
@@ -14,6 +15,7 @@ mod fit;
 mod given_up;
 mod measured;
 mod operation;
+mod proof;
 mod proved_report;
 mod python;
 mod rank_programs;
@@ -32,6 +34,9 @@ pub use proved_report::{MOST_CALLS, with_tried_repairs};
 pub use python::{PythonError, python_program};
 pub use recorded_times::recorded_times;
 pub use recover::{RecordedCalls, RecordingEnd, RecoverError, Recovered, recover};
-pub use repair::{Repair, RepairError, can_be_repaired, repair, repair_watched};
-pub use replayed_report::replayed_report;
-pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, what_if, what_if_watched};
+pub use repair::{Recording, Repair, RepairError, can_be_repaired, repair, repair_watched};
+pub use replayed_report::{replayed_report, report_beside_recording};
+pub use what_if::{
+    Compared, Elsewhere, Side, Variation, VariationError, recorded_steps, what_if, what_if_watched,
+    what_if_with_steps,
+};

@@ -59,12 +59,50 @@ pub(crate) fn uneven_exchanges(log: &CallLog) -> BTreeMap<(GroupId, u64), u64> {
     rows.into_iter().filter_map(most).collect()
 }
 
-/// A recorded call in a group of the plan; `uneven` is its row's value of [`uneven_exchanges`].
+/// The reduction and the root that members of a row tell; `None` where none tells it, or two tell different ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RowFacts {
+    reduce_op: Option<ReduceOp>,
+    root: Option<GroupRank>,
+}
+
+/// The facts of each row of which a member tells some.
+pub(crate) fn row_facts(log: &CallLog) -> BTreeMap<(GroupId, u64), RowFacts> {
+    let mut rows: BTreeMap<(GroupId, u64), (RowFacts, [bool; 2])> = BTreeMap::new();
+    for record in log.logs().flat_map(|(_, own)| &own.calls).filter(|record| !record.call.p2p) {
+        let (reduce_op, root) = (record.call.reduce_op, record.call.root);
+        let Some(seq) = record.seq.filter(|_| reduce_op.is_some() || root.is_some()) else {
+            continue;
+        };
+        let first = || (RowFacts { reduce_op, root }, [false; 2]);
+        let (known, differ) = rows.entry((record.call.group, seq)).or_insert_with(first);
+        differ[0] |= reduce_op.is_some() && known.reduce_op.is_some_and(|op| Some(op) != reduce_op);
+        differ[1] |= root.is_some() && known.root.is_some_and(|known| Some(known) != root);
+        known.reduce_op = known.reduce_op.or(reduce_op);
+        known.root = known.root.or(root);
+    }
+    let agreed = |(row, (known, [ops, roots])): (_, (RowFacts, [bool; 2]))| {
+        let reduce_op = known.reduce_op.filter(|_| !ops);
+        (row, RowFacts { reduce_op, root: known.root.filter(|_| !roots) })
+    };
+    rows.into_iter().map(agreed).collect()
+}
+
+/// Beside a call, what the other members' calls of its row tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct OfRow {
+    /// Its row's value of [`uneven_exchanges`].
+    pub(crate) uneven: Option<u64>,
+    /// Its row's value of [`row_facts`].
+    pub(crate) facts: RowFacts,
+}
+
+/// A recorded call in a group of the plan.
 pub(crate) fn call_of(
     called: &Called,
     (group, members): (GroupId, &ProcessGroup),
     (plan, tensors): (&mut PlanBuilder, &mut Tensors),
-    uneven: Option<u64>,
+    OfRow { uneven, facts }: OfRow,
     assumed: &mut BTreeSet<Assumption>,
 ) -> Call {
     let shapes = called.inputs.iter().chain(&called.outputs);
@@ -76,7 +114,11 @@ pub(crate) fn call_of(
             Dtype::Uint8
         }
     };
-    let (input, output) = (numel(&called.inputs), numel(&called.outputs));
+    let (mut input, mut output) = (numel(&called.inputs), numel(&called.outputs));
+    if input.max(output) > MAX_NUMEL {
+        assumed.insert(Assumption::HugeSizes);
+        (input, output) = (1, 1);
+    }
     let either = if input == 0 { output } else { input };
     if called.p2p {
         let tensor = tensors.of(plan, dtype, either);
@@ -86,7 +128,7 @@ pub(crate) fn call_of(
             (false, peer) => Call::Recv { group, peer, tensor, tag },
         };
     }
-    let collective = collective_of(called, assumed);
+    let collective = collective_of(called, facts, assumed);
     if either == 0 && !collective.is_barrier() {
         assumed.insert(Assumption::NoSizes);
     }
@@ -124,12 +166,17 @@ pub(crate) fn call_of(
     Call::collective_of(group, collective, count, input, output)
 }
 
-fn collective_of(called: &Called, assumed: &mut BTreeSet<Assumption>) -> Collective {
+fn collective_of(
+    called: &Called,
+    facts: RowFacts,
+    assumed: &mut BTreeSet<Assumption>,
+) -> Collective {
     let op = called.op.strip_suffix("_coalesced").unwrap_or(&called.op);
     let mut reduction = || {
         called.reduce_op.unwrap_or_else(|| {
-            assumed.insert(Assumption::Sums);
-            ReduceOp::Sum
+            let by_rule = Assumption::Sums;
+            assumed.insert(facts.reduce_op.map_or(by_rule, |_| Assumption::OfAnotherMember));
+            facts.reduce_op.unwrap_or(ReduceOp::Sum)
         })
     };
     match op {
@@ -140,8 +187,9 @@ fn collective_of(called: &Called, assumed: &mut BTreeSet<Assumption>) -> Collect
     let reduce = (op == "reduce").then(reduction);
     let mut root = || {
         called.root.unwrap_or_else(|| {
-            assumed.insert(Assumption::FirstRankIsRoot);
-            GroupRank(0)
+            let by_rule = Assumption::FirstRankIsRoot;
+            assumed.insert(facts.root.map_or(by_rule, |_| Assumption::OfAnotherMember));
+            facts.root.unwrap_or(GroupRank(0))
         })
     };
     match (op, reduce) {

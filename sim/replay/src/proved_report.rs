@@ -1,13 +1,11 @@
 //! A report whose repairs were tried: what completes speaks for a finding, what does not against it.
 
+use crate::proof::{Stopped, Unrepaired, prove};
 use crate::recover::{RecordingEnd, Recovered, recover};
-use crate::repair::{Repair, RepairError, is_tried, repair_watched};
-use crate::replayed_report::replayed_report;
-use lockstep_core::trace::{CallLog, Outcome};
+use crate::repair::{Repair, RepairError, can_be_repaired, changed_and_simulated};
+use lockstep_core::trace::CallLog;
 use lockstep_core::watch::Watch;
-use lockstep_diagnosis::{Certainty, Finding, Report, TriedRepair};
-use lockstep_sim::{SimConfig, simulate_calls};
-use std::sync::Arc;
+use lockstep_diagnosis::{Certainty, Finding, Report};
 
 /// So many calls a recording may have for its repairs to be tried beside its diagnosis, in about a second.
 pub const MOST_CALLS: usize = 100_000;
@@ -20,7 +18,7 @@ const TRIED: usize = 4;
 /// A finding whose repair does not complete is no longer certain, if its replay ends in the same finding without
 /// the repair. Of findings that are equally certain, one whose repair completes stands first. The report of a
 /// recording of more than [`MOST_CALLS`] calls only gets a note. If the watch ends the trials,
-/// those that have completed count, and a note says so.
+/// no repair is told, and a note says so.
 pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Watch) -> Report {
     let Ok(recovered) = recoverable(&report, log) else { return report };
     let Some(recovered) = recovered else {
@@ -32,10 +30,10 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
     };
     let first = report.findings.iter().take(TRIED).enumerate();
     let first: Vec<usize> =
-        first.filter(|(_, finding)| is_tried(finding.kind)).map(|(at, _)| at).collect();
+        first.filter(|(_, finding)| can_be_repaired(finding.kind)).map(|(at, _)| at).collect();
     let (mut tried, mut stopped) = (Vec::<(usize, Repair)>::new(), false);
     for at in first {
-        match repair_watched(&recovered, &report, at, watch) {
+        match changed_and_simulated(&recovered, &report, at, watch) {
             Ok(repair) => tried.push((at, repair)),
             Err(RepairError::Stopped { .. }) => {
                 stopped = true;
@@ -44,21 +42,24 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
             Err(_) => {}
         }
     }
-    let again = match stopped || tried.is_empty() {
+    let unrepaired = match stopped || tried.is_empty() {
         true => None,
-        false => replayed_finding(&recovered, log, watch).unwrap_or_else(|Stopped| {
-            stopped = true;
-            None
-        }),
+        false => match Unrepaired::of(&recovered, log, watch) {
+            Ok(unrepaired) => Some(unrepaired),
+            Err(Stopped) => {
+                stopped = true;
+                None
+            }
+        },
     };
-    for (at, Repair { tried, .. }) in tried {
-        // What does not complete is compared with the replay, and that was not simulated.
-        if stopped && !tried.verified {
-            continue;
+    // Each is held against the replay without it: of none that was not simulated is anything said.
+    if let Some(unrepaired) = unrepaired {
+        for (at, mut repair) in tried {
+            let Some(finding) = report.findings.get_mut(at) else { continue };
+            prove(&mut repair, &recovered, (finding, &unrepaired));
+            let is_same = unrepaired.ends_in(finding);
+            attach(finding, repair, is_same);
         }
-        let Some(finding) = report.findings.get_mut(at) else { continue };
-        let is_same = again.as_ref().is_some_and(|again| is_of(again, finding));
-        attach(finding, tried, is_same);
     }
     if stopped {
         report.notes.push(
@@ -72,18 +73,18 @@ pub fn with_tried_repairs(mut report: Report, log: &CallLog, watch: &mut dyn Wat
 
 /// Attaches a repair that was tried. One that does not complete takes the certainty of a finding that the
 /// replay of the job ends in without it (`is_same`): the replay then shows the job as it was.
-fn attach(finding: &mut Finding, mut tried: TriedRepair, is_same: bool) {
-    if !tried.verified && is_same && finding.certainty == Certainty::Certain {
+fn attach(finding: &mut Finding, mut repair: Repair, is_same: bool) {
+    if !repair.completes && is_same && finding.certainty == Certainty::Certain {
         finding.certainty = Certainty::Likely;
-        tried.why.push_str(" So the finding is likely, and not certain.");
+        repair.tried.why.push_str(" So the finding is likely, and not certain.");
     }
-    finding.repair = Some(tried);
+    finding.repair = Some(repair.tried);
 }
 
 /// The plan of a recording whose first findings are of calls; `None` of a large one.
 fn recoverable(report: &Report, log: &CallLog) -> Result<Option<Recovered>, ()> {
     let first = report.findings.iter().take(TRIED);
-    if !first.into_iter().any(|finding| is_tried(finding.kind)) {
+    if !first.into_iter().any(|finding| can_be_repaired(finding.kind)) {
         return Err(());
     }
     let calls: usize = log.logs().map(|(_, own)| own.calls.len()).sum();
@@ -93,37 +94,16 @@ fn recoverable(report: &Report, log: &CallLog) -> Result<Option<Recovered>, ()> 
     recover("replay", log, RecordingEnd::of(report)).map(Some).map_err(|_| ())
 }
 
-/// Its watch ended the simulation.
-struct Stopped;
-
-/// The finding that the job ends in when it is replayed as it was recorded, if it can be.
-fn replayed_finding(
-    recovered: &Recovered,
-    log: &CallLog,
-    watch: &mut dyn Watch,
-) -> Result<Option<Finding>, Stopped> {
-    let plan = Arc::new(recovered.plan.clone());
-    let simulated = SimConfig::default()
-        .for_calls_of(&plan)
-        .and_then(|config| simulate_calls(plan, &config, watch));
-    let Ok(simulated) = simulated else { return Ok(None) };
-    if simulated.calls.outcome == Outcome::Cancelled {
-        return Err(Stopped);
-    }
-    let report = replayed_report(&recovered.calls, log.clone(), &simulated.calls);
-    Ok(report.findings.into_iter().next())
-}
-
-fn is_of(one: &Finding, other: &Finding) -> bool {
-    (one.kind, &one.culprits) == (other.kind, &other.culprits)
-}
-
 /// Moves a finding whose repair completes in front of those that are as certain.
 fn first_what_completes(findings: &mut [Finding]) {
     let Some(certainty) = findings.first().map(|first| first.certainty) else { return };
     let completes = |finding: &Finding| {
         finding.certainty == certainty
-            && finding.repair.as_ref().is_some_and(|repair| repair.verified)
+            // A job always completes without the ranks that stop it: that says nothing for the finding.
+            && finding
+                .repair
+                .as_ref()
+                .is_some_and(|repair| repair.verified && repair.change.given_up.is_empty())
     };
     if let Some(at) = findings.iter().position(completes)
         && let Some(front) = findings.get_mut(..=at)
@@ -134,8 +114,12 @@ fn first_what_completes(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
-    use lockstep_diagnosis::{Change, Kind};
+    use lockstep_core::group::BackendName;
+    use lockstep_core::plan::{PlanBuilder, Program};
+    use lockstep_diagnosis::{Change, Kind, TriedRepair};
 
     #[test]
     fn only_a_repair_that_fails_on_the_same_finding_takes_its_certainty() {
@@ -160,7 +144,10 @@ mod tests {
                 repair: None,
             };
             let why = String::new();
-            attach(&mut finding, TriedRepair { change: Change::default(), verified, why }, is_same);
+            let tried = TriedRepair { change: Change::default(), verified, why };
+            let plan = PlanBuilder::new("job", 1, BackendName::Host);
+            let plan = plan.unwrap().with_programs(|_| Program::default()).unwrap();
+            attach(&mut finding, Repair { tried, plan, completes: verified }, is_same);
             assert_eq!(finding.certainty, wanted, "verified {verified}, the same {is_same}");
             assert_eq!(finding.repair.map(|repair| repair.verified), Some(verified));
         }

@@ -1,8 +1,9 @@
 //! From the calls of a recording to a plan.
 
+use crate::answers::answers;
 use crate::assumption::Assumption;
 use crate::between::{Between, Names, Open};
-use crate::operation::{Tensors, call_of, uneven_exchanges};
+use crate::operation::{OfRow, RowFacts, Tensors, call_of, row_facts, uneven_exchanges};
 use crate::window::Window;
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
@@ -151,8 +152,11 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     let mut recovery = Recovery::new(name, log)?;
     let went_on = end == RecordingEnd::WentOn;
     let window = Window::of(log, went_on, &mut recovery.assumed);
+    if log.logs().any(|(_, own)| own.groups_assumed) {
+        recovery.assumed.insert(Assumption::Groups);
+    }
     let hangs = !went_on && log.logs().any(|(_, own)| own.calls.iter().any(pending));
-    let (mut left_out, mut ops) = (0, 0);
+    let (mut left_out, mut groupless, mut ops) = (0, 0, 0);
     for (rank, own) in log.logs() {
         let at = window.calls(log, rank, &own.calls);
         let calls: Vec<&CallRecord> = at.iter().filter_map(|at| own.calls.get(*at)).collect();
@@ -161,6 +165,9 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
             made.into_iter().filter_map(|(op, call)| Some(MadeOf { op, record: *at.get(call)? }));
         recovery.made.insert(rank, made.collect());
         left_out += own.calls.iter().filter(|record| window.is_left_out(record)).count() as u64;
+        if own.groups_assumed {
+            groupless += own.calls.iter().filter(|record| is_groupless(record)).count() as u64;
+        }
         match &own.state {
             RankState::Died { how } => program.push(plain(Action::Die { how: how.clone() })),
             _ if hangs && !calls.iter().any(|call| pending(call)) => {
@@ -185,12 +192,20 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
     if left_out > 0 {
         recovery.assumed.insert(Assumption::LeftOut { calls: left_out });
     }
+    if groupless > 0 {
+        recovery.assumed.insert(Assumption::UnknownGroup { calls: groupless });
+    }
     recovery.add_calls_behind_stays();
     recovery.add_unrecorded(hangs);
     if recovery.programs.values().map(|program| weight(&program.ops)).sum::<usize>() > MAX_OPS {
         return Err(RecoverError::TooLarge);
     }
     Ok(recovery.finish()?)
+}
+
+/// True of a collective whose group a recording with assumed groups does not tell.
+pub(crate) fn is_groupless(record: &CallRecord) -> bool {
+    record.seq.is_none() && !record.call.p2p
 }
 
 fn pending(record: &CallRecord) -> bool {
@@ -227,10 +242,11 @@ struct Recovery<'a> {
     group_of: Vec<GroupId>,
     tensors: Tensors,
     uneven: BTreeMap<(GroupId, u64), u64>,
+    facts: BTreeMap<(GroupId, u64), RowFacts>,
     sources: BTreeMap<String, u32>,
     /// The calls and lines of the plan, by where the recording keeps the part that alike calls share: it has a few
     /// hundred such parts, and millions of calls.
-    known: HashMap<(*const Called, Option<u64>), Option<PlacedCall>>,
+    known: HashMap<(*const Called, OfRow), Option<PlacedCall>>,
     names: Names,
     programs: BTreeMap<GlobalRank, Program>,
     made: BTreeMap<GlobalRank, Vec<MadeOf>>,
@@ -289,6 +305,7 @@ impl<'a> Recovery<'a> {
             group_of,
             tensors: Tensors::default(),
             uneven: uneven_exchanges(log),
+            facts: row_facts(log),
             sources: BTreeMap::new(),
             known: HashMap::new(),
             names: Names::default(),
@@ -395,28 +412,32 @@ impl<'a> Recovery<'a> {
 
     /// The call in the plan's groups, and its line; `None` of a group that the recording does not have.
     fn call(&mut self, record: &CallRecord) -> Option<PlacedCall> {
-        let uneven = match self.uneven.is_empty() {
-            true => None,
-            false => record.seq.and_then(|seq| self.uneven.get(&(record.call.group, seq))).copied(),
+        let row = record.seq.map(|seq| (record.call.group, seq)).filter(|_| !record.call.p2p);
+        let lacks_facts = record.call.root.is_none() || record.call.reduce_op.is_none();
+        let uneven = row.filter(|_| !self.uneven.is_empty());
+        let facts = row.filter(|_| lacks_facts && !self.facts.is_empty());
+        let of_row = OfRow {
+            uneven: uneven.and_then(|row| self.uneven.get(&row)).copied(),
+            facts: facts.and_then(|row| self.facts.get(&row)).copied().unwrap_or_default(),
         };
-        let key = (Arc::as_ptr(&record.call), uneven);
+        let key = (Arc::as_ptr(&record.call), of_row);
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
-        let call = self.new_call(record, uneven);
+        let call = self.new_call(record, of_row);
         let call = call.map(|call| (call, self.new_line(record)));
         self.known.insert(key, call.clone());
         call
     }
 
-    fn new_call(&mut self, record: &CallRecord, uneven: Option<u64>) -> Option<Call> {
+    fn new_call(&mut self, record: &CallRecord, of_row: OfRow) -> Option<Call> {
         let id = *self.group_of.get(record.call.group.index())?;
         let members = self.groups.get(id.index())?;
         let mut call = call_of(
             &record.call,
             (id, members),
             (&mut self.plan, &mut self.tensors),
-            uneven,
+            of_row,
             &mut self.assumed,
         );
         // Members may have other places in the plan's group than in the recording's.
@@ -479,7 +500,7 @@ impl<'a> Recovery<'a> {
         let missing: Vec<GlobalRank> =
             missing.filter(|rank| !self.programs.contains_key(rank)).collect();
         let mut like: BTreeMap<GlobalRank, Vec<GlobalRank>> = BTreeMap::new();
-        let mut ended = Vec::new();
+        let (mut ended, mut answering) = (Vec::new(), Vec::new());
         let recorded: Vec<GlobalRank> = self.programs.keys().copied().collect();
         for rank in missing {
             let groups: Vec<bool> =
@@ -510,6 +531,16 @@ impl<'a> Recovery<'a> {
                     _ => {}
                 }
             }
+            let peers = recorded.iter().filter_map(|other| {
+                let program = self.programs.get(other)?;
+                let upto = waits_at(self.log, *other, program).unwrap_or(program.ops.len());
+                Some((*other, program.ops.get(..upto)?))
+            });
+            let answered = answers(ops, (rank, &self.groups), peers, |op| shared_call(op, is_in));
+            if answered.any {
+                answering.push(rank);
+            }
+            let mut ops = answered.ops;
             if hangs && waits.is_some() {
                 ops.push(plain(Action::Die { how: "nothing of it was recorded".to_owned() }));
                 ended.push(rank);
@@ -519,6 +550,9 @@ impl<'a> Recovery<'a> {
         }
         for (like, ranks) in like {
             self.assumed.insert(Assumption::LikeAnother { ranks, like });
+        }
+        if !answering.is_empty() {
+            self.assumed.insert(Assumption::Answers { ranks: answering });
         }
         if !ended.is_empty() {
             self.assumed.insert(Assumption::Ended { ranks: ended });

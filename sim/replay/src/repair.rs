@@ -7,6 +7,7 @@
 use crate::assumption::Assumption;
 use crate::continued::{Outcome, tried};
 use crate::given_up::give_up;
+use crate::proof::{Stopped, Unrepaired, prove};
 use crate::rank_programs::{
     holding, named, named_with_tensor, rewritten, set_program, share_programs,
 };
@@ -14,6 +15,7 @@ use crate::recover::{Recovered, is_stay};
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Program};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::CallLog;
 use lockstep_core::watch::{Unwatched, Watch};
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Change, Finding, Kind, Report, TriedRepair};
@@ -28,7 +30,12 @@ pub struct Repair {
     pub tried: TriedRepair,
     /// The changed plan.
     pub plan: Plan,
+    /// True if the changed job completes. That alone proves no repair: see [`TriedRepair::why`].
+    pub completes: bool,
 }
+
+/// A recording, and the plan that was recovered from it.
+pub type Recording<'a> = (&'a Recovered, &'a CallLog);
 
 /// The reason that a finding has no repair that could be tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,10 +74,13 @@ pub enum RepairError {
 /// The repair of a report's finding of that index. If other findings of the report are what the changed job then
 /// ends in, they are repaired as well.
 ///
+/// A repair is proved if the changed job completes, and the job without the change ends in the finding: else the replay
+/// does not depend on the change.
+///
 /// # Errors
 /// When it has none that could be tried.
-pub fn repair(recovered: &Recovered, report: &Report, at: usize) -> Result<Repair, RepairError> {
-    repair_watched(recovered, report, at, &mut Unwatched)
+pub fn repair(recording: Recording<'_>, report: &Report, at: usize) -> Result<Repair, RepairError> {
+    repair_watched(recording, report, at, &mut Unwatched)
 }
 
 /// The same, watched while the changed job is simulated.
@@ -78,6 +88,26 @@ pub fn repair(recovered: &Recovered, report: &Report, at: usize) -> Result<Repai
 /// # Errors
 /// As [`repair`], and [`RepairError::Stopped`].
 pub fn repair_watched(
+    (recovered, log): Recording<'_>,
+    report: &Report,
+    at: usize,
+    watch: &mut dyn Watch,
+) -> Result<Repair, RepairError> {
+    let mut repair = changed_and_simulated(recovered, report, at, watch)?;
+    let finding = report.findings.get(at).ok_or(RepairError::NoFinding)?;
+    if repair.completes {
+        match Unrepaired::of(recovered, log, watch) {
+            Ok(unrepaired) => prove(&mut repair, recovered, (finding, &unrepaired)),
+            Err(Stopped) => {
+                return Err(RepairError::Stopped { change: Box::new(repair.tried.change) });
+            }
+        }
+    }
+    Ok(repair)
+}
+
+/// The repair of a finding, as far as the changed job goes: nothing is said of the job without the change.
+pub(crate) fn changed_and_simulated(
     recovered: &Recovered,
     report: &Report,
     at: usize,
@@ -122,7 +152,7 @@ pub fn repair_watched(
             }
         }
         let tried = TriedRepair { change, verified, why };
-        return Ok(Repair { tried, plan });
+        return Ok(Repair { tried, plan, completes: verified });
     }
 }
 
@@ -237,12 +267,7 @@ fn revive(plan: &mut Plan, recovered: &Recovered, finding: &Finding) {
 
 /// True of kinds that [`repair()`] has a change for.
 pub fn can_be_repaired(kind: Kind) -> bool {
-    is_tried(kind) || matches!(kind, Kind::RankMissing | Kind::RankDied)
-}
-
-/// True of kinds whose repair is a change of calls: it is tried beside the diagnosis.
-pub(crate) fn is_tried(kind: Kind) -> bool {
-    kind == Kind::P2pDeadlock || mended_by_calls(kind)
+    mended_by_calls(kind) || matches!(kind, Kind::P2pDeadlock | Kind::RankMissing | Kind::RankDied)
 }
 
 /// True of kinds that other calls of the blamed ranks would have prevented.
@@ -583,7 +608,7 @@ fn batch(plan: &mut Plan, ranks: &[GlobalRank]) -> Option<Change> {
 }
 
 /// A key that is equal for operations that make the same collectives.
-fn key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
+pub(crate) fn key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
     let of_call = |call: &Call| {
         let tensor = call.tensors().into_iter().flatten().next().and_then(|id| plan.tensor(id));
         let dtype = tensor.map_or("", |tensor| tensor.dtype.name());

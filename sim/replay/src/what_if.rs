@@ -2,7 +2,8 @@
 
 use crate::buckets::rebucket;
 use crate::rank_programs::set_program;
-use lockstep_analysis::{Activity, Analysis};
+use crate::recover::Recovered;
+use lockstep_analysis::{Activity, Analysis, NO_KERNEL, StepOps};
 use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 pub enum Variation {
     /// A rank computes as fast as the others do.
     WithoutStraggler(GlobalRank),
-    /// Computations and pauses of ranks take so many times as long.
+    /// Computations and pauses of ranks take so many times as long. Where a profile shows a device without a kernel,
+    /// nothing is computed, and that time stays.
     Scale {
         /// The ranks; all if empty.
         ranks: Vec<GlobalRank>,
@@ -83,7 +85,7 @@ pub enum VariationError {
     NoBuckets,
     /// The job hangs as it is.
     #[error(
-        "the job does not complete as it is: `lockstep diagnose` says why, `lockstep repair` mends it"
+        "the job does not complete as it is simulated: `lockstep sim` says why"
     )]
     Hangs,
     /// The job hangs with the changes.
@@ -107,10 +109,14 @@ pub struct Compared {
 }
 
 impl Compared {
-    fn of(plan: &Plan, config: SimConfig, watch: &mut dyn Watch) -> Result<Compared, SimError> {
-        let config = SimConfig { record_messages: false, ..config };
+    fn of(
+        plan: &Plan,
+        config: SimConfig,
+        steps: &StepOps,
+        watch: &mut dyn Watch,
+    ) -> Result<Compared, SimError> {
         let trace = simulate_watched(plan, &config, watch)?;
-        let analysis = Analysis::of(&Activity::of_trace(&trace));
+        let analysis = Analysis::with_steps(&Activity::of_trace(&trace), steps);
         Ok(Compared { trace, analysis })
     }
 
@@ -147,15 +153,37 @@ pub fn what_if_watched(
     elsewhere: Option<&Elsewhere<'_>>,
     watch: &mut dyn Watch,
 ) -> Result<(Compared, Compared, Vec<String>), VariationError> {
+    what_if_with_steps((plan, None), topology, variations, elsewhere, watch)
+}
+
+/// The same for a plan whose steps are known from its recording, and so the same before and after the changes. Without
+/// them they are those of the plan as it is.
+///
+/// # Errors
+/// As [`what_if_watched`].
+pub fn what_if_with_steps(
+    (plan, steps): (&Plan, Option<&StepOps>),
+    topology: Topology,
+    variations: &[Variation],
+    elsewhere: Option<&Elsewhere<'_>>,
+    watch: &mut dyn Watch,
+) -> Result<(Compared, Compared, Vec<String>), VariationError> {
+    let on = |topology| SimConfig { topology, record_messages: false, ..SimConfig::default() };
+    let simulated = simulate_watched(plan, &on(topology), watch)?;
+    let activity = Activity::of_trace(&simulated);
+    let mut steps = match steps {
+        Some(steps) => steps.clone(),
+        None => steps_of_plan(&activity),
+    };
+    let analysis = Analysis::with_steps(&activity, &steps);
+    let before = Compared { trace: simulated, analysis };
     let mut changed = plan.clone();
     let mut links = topology;
     let mut assumed = Vec::new();
     for variation in variations {
-        variation.apply(&mut changed, &mut links, &mut assumed, watch)?;
+        variation.apply((&mut changed, &mut steps), &mut links, &mut assumed)?;
     }
     changed.check().map_err(SimError::from)?;
-    let on = |topology| SimConfig { topology, ..SimConfig::default() };
-    let before = Compared::of(plan, on(topology), watch)?;
     if !before.completes() {
         return Err(VariationError::Hangs);
     }
@@ -163,11 +191,26 @@ pub fn what_if_watched(
         Some(elsewhere) => elsewhere(&changed).map_err(VariationError::Elsewhere)?,
         None => on(links),
     };
-    let after = Compared::of(&changed, machine, watch)?;
+    let machine = SimConfig { record_messages: false, ..machine };
+    let after = Compared::of(&changed, machine, &steps, watch)?;
     if !after.completes() {
         return Err(VariationError::HangsChanged);
     }
     Ok((before, after, assumed))
+}
+
+/// The steps of a recording, by the operations of the plan that was recovered from it; `activity` is of the same
+/// recording.
+pub fn recorded_steps(recovered: &Recovered, activity: &Activity) -> StepOps {
+    StepOps::of(activity, |rank, at| {
+        let call = activity.ranks.get(rank.index())?.calls.get(at)?;
+        call.plan_op.or_else(|| recovered.calls.op_of_record(rank, at))
+    })
+}
+
+/// The steps of a simulated plan, by its operations.
+fn steps_of_plan(activity: &Activity) -> StepOps {
+    StepOps::of(activity, |rank, at| activity.ranks.get(rank.index())?.calls.get(at)?.plan_op)
 }
 
 impl Variation {
@@ -202,14 +245,20 @@ impl Variation {
 
     fn apply(
         &self,
-        plan: &mut Plan,
+        (plan, steps): (&mut Plan, &mut StepOps),
         links: &mut Topology,
         assumed: &mut Vec<String>,
-        watch: &mut dyn Watch,
     ) -> Result<(), VariationError> {
         match self {
             Variation::WithoutStraggler(rank) => without_straggler(plan, *rank)?,
-            Variation::Scale { ranks, computing } => scale(plan, ranks, *computing)?,
+            Variation::Scale { ranks, computing } => {
+                if scale(plan, ranks, *computing)? {
+                    assumed.push(
+                        "the time in which a device had no kernel stays as it was recorded: only kernels are scaled"
+                            .to_owned(),
+                    );
+                }
+            }
             Variation::Links { which, bytes_per_second, latency_ps } => {
                 let link = match (links, which) {
                     (Topology::Uniform(link), Side::Across) => link,
@@ -227,15 +276,17 @@ impl Variation {
             Variation::Topology(topology) => *links = *topology,
             Variation::Algorithm(algorithm) => use_algorithm(plan, *algorithm)?,
             Variation::BucketBytes(bytes) => {
-                let config =
-                    SimConfig { topology: *links, record_messages: false, ..SimConfig::default() };
-                let activity = Activity::of_trace(&simulate_watched(plan, &config, watch)?);
-                if !rebucket(plan, &activity, *bytes) {
-                    return Err(VariationError::NoBuckets);
-                }
+                let smallest = rebucket(plan, steps, *bytes).ok_or(VariationError::NoBuckets)?;
                 assumed.push(
                     "gradients become ready evenly between the launches of two buckets".to_owned(),
                 );
+                if *bytes < smallest {
+                    assumed.push(format!(
+                        "no bucket is cut below the smallest recorded one, {:.2} MiB: DDP never splits a parameter, and \
+                         the recording does not say how large the parameters are",
+                        smallest as f64 / f64::from(1 << 20)
+                    ));
+                }
             }
         }
         Ok(())
@@ -271,16 +322,23 @@ fn scale_op(op: &mut Op, factor: f64) {
     }
 }
 
-fn scale(plan: &mut Plan, ranks: &[GlobalRank], factor: f64) -> Result<(), VariationError> {
+/// True if some operation stands for a time in which nothing was computed.
+fn scale(plan: &mut Plan, ranks: &[GlobalRank], factor: f64) -> Result<bool, VariationError> {
     for rank in ranks {
         check_rank(plan, *rank)?;
     }
+    let mut is_idle = false;
     every_program(plan, |rank, program| {
         if ranks.is_empty() || ranks.contains(&rank) {
-            program.ops.iter_mut().for_each(|op| scale_op(op, factor));
+            for op in &mut program.ops {
+                match &op.action {
+                    Action::Compute { name, .. } if **name == *NO_KERNEL => is_idle = true,
+                    _ => scale_op(op, factor),
+                }
+            }
         }
     });
-    Ok(())
+    Ok(is_idle)
 }
 
 fn check_rank(plan: &Plan, rank: GlobalRank) -> Result<(), VariationError> {

@@ -4,6 +4,7 @@
 //! begin with the first that no member has dropped.
 
 use crate::assumption::Assumption;
+use crate::recover::is_groupless;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{CallLog, CallRecord, CallState};
@@ -52,16 +53,24 @@ impl Window {
                 assumed.insert(Assumption::Dropped { group: label.to_owned(), calls: before });
             }
         }
-        window.align_messages(log);
+        let one_sided = window.align_messages(log, went_on);
+        if one_sided > 0 {
+            assumed.insert(Assumption::OneSided { calls: one_sided });
+        }
         window.last = went_on.then(|| last_of_all(log));
         window
     }
 
-    /// Pairs the ended calls of both sides of a lane from their ends, if any recorder's ring was cut.
-    fn align_messages(&mut self, log: &CallLog) {
-        if !log.logs().any(|(_, own)| own.is_cut()) {
-            return;
+    /// Pairs the ended calls of both sides of a lane from their ends, if any recorder's ring was cut, or the job went on:
+    /// all messages have arrived then. Returns how many calls have no other side that was recorded, for another reason
+    /// than a cut ring.
+    fn align_messages(&mut self, log: &CallLog, went_on: bool) -> u64 {
+        let is_cut = log.logs().any(|(_, own)| own.is_cut());
+        if !is_cut && !went_on {
+            return 0;
         }
+        let recorded = |rank: GlobalRank| log.ranks.get(rank.index()).is_some_and(Option::is_some);
+        let mut one_sided = 0;
         let mut ended: BTreeMap<Lane, [(GlobalRank, usize); 2]> = BTreeMap::new();
         for (rank, own) in log.logs() {
             let over = own.calls.iter().filter(|record| record.state == CallState::Completed);
@@ -73,12 +82,18 @@ impl Window {
             }
         }
         for (lane, [(sender, sends), (receiver, receives)]) in ended {
+            // A rank of which nothing was recorded is assumed to have made the other side.
+            if !recorded(sender) || !recorded(receiver) {
+                continue;
+            }
+            one_sided += sends.abs_diff(receives) as u64;
             if let Some(more) = sends.checked_sub(receives).filter(|more| *more > 0) {
                 self.left_out.insert((sender, lane), more);
             } else if let Some(more) = receives.checked_sub(sends).filter(|more| *more > 0) {
                 self.left_out.insert((receiver, lane), more);
             }
         }
+        if is_cut { 0 } else { one_sided }
     }
 
     /// True of a call, in a job that went on, that not all members had come out of.
@@ -96,8 +111,10 @@ impl Window {
         calls: &[CallRecord],
     ) -> Vec<usize> {
         let mut seen: BTreeMap<Lane, usize> = BTreeMap::new();
+        let own = log.ranks.get(rank.index()).and_then(Option::as_ref);
+        let groups_assumed = own.is_some_and(|own| own.groups_assumed);
         let kept = calls.iter().enumerate().filter(|(_, record)| {
-            if self.is_left_out(record) {
+            if self.is_left_out(record) || (groups_assumed && is_groupless(record)) {
                 return false;
             }
             if let Some((lane, _)) = lane(log, rank, record) {

@@ -67,6 +67,23 @@ const OTHERWISE: [&str; 15] = [
     "run_mesh",
 ];
 
+/// Cases whose repair is not proved although the changed job completes, and the one that has none.
+const UNPROVED: [&str; 13] = [
+    "accumulate_differently",
+    "broadcast_own",
+    "ddp_nan_two_ranks",
+    "ddp_one_more_batch",
+    "ddp_stuck",
+    "ddp_uneven_then_idle",
+    "groups_opposite",
+    "only_one_arrives",
+    "reduce_root",
+    "ring_of_groups",
+    "root_mismatch",
+    "run_mesh",
+    "size_tie",
+];
+
 /// Kinds that other calls would have prevented, and whose repair is tried.
 fn is_mended(kind: Kind) -> bool {
     !matches!(
@@ -99,7 +116,8 @@ fn a_report_says_what_came_of_a_repair() {
 #[test]
 fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     let mut otherwise = Vec::new();
-    let (mut tried, mut proved, mut all) = (0, 0, 0);
+    let mut unproved = Vec::new();
+    let (mut tried, mut completes, mut all) = (0, 0, 0);
     for folder in
         ["flight-recorder", "flight-recorder-faults", "flight-recorder-jobs", "jobs-torch-2.15"]
     {
@@ -120,14 +138,17 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             }
             if first(&report).is_some_and(|(kind, _)| is_mended(kind)) {
                 tried += 1;
-                let repaired = repair(&recovered, &report, 0);
-                proved += usize::from(repaired.is_ok_and(|repair| {
-                    // What is said to be proved is.
+                let proved = repair((&recovered, &log), &report, 0).is_ok_and(|repair| {
+                    // What is said to complete does.
                     let again = simulate(&repair.plan, &SimConfig::default()).unwrap();
                     let completed = again.end.unwrap().outcome == Outcome::Completed;
-                    assert_eq!(completed, repair.tried.verified, "{name}: {}", repair.tried.why);
-                    completed
-                }));
+                    assert_eq!(completed, repair.completes, "{name}: {}", repair.tried.why);
+                    completes += usize::from(completed);
+                    repair.tried.verified
+                });
+                if !proved {
+                    unproved.push(name.clone());
+                }
             }
         }
     }
@@ -135,5 +156,7 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
     otherwise.dedup();
     assert_eq!(otherwise, OTHERWISE, "of {all}");
     // Of `broadcast_own` no change of calls is known.
-    assert!(all > 160 && proved + 1 == tried, "{proved} of {tried} repairs are proved");
+    assert!(all > 160 && completes + 1 == tried, "{completes} of {tried} changed jobs complete");
+    unproved.sort();
+    assert_eq!(unproved, UNPROVED, "of {tried}");
 }

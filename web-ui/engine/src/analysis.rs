@@ -6,9 +6,11 @@ use super::session::Held;
 use super::slices::Slices;
 use lockstep_analysis::{Activity, Analysis, knows_ends};
 use lockstep_core::plan::Plan;
+use lockstep_core::watch::Unwatched;
 use lockstep_diagnosis::{Report, diagnose};
 use lockstep_replay::{
-    Compared, Elsewhere, RecordingEnd, fit_links, recover, what_if, with_measured_computations,
+    Compared, Elsewhere, RecordingEnd, Variation, fit_links, recorded_steps, recover,
+    what_if_with_steps, with_measured_computations,
 };
 use lockstep_sim::{SimConfig, Topology};
 use lockstep_web_protocol::{Changed, JobChange, Response, SessionId};
@@ -84,7 +86,13 @@ pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
         recover("replay", log, RecordingEnd::of(&report)).map_err(|why| why.to_string())?;
     let fitted = fit_links(&recovered, &activity);
     let usual = Topology::of_ranks_per_node(recovered.plan.ranks_per_node);
-    let topology = fitted.map_or(usual, |fitted| fitted.topology);
+    let near = fitted.filter(|fitted| !fitted.is_far_off());
+    if fitted.is_some() && near.is_none() && is_of_links(change) {
+        return Err("The recorded calls fit no links, so nothing is known of other links or another algorithm. \
+                    `lockstep whatif` takes measured links: `--measured-topology`."
+            .to_owned());
+    }
+    let topology = near.map_or(usual, |fitted| fitted.topology);
     let plan = match &log.plan {
         Some(plan) => with_measured_computations(plan, &activity),
         None => recovered.plan.clone(),
@@ -105,8 +113,12 @@ pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
         }
     });
     let elsewhere = elsewhere.as_ref().map(|on| on as &Elsewhere<'_>);
+    // The steps of the recording hold before and after the change, if the plan is of the recorded calls.
+    let steps = log.plan.is_none().then(|| recorded_steps(&recovered, &activity));
+    let of = (&plan, steps.as_ref());
     let (before, after, more) =
-        what_if(&plan, topology, variations, elsewhere).map_err(|why| why.to_string())?;
+        what_if_with_steps(of, topology, variations, elsewhere, &mut Unwatched)
+            .map_err(|why| why.to_string())?;
     words.replace_with(|words| match change {
         JobChange::Variation(variation) => variation.words(),
         JobChange::Machine(_) => std::mem::take(words),
@@ -122,6 +134,16 @@ pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
         before,
         after,
     })
+}
+
+/// True for a change of links, or of what runs over them.
+fn is_of_links(change: &JobChange) -> bool {
+    matches!(
+        change,
+        JobChange::Variation(
+            Variation::Links { .. } | Variation::Topology(_) | Variation::Algorithm(_)
+        )
+    )
 }
 
 /// The changed job, held to be shown.

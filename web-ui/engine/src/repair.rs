@@ -38,7 +38,8 @@ fn first_changes(before: &Plan, after: &Plan, ranks: &[GlobalRank]) -> Vec<(Glob
 /// The repair of a recording's first finding.
 pub(super) fn tried(held: &Held) -> Result<Tried, String> {
     let (recovered, report) = recovered(held)?;
-    let repair = repair(&recovered, &report, 0).map_err(|why| why.to_string())?;
+    let log = held.log.as_ref().ok_or("the recording is not complete yet")?;
+    let repair = repair((&recovered, log), &report, 0).map_err(|why| why.to_string())?;
     Ok(Tried {
         change: repair.tried.change.words(),
         verified: repair.tried.verified,

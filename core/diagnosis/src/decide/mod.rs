@@ -225,6 +225,8 @@ fn add_ends_of_waits(
             }
         }
     }
+    let silent = alone.extract_if(.., |rank| rank_unresponsive::is_unknown(facts, *rank));
+    claims.extend(silent.filter_map(|rank| rank_unresponsive::unknown(facts, rank)));
     let pairs = send_recv_pairs::among(facts, &alone);
     alone.retain(|rank| !pairs.contains(rank));
     // DDP's constructor ends every rank: nobody waits for one that has not come yet.

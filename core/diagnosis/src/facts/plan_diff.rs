@@ -4,7 +4,7 @@
 //! a skipped call is certain where a recording could only guess.
 
 use crate::model::roles::Roles;
-use crate::words::{object_call, within};
+use crate::words::{whole_call, within};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Op, Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -124,7 +124,7 @@ impl<'a> Programs<'a, '_> {
                     return None;
                 }
                 let place = self.place(self.other, &hunk.other)?;
-                let second = within(object_call(d.op), d.op.action.name());
+                let second = within(whole_call(d.op), d.op.action.name());
                 let second = Some((second, self.line(d)));
                 Some(PlanDiff::Swaps(Place { seq: place.last_seq, other: second, ..place }))
             }
@@ -172,13 +172,13 @@ impl<'a> Programs<'a, '_> {
                 let before = self.calls(self.other.get(..first.other.start)?).len() as u64;
                 Some(PlanDiff::Swaps(Place {
                     op: one.op.action.name().to_owned(),
-                    part_of: object_call(one.op).map(str::to_owned),
+                    part_of: whole_call(one.op).map(str::to_owned),
                     seq: before + 1,
                     last_seq: before + 1,
                     count: 1,
                     line: self.line(&one),
                     other: Some((
-                        within(object_call(two.op), two.op.action.name()),
+                        within(whole_call(two.op), two.op.action.name()),
                         self.line(&two),
                     )),
                     rounds: false,
@@ -201,7 +201,7 @@ impl<'a> Programs<'a, '_> {
         let computes = |token: &Token<'_>| matches!(token.op.action, Action::Compute { .. });
         Some(Place {
             op: call.op.action.name().to_owned(),
-            part_of: object_call(call.op).map(str::to_owned),
+            part_of: whole_call(call.op).map(str::to_owned),
             seq: before + 1 - earlier,
             last_seq: before + 1,
             count: calls.len(),

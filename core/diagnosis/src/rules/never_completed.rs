@@ -80,9 +80,10 @@ pub(crate) fn never_completed(
         op: Some(made.record.call.op.clone()),
         alternatives: if timed_out { Alternatives::LessLikely } else { Alternatives::AsLikely },
         message: format!(
-            "{} all made {call}, {with} either the network or a device stalled, or the job was still \
+            "{}{} made {call}, {with} either the network or a device stalled, or the job was still \
              running when this was recorded.",
-            words::cap_ranks(&waiting)
+            words::cap_ranks(&waiting),
+            if waiting.len() > 1 { " all" } else { "" }
         ).into(),
         fix:
             "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \

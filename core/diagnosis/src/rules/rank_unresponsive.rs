@@ -5,6 +5,7 @@ use crate::claim::{Claim, evidence, no_call};
 use crate::facts::Facts;
 use crate::facts::alternatives::Alternatives;
 use crate::kinds::Kind;
+use crate::model::index::Row;
 use crate::report::Evidence;
 use crate::words;
 use crate::words::s;
@@ -23,6 +24,10 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         facts.job.log.logs().filter_map(|(rank, own)| Some((rank, own.unresponsive.as_deref()?)));
     let mut found = Vec::new();
     for (rank, how) in quiet {
+        let told = |claim: &Claim| claim.kind == Kind::RankUnresponsive && claim.culprits == [rank];
+        if claims.iter().any(told) {
+            continue;
+        }
         let hangs = |claim: &&mut Claim| claim.culprits == [rank] && !passes(claim.kind);
         match claims.iter_mut().find(hangs) {
             Some(claim) => {
@@ -46,6 +51,41 @@ pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
         claim.kind != Kind::CallNeverCompleted || claim.group.is_none() || !found.iter().any(same)
     });
     claims.extend(found);
+}
+
+/// True if a process that did not answer is all that is known of a rank: no rule may say what it called.
+pub(crate) fn is_unknown(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
+    let own = facts.job.rank(rank);
+    facts.job.log.plan.is_none()
+        && own.is_some_and(|own| own.unresponsive.is_some() && own.calls.is_empty())
+}
+
+/// The finding of a rank of which only its silence is known.
+pub(crate) fn unknown(facts: &Facts<'_, '_>, rank: GlobalRank) -> Option<Claim> {
+    let how = facts.job.rank(rank)?.unresponsive.as_deref()?;
+    let row = facts.job.open_rows().map(|(_, row)| row).find(|row| row.lacks(rank));
+    let waiting = row.map(Row::waiting).unwrap_or_default();
+    let first = row.and_then(|row| row.made.iter().find(|made| made.pending()));
+    let victims = first.map(|first| {
+        let call = words::call(facts.job.log, *first);
+        format!(" {} wait{} in {call}.", words::cap_ranks(&waiting), s(&waiting))
+    });
+    let message = format!(
+        "Rank {rank} is unresponsive: {how}. What it called is not known.{}",
+        victims.unwrap_or_default()
+    );
+    Some(Claim {
+        kind: Kind::RankUnresponsive,
+        culprits: vec![rank],
+        also_victims: waiting,
+        group: row.map(|row| row.group),
+        seq: first.and_then(|first| first.record.seq),
+        op: first.map(|first| first.record.call.op.clone()),
+        alternatives: Alternatives::LessLikely,
+        message: message.into(),
+        fix: FIX.to_owned(),
+        evidence: vec![no_call(rank, "does not answer")],
+    })
 }
 
 /// True for findings that a job goes on in spite of.

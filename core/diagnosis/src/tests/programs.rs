@@ -314,3 +314,15 @@ fn a_receive_from_the_wrong_rank_is_told_with_its_line() {
     assert!(finding.fix.contains("recv from rank 2"), "{}", finding.fix);
     assert_eq!(finding.evidence.len(), 2, "{}", report.to_text());
 }
+
+/// gloo carries `reduce_scatter_tensor` out by an `all_reduce`: the finding names the call of the program.
+#[test]
+fn a_call_that_gloo_carries_out_by_another_has_its_name() {
+    let report = report_of(
+        "    if rank == 2:
+        dist.barrier()
+    dist.reduce_scatter_tensor(torch.zeros(3), torch.ones(3 * dist.get_world_size()))",
+    );
+    let finding = &report.findings[0];
+    assert!(finding.message.contains("reduce_scatter_tensor's all_reduce"), "{}", finding.message);
+}

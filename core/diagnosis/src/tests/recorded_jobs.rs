@@ -442,6 +442,46 @@ fn real_logs_of_torchrun_name_who_did_it() {
     assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
 }
 
+/// Where two looks find the ranks in different collectives, those that differ from most are a likely finding.
+#[test]
+fn stacks_alone_name_the_rank_in_another_collective() {
+    let stack = |rank: u32, call: &str, line: u32| {
+        let text = format!(
+            "=== Rank {rank}: process {rank}7 ===\nProcess {rank}7: python skip.py\nPython v3.11.7 \
+             (/usr/bin/python3.11)\n\nThread {rank}7 (idle): \"MainThread\"\n    {call} \
+             (torch/distributed/distributed_c10d.py:4181)\n    main (skip.py:{line})\n    <module> (skip.py:38)\n"
+        );
+        text
+    };
+    let at = |rank: u32| match rank {
+        1 => stack(rank, "all_gather", 32),
+        rank => stack(rank, "all_reduce", 33),
+    };
+    let twice =
+        |rank: u32| (format!("stacks_rank_{rank}.txt"), (at(rank) + "\n" + &at(rank)).into_bytes());
+    let job = gather(&[0, 1, 2, 3].map(twice));
+    let [finding] = &job.report.findings[..] else { panic!("{:?}", job.report) };
+    let seen = (finding.kind, finding.culprits.clone(), finding.certainty);
+    assert_eq!(seen, (Kind::CollectiveMismatch, vec![GlobalRank(1)], Certainty::Likely));
+    assert!(finding.message.contains("rank 1 waits in all_gather (skip.py:32)"), "{finding:?}");
+    assert!(
+        finding.message.contains("ranks 0, 2-3 wait in all_reduce (skip.py:33)"),
+        "{finding:?}"
+    );
+    // One look may have met a running job.
+    let once = |rank: u32| (format!("stacks_rank_{rank}.txt"), at(rank).into_bytes());
+    let job = gather(&[0, 1, 2, 3].map(once));
+    assert_eq!(job.report.findings[0].certainty, Certainty::Undecidable);
+    // A receive says nothing about collectives, and two calls alike differ in nothing.
+    let other = |rank: u32, call: &str| {
+        (format!("stacks_rank_{rank}.txt"), stack(rank, call, 33).into_bytes())
+    };
+    for call in ["recv", "all_reduce"] {
+        let job = gather(&[other(0, "all_reduce"), other(1, call), other(2, "all_reduce")]);
+        assert_eq!(job.report.findings, [], "{call}");
+    }
+}
+
 /// Stacks alone name the rank that is not in the others' call. One look does not show that it is stuck; a timer of
 /// its own does.
 #[test]

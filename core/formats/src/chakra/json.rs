@@ -146,11 +146,8 @@ impl Found {
         } else if let Some(op) = name.strip_prefix("c10d::").and_then(dispatched_name) {
             let mut said = dispatched(op, &inputs.values, &inputs.shapes);
             let dtype = dtype_in(inputs.types.at(0).text()).unwrap_or(Dtype::Unknown);
-            said.inputs.iter_mut().for_each(|tensor| tensor.dtype = dtype);
-            // `_allgather_base_(output, input, …)`, and the like.
-            if name.ends_with("_base_") {
-                said.inputs = tensor_at(inputs, 1, dtype);
-            }
+            let tensors = said.inputs.iter_mut().chain(&mut said.outputs);
+            tensors.for_each(|tensor| tensor.dtype = dtype);
             let call = Call {
                 op: op.to_owned(),
                 group: None,
@@ -158,7 +155,7 @@ impl Found {
                 peer: said.peer,
                 tag: said.tag,
                 inputs: said.inputs,
-                outputs: Vec::new(),
+                outputs: said.outputs,
                 reduce_op: None,
                 root: said.root,
                 made_ns: 0,
@@ -169,13 +166,6 @@ impl Found {
             self.dispatched.push((id, call));
         }
     }
-}
-
-/// The tensor that is an argument.
-fn tensor_at(inputs: &Inputs, at: usize, dtype: Dtype) -> Vec<TensorShape> {
-    let sizes = inputs.shapes.at(at).list().iter().map(Small::whole);
-    let shape: Option<Vec<u64>> = sizes.collect();
-    shape.map(|shape| TensorShape { shape, dtype }).into_iter().collect()
 }
 
 fn call_of_params(node: &Node) -> Option<Call> {

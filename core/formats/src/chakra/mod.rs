@@ -17,8 +17,8 @@ mod schema;
 mod write;
 
 pub use json::is_one as is_json_et;
-pub(crate) use reader::ChakraReader;
 pub use reader::looks_like_et;
+pub(crate) use reader::{ChakraReader, calls_of, rank_of};
 pub use write::{ChakraWriter, is_written_by_lockstep};
 
 /// A larger file is refused.

@@ -353,9 +353,9 @@ fn call_of(node: &Node) -> Option<CallOfNode> {
     let times_ns = if exact.iter().any(Option::is_some) { Some(exact) } else { coarse };
     let call = Call {
         op: op.to_owned(),
-        group: Some(
-            node.text("pg_name").filter(|name| !name.is_empty()).unwrap_or(WORLD).to_owned(),
-        ),
+        // An empty name is written where the group is not known; converters leave it out for the default group.
+        group: Some(node.text("pg_name").unwrap_or(WORLD).to_owned())
+            .filter(|name| !name.is_empty()),
         seq: node.number("seq").filter(|seq| *seq > 0),
         peer: None,
         tag: small("comm_tag").unwrap_or(0),

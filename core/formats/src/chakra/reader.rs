@@ -6,6 +6,7 @@ use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
 use crate::rank_calls::{Calls, RankCalls, Words, join};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::rank_of_file_name;
 use lockstep_core::words::counted;
 
@@ -48,11 +49,22 @@ impl ExecutionTrace {
             calls: contents.calls,
             computed: if contents.has_times { contents.computed } else { Vec::new() },
             on_device: contents.has_times,
+            untimed: !contents.has_times,
             base_ns: 0,
             flaws: contents.flaws,
         };
         Ok(ExecutionTrace { calls, has_times: contents.has_times })
     }
+}
+
+/// The rank whose execution trace a file is; `None` of a file of another kind.
+pub(crate) fn rank_of(file: &FileCalls) -> Option<GlobalRank> {
+    file.content::<ExecutionTrace>().map(|trace| trace.calls.rank)
+}
+
+/// The calls of an execution trace; `None` of a file of another kind.
+pub(crate) fn calls_of(file: FileCalls) -> Option<RankCalls> {
+    file.into_content::<ExecutionTrace>().map(|trace| trace.calls)
 }
 
 impl Reader for ChakraReader {
@@ -122,6 +134,10 @@ impl CallSource for ExecutionTraces {
                 notes,
             }
         }))
+    }
+
+    fn has_whole_ranks(&self) -> bool {
+        true
     }
 
     fn filled_in(&self, filled: &Filled) -> String {

@@ -9,7 +9,9 @@ use super::nodes::{BETWEEN, GROUPS_NODE};
 use super::schema::{
     Attribute, AttributeValue, COMM_TYPES, GlobalMetadata, IoInfo, Node, NodeType,
 };
-use crate::call_words::{bytes_of, dtype_of, line_of, numel_of, payload, state_name};
+use crate::call_words::{
+    bytes_of, dtype_of, is_of_unknown_group, line_of, numel_of, payload, state_name,
+};
 use crate::flight_recorder::public_name;
 use crate::frames::stack_text;
 use lockstep_core::group::{GroupId, ProcessGroup};
@@ -336,7 +338,9 @@ impl<O: Write> RankNodes<'_, O> {
             }
             put("comm_tag", AttributeValue::Int32(i32::try_from(call.tag).unwrap_or(i32::MAX)));
         }
-        if let Some(group) = group {
+        if is_of_unknown_group(&writer.trace.header.origin, record) {
+            put("pg_name", text(""));
+        } else if let Some(group) = group {
             put("pg_name", text(&writer.group_name(call.group, group)));
             put("pg_desc", text(group.desc()));
             put("pg_size", number(group.size().into()));

@@ -7,7 +7,7 @@ use crate::frames::StackTexts;
 use crate::rank_calls::{
     Call, Computed, Flaws, Group, MAX_CALLS, MAX_COMPUTED, ends_before_it_begins,
 };
-use crate::small_json::Small;
+use crate::small_json::{KEPT, Small};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{CallState, TensorShape};
@@ -50,6 +50,8 @@ pub(crate) struct Dispatched {
     pub(crate) peer: Option<GroupRank>,
     pub(crate) tag: u32,
     pub(crate) inputs: Vec<TensorShape>,
+    /// Empty for a call whose result is in its inputs, and where they were not recorded.
+    pub(crate) outputs: Vec<TensorShape>,
 }
 
 impl Found {
@@ -170,6 +172,8 @@ impl Found {
                 let made = made.next();
                 let made_us = made.as_ref().map_or(ran.from_us, |made| made.from_us);
                 let said = made.map(|made| made.what).unwrap_or_default();
+                let dtype = ran.what.first().map_or(Dtype::Unknown, |tensor| tensor.dtype);
+                let outputs = said.outputs.into_iter().map(|it| TensorShape { dtype, ..it });
                 calls.push(Call {
                     op: op.clone(),
                     group: None,
@@ -177,7 +181,7 @@ impl Found {
                     peer: said.peer,
                     tag: said.tag,
                     inputs: if ran.what.is_empty() { said.inputs } else { ran.what },
-                    outputs: Vec::new(),
+                    outputs: outputs.collect(),
                     reduce_op: None,
                     root: said.root,
                     unfinished: None,
@@ -311,22 +315,35 @@ pub(crate) fn dispatched(op: &str, values: &Small, dims: &Small) -> Dispatched {
         _ => None,
     };
     let p2p = matches!(op, "send" | "recv");
-    let first = dims.at(0);
-    // Lists of tensors are one deeper than tensors.
-    let list = first.at(0).list().is_empty();
-    let dims = if list { dims.clone() } else { first.clone() };
-    let inputs = match op {
-        "barrier" => Vec::new(),
-        _ => tensors(
-            &Small::List(dims.list().first().cloned().into_iter().collect()),
-            &Small::Nothing,
-        ),
+    // allgather_, reduce_scatter_, alltoall_, gather_, scatter_ and their base forms have (outputs, inputs, …).
+    let has_outputs =
+        matches!(op, "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter");
+    let sizes = |at: usize| -> Vec<TensorShape> {
+        let shapes = shapes_in(dims.at(at));
+        shapes.into_iter().map(|shape| TensorShape { shape, dtype: Dtype::Unknown }).collect()
     };
+    let (inputs, outputs) = match op {
+        "barrier" => (Vec::new(), Vec::new()),
+        _ if has_outputs => (sizes(1), sizes(0)),
+        _ => (sizes(0), Vec::new()),
+    };
+    // A list that is as long as lists are kept may have been longer.
+    let outputs = if outputs.len() < KEPT { outputs } else { Vec::new() };
     Dispatched {
         root: root.map(GroupRank),
         peer: number(2).filter(|_| p2p).map(GroupRank),
         tag: number(3).filter(|_| p2p).unwrap_or(0),
         inputs,
+        outputs,
+    }
+}
+
+/// The shapes of the tensors in an argument: a tensor, or a list of tensors or of such lists.
+fn shapes_in(argument: &Small) -> Vec<Vec<u64>> {
+    let list = argument.list();
+    match list.iter().map(Small::whole).collect::<Option<Vec<u64>>>() {
+        Some(shape) if !shape.is_empty() => vec![shape],
+        _ => list.iter().flat_map(shapes_in).collect(),
     }
 }
 

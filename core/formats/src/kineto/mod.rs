@@ -188,6 +188,7 @@ impl Profile {
             calls,
             computed,
             on_device,
+            untimed: false,
             base_ns: head.base_ns,
             flaws,
         }))

@@ -1,11 +1,14 @@
 //! Profiles as contributions.
 
 use super::{KinetoError, Profile, shown_calls_of};
+use crate::chakra;
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
 use crate::rank_calls::{Calls, RankCalls};
 use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::words::counted;
+use std::collections::BTreeSet;
 use std::io::BufRead;
 
 /// Reads traces of PyTorch's profiler.
@@ -78,6 +81,22 @@ impl CallSource for Profiles {
             problems.extend(flaws);
             JobCalls { shows, merged: Merged { header, log, end_ps }, notes }
         }))
+    }
+
+    fn adopt(&self, own: &[FileCalls], others: &mut Vec<FileCalls>) -> Vec<FileCalls> {
+        let ranks: BTreeSet<GlobalRank> =
+            own.iter().filter_map(|file| file.content::<Profile>()).map(Profile::rank).collect();
+        let is_missing =
+            |file: &mut FileCalls| chakra::rank_of(file).is_some_and(|rank| !ranks.contains(&rank));
+        let adopted = others.extract_if(.., is_missing).filter_map(|file| {
+            let name = file.file_name.clone();
+            Some(FileCalls::new(&Profiles, &name, Profile(chakra::calls_of(file)?)))
+        });
+        adopted.collect()
+    }
+
+    fn has_whole_ranks(&self) -> bool {
+        true
     }
 
     fn filled_in(&self, filled: &Filled) -> String {

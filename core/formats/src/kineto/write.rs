@@ -3,7 +3,7 @@
 //! A call is a `record_param_comms`, and a kernel of NCCL for the time in which it was carried out; a computation is
 //! a kernel on the compute stream. Both are there whatever backend the trace is of, since tools look for kernels.
 
-use crate::call_words::{dtype_of, line_of, numel_of, state_name};
+use crate::call_words::{dtype_of, is_of_unknown_group, line_of, numel_of, state_name};
 use crate::flight_recorder::public_name;
 use crate::frames::stack_text;
 use lockstep_core::dtype::Dtype;
@@ -227,7 +227,8 @@ impl<'a> KinetoWriter<'a> {
                 put(name, numel_of(tensors).into());
             }
         }
-        if let Some(group) = self.log.groups.get(call.group.index()) {
+        let known = !is_of_unknown_group(&self.trace.header.origin, record);
+        if let Some(group) = self.log.groups.get(call.group.index()).filter(|_| known) {
             put("Group size", group.size().into());
             put("Process Group Name", group.name().into());
             put("Process Group Description", group.desc().into());

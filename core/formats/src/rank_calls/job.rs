@@ -3,12 +3,14 @@
 use super::RankCalls;
 use super::call::{Call, Group, MAX_COMPUTED};
 use super::numbers::calls_before;
-use crate::problem::FileProblem;
+use super::unnamed::Unnamed;
+use super::untimed::take_times_of_others;
+use crate::problem::{FileProblem, ProblemKind};
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
     CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, RecordedComputation,
-    TraceHeader,
+    TensorShape, TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,16 +46,19 @@ pub struct Calls {
 /// The calls of a job's files; `None` if there are none. The order of the files does not matter.
 pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
     let mut notes = Vec::new();
-    let files = one_a_rank(files, words, &mut notes);
     let mut problems: Vec<FileProblem> = Vec::new();
+    let files = one_a_rank(files, words, &mut problems);
     for file in &files {
         let flaws = file.flaws.notes(&file.file_name, file.calls.len());
         problems.extend(flaws.into_iter().map(|why| FileProblem::flaw(&file.file_name, why)));
     }
     let world_size = files.iter().map(|file| file.world_size).max()?;
     let (groups, ids) = groups(&files, world_size);
-    let unnamed = unnamed(&files, groups.len() > 1, words, &mut notes);
-    let made = files.iter().flat_map(|file| &file.calls).map(|call| call.made_ns);
+    let unnamed = Unnamed::of(&files, &groups);
+    notes.extend(unnamed.note(words.by));
+    let all_untimed = files.iter().all(|file| file.untimed);
+    let timed = || files.iter().filter(move |file| all_untimed || !file.untimed);
+    let made = timed().flat_map(|file| &file.calls).map(|call| call.made_ns);
     let computed = files.iter().filter_map(|file| file.computed.first()).map(|one| one.from_ns);
     let epoch_ns = made.chain(computed).min().unwrap_or(0);
     let mut log = CallLog {
@@ -63,7 +68,7 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         outcome: Outcome::Unknown,
         recorded: true,
         simulated: false,
-        device_times: files.iter().all(|file| file.on_device),
+        device_times: timed().all(|file| file.on_device),
         ended_ps: None,
         plan: None,
     };
@@ -88,13 +93,16 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
         problems.push(FileProblem::flaw("", why));
     }
     for file in &files {
-        let mut own = rank_log(file, &ids, (unnamed, &before), epoch_ns, &mut known);
+        let mut own = rank_log(file, (&groups, &ids), (&unnamed, &before), epoch_ns, &mut known);
         own.computations.truncate(kept);
         if let Some(slot) = log.ranks.get_mut(file.rank.index()) {
             *slot = Some(own);
         }
     }
     finish_windows(&mut log, &files);
+    let untimed: BTreeSet<GlobalRank> =
+        files.iter().filter(|file| file.untimed && !all_untimed).map(|file| file.rank).collect();
+    take_times_of_others(&mut log, &untimed);
     let disjoint = log.disjoint().map(|disjoint| {
         let disjoint = disjoint.to_string();
         let (first, rest) = disjoint.split_at(1);
@@ -134,7 +142,7 @@ pub(crate) fn join(files: &[RankCalls], words: Words) -> Option<Calls> {
 /// A sentence about files that number no calls and of which one ends before another begins; `None` if there are none.
 fn apart_in_time(files: &[&RankCalls], words: Words) -> Option<String> {
     let span = |file: &&RankCalls| {
-        let unnumbered = file.calls.iter().all(|call| call.seq.is_none());
+        let unnumbered = !file.untimed && file.calls.iter().all(|call| call.seq.is_none());
         let made = file.calls.iter().map(|call| call.made_ns);
         let (first, last) = made.clone().min().zip(made.max()).filter(|_| unnumbered)?;
         (last > first).then_some((first, last, file.file_name.clone()))
@@ -156,7 +164,7 @@ fn apart_in_time(files: &[&RankCalls], words: Words) -> Option<String> {
 fn one_a_rank<'a>(
     files: &'a [RankCalls],
     words: Words,
-    notes: &mut Vec<String>,
+    problems: &mut Vec<FileProblem>,
 ) -> Vec<&'a RankCalls> {
     let mut sorted: Vec<&RankCalls> = files.iter().collect();
     sorted.sort_by(|a, b| {
@@ -166,10 +174,14 @@ fn one_a_rank<'a>(
     let mut kept: Vec<&RankCalls> = Vec::with_capacity(sorted.len());
     for file in sorted {
         match kept.last() {
-            Some(last) if last.rank == file.rank => notes.push(format!(
-                "{} and {} are both {} of rank {}: the one with more calls, {}, is used.",
-                last.file_name, file.file_name, words.files, file.rank, last.file_name
-            )),
+            Some(last) if last.rank == file.rank => {
+                let why = format!(
+                    "{} and {} are both {} of rank {}: the one with more calls, {}, is used.",
+                    last.file_name, file.file_name, words.files, file.rank, last.file_name
+                );
+                let (file_name, kind) = (file.file_name.clone(), ProblemKind::SameRank);
+                problems.push(FileProblem { file_name, kind, why });
+            }
             _ => kept.push(file),
         }
     }
@@ -187,7 +199,8 @@ fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap
             entry.1.insert(file.rank);
         }
     }
-    let backend = files.first().map_or(BackendName::Unknown, |file| file.backend);
+    let mut backends = files.iter().map(|file| file.backend);
+    let backend = backends.find(|it| *it != BackendName::Unknown).unwrap_or(BackendName::Unknown);
     let is_world = |group: &Group| group.desc == "default_pg" || group.name == "0";
     let mut groups: Vec<ProcessGroup> =
         ProcessGroup::world(world_size, backend).into_iter().collect();
@@ -209,47 +222,35 @@ fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap
     (groups, ids)
 }
 
-/// The meaning of calls without a group: gloo's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unnamed {
-    /// Calls of the default group, in order.
-    World,
-    /// Calls whose group is not known: they are shown, and not compared with each other.
-    Unknown,
-}
-
-fn unnamed(files: &[&RankCalls], several: bool, words: Words, notes: &mut Vec<String>) -> Unnamed {
-    let unnamed = |file: &&RankCalls| -> Vec<(String, Vec<Vec<u64>>)> {
-        let calls = file.calls.iter().filter(|call| call.group.is_none() && !is_p2p(&call.op));
-        let sizes = |call: &Call| call.inputs.iter().map(|it| it.shape.clone()).collect();
-        calls.map(|call| (call.op.clone(), sizes(call))).collect()
-    };
-    let mut lists = files.iter().map(unnamed);
-    let first = lists.next().unwrap_or_default();
-    if !several || lists.all(|list| list == first) {
-        return Unnamed::World;
-    }
-    notes.push(format!(
-        "{} does not say of which group gloo's calls are, the job has several groups, and its ranks \
-         call different things: the calls are shown, and not held against each other. Add the Flight \
-         Recorder dumps, which name the groups.",
-        words.by
-    ));
-    Unnamed::Unknown
-}
-
-fn is_p2p(op: &str) -> bool {
+pub(super) fn is_p2p(op: &str) -> bool {
     matches!(op, "send" | "recv")
 }
 
+/// The results of a call. Those of gloo's all_gather are in no profile: each is as large as what the rank gave.
+fn outputs_of(call: &Call, group: Option<&ProcessGroup>) -> Vec<TensorShape> {
+    let size = group.map_or(0, |group| group.size() as usize);
+    let unrecorded = call.op == "all_gather" && call.group.is_none() && call.outputs.is_empty();
+    match call.inputs.as_slice() {
+        [one] if unrecorded && size <= MOST_RESULTS => vec![one.clone(); size],
+        [one] if unrecorded => {
+            let numel = one.numel().saturating_mul(size as u64);
+            vec![TensorShape { shape: vec![numel], dtype: one.dtype }]
+        }
+        _ => call.outputs.clone(),
+    }
+}
+
+/// The results of a call in a larger group are one tensor.
+const MOST_RESULTS: usize = 16;
+
 fn rank_log(
     file: &RankCalls,
-    ids: &BTreeMap<String, GroupId>,
-    (unnamed, before): (Unnamed, &BTreeMap<(GlobalRank, Option<String>), u64>),
+    (groups, ids): (&[ProcessGroup], &BTreeMap<String, GroupId>),
+    (unnamed, before): (&Unnamed<'_>, &BTreeMap<(GlobalRank, Option<String>), u64>),
     epoch_ns: u64,
     known: &mut BTreeSet<Arc<Called>>,
 ) -> RankLog {
-    let mut log = RankLog::default();
+    let mut log = RankLog { groups_assumed: unnamed.is_assumed(), ..RankLog::default() };
     let mut seqs: BTreeMap<(GroupId, bool), u64> = BTreeMap::new();
     let ps = |ns: u64| ns.saturating_sub(epoch_ns).saturating_mul(1000);
     log.computations = Vec::with_capacity(file.computed.len());
@@ -260,16 +261,22 @@ fn rank_log(
     }));
     // Calls of a coalesced batch share what they are recorded with: one stands for them.
     for call in &file.calls {
-        let group = match &call.group {
-            Some(name) => ids.get(name).copied().unwrap_or(GroupId::WORLD),
-            None => GroupId::WORLD,
-        };
         let p2p = is_p2p(&call.op);
-        let before = || before.get(&(file.rank, call.group.clone())).filter(|_| !p2p);
-        let next = seqs.entry((group, p2p)).or_insert_with(|| before().copied().unwrap_or(0));
-        *next = call.seq.unwrap_or(*next + 1);
-        let hidden = call.group.is_none() && unnamed == Unnamed::Unknown;
-        let seq = (!hidden).then_some(*next);
+        let known_group = match &call.group {
+            Some(name) => Some(ids.get(name).copied().unwrap_or(GroupId::WORLD)),
+            None if p2p => Some(GroupId::WORLD),
+            None => unnamed.group_of(file.rank, call),
+        };
+        let hidden = known_group.is_none();
+        let group = known_group.unwrap_or(GroupId::WORLD);
+        let begins_apart = !p2p && (call.group.is_some() || unnamed.may_begin_apart());
+        let before = || before.get(&(file.rank, call.group.clone())).filter(|_| begins_apart);
+        let next = || {
+            let next = seqs.entry((group, p2p)).or_insert_with(|| before().copied().unwrap_or(0));
+            *next = call.seq.unwrap_or(*next + 1);
+            *next
+        };
+        let seq = (!hidden).then(next);
         let called = Called {
             op: call.op.clone(),
             group,
@@ -277,7 +284,7 @@ fn rank_log(
             peer: call.peer,
             tag: call.tag,
             inputs: call.inputs.clone(),
-            outputs: call.outputs.clone(),
+            outputs: outputs_of(call, groups.get(group.index())),
             reduce_op: call.reduce_op,
             root: call.root,
             stack: Arc::clone(&call.stack),

@@ -7,11 +7,14 @@ mod call;
 mod flaws;
 mod job;
 mod numbers;
+mod unnamed;
+mod untimed;
 
 pub(crate) use call::{Call, Computed, Group, MAX_CALLS, MAX_COMPUTED};
 pub(crate) use flaws::{Backwards, Flaws, ends_before_it_begins};
 pub use job::Calls;
 pub(crate) use job::{Words, join};
+pub(crate) use untimed::take_times_of_others;
 
 use crate::job_calls::Shows;
 use crate::problem::{FileProblem, ProblemKind};
@@ -37,6 +40,8 @@ pub(crate) struct RankCalls {
     pub(crate) computed: Vec<Computed>,
     /// True if calls end when the device has carried them out, by the device's own clock.
     pub(crate) on_device: bool,
+    /// True if the file holds no times: its calls have made-up ones, in their order.
+    pub(crate) untimed: bool,
     /// The origin of the file's times, in nanoseconds since 1970; 0 for none, or if the file breaks before it.
     pub(crate) base_ns: u64,
     pub(crate) flaws: Flaws,

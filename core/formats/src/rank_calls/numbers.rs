@@ -19,6 +19,7 @@ pub(super) fn calls_before(
     is_collective: impl Fn(&Call) -> bool,
 ) -> BTreeMap<(GlobalRank, Option<String>), u64> {
     let mut of_group: BTreeMap<Option<&str>, Vec<(GlobalRank, Vec<&Call>)>> = BTreeMap::new();
+    let has_times = |rank: GlobalRank| files.iter().any(|file| file.rank == rank && !file.untimed);
     for file in files {
         for call in file.calls.iter().filter(|call| is_collective(call)) {
             let ranks = of_group.entry(call.group.as_deref()).or_default();
@@ -31,9 +32,13 @@ pub(super) fn calls_before(
     let mut before = BTreeMap::new();
     for (group, ranks) in of_group {
         let numbered = ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.seq.is_some());
-        let Some((_, first)) = ranks.first().filter(|_| !numbered) else { continue };
-        let later: Vec<isize> =
-            ranks.iter().map(|(_, calls)| begins_later(first, calls).unwrap_or(0)).collect();
+        let Some((first_rank, first)) = ranks.first().filter(|_| !numbered) else { continue };
+        let first_timed = has_times(*first_rank);
+        let later: Vec<isize> = ranks
+            .iter()
+            .map(|(rank, calls)| begins_later(first, calls, first_timed && has_times(*rank)))
+            .map(|later| later.unwrap_or(0))
+            .collect();
         let earliest = later.iter().copied().min().unwrap_or(0);
         for ((rank, _), later) in ranks.iter().zip(later) {
             before.insert((*rank, group.map(str::to_owned)), later.abs_diff(earliest) as u64);
@@ -42,8 +47,9 @@ pub(super) fn calls_before(
     before
 }
 
-/// By how many calls one rank's file begins later than another's; `None` if they fit nowhere.
-fn begins_later(one: &[&Call], other: &[&Call]) -> Option<isize> {
+/// By how many calls one rank's file begins later than another's; `None` if they fit nowhere. Files of which one holds
+/// no times (`timed` is false) begin as near each other as they can.
+fn begins_later(one: &[&Call], other: &[&Call], timed: bool) -> Option<isize> {
     let shorter = one.len().min(other.len());
     let furthest = FURTHEST.min(shorter as isize / 2);
     let apart = |later: isize| {
@@ -57,8 +63,8 @@ fn begins_later(one: &[&Call], other: &[&Call]) -> Option<isize> {
             times.push(one.made_ns.abs_diff(other.made_ns));
         }
         times.sort_unstable();
-        let median = times.get(times.len() / 2)?;
-        Some((*median, later.unsigned_abs(), later))
+        let median = times.get(times.len() / 2).copied()?;
+        Some((if timed { median } else { 0 }, later.unsigned_abs(), later))
     };
     (-furthest..=furthest).filter_map(apart).min().map(|(_, _, later)| later)
 }
@@ -109,7 +115,7 @@ mod tests {
                 true => (&cut_off, &all, -(cut as isize)),
                 false => (&all, &cut_off, cut as isize),
             };
-            prop_assert_eq!(begins_later(one, other), Some(later));
+            prop_assert_eq!(begins_later(one, other, true), Some(later));
         }
     }
 
@@ -117,6 +123,6 @@ mod tests {
     fn calls_that_are_never_alike_fit_nowhere() {
         let (one, other) = (looped(9, 3), vec![call("broadcast", 1, 0); 9]);
         let (one, other): (Vec<&Call>, Vec<&Call>) = (one.iter().collect(), other.iter().collect());
-        assert_eq!(begins_later(&one, &other), None);
+        assert_eq!(begins_later(&one, &other, true), None);
     }
 }

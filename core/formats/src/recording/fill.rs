@@ -24,6 +24,18 @@ pub(super) enum Clock {
     LaterBy(i128),
 }
 
+impl Clock {
+    /// A time of the other source in the times of the one that is filled; the same where there is no clock.
+    pub(super) fn here(self, ps: u64) -> u64 {
+        match self {
+            Clock::None => ps,
+            Clock::LaterBy(later_ps) => {
+                u64::try_from((i128::from(ps) + later_ps).max(0)).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
 /// Offsets that are tried around those that fit by number.
 const TRIED: i64 = 64;
 
@@ -79,7 +91,7 @@ pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> (Filled,
     (filled, alike)
 }
 
-fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
+pub(super) fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
     let sorted = |ranks: &[GlobalRank]| {
         let mut ranks = ranks.to_vec();
         ranks.sort_unstable();
@@ -89,13 +101,13 @@ fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
 }
 
 /// True if `ranks` holds all of `other`: where logs are missing, so are members.
-fn is_within(other: &[GlobalRank], ranks: &[GlobalRank]) -> bool {
+pub(super) fn is_within(other: &[GlobalRank], ranks: &[GlobalRank]) -> bool {
     other.iter().all(|rank| ranks.binary_search(rank).is_ok())
 }
 
 /// By how many places `list` has to be moved to lie under `calls`, and how many calls then agree;
 /// `None` where less than nine of ten do.
-fn overlay(calls: &[&CallRecord], list: &[&CallRecord]) -> Option<(i64, usize)> {
+pub(super) fn overlay(calls: &[&CallRecord], list: &[&CallRecord]) -> Option<(i64, usize)> {
     let by_seq = calls.first().and_then(|call| {
         let seq = call.seq?;
         Some(list.iter().position(|other| other.seq == Some(seq))? as i64)
@@ -149,8 +161,10 @@ fn complete(
         });
         record.call = Arc::clone(called);
     }
-    let Clock::LaterBy(later_ps) = clock else { return };
-    let here = |ps: u64| u64::try_from((i128::from(ps) + later_ps).max(0)).unwrap_or(u64::MAX);
+    if clock == Clock::None {
+        return;
+    }
+    let here = |ps: u64| clock.here(ps);
     // A recorder that was not asked to time calls has them start when they are made.
     let untimed = record.started_ps.is_none_or(|started_ps| started_ps == record.scheduled_ps);
     if let (true, Some(started_ps)) = (untimed, there.started_ps)

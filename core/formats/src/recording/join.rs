@@ -4,6 +4,7 @@ use super::clocks;
 use super::file_ranks::{NamedFile, TwoRuns, ranks_of};
 use super::fill::{Clock, fill};
 use super::judged_files::JudgedFiles;
+use super::missing_ranks::take_missing_ranks;
 use super::piece::Piece;
 use super::stack_notes;
 use crate::file_names::{claim, folder_of, is_log, said_rank};
@@ -13,8 +14,8 @@ use crate::problem::{FileProblem, MixedFiles, ProblemKind};
 use crate::reader::{CallSource, Contribution, FileCalls};
 use crate::stacks::{Cause, ProcessStacks};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_core::words::counted;
+use lockstep_core::trace::{Origin, Outcome, TraceHeader};
+use lockstep_core::words::{counted, rank_list};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pieces of one job.
@@ -151,6 +152,7 @@ impl Sources {
         }
         self.problems.sort();
         let mut files = by_source(std::mem::take(&mut self.calls));
+        adopt_missing_ranks(&mut files);
         let mut unread = std::mem::take(&mut self.unread);
         let unread_ranks: Vec<u32> =
             unread.iter().filter_map(|problem| said_rank(&problem.file_name)).collect();
@@ -290,6 +292,19 @@ fn by_source(calls: Vec<FileCalls>) -> Vec<SourceFiles> {
     sources.into_values().collect()
 }
 
+/// Gives each source the files of ranks that it lacks from less full ones.
+fn adopt_missing_ranks(files: &mut [SourceFiles]) {
+    for at in 0..files.len() {
+        let Some(([.., (source, own)], others)) = files.split_at_mut_checked(at + 1) else {
+            continue;
+        };
+        for (_, others) in others {
+            let adopted = source.adopt(own, others);
+            own.extend(adopted);
+        }
+    }
+}
+
 /// The calls of the fullest source, with the values that the others have, and those of the others.
 fn with_gaps_filled(
     mut sources: Vec<SourceCalls>,
@@ -311,6 +326,10 @@ fn with_gaps_filled(
                 filled.whole_ranks = alike.take_over(&mut calls.merged.log, &other.merged.log);
             }
             notes.push(source.filled_in(&filled));
+            if source.has_whole_ranks() {
+                let taken = take_missing_ranks(&mut calls.merged.log, &other.merged.log, clock);
+                notes.extend(taken_note(&taken, &other.merged.header));
+            }
         }
         notes.extend(align(&mut calls.merged));
     }
@@ -319,6 +338,19 @@ fn with_gaps_filled(
         calls.merged.log.outcome = Outcome::TimedOut;
     }
     (Some(calls), sources.into_iter().map(|(_, calls)| calls).collect())
+}
+
+/// A note about ranks whose calls all come from another source; `None` of none.
+fn taken_note(ranks: &[GlobalRank], from: &TraceHeader) -> Option<String> {
+    let Origin::Recorded { by, .. } = &from.origin else { return None };
+    let who = match ranks {
+        [] => return None,
+        [one] => format!("rank {one}"),
+        several => format!("ranks {}", rank_list(several)),
+    };
+    Some(format!(
+        "The calls of {who} are those that {by} recorded, since nothing fuller was left of that."
+    ))
 }
 
 /// The remark about a text without information on the job.

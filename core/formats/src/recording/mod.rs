@@ -2,7 +2,8 @@
 //!
 //! [`Piece::read`] reads a file with the table of readers, [`Sources`] gathers the pieces of a job, and
 //! [`Sources::join`] joins their contributions by kind: what one source of calls lacks another fills in
-//! (`fill.rs`), also whole ranks (`taken_over.rs`), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
+//! (`fill.rs`), also whole ranks (`taken_over.rs` of a job that hung, `missing_ranks.rs` of one that
+//! did not), the ranks' clocks are aligned by the collectives that they made together (`clocks.rs`),
 //! and the notes say what came from where. No format is known here by its name, and nobody asks what is
 //! wrong with the job: that is `lockstep-diagnosis`.
 
@@ -11,6 +12,7 @@ mod file_ranks;
 mod fill;
 mod join;
 mod judged_files;
+mod missing_ranks;
 mod names;
 mod piece;
 mod same_call;

@@ -126,7 +126,7 @@ fn opening(analysis: &Analysis) -> String {
     let steps = match analysis.step_ps {
         Some(step_ps) => format!("A step takes {} (median).", explain::time(step_ps)),
         None => format!(
-            "{} in all; no steps are seen, since the calls do not repeat.",
+            "{} in all. The calls do not tell where a step begins.",
             explain::time(analysis.time_ps)
         ),
     };

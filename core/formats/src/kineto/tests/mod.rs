@@ -4,7 +4,9 @@ use super::{KinetoError, KinetoWriter, Profile, calls_of};
 use crate::flight_recorder::public_name;
 use crate::job_calls::Merged;
 use crate::recording::{Piece, RecordedJob, Sources};
-use lockstep_core::trace::{CallLog, RecordedComputation, TensorShape, Trace, rank_ops};
+use lockstep_core::trace::{
+    CallLog, CallRecord, RecordedComputation, TensorShape, Trace, rank_ops,
+};
 use std::io::BufReader;
 use std::path::Path;
 
@@ -195,4 +197,91 @@ fn tools_find_rank_and_kernels() {
         let forward = computations.iter().find(|it| it["name"] == "forward").unwrap();
         assert!((799.0..801.0).contains(&forward["dur"].as_f64().unwrap()), "{forward}");
     }
+}
+
+/// The profiles or execution traces of the job in `tests/data/gloo-subgroup`.
+fn of_subgroup(beginning: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/gloo-subgroup");
+    let file = |rank: u32| {
+        let name = format!("{beginning}_rank{rank}.json");
+        let text = std::fs::read_to_string(folder.join(&name)).unwrap();
+        (name, text)
+    };
+    (0..3).map(file).collect()
+}
+
+/// The calls of each rank: operation, group and number.
+fn grouped(job: &RecordedJob) -> Vec<Vec<(String, String, Option<u64>)>> {
+    let log = &job.calls.as_ref().unwrap().merged.log;
+    let call = |record: &CallRecord| {
+        let group = log.groups[record.call.group.index()].label().to_owned();
+        (public_name(&record.call.op).to_owned(), group, record.seq)
+    };
+    log.logs().map(|(_, own)| own.calls.iter().map(call).collect()).collect()
+}
+
+fn exported(job: &RecordedJob) -> Vec<(String, String)> {
+    files(&job.calls.as_ref().unwrap().merged.trace())
+}
+
+#[test]
+fn gloo_calls_are_of_the_group_whose_members_all_made_them() {
+    let job = joined(&of_subgroup("kineto"));
+    let of_pair = grouped(&job)
+        .into_iter()
+        .map(|calls| calls.into_iter().filter(|(_, group, _)| group == "undefined").count());
+    assert_eq!(of_pair.collect::<Vec<_>>(), [8, 8, 0]);
+    let calls = job.calls.as_ref().unwrap();
+    assert!(calls.merged.log.logs().all(|(_, own)| own.groups_assumed));
+    assert!(calls.notes.iter().any(|note| note.contains("equally often")), "{:?}", calls.notes);
+    // An export names the groups: nothing is assumed of it.
+    let again = joined(&exported(&job));
+    assert_eq!(grouped(&again), grouped(&job));
+    assert!(again.calls.unwrap().merged.log.logs().all(|(_, own)| !own.groups_assumed));
+}
+
+#[test]
+fn gloo_calls_that_fit_no_group_stay_of_none() {
+    let mut files = of_subgroup("kineto");
+    // Rank 2 makes one all_gather less: no group's members made them equally often.
+    let lines: Vec<&str> = files[2].1.lines().collect();
+    let last = |name: &str| lines.iter().rposition(|line| line.contains(name)).unwrap();
+    let without = [last("\"gloo:all_gather\""), last("c10d::allgather_")];
+    let kept = lines.iter().enumerate().filter(|(at, _)| !without.contains(at));
+    files[2].1 = kept.map(|(_, line)| *line).collect::<Vec<_>>().join("\n");
+    let job = joined(&files);
+    let unknown = |job: &RecordedJob| -> Vec<usize> {
+        let none = |calls: Vec<(String, String, Option<u64>)>| {
+            let of_none = calls.iter().filter(|(op, _, seq)| op == "all_gather" && seq.is_none());
+            of_none.count()
+        };
+        grouped(job).into_iter().map(none).collect()
+    };
+    assert_eq!(unknown(&job), [8, 8, 7]);
+    // The export does not make them calls of a group either.
+    assert_eq!(unknown(&joined(&exported(&job))), [8, 8, 7]);
+}
+
+#[test]
+fn an_all_gather_is_as_large_in_every_recording() {
+    for beginning in ["kineto", "et"] {
+        let job = joined(&of_subgroup(beginning));
+        let log = job.calls.unwrap().merged.log;
+        let gathers = log.logs().flat_map(|(_, own)| &own.calls);
+        let gathers = gathers.filter(|record| record.call.op == "all_gather");
+        let sizes = |tensors: &[TensorShape]| tensors.iter().map(TensorShape::numel).sum::<u64>();
+        let sizes: Vec<(u64, u64)> = gathers
+            .map(|record| (sizes(&record.call.inputs), sizes(&record.call.outputs)))
+            .collect();
+        assert_eq!(sizes, [(7, 21); 24], "{beginning}");
+    }
+}
+
+#[test]
+fn two_profiles_of_one_rank_are_a_problem() {
+    let mut files = of_subgroup("kineto");
+    files.push(("again/kineto_rank1.json".to_owned(), files[1].1.clone()));
+    let job = joined(&files);
+    let said = job.problems.iter().any(|why| why.contains("are both profiles of rank 1"));
+    assert!(said, "{:?}", job.problems);
 }
