@@ -555,6 +555,85 @@ fn context_parallel_passes_keys_around_the_ring() {
     assert_eq!((passed(13), passed(22)), (3, 7), "{calls:?}");
 }
 
+/// Records a script and returns its exit code and all that it said.
+fn said_of(script: &str, ranks: &str, options: &[&str]) -> (Option<i32>, String) {
+    assert!(std::env::var_os("LOCKSTEP_PYTHON").is_some(), "LOCKSTEP_PYTHON names a Python");
+    let out = tempfile::tempdir().unwrap();
+    std::fs::write(out.path().join("train.py"), script).unwrap();
+    let mut record = Command::new(binary());
+    record.current_dir(out.path()).args(["record", "-n", ranks, "-o", "plan.json"]).args(options);
+    let done = record.args(["--", "train.py"]).output().unwrap();
+    let said =
+        [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    (done.status.code(), said.concat())
+}
+
+/// A mesh of CPUs makes the default group, and names no backend.
+const MESH_OF_CPUS: &str = r#"
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+dist.all_reduce(torch.ones(4), group=mesh.get_group("tp"))
+print("backends", dist.get_backend(), dist.get_backend(mesh.get_group("tp")))
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_mesh_of_cpus_is_on_gloo() {
+    let (code, said) = said_of(MESH_OF_CPUS, "4", &[]);
+    assert!(code == Some(0) && said.contains("backends gloo gloo"), "{said}");
+}
+
+/// Rank 0 sends what tensor parallel has gathered, whose wrapper holds no values; rank 1 branches on a mean.
+const ASYNC_TENSOR: &str = r#"
+import torch, torch.distributed as dist, torch.distributed._functional_collectives as funcol
+dist.init_process_group("gloo")
+whole = funcol.all_reduce(torch.ones(4), "sum", dist.group.WORLD)
+if dist.get_rank() == 0:
+    dist.send(whole.detach(), 1)
+else:
+    dist.recv(whole := torch.zeros(4), 0)
+assert whole.tolist() == [2.0] * 4
+large = torch.ones(40000)
+dist.all_reduce(large)
+if large.mean().item() > 1:
+    dist.barrier()
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn what_a_functional_collective_made_is_sent_and_a_branch_has_its_line() {
+    let (code, said) = said_of(ASYNC_TENSOR, "2", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("never sends"), "{said}");
+    assert!(said.contains("the branch at train.py:12 on a value"), "{said}");
+}
+
+/// The first process waits for more than its own rank puts into the queue.
+const WAITS_ON_A_QUEUE: &str = r#"
+import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+def work(rank, queue):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
+    dist.init_process_group("gloo", rank=rank, world_size=3)
+    dist.all_reduce(torch.ones(2))
+    queue.put(rank)
+if __name__ == "__main__":
+    queue = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(work, args=(queue,), nprocs=3)
+    print([queue.get() for _ in range(3)])
+"#;
+
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn a_script_that_starts_other_ranks_or_waits_says_so() {
+    let (code, said) = said_of(WAITS_ON_A_QUEUE, "4", &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the script starts 3 processes, but -n says 4"), "{said}");
+    let (_, said) = said_of(WAITS_ON_A_QUEUE, "3", &["--patience", "20"]);
+    assert!(said.contains("has waited at train.py:11 (get) for 10 s"), "{said}");
+    assert!(!said.contains("leaked"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_recorded_says_why() {
     let ranks = lockstep(["record", "--", "train.py"]);

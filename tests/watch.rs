@@ -125,6 +125,39 @@ fn nccls_recorder_is_asked_beside_the_generic_one() {
     assert_eq!(text(&done.stdout), right, "{}", text(&done.stderr));
 }
 
+/// A job whose main thread is inside of the watcher, as at its end.
+const OWN_FRAMES: &str = r#"
+import sys, threading
+
+watcher = {"__name__": "watcher"}
+exec(compile(open(sys.argv[1]).read(), "sitecustomize.py", "exec"), watcher)
+exec(compile("def called(function): function()", "sitecustomize.py", "exec"), watcher)
+shown = []
+
+
+def of_the_job():
+    other = threading.Thread(target=lambda: shown.append(watcher["stacks"](threading.get_ident())))
+    other.start()
+    other.join()
+
+
+watcher["called"](of_the_job)
+print(shown[0].decode())
+"#;
+
+#[test]
+fn the_watchers_own_frames_are_no_part_of_the_jobs_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = Command::new(binary()).args(["watch", "--print-watcher"]).output().unwrap();
+    let (watcher, script) = (folder.path().join("watcher.py"), folder.path().join("try.py"));
+    std::fs::write(&watcher, &printed.stdout).unwrap();
+    std::fs::write(&script, OWN_FRAMES).unwrap();
+    let done = Command::new("python3").arg(&script).arg(&watcher).output().unwrap();
+    let shown = text(&done.stdout);
+    assert!(shown.contains("of_the_job ("), "{shown}{}", text(&done.stderr));
+    assert!(!shown.contains("sitecustomize.py"), "{shown}");
+}
+
 /// The processes whose command line holds a word.
 fn processes_with(word: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

@@ -27,6 +27,7 @@ struct Question {
     timeout_ms: Option<u64>,
     arguments: Vec<String>,
     files: Vec<(String, String)>,
+    steps: Option<u32>,
 }
 
 /// The plan of a program.
@@ -42,6 +43,7 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
         timeout_ms: options.timeout_ms,
         arguments: options.arguments.clone(),
         files: options.files.clone(),
+        steps: options.steps,
     };
     let question = serde_json::to_vec(&question)?;
     let oom_kills = MemoryGroup::now().oom_kills;
@@ -149,10 +151,11 @@ pub(crate) fn answer() -> Result<ExitCode> {
         .context("cannot be ended with the process that asked")?;
     let mut question = Vec::new();
     std::io::stdin().lock().read_to_end(&mut question)?;
-    let Question { path, text, world_size, ranks_per_node, timeout_ms, arguments, files } =
+    let Question { path, text, world_size, ranks_per_node, timeout_ms, arguments, files, steps } =
         serde_json::from_slice(&question)?;
+    let limits = Options::default().limits;
     let options =
-        Options { world_size, ranks_per_node, timeout_ms, arguments, files, ..Options::default() };
+        Options { world_size, ranks_per_node, timeout_ms, arguments, steps, files, limits };
     let worker = std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(move || compile(&path, &text, &options))?;

@@ -22,6 +22,7 @@ use lockstep_core::trace::{RankLog, RankState, Trace};
 use lockstep_core::watch::Unwatched;
 use lockstep_core::words::rank_list;
 use lockstep_diagnosis::{Kind, Report, Verdict, diagnose_job};
+use lockstep_formats::stacks::ProcessStacks;
 use lockstep_replay::with_tried_repairs;
 use moved::Look;
 use processes::Named;
@@ -156,8 +157,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let job = runtime.block_on(find(&arguments))?;
     let folder = Folder::make(arguments.output.as_deref(), "attached")?;
     let cancelled = signals::cancelled()?;
-    let mut asking =
-        Asking { arguments: &arguments, runtime, job, folder, written: BTreeSet::new() };
+    let mut asking = Asking {
+        arguments: &arguments,
+        runtime,
+        job,
+        folder,
+        written: BTreeSet::new(),
+        main_threads: BTreeMap::new(),
+    };
     let first = asking.look().and_then(|seen| seen.context("no process of the job is there"));
     if first.is_err() {
         asking.folder.remove_if_unasked();
@@ -235,6 +242,8 @@ struct Asking<'a> {
     folder: Folder,
     /// The files of the last look.
     written: BTreeSet<String>,
+    /// The frames of ranks' main threads at the last look.
+    main_threads: BTreeMap<GlobalRank, String>,
 }
 
 /// The state of a process that does not go on, in words.
@@ -351,10 +360,15 @@ impl Asking<'_> {
             bail!("nobody of the job answers: {why}");
         }
         self.forget_what_is_over(&answers);
-        let mut seen = self.diagnose(&answers)?;
-        let main_threads =
-            answers.iter().filter_map(|(rank, it)| Some(((*rank)?, it.main_thread.clone()?)));
-        seen.look.main_threads = main_threads.collect();
+        let main_threads: BTreeMap<GlobalRank, String> = answers
+            .iter()
+            .filter_map(|(rank, it)| Some(((*rank)?, it.main_thread.clone()?)))
+            .collect();
+        let before = std::mem::replace(&mut self.main_threads, main_threads.clone());
+        let stayed = main_threads.iter().filter(|(rank, stack)| before.get(rank) == Some(stack));
+        let stayed: BTreeSet<GlobalRank> = stayed.map(|(rank, _)| *rank).collect();
+        let mut seen = self.diagnose(&answers, &stayed)?;
+        seen.look.main_threads = main_threads;
         seen.report.notes.extend(problems().cloned());
         Ok(Some(seen))
     }
@@ -370,7 +384,12 @@ impl Asking<'_> {
         }
     }
 
-    fn diagnose(&self, answers: &[(Option<GlobalRank>, Answer)]) -> Result<Seen> {
+    /// The diagnosis of one look. `stayed` are the ranks whose main threads are where the look before found them.
+    fn diagnose(
+        &self,
+        answers: &[(Option<GlobalRank>, Answer)],
+        stayed: &BTreeSet<GlobalRank>,
+    ) -> Result<Seen> {
         let none = |report| Seen { report, trace: None, look: Look::default() };
         let mut job = match self.folder.gathered()? {
             Ok(job) => job,
@@ -380,6 +399,10 @@ impl Asking<'_> {
             .iter()
             .filter_map(|(rank, answer)| Some(((*rank)?, self.state_of(answer)?)))
             .collect();
+        // Two looks that find a thread in one place are two stacks of it.
+        let seen_before = |it: &&ProcessStacks| it.rank.is_some_and(|rank| stayed.contains(&rank));
+        let again: Vec<ProcessStacks> = job.stacks.iter().filter(seen_before).cloned().collect();
+        job.stacks.extend(again);
         if let Some(calls) = &mut job.calls {
             for (rank, state) in &states {
                 if let Some(own) = calls.merged.log.ranks.get_mut(rank.index()) {

@@ -84,9 +84,7 @@ pub enum VariationError {
     #[error("the job has no buckets of DDP: its steps have no asynchronous all_reduces")]
     NoBuckets,
     /// The job hangs as it is.
-    #[error(
-        "the job does not complete as it is simulated: `lockstep sim` says why"
-    )]
+    #[error("the job does not complete as it is simulated: `lockstep sim` says why")]
     Hangs,
     /// The job hangs with the changes.
     #[error("with this change the job does not complete: its ranks no longer make the same calls")]

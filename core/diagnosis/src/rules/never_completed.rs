@@ -84,7 +84,8 @@ pub(crate) fn never_completed(
              running when this was recorded.",
             words::cap_ranks(&waiting),
             if waiting.len() > 1 { " all" } else { "" }
-        ).into(),
+        )
+        .into(),
         fix:
             "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
               in dmesg, link counters. If it was running, record again when it hangs."

@@ -3,7 +3,9 @@
 
 use crate::classes::members::{FieldValue, OfClassValue, PropertyValue, StaticValue, SuperValue};
 use crate::classes::method_resolution;
-use crate::classes::objects::{ClassValue, ITSELF, InstanceValue, class, found, put};
+use crate::classes::objects::{
+    ClassValue, ITSELF, InstanceValue, MEMBERS, StateValue, class, found, of_member, put,
+};
 use crate::dist::arguments as take;
 use crate::python::type_error::type_error;
 use starlark::collections::SmallMap;
@@ -11,9 +13,10 @@ use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::dict::AllocDict;
+use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value, ValueLike};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
@@ -33,6 +36,28 @@ fn functions(builder: &mut GlobalsBuilder) {
             put(&own.members, ITSELF, made).map_err(starlark::Error::into_anyhow)?;
         }
         Ok(made)
+    }
+
+    /// `SUM = "sum"` in a class made of `Enum`: an object of the class with this name and value.
+    fn _member<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let Some(own) = class(of) else { return Ok(value) };
+        let all = found(&own.members, MEMBERS).and_then(take::items).unwrap_or_default();
+        let process = crate::process::state::process(eval).map_err(starlark::Error::new_native)?;
+        process.objects += 1;
+        let number = process.objects;
+        let attributes = RefCell::new(of_member(&own.name, name, value, heap));
+        let state = StateValue { class: of, number, key: Cell::new(None), attributes };
+        let member =
+            heap.alloc_complex_no_freeze(InstanceValue(heap.alloc_complex_no_freeze(state)));
+        let all = heap.alloc(AllocList(all.into_iter().chain([member])));
+        put(&own.members, MEMBERS, all)?;
+        Ok(member)
     }
 
     /// `super()` in a method of a class.

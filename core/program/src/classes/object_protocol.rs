@@ -6,7 +6,7 @@ use crate::classes::members::{
     FieldValue, MethodValue, OfClassValue, StaticValue, SuperValue, bound,
 };
 use crate::classes::objects::{
-    ClassValue, ITSELF, InstanceValue, StateValue, called, class, found, put,
+    ClassValue, ITSELF, InstanceValue, MEMBERS, StateValue, called, class, found, put,
 };
 use crate::python::type_error::type_error;
 use crate::torch::callable::Callable;
@@ -20,6 +20,11 @@ use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
 
 impl<'v> ClassValue<'v> {
+    /// The members of a class that is made of `Enum`; `None` of every other class.
+    fn members_of_enum(&self) -> Option<Vec<Value<'v>>> {
+        crate::dist::arguments::items(found(&self.members, MEMBERS)?)
+    }
+
     /// The attributes of a new object of a dataclass.
     fn filled(
         &self,
@@ -82,6 +87,18 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         put(&self.members, attribute, value)
     }
 
+    /// The members of an `Enum`, in their order.
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        self.members_of_enum()
+            .ok_or_else(|| starlark::Error::new_native(type_error("'type' object is not iterable")))
+    }
+
+    fn length(&self) -> starlark::Result<i32> {
+        self.members_of_enum().map(|all| all.len() as i32).ok_or_else(|| {
+            starlark::Error::new_native(type_error("object of type 'type' has no len()"))
+        })
+    }
+
     /// A new object.
     fn invoke(
         &self,
@@ -90,6 +107,17 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
+        if let Some(members) = self.members_of_enum() {
+            let [value] = args.positional(heap)?;
+            let is_of = |member: &Value<'v>| {
+                let own = member.get_attr("value", heap).ok().flatten();
+                own.is_some_and(|own| own.equals(value).unwrap_or(false))
+            };
+            return members.into_iter().find(is_of).ok_or_else(|| {
+                let text = format!("ValueError: {} is not a valid {}", value.to_repr(), self.name);
+                starlark::Error::new_native(crate::process::raised::raised(text))
+            });
+        }
         let init = self.find("__init__");
         let raised = crate::python::exception_value::native_of(self).is_some();
         let attributes = if raised {

@@ -73,6 +73,26 @@ impl StateValue<'_> {
 /// The name under which a class holds itself: an attribute is asked for without the value that has it.
 pub(crate) const ITSELF: &str = "<class>";
 
+/// The name under which a class made of `Enum` holds its members.
+pub(crate) const MEMBERS: &str = "<members>";
+
+/// The name under which a member of an `Enum` holds its text.
+const SHOWN: &str = "<shown>";
+
+/// The attributes of a member: its name, its value, and the text that `print` shows.
+pub(crate) fn of_member<'v>(
+    class: &str,
+    name: &str,
+    value: Value<'v>,
+    heap: Heap<'v>,
+) -> SmallMap<String, Value<'v>> {
+    let mut own = SmallMap::new();
+    own.insert("name".to_owned(), heap.alloc(name));
+    own.insert("value".to_owned(), value);
+    own.insert(SHOWN.to_owned(), heap.alloc(format!("{class}.{name}")));
+    own
+}
+
 pub(crate) fn class<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<ClassValue<'v>>()
 }
@@ -162,6 +182,10 @@ impl fmt::Display for ClassValue<'_> {
 
 impl fmt::Display for InstanceValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.state().and_then(|state| found(&state.attributes, SHOWN));
+        if let Some(shown) = shown.and_then(Value::unpack_str) {
+            return f.write_str(shown);
+        }
         write!(f, "<__main__.{} object at 0xADDR>", self.name())
     }
 }

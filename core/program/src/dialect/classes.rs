@@ -102,8 +102,10 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     if name.is_empty() || !name.chars().all(word) || bases.contains(['=', '(', '[']) {
         return None;
     }
-    let none = |base: &&str| !base.is_empty() && !["object", "ABC", "Enum"].contains(base);
-    let mut bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
+    let declared: Vec<&str> = bases.split(',').map(str::trim).collect();
+    let members = matches!(declared[..], ["Enum" | "enum.Enum"]);
+    let empty = ["", "object", "ABC", "abc.ABC", "Enum", "enum.Enum"];
+    let mut bases: Vec<&str> = declared.into_iter().filter(|base| !empty.contains(base)).collect();
     // A class of named tuples has fields as a dataclass has.
     let tuple = matches!(bases[..], ["NamedTuple" | "typing.NamedTuple"]);
     if tuple {
@@ -111,7 +113,9 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     }
     let data = data || tuple;
     let followed = |base: &&str| {
-        !base.contains('.') || base.ends_with("data.Dataset") || base.ends_with("nn.Module")
+        !OWN_OF_PYTHON.contains(base) && !base.contains('.')
+            || base.ends_with("data.Dataset")
+            || base.ends_with("nn.Module")
     };
     if !bases.iter().all(followed) {
         return None;
@@ -125,6 +129,8 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut made = Vec::new();
     let mut statements = block.iter().peekable();
     let mut sets = false;
+    let mut this = "self".to_owned();
+    let of = |this: &str| OfClass { name: name.to_owned(), this: this.to_owned(), members };
     while let Some(own) = statements.next() {
         // A class in a class's body would be a member, with methods of its own.
         if own.indent == body && own.mask.trim_start().starts_with(&format!("def {FRONT}")) {
@@ -135,16 +141,18 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
             return None;
         }
         if own.indent > body {
-            let text = within(&dedented(own, body - head.indent)?, own, name, head.indent, body);
+            let text =
+                within(&dedented(own, body - head.indent)?, own, &of(&this), head.indent, body);
             made.push((own.first, own.last, text));
             continue;
         }
+        this = first_parameter(&own.mask).unwrap_or(this);
         let setter = properties::is_setter(own);
         let text = match std::mem::replace(&mut sets, setter) {
             // A property's setter has the getter's name in Python, and another one here.
-            true => of_body(&properties::setter(own)?, name, indent, data, &mut fields)?,
+            true => of_body(&properties::setter(own)?, &of(&this), indent, data, &mut fields)?,
             false if setter => String::new(),
-            false => of_body(own, name, indent, data, &mut fields)?,
+            false => of_body(own, &of(&this), indent, data, &mut fields)?,
         };
         // Statements of a block in a class's body run when the class is made.
         let opens = statements.peek().is_some_and(|next| next.indent > body);
@@ -163,6 +171,38 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     Some(made)
 }
 
+/// Classes of Python's own that a class of the program's is not made of.
+pub(super) const OWN_OF_PYTHON: [&str; 11] = [
+    "dict",
+    "list",
+    "tuple",
+    "set",
+    "OrderedDict",
+    "UserDict",
+    "defaultdict",
+    "Counter",
+    "IntEnum",
+    "StrEnum",
+    "Flag",
+];
+
+/// The class that a statement is of.
+struct OfClass {
+    name: String,
+    /// The first parameter of the method around the statement.
+    this: String,
+    /// True if the class's attributes are members of an `Enum`.
+    members: bool,
+}
+
+/// The first parameter of the method that a statement begins: `self`, whatever it is called.
+fn first_parameter(mask: &str) -> Option<String> {
+    let (_, parameters) = mask.trim_start().strip_prefix("def ")?.split_once('(')?;
+    let parameters = parameters.trim_start();
+    let end = parameters.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    (end > 0).then(|| parameters[..end].to_owned())
+}
+
 /// A statement without so many blanks in front.
 fn dedented(own: &Logical, by: usize) -> Option<String> {
     let blank = own.text.get(..by)?.chars().all(|c| c == ' ' || c == '\t');
@@ -170,25 +210,37 @@ fn dedented(own: &Logical, by: usize) -> Option<String> {
 }
 
 /// A statement of a method: `super()` says of what it is.
-fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> String {
-    let out = supers(text, own.mask.get(body - outer..).unwrap_or_default(), name);
-    let empty = format!("_super({name}, self).__init__()");
+fn within(text: &str, own: &Logical, of: &OfClass, outer: usize, body: usize) -> String {
+    let out = supers(text, own.mask.get(body - outer..).unwrap_or_default(), of);
     // The topmost `__init__` does nothing.
-    match out.trim() == empty {
-        true => out.replace(&empty, &format!("_begins({name}, self)")),
+    let (empty, begun) = (of.begins_above(), of.begins());
+    let first = out.trim_start().strip_prefix(&empty).map(str::trim_start);
+    match first.is_some_and(|rest| rest.is_empty() || rest.starts_with(';')) {
+        true => out.replacen(&empty, &begun, 1),
         false => out,
     }
 }
 
+impl OfClass {
+    /// `super().__init__()` as [`supers`] writes it.
+    fn begins_above(&self) -> String {
+        format!("_super({}, {}).__init__()", self.name, self.this)
+    }
+
+    fn begins(&self) -> String {
+        format!("_begins({}, {})", self.name, self.this)
+    }
+}
+
 /// Rewrites `super()` in a part of a statement, whose mask is as long.
-fn supers(text: &str, mask: &str, name: &str) -> String {
+fn supers(text: &str, mask: &str, of: &OfClass) -> String {
     let mut out = text.to_owned();
     let places: Vec<usize> = mask.match_indices("super(").map(|(at, _)| at).collect();
     for at in places.into_iter().rev() {
         let word = mask[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
         let open = at + "super".len();
         let Some(close) = closing(mask.as_bytes(), open).filter(|_| !word) else { continue };
-        out.replace_range(at..=close, &format!("_super({name}, self)"));
+        out.replace_range(at..=close, &format!("_super({}, {})", of.name, of.this));
     }
     out
 }
@@ -203,11 +255,12 @@ fn is_empty(mask: &str) -> bool {
 /// A statement of the class itself.
 fn of_body(
     own: &Logical,
-    name: &str,
+    of: &OfClass,
     indent: &str,
     data: bool,
     fields: &mut Vec<String>,
 ) -> Option<String> {
+    let name = &of.name;
     let mask = own.mask.trim();
     let start = own.mask.len() - own.mask.trim_start().len();
     let word = |c: char| c.is_alphanumeric() || c == '_';
@@ -218,10 +271,14 @@ fn of_body(
         let method = &rest[..rest.find(|c| !word(c))?];
         let behind = start + "def ".len() + method.len();
         // Its statements may stand on the same line.
-        let rest = supers(&own.text[behind..], &own.mask[behind..], name);
-        let empty = format!("_super({name}, self).__init__()");
-        let rest = match rest.trim_end().ends_with(&format!(": {empty}")) {
-            true => rest.replace(&empty, &format!("_begins({name}, self)")),
+        let rest = supers(&own.text[behind..], &own.mask[behind..], of);
+        let empty = format!(": {}", of.begins_above());
+        let begins = rest.find(&empty).is_some_and(|at| {
+            let behind = rest[at + empty.len()..].trim_start();
+            behind.is_empty() || behind.starts_with(';')
+        });
+        let rest = match begins {
+            true => rest.replacen(&empty, &format!(": {}", of.begins()), 1),
             false => rest,
         };
         return Some(format!("{indent}def {FRONT}{name}{OF}{method}{rest}"));
@@ -250,6 +307,13 @@ fn of_body(
         return Some(format!("{indent}{name}.{field} = {value}"));
     }
     if rest.starts_with('=') && !rest.starts_with("==") {
+        if of.members && !field.starts_with('_') {
+            let equals = own.mask.find('=')?;
+            let value = own.text[equals + 1..own.mask.trim_end().len()].trim();
+            return Some(format!(
+                "{indent}{name}.{field} = _member({name}, \"{field}\", ({value}))"
+            ));
+        }
         return Some(format!("{indent}{name}.{}", own.text[start..].trim_end()));
     }
     None

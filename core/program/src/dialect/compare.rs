@@ -112,6 +112,7 @@ fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
         && mask[..part.from].ends_with('=')
         && !mask[..part.from - 1].ends_with(['=', '<', '>', '!'])
         && !mask[..part.from].contains(['(', '[', '{', ':']);
+    let stored = given && !alone && !part.printed;
     let alone = alone || part.printed || given;
     let end = mask[..end].trim_end().len();
     if start >= from || right >= end {
@@ -119,6 +120,11 @@ fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
     }
     let put = match (operator, negated) {
         (Operator::Same, true) if alone => "_differs(",
+        // A name may hold an answer that nobody knows yet.
+        (Operator::Other("<"), _) if stored => "_given_less(",
+        (Operator::Other(">"), _) if stored => "_given_greater(",
+        (Operator::Other("<="), _) if stored => "_given_at_most(",
+        (Operator::Other(">="), _) if stored => "_given_at_least(",
         (Operator::Other("<"), _) if alone || all => "_less(",
         (Operator::Other(">"), _) if alone || all => "_greater(",
         (Operator::Other("<="), _) if alone || all => "_at_most(",

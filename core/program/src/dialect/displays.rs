@@ -7,7 +7,54 @@ use super::operand::{closing, wrap};
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     generators(text, mask);
     sets(text, mask);
+    several_stars(text, mask);
     spread(text, mask);
+}
+
+/// `f(x, *a, *b, c, k=1)` as `f(x, *[*a, *b, c], k=1)`: Starlark has one starred argument, and nothing by place
+/// behind it.
+fn several_stars(text: &mut String, mask: &mut String) {
+    let mut before = mask.len();
+    while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('(')) {
+        before = open;
+        if !is_called(&mask[..open]) || mask[..open].trim_start().starts_with("def ") {
+            continue;
+        }
+        let Some(close) = closing(mask.as_bytes(), open) else { continue };
+        let inside = &mask[open + 1..close];
+        let mut ends: Vec<usize> =
+            top_level(inside).filter(|(_, c)| *c == ',').map(|(at, _)| at).collect();
+        ends.push(inside.len());
+        let starts = std::iter::once(0).chain(ends.iter().map(|end| end + 1));
+        let by_place: Vec<(usize, usize, bool)> = starts
+            .zip(&ends)
+            .map(|(from, end)| {
+                let blank = inside[from..*end].len() - inside[from..*end].trim_start().len();
+                (from + blank, *end)
+            })
+            .take_while(|(from, end)| {
+                let part = &inside[*from..*end];
+                let name =
+                    part.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(part.len());
+                let rest = part[name..].trim_start();
+                let named = name > 0 && rest.starts_with('=') && !rest.starts_with("==");
+                !part.trim().is_empty() && !part.starts_with("**") && !named
+            })
+            .map(|(from, end)| (from, end, inside[from..end].starts_with('*')))
+            .collect();
+        let Some(first) = by_place.iter().position(|(.., star)| *star) else { continue };
+        let (Some((from, ..)), Some((_, to, _))) = (by_place.get(first), by_place.last()) else {
+            continue;
+        };
+        if first + 1 == by_place.len() {
+            continue;
+        }
+        let (from, to) = (open + 1 + from, open + 1 + to);
+        for of in [&mut *text, &mut *mask] {
+            of.insert(to, ']');
+            of.insert_str(from, "*[");
+        }
+    }
 }
 
 /// `[*a, b]` as `_spread([(True, a), (False, b)])`.

@@ -2,8 +2,8 @@
 
 use super::scan::{self, Logical};
 use super::{
-    annotations, arguments, bytes, chain, compare, displays, environ, fstring, load, methods,
-    operators, own_operators, properties, reflected, subscript,
+    annotations, arguments, bytes, chain, class_attribute, compare, displays, environ, fstring,
+    load, methods, operators, own_operators, properties, reflected, subscript,
 };
 use crate::dialect::asked_methods::Asks;
 use lockstep_scenarios::program::ProgramError;
@@ -11,6 +11,7 @@ use lockstep_scenarios::program::ProgramError;
 /// The statement with f-strings and comparisons in Starlark's words, and its mask.
 pub(super) fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement, expression)?;
+    class_attribute::rewrite(&mut text, &mut mask);
     properties::rewrite(&mut text, &mut mask);
     load::rewrite(&mut text, &mut mask);
     annotations::rewrite(&mut text, &mut mask);

@@ -11,6 +11,7 @@ mod augmented;
 mod blocks;
 mod bytes;
 mod chain;
+mod class_attribute;
 mod classes;
 mod column;
 mod compare;
@@ -32,6 +33,7 @@ mod objects;
 mod operand;
 mod operators;
 mod own_operators;
+mod passed_over;
 pub(crate) mod properties;
 mod reflected;
 mod refused;
@@ -61,6 +63,7 @@ use decorated::Decorated;
 use expressions::expressions;
 use held_works::{Bound, Here};
 use lockstep_scenarios::program::ProgramError;
+use passed_over::PassedOver;
 use rewritten::Rewritten;
 use scan::Logical;
 use waiting_loops::only_waits;
@@ -122,6 +125,17 @@ pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> 
         let leaves = head.trim_end().ends_with(": break")
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
+        let passed_over = PassedOver::of(&statements, index);
+        let turned = passed_over.as_ref().map(|_| passed_over::as_elif(statement));
+        for one in passed_over.iter().flat_map(|passed| passed.question(statement)) {
+            write(
+                &mut out,
+                &mut blocks,
+                &one,
+                Ahead { inner, leaves, idle, names: bound.at(index) },
+            )?;
+        }
+        let statement = turned.as_ref().unwrap_or(statement);
         for whole in try_clauses::parts(statement, tries) {
             let apart = leaving_contexts::parts(&whole, |word| contexts_left(&blocks, word) > 0);
             for part in apart.iter().flat_map(|apart| semicolons::parts(apart)) {

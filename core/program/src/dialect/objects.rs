@@ -53,6 +53,11 @@ impl Asks {
         self.orders
     }
 
+    /// The same, where every comparison is a call: one of a number with a tensor can then say that it is not known.
+    pub(super) fn comparing(self) -> Asks {
+        Asks { orders: true, ..self }
+    }
+
     /// True if loops ask iterators for one item after the other.
     pub(super) fn pieces(self) -> bool {
         self.pieces

@@ -11,6 +11,28 @@ fn other_base(rest: &str) -> Option<&str> {
     (base.contains("Module") && !base.ends_with("nn.Module")).then_some(base)
 }
 
+/// The advice in place of a class of another class that is not followed.
+const BASE_INSTEAD: &str = "A class is made of nothing, of nn.Module, of a Dataset or of another class of the \
+    program here. `lockstep record` runs the script with your own PyTorch.";
+
+/// The advice in place of an operation with a backward pass of its own.
+const FUNCTION_INSTEAD: &str = "Its backward is Python that the backward pass calls, which is not followed. `lockstep \
+    record` runs the script with your own PyTorch.";
+
+/// The base of a class that is the reason that the class is not followed.
+fn unfollowed_base(rest: &str) -> Option<&str> {
+    let bases = rest.split_once('(')?.1.split_once(')')?.0;
+    let own = |base: &&str| {
+        let base = base.rsplit('.').next().unwrap_or(base);
+        super::classes::OWN_OF_PYTHON.contains(&base)
+    };
+    let followed = ["enum.Enum", "abc.ABC", "nn.Module", "data.Dataset"];
+    let dotted = |base: &&str| {
+        base.contains('.') && !followed.iter().any(|followed| base.ends_with(followed))
+    };
+    bases.split(',').map(str::trim).find(|base| own(base) || dotted(base))
+}
+
 /// The reason that a statement which begins with this word is refused, and a replacement; `None` for all
 /// others. `rest` is the text behind the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
@@ -19,6 +41,13 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
     {
         let why = format!("{base} is not known here: a model's class is made of nn.Module");
         return Some((why, MODEL_INSTEAD));
+    }
+    if word == "class"
+        && let Some(base) = unfollowed_base(rest)
+    {
+        let function = base.ends_with("Function");
+        let why = format!("a class made of {base} is not followed here");
+        return Some((why, if function { FUNCTION_INSTEAD } else { BASE_INSTEAD }));
     }
     let known = match word {
         "class" => (

@@ -6,6 +6,7 @@ use crate::dist::values::{
 };
 use crate::execute::missing_imports::AbsentValue;
 use crate::process::raised::refused;
+use crate::process::undecided::{Unknown, UnknownValue};
 use crate::python::float::float_of;
 use crate::python::numbers::{number, whole};
 use crate::python::type_error::{class_of, type_error};
@@ -32,6 +33,12 @@ const MAX_ITEMS: usize = 1 << 20;
 fn other<T>(value: Value<'_>) -> Arg<T> {
     if let Some(absent) = value.downcast_ref::<AbsentValue>() {
         return Arg::not(ABSENT, &absent.why());
+    }
+    // Which tensor or group it is depends on the run: no error of the program's.
+    if let Some(unknown) = value.downcast_ref::<UnknownValue>()
+        && matches!(unknown.what(), Unknown::Assigned { .. })
+    {
+        return Arg::not(ABSENT, &unknown.what().to_string());
     }
     Arg::not(&whole_class(value), &repr(value))
 }

@@ -9,6 +9,7 @@ pub(crate) use crate::tensor::value::TensorValue;
 use allocative::Allocative;
 use lockstep_core::dtype::Dtype;
 use lockstep_torch::c10d::{self, Dist, Group};
+use starlark::collections::StarlarkHasher;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -17,6 +18,7 @@ use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 macro_rules! wraps {
@@ -187,6 +189,12 @@ methods_static!(DURATION_METHODS = duration_methods);
 impl<'v> StarlarkValue<'v> for DtypeValue {
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
         Ok(other.downcast_ref::<DtypeValue>().is_some_and(|other| other.0 == self.0))
+    }
+
+    /// Gradients are put into buckets by their type.
+    fn write_hash(&self, hasher: &mut StarlarkHasher) -> starlark::Result<()> {
+        hasher.write(self.0.name().as_bytes());
+        Ok(())
     }
 }
 

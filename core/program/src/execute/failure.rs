@@ -24,6 +24,25 @@ fn is_own((name, _): &(String, u32)) -> bool {
     !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
 }
 
+/// The refusal of a name that a module or a value of PyTorch's has, and a program has not: the interpreter calls it a
+/// missing attribute, which it is not in Python.
+fn missing_name(message: &str) -> Option<String> {
+    let (kind, rest) =
+        message.strip_prefix("Object of type `")?.split_once("` has no attribute `")?;
+    let name = rest.split('`').next()?;
+    match kind {
+        "namespace" => Some(format!("`{name}` of this module is not followed here")),
+        "Tensor"
+        | "Layer"
+        | "Container"
+        | "Module"
+        | "DistributedDataParallel"
+        | "ProcessGroup"
+        | "Output" => Some(format!("`{name}` of a {kind} is not followed here")),
+        _ => None,
+    }
+}
+
 /// The interpreter's error, in lines of the original.
 pub(crate) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
     let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
@@ -49,6 +68,9 @@ pub(crate) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure
     };
     if raised.is_none() && !failed && told.help.is_none() {
         told.help = crate::execute::hints::hint(&told.message).map(str::to_owned);
+    }
+    if !failed && let Some(missing) = missing_name(&told.message) {
+        told.message = missing;
     }
     let mut endless = told.message.contains("ticks has been exceeded");
     if told.message.contains("Heap memory limit") {

@@ -75,6 +75,7 @@ pub(crate) fn executed(
         globals: &globals,
         limits,
         arguments: options.arguments.as_slice().into(),
+        steps: options.steps,
         unknown: RefCell::default(),
     };
     let mut assumed = Vec::new();
@@ -422,6 +423,7 @@ struct Script<'a> {
     globals: &'a Globals,
     limits: Limits,
     arguments: Arc<[String]>,
+    steps: Option<u32>,
     /// Names that nothing in the program assigns, with the interpreter's message for each.
     unknown: RefCell<Vec<(String, String)>>,
 }
@@ -463,6 +465,7 @@ impl Script<'_> {
         process.classes = builtin_classes::classes(self.globals);
         process.before_call = crate::tensor::arithmetic::work_off;
         process.arguments = self.arguments.clone();
+        process.steps = self.steps;
         process.natives = launched_processes::natives(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
             let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);

@@ -7,6 +7,7 @@ use crate::nn::module_arguments::Rest;
 use crate::nn::modules::{Container, ModuleClass, container, layer};
 use crate::nn::output_shape::Shape;
 use crate::nn::parameter::Kind;
+use crate::process::raised::raised;
 use crate::python::numbers;
 use crate::tensor::value::TensorValue;
 use allocative::Allocative;
@@ -190,6 +191,37 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
         Ok(layer(&model, Shape::Embedding(shape[1]), heap))
     }
 
+    fn GroupNorm<'v>(
+        num_groups: u32,
+        num_channels: u32,
+        #[starlark(default = NoneType)] eps: Value<'v>,
+        #[starlark(default = true)] affine: bool,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = eps;
+        if num_groups == 0 || !num_channels.is_multiple_of(num_groups) {
+            return Err(raised("ValueError: num_channels must be divisible by num_groups"));
+        }
+        let size = [u64::from(num_channels)];
+        let all: [(&str, &[u64]); 2] = [("weight", &size), ("bias", &size)];
+        let params = if affine { &all[..] } else { &[] };
+        Ok(layer(&module("GroupNorm", params, &[], Dtype::Float32, 1), Shape::Same, heap))
+    }
+
+    fn EmbeddingBag<'v>(
+        num_embeddings: u32,
+        embedding_dim: u32,
+        #[starlark(args)] more: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (more, named);
+        let shape = [u64::from(num_embeddings), u64::from(embedding_dim)];
+        let params: [(&str, &[u64]); 1] = [("weight", &shape)];
+        let model = module("EmbeddingBag", &params, &[], Dtype::Float32, 0);
+        Ok(layer(&model, Shape::Bags(shape[1]), heap))
+    }
+
     /// Modules by their numbers.
     fn ModuleList<'v>(
         #[starlark(default = NoneType)] modules: Value<'v>,
@@ -313,6 +345,10 @@ impl fmt::Display for BareClass {
 
 #[starlark_value(type = "type")]
 impl<'v> StarlarkValue<'v> for BareClass {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        (attribute == "__name__").then(|| heap.alloc(self.0))
+    }
+
     fn invoke(
         &self,
         _me: Value<'v>,
@@ -329,8 +365,9 @@ impl<'v> StarlarkValue<'v> for BareClass {
     }
 }
 
-/// Adds modules without parameters.
+/// Adds modules without parameters, and those that are refused by their names.
 pub(crate) fn bare(builder: &mut GlobalsBuilder) {
+    crate::nn::unfollowed_names::of_nn(builder);
     builder.set("Module", ModuleClass);
     for name in [
         "ReLU",
@@ -355,6 +392,18 @@ pub(crate) fn bare(builder: &mut GlobalsBuilder) {
         "AvgPool2d",
         "AdaptiveAvgPool2d",
         "AdaptiveMaxPool2d",
+        "AdaptiveAvgPool1d",
+        "AdaptiveMaxPool1d",
+        "AvgPool1d",
+        "AlphaDropout",
+        "CELU",
+        "Dropout3d",
+        "Hardsigmoid",
+        "Hardtanh",
+        "LogSigmoid",
+        "Mish",
+        "SELU",
+        "Softsign",
         "Upsample",
         "Unflatten",
     ] {

@@ -21,4 +21,5 @@ pub(crate) mod parameter;
 pub(crate) mod parameters;
 pub(crate) mod results;
 pub(crate) mod state;
+pub(crate) mod unfollowed_names;
 pub(crate) mod wrapped_models;

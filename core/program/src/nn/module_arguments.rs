@@ -42,8 +42,9 @@ impl<'a, 'v> Rest<'a, 'v> {
 /// A pooling module, or function of that name.
 pub(crate) fn pooling(name: &str, rest: &Rest<'_, '_>) -> Option<Shape> {
     match name {
-        "MaxPool1d" | "max_pool1d" => Shape::pool(1, rest),
+        "MaxPool1d" | "AvgPool1d" | "max_pool1d" | "avg_pool1d" => Shape::pool(1, rest),
         "MaxPool2d" | "AvgPool2d" | "max_pool2d" | "avg_pool2d" => Shape::pool(2, rest),
+        name if name.ends_with("1d") => each(rest.get("output_size", 0), 1, 1).map(Shape::Last),
         _ => each(rest.get("output_size", 0), 2, 1).map(Shape::Last),
     }
 }
@@ -84,9 +85,7 @@ impl Shape {
     /// A module of `torch.nn` without parameters.
     pub(crate) fn bare(name: &str, rest: &Rest<'_, '_>) -> Shape {
         let of = match name {
-            "MaxPool1d" | "MaxPool2d" | "AvgPool2d" | "AdaptiveAvgPool2d" | "AdaptiveMaxPool2d" => {
-                pooling(name, rest)
-            }
+            name if name.contains("Pool") => pooling(name, rest),
             "Flatten" if rest.more.is_empty() && rest.named.is_empty() => Some(Shape::Flatten),
             "Flatten" | "Upsample" | "Unflatten" => None,
             _ => Some(Shape::Same),

@@ -8,6 +8,7 @@ use crate::nn::parameters::{ParametersValue, own};
 use crate::nn::{backward, calls, ddp_passes};
 use crate::process::state::process;
 use crate::python::type_error::class_of;
+use crate::tensor::hooks::{HandleValue, unfollowed};
 use crate::torch::checkpoint::{CheckpointValue, loaded};
 use lockstep_torch::c10d::Device;
 use starlark::environment::MethodsBuilder;
@@ -54,14 +55,6 @@ fn keep<'v>(this: Value<'v>, name: &str, value: Value<'v>) -> anyhow::Result<()>
         }
         _ => anyhow::bail!("{name} is added to a module that is no class of the program's"),
     }
-}
-
-/// A part of a forward or backward pass that is not followed: hooks.
-fn unfollowed<'v>(what: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-    let process = process(eval)?;
-    let (line, why) = (process.line, "what a hook does is not followed".to_owned());
-    process.dist()?.note_unfollowed(what.to_owned(), line, why);
-    Ok(eval.heap().alloc(CheckpointValue))
 }
 
 #[starlark_module]
@@ -276,7 +269,7 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
+    ) -> anyhow::Result<HandleValue> {
         let _ = (this, args, named);
         unfollowed("register_forward_hook", eval)
     }
@@ -286,7 +279,7 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
+    ) -> anyhow::Result<HandleValue> {
         let _ = (this, args, named);
         unfollowed("register_forward_pre_hook", eval)
     }
@@ -296,7 +289,7 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
+    ) -> anyhow::Result<HandleValue> {
         let _ = (this, args, named);
         unfollowed("register_full_backward_hook", eval)
     }
@@ -413,6 +406,18 @@ pub(crate) fn ddp_methods(builder: &mut MethodsBuilder) {
             true => Context::Join { model, throw: throw_on_early_termination },
             false => Context::Nothing,
         }))
+    }
+
+    /// The calls of a hook are not those of DDP's reducer, which are assumed here.
+    fn register_comm_hook<'v>(
+        this: Value<'v>,
+        state: Value<'v>,
+        hook: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (ddp_of(this)?, state, hook);
+        unfollowed("register_comm_hook", eval)?;
+        Ok(NoneType)
     }
 
     fn no_sync(this: Value<'_>) -> anyhow::Result<ContextValue> {

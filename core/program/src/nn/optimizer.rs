@@ -6,6 +6,7 @@ use crate::dist::arguments as take;
 use crate::nn::parameter::Parameter;
 use crate::nn::parameters::{all_of, device_of};
 use crate::nn::results::scalar;
+use crate::process::raised::Left;
 use crate::process::state::process;
 use crate::process::undecided::{Decided, Number, Unknown, UnknownValue};
 use crate::torch::checkpoint::{CheckpointValue, loaded};
@@ -25,6 +26,8 @@ use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// An optimizer of a model: how long its step takes.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -33,6 +36,9 @@ pub(crate) struct OptimizerValue {
     /// The parameters that it steps.
     #[allocative(skip)]
     parameters: Arc<[Parameter]>,
+    /// The steps that it has taken.
+    #[allocative(skip)]
+    steps: Arc<AtomicU32>,
     #[allocative(skip)]
     decided: Decided,
 }
@@ -76,7 +82,7 @@ fn optimizer<'v>(
     // Three passes over the parameters at 1 TB/s.
     let ns = (bytes.saturating_mul(3) / 1000).max(1);
     let (parameters, decided) = (parameters.into(), process.decided.clone());
-    Ok(OptimizerValue { ns, parameters, decided })
+    Ok(OptimizerValue { ns, parameters, steps: Arc::default(), decided })
 }
 
 /// `torch.optim`: which class it is changes nothing here, nor do its rates.
@@ -204,6 +210,10 @@ fn optimizer_methods(builder: &mut MethodsBuilder) {
         crate::nn::backward::note_step(&numbers, process)?;
         let slowed = (ns as f64 * process.slowness) as u64;
         process.dist()?.compute("optimizer.step", slowed);
+        let taken = own.map_or(0, |own| own.steps.fetch_add(1, Relaxed) + 1);
+        if process.steps.is_some_and(|steps| taken >= steps) {
+            return Err(anyhow::Error::new(Left));
+        }
         Ok(NoneType)
     }
 

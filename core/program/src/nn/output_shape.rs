@@ -9,6 +9,8 @@ pub(crate) enum Shape {
     Linear(u64, u64),
     /// `nn.Embedding` of that many features.
     Embedding(u64),
+    /// `nn.EmbeddingBag` of that many features: a row of numbers makes one bag. Offsets are not followed.
+    Bags(u64),
     /// `nn.Conv2d` and its like: channels, and the window along each dimension after them.
     Window(Option<[u64; 2]>, Vec<Window>),
     /// `nn.AdaptiveAvgPool2d`: those sizes in place of the last ones.
@@ -49,6 +51,9 @@ impl Shape {
                 *shape.last_mut().filter(|last| **last == *from)? = *to;
             }
             Shape::Embedding(features) => shape.push(*features),
+            Shape::Bags(features) => {
+                *shape.last_mut().filter(|_| input.len() == 2)? = *features;
+            }
             Shape::Window(channels, windows) => {
                 let first = shape.len().checked_sub(windows.len())?;
                 let own = first.checked_sub(1)?;
@@ -97,6 +102,8 @@ mod tests {
         assert_eq!(Shape::Linear(10, 5).of(&[20, 10]), Some(vec![20, 5]));
         assert_eq!(Shape::Linear(10, 5).of(&[20, 7]), None);
         assert_eq!(Shape::Classes(1000).of(&[2, 3, 224, 224]), Some(vec![2, 1000]));
+        assert_eq!(Shape::Bags(8).of(&[4, 3]), Some(vec![4, 8]));
+        assert_eq!(Shape::Bags(8).of(&[12]), None);
         assert_eq!(Shape::Embedding(8).of(&[2, 5]), Some(vec![2, 5, 8]));
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct Process<'j> {
     pub(crate) decided: Decided,
     /// The arguments that its user gives the script.
     pub(crate) arguments: Arc<[String]>,
+    /// The steps of one optimizer after which the process ends, where its user gives a number.
+    pub(crate) steps: Option<u32>,
     /// The last question, and its line.
     pub(crate) asked: Option<(Unknown, u32)>,
     /// Tensors that were taken for ones on the GPU, and the lines that made them.
@@ -190,6 +192,7 @@ impl<'j> Process<'j> {
             classes: Vec::new(),
             decided: Decided::default(),
             arguments: Arc::default(),
+            steps: None,
             asked: None,
             guessed: BTreeMap::new(),
             names_cuda: text.lines().any(names_cuda),

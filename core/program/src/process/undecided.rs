@@ -66,6 +66,39 @@ pub(crate) fn decided_by_values() -> bool {
     BY_VALUES.get()
 }
 
+/// Drops the note that something was decided by a tensor; returns whether there was one.
+pub(crate) fn forget_values() -> bool {
+    BY_VALUES.replace(false)
+}
+
+/// The error of a decision by something that only a run knows.
+#[derive(Debug)]
+pub(crate) struct Undecided(pub(crate) String);
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Undecided {}
+
+/// The error of such a decision, for this reason.
+pub(crate) fn undecided(why: impl Into<String>) -> starlark::Error {
+    starlark::Error::new_native(anyhow::Error::new(Undecided(why.into())))
+}
+
+/// True if an error says that something was decided by a value that only a run knows.
+pub(crate) fn is_undecided(error: &starlark::Error) -> bool {
+    use starlark::ErrorKind::{Fail, Function, Native, Other, Value};
+    match error.kind() {
+        Fail(why) | Function(why) | Native(why) | Other(why) | Value(why) => {
+            why.downcast_ref::<Undecided>().is_some()
+        }
+        _ => false,
+    }
+}
+
 /// The Python type of a number whose value is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
@@ -121,6 +154,11 @@ pub(crate) enum Unknown {
     Value(Number),
     /// The shape of a model's output.
     Shape,
+    /// A name that is assigned under a condition that only a run decides.
+    Assigned {
+        /// The line of that condition.
+        line: u32,
+    },
     /// A value that only the machine knows: the clock, another process's number.
     Outside(Number),
     /// A text that only the machine knows: its name, the date.
@@ -156,6 +194,11 @@ impl fmt::Display for Unknown {
                 "the shape of what this model returns is not known here, since not every operation's \
                  shape is followed: give it, as in out = out.reshape(32, 10), or take its mean() or \
                  sum() or a loss of it, which are one element",
+            ),
+            Unknown::Assigned { line } => write!(
+                f,
+                "this has been assigned in a block whose condition is decided when the program runs (line \
+                 {line}): it can be printed, and nothing can be decided by it"
             ),
             Unknown::Outside(_) | Unknown::Text | Unknown::Pid => f.write_str(
                 "this is what only a run tells (the clock, the machine, a process's number, how long something \
@@ -240,6 +283,7 @@ impl UnknownValue {
     pub(crate) fn as_number(&self, number: Number) -> UnknownValue {
         let what = match self.what {
             Unknown::Outside(_) | Unknown::Pid => Unknown::Outside(number),
+            Unknown::Assigned { .. } => self.what,
             _ => Unknown::Value(number),
         };
         UnknownValue { what, ..self.clone() }
@@ -250,6 +294,7 @@ impl UnknownValue {
         match self.what {
             Unknown::Value(number) | Unknown::Outside(number) => Some(number),
             Unknown::Pid => Some(Number::Whole),
+            Unknown::Assigned { .. } => Some(Number::Real),
             _ => None,
         }
     }
@@ -260,7 +305,7 @@ impl UnknownValue {
     }
 
     pub(crate) fn refused<T>(&self) -> starlark::Result<T> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
+        Err(undecided(self.what.to_string()))
     }
 
     /// The type of the unknown answer.
@@ -291,6 +336,7 @@ impl fmt::Display for UnknownValue {
             Unknown::Outside(_)
             | Unknown::Text
             | Unknown::Pid
+            | Unknown::Assigned { .. }
             | Unknown::Object { .. }
             | Unknown::AnyObject => f.write_str("<known when it runs>"),
         }

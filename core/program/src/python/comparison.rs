@@ -3,7 +3,8 @@
 
 use crate::classes::{operators, special_methods};
 use crate::nn::output::OutputValue;
-use crate::process::undecided::{self, UnknownValue};
+use crate::process::state::process;
+use crate::process::undecided::{self, Number, Unknown, UnknownValue};
 use crate::python::iterators;
 use crate::tensor::value::TensorValue;
 use crate::torch::callable;
@@ -12,7 +13,7 @@ use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_module;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
-use starlark::values::tuple::TupleRef;
+use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{Value, ValueLike};
 
 /// The depth to which nested lists are searched for unknown values.
@@ -54,7 +55,7 @@ fn is_tensor(value: Value<'_>) -> bool {
 /// Refuses to compare unknown values.
 fn known(values: [Value<'_>; 2]) -> starlark::Result<()> {
     match values.into_iter().find_map(unknown) {
-        Some(why) => Err(starlark::Error::new_native(anyhow::anyhow!(why))),
+        Some(why) => Err(undecided::undecided(why)),
         None => Ok(()),
     }
 }
@@ -64,7 +65,7 @@ fn no_values(values: [Value<'_>; 2]) -> starlark::Result<()> {
     let compared = values.into_iter().any(is_tensor);
     let with_none = values.iter().any(|value| value.is_none());
     match compared && !with_none {
-        true => Err(starlark::Error::new_native(anyhow::anyhow!(undecided::VALUES))),
+        true => Err(undecided::undecided(undecided::VALUES)),
         false => Ok(()),
     }
 }
@@ -89,12 +90,16 @@ fn of_elements<'v>(
 }
 
 /// The functions that comparisons become, and the method of tensors for each.
-const COMPARISONS: [(&str, &str); 5] = [
+const COMPARISONS: [(&str, &str); 9] = [
     ("_differs", "ne"),
     ("_less", "lt"),
     ("_greater", "gt"),
     ("_at_most", "le"),
     ("_at_least", "ge"),
+    ("_given_less", "lt"),
+    ("_given_greater", "gt"),
+    ("_given_at_most", "le"),
+    ("_given_at_least", "ge"),
 ];
 
 /// The operators as they are written.
@@ -108,6 +113,10 @@ fn compared<'v>(
 ) -> starlark::Result<Value<'v>> {
     let [a, b] = args.positional(eval.heap())?;
     let operator = COMPARISONS.iter().find(|(own, _)| *own == name).map_or(name, |(_, own)| own);
+    let unknown = [a, b].into_iter().find_map(|value| value.downcast_ref::<UnknownValue>());
+    if let Some(unknown) = unknown.filter(|it| it.is_value() && name.starts_with("_given_")) {
+        return Ok(eval.heap().alloc(unknown.as_number(Number::Bool)));
+    }
     known([a, b])?;
     if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
         return of_elements(operator, a, b, eval);
@@ -145,8 +154,57 @@ fn equal<'v>(a: Value<'v>, b: Value<'v>) -> starlark::Result<bool> {
     if plain(a) && !plain(b) { b.equals(a) } else { a.equals(b) }
 }
 
+/// True if a condition cannot be decided here. A known answer is a Python truth.
+fn is_unsure<'v>(
+    condition: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<bool>> {
+    let answer = match eval.eval_function(condition, &[], &[]) {
+        Err(error) if undecided::is_undecided(&error) => return Ok(None),
+        answer => answer?,
+    };
+    if answer.downcast_ref::<UnknownValue>().is_some() || is_tensor(answer) {
+        return Ok(None);
+    }
+    special_methods::truth(answer, eval).map(Some)
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
+    /// True if the first of these conditions that is not false cannot be decided before the program runs. The
+    /// notes of such decisions are dropped, since no block of theirs is entered.
+    fn _unsure<'v>(
+        #[starlark(args)] conditions: UnpackTuple<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<bool> {
+        let native = starlark::Error::new_native;
+        let decided = process(eval).map_err(native)?.decided.clone();
+        if decided.any() || undecided::decided_by_values() {
+            return Ok(false);
+        }
+        for condition in conditions.items {
+            let answer = is_unsure(condition, eval)?;
+            let noted = undecided::forget_values() | decided.any();
+            if noted {
+                decided.forget();
+            }
+            match answer.filter(|_| !noted) {
+                None => return Ok(true),
+                Some(true) => return Ok(false),
+                Some(false) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// The value of a name that is assigned under a condition which nobody knows.
+    fn _undecided<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let process = process(eval)?;
+        let line = process.line;
+        Ok(heap.alloc(process.unknown(Unknown::Assigned { line })))
+    }
+
     /// `a == b`.
     fn _same<'v>(
         #[starlark(require = pos)] a: Value<'v>,

@@ -25,8 +25,16 @@ const LOGS: [&str; 8] =
     ["debug", "info", "warning", "warn", "error", "critical", "exception", "log"];
 
 /// The levels that a program names.
-const LEVELS: [(&str, i32); 5] =
-    [("DEBUG", 10), ("INFO", 20), ("WARNING", 30), ("ERROR", 40), ("CRITICAL", 50)];
+const LEVELS: [(&str, i32); 8] = [
+    ("DEBUG", 10),
+    ("INFO", 20),
+    ("WARNING", 30),
+    ("ERROR", 40),
+    ("CRITICAL", 50),
+    ("WARN", 30),
+    ("FATAL", 50),
+    ("NOTSET", 0),
+];
 
 /// The level of a name, or the level itself.
 fn level_of(value: Value<'_>) -> Option<i32> {

@@ -1,8 +1,11 @@
 //! `max` and `min`: of numbers of which one is known only when the program runs, another such number.
 
 use crate::classes::operators;
-use crate::process::undecided::UnknownValue;
+use crate::nn::output::OutputValue;
+use crate::process::state::process;
+use crate::process::undecided::{Number, Unknown, UnknownValue};
 use crate::python::iterators::each;
+use crate::tensor::value::TensorValue;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -49,6 +52,13 @@ fn extreme<'v>(
     {
         let number = keys.iter().fold(number, |number, other| number.with(*other));
         return Ok(eval.heap().alloc(first.as_number(number)));
+    }
+    // Which of them it is depends on values that are not looked at here.
+    let holds_values = |key: &Value<'v>| {
+        key.downcast_ref::<TensorValue>().is_some() || key.downcast_ref::<OutputValue>().is_some()
+    };
+    if keys.iter().any(holds_values) {
+        return Ok(eval.heap().alloc(process(eval)?.unknown(Unknown::Value(Number::Real))));
     }
     let mut all = keys.into_iter().zip(values);
     let Some((mut best, mut value)) = all.next() else {

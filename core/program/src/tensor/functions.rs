@@ -133,8 +133,49 @@ fn stacked<'v>(
     crate::torch::joining::cat(eval, list, along(dims))
 }
 
+/// A comparison by a tensor's method. Nothing is known of an output whose shape is not.
+fn asked_of<'v>(
+    of: Value<'v>,
+    method: &str,
+    other: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    if of.get_type() == "Output" {
+        return Ok(of);
+    }
+    let method = of.get_attr_error(method, eval.heap())?;
+    eval.eval_function(method, &[other], &[])
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
+    /// `input != input`, which is true of NaN alone.
+    fn isnan<'v>(
+        input: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        asked_of(input, "ne", input, eval)
+    }
+
+    fn isinf<'v>(
+        input: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let method = input.get_attr_error("abs", heap)?;
+        let size = eval.eval_function(method, &[], &[])?;
+        asked_of(size, "eq", heap.alloc(f64::INFINITY), eval)
+    }
+
+    /// `input - input == 0`: of infinity and NaN it is NaN.
+    fn isfinite<'v>(
+        input: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        asked_of(input.sub(input, heap)?, "eq", heap.alloc(0), eval)
+    }
+
     fn hstack<'v>(
         tensors: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,

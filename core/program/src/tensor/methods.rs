@@ -35,6 +35,7 @@ fn every_method(builder: &mut MethodsBuilder) {
     crate::tensor::shapes::methods(builder);
     crate::tensor::products::methods(builder);
     crate::tensor::triangles::methods(builder);
+    crate::tensor::hooks::methods(builder);
 }
 
 #[starlark_value(type = "Tensor")]
@@ -108,7 +109,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 
     fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(crate::process::undecided::VALUES)))
+        Err(crate::process::undecided::undecided(crate::process::undecided::VALUES))
     }
 
     /// `for row in tensor`.

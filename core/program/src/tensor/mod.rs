@@ -10,6 +10,7 @@ pub(crate) mod elementwise;
 pub(crate) mod fresh;
 pub(crate) mod functions;
 pub(crate) mod graph;
+pub(crate) mod hooks;
 pub(crate) mod in_place;
 pub(crate) mod indexing;
 pub(crate) mod known_elements;

@@ -155,3 +155,22 @@ run(main, world_size=2)
         then.plan.program(GlobalRank(0)).unwrap().ops.iter().map(|op| op.action.name()).collect();
     assert_eq!(names, ["reduce on this rank", "all_reduce", "copy"]);
 }
+
+/// A mesh of CPUs is written for a machine without GPUs, where PyTorch takes gloo for the default group that the mesh
+/// makes.
+#[test]
+fn a_mesh_of_cpus_makes_its_groups_on_gloo() {
+    let text = r#"
+import torch, torch.nn as nn, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+for shape in [(2, 2)]:
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))
+for p in nn.Linear(3, 3).parameters():
+    dist.all_reduce(p.data, group=mesh.get_group("tp"))
+"#;
+    let compiled = compiled(text);
+    assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
+    assert_eq!(calls(&compiled.plan, 3), [["all_reduce"], ["all_reduce"]]);
+    let line = text.replace("(2, 2)", "(4,)").replace("\"dp\", \"tp\"", "\"tp\",");
+    assert!(self::compiled(&line).raised.is_empty());
+}

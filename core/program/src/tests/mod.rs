@@ -10,6 +10,8 @@ mod forward;
 mod mesh;
 mod objects;
 mod ordinary;
+mod ordinary_code;
+mod passed_over;
 mod python;
 mod recorded;
 mod scripts;

@@ -11,8 +11,8 @@ fn asked(condition: &str) -> Result<Vec<String>, String> {
     let text = format!(
         "def main():\n    dist.init_process_group(\"gloo\")\n    x = torch.zeros(4)\n    \
          r = dist.get_rank()\n    if r == 0:\n        src = dist.recv(x)\n        \
-         w = dist.irecv(x)\n        if {condition}:\n            print(\"yes\")\n        else:\n            \
-         print(\"no\")\n        dist.recv(x)\n    else:\n        dist.send(x, dst = 0)\n        \
+         w = dist.irecv(x)\n        if {condition}:\n            print(\"yes\"); compute(\"a\", us = 1)\n        else:\n            \
+         print(\"no\"); compute(\"b\", us = 1)\n        dist.recv(x)\n    else:\n        dist.send(x, dst = 0)\n        \
          dist.send(x, dst = 0)\n    dist.barrier()\nrun(main, world_size = 3)\n"
     );
     let options = Options { limits: Limits::default(), ..Options::default() };

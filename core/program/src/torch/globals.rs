@@ -51,9 +51,13 @@ pub(crate) fn add(builder: &mut GlobalsBuilder) {
             crate::nn::layers::bare(builder);
             crate::nn::losses::classes(builder);
             builder.namespace("functional", crate::nn::losses::functional);
-            builder.namespace("utils", crate::nn::optimizer::utils);
+            builder.namespace("utils", |builder| {
+                crate::nn::optimizer::utils(builder);
+                crate::nn::unfollowed_names::of_utils(builder);
+            });
             builder.namespace("init", crate::nn::functional::init);
         });
+        builder.namespace("autograd", crate::nn::unfollowed_names::autograd);
         builder.namespace("utils", |builder| {
             builder.namespace("data", crate::data::loaders::add);
             builder.namespace("checkpoint", crate::nn::checkpoints::functions);

@@ -78,6 +78,19 @@ pub(crate) fn functions(builder: &mut GlobalsBuilder) {
         Ok(ContextValue(Context::Grad(mode.0)))
     }
 
+    /// The model or the function itself: what a compiler makes of it calls the same.
+    fn compile<'v>(
+        #[starlark(default = NoneType)] model: Value<'v>,
+        #[starlark(kwargs)] options: Value<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = options;
+        anyhow::ensure!(
+            !model.is_none(),
+            "torch.compile is called with the model here, not as a decorator with options"
+        );
+        Ok(model)
+    }
+
     fn use_deterministic_algorithms<'v>(
         mode: Value<'v>,
         #[starlark(require = named, default = false)] warn_only: bool,

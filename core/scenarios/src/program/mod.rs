@@ -47,6 +47,9 @@ pub struct Options {
     pub timeout_ms: Option<u64>,
     /// The arguments of the script, as `argparse` gets them: `--epochs`, `1`.
     pub arguments: Vec<String>,
+    /// The number of optimizer steps after which each rank ends.
+    #[serde(default)]
+    pub steps: Option<u32>,
     /// The files beside the program that it may import, by their paths from its folder: `utils.py`,
     /// `models/net.py`.
     #[serde(default)]

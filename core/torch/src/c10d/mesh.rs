@@ -80,6 +80,7 @@ impl Dist<'_> {
         names: Option<&[&str]>,
     ) -> Result<DeviceMesh, DistError> {
         if !self.is_initialized() {
+            self.state.without_gpus = device_type == "cpu";
             self.init_process_group(InitProcessGroup::default())?;
         }
         let world_size = self.get_world_size(None)?;

@@ -289,7 +289,10 @@ impl Dist<'_> {
             self.state.world.non_member_ranks = Some(ranks);
             return Ok(Group::NonMember);
         };
-        let machine = self.shared.machine;
+        let mut machine = self.shared.machine;
+        if self.state.without_gpus && backend == Backend::undefined() {
+            machine.cuda_devices = 0;
+        }
         let config = BackendConfig::new(&backend, &machine, &mut self.state.warnings)?;
         let mut names = vec![config.default_backend()];
         for device in config.devices() {

@@ -70,6 +70,9 @@ pub(super) struct RankState {
     /// Tensors that were numbered before they were made.
     pub(super) made: BTreeMap<TensorId, TensorId>,
     pub(super) outcome: Option<DistError>,
+    /// True if a mesh of CPUs has made the default group: the program is written for a machine without GPUs, which is
+    /// what PyTorch asks for a backend that nobody names.
+    pub(super) without_gpus: bool,
 }
 
 impl Shared {

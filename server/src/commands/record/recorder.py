@@ -322,6 +322,13 @@ def is_plain(tensor):
             and tensor.layout is torch.strided)
 
 
+def without_wait(tensor):
+    """The tensor itself where a functional collective has made it: its wrapper holds no values, and waits for the
+    call when they are asked for."""
+    wait = getattr(tensor, "trigger_wait", None)
+    return wait() if wait is not None and type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
+
+
 def is_small(tensor):
     size = tensor.numel() * tensor.element_size()
     limit = EXCHANGED_FLOAT_BYTES if tensor.is_floating_point() or tensor.is_complex() else EXCHANGED_BYTES
@@ -445,7 +452,11 @@ class Assumed:
         place = frame.f_code.co_filename, frame.f_lineno
         if place not in self.told and self.tape._kind(place[0]) != "inner":
             self.told.add(place)
-            self.tape.assumed("a branch on a value that other ranks have a part in was taken as if all held this rank's values")
+            line = f"{self.tape._relative(place[0])}:{place[1]}"
+            self.tape.assumed(
+                f"the branch at {line} on a value that other ranks have a part in was taken as if all held this rank's "
+                "values"
+            )
 
     def number(self, value):
         """A float that notes when it is compared."""
@@ -1130,12 +1141,13 @@ class RecordedGroup(ProcessGroup):
     # Point to point. A peer is a rank of the group.
 
     def send(self, tensors, peer, tag=0):
-        tensor = tensors[0]
+        tensor = without_wait(tensors[0])
         number = self._tape.call(self, "send", [tensor], [], peer=peer, tag=tag)
         if is_exchanged(tensor):
             key = self._exchange.key(self.lockstep_id, "p2p", self._rank, peer, tag)
             self._exchange.post(key, self._rank, bytes_of(tensor), int(self._voices[peer] == peer))
-        elif is_without_memory(tensor) and is_small(tensor):
+        elif is_small(tensor):
+            # It has no values to share; the receiver learns that it was sent.
             key = self._exchange.key(self.lockstep_id, "p2p", self._rank, peer, tag)
             self._exchange.post(key, self._rank, b"", int(self._voices[peer] == peer))
         return self._work(number, [tensor])
@@ -1216,7 +1228,8 @@ def stand_for_backends(create, making, tape=None):
         asked = str(arguments["backend"])
         if asked in ("fake", "mpi"):
             return helper(*args, **kwargs)
-        on_gpu = "nccl" in asked or asked == "undefined"
+        unnamed = "gloo" if making.get("mesh_device") == "cpu" or not torch.cuda.is_available() else "nccl"
+        on_gpu = "nccl" in asked or (asked == "undefined" and unnamed == "nccl")
         making.update(ranks=arguments["global_ranks_in_group"] or [], name=arguments["group_name"],
                       desc=arguments.get("group_desc"), backend="nccl" if on_gpu else "gloo",
                       timeout=arguments.get("timeout"))
@@ -1228,15 +1241,35 @@ def stand_for_backends(create, making, tape=None):
         if tape is not None and tape.finds_roles and not isinstance(group, RecordedGroup):
             tape.group_of_others(making)
         if isinstance(group, RecordedGroup):
-            shown = dist.Backend("nccl" if asked == "undefined" else asked)
+            shown = dist.Backend(unnamed if asked == "undefined" else asked)
             c10d._world.pg_map[group] = (shown, store)
             with contextlib.suppress(Exception):
                 c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(shown))
         return group, store
 
     c10d._new_process_group_helper = new_process_group
+    note_device_of_mesh(making)
     if hasattr(c10d, "_maybe_attach_flight_recorder"):
         c10d._maybe_attach_flight_recorder = lambda *_, **__: None
+
+
+def note_device_of_mesh(making):
+    """A mesh makes the default group where there is none, and names no backend for it. A mesh of CPUs is
+    written for a machine without GPUs, where PyTorch takes gloo."""
+    mesh = getattr(dist, "DeviceMesh", None)
+    if mesh is None:
+        return
+    made = mesh.__init__
+
+    @functools.wraps(made)
+    def init(self, device_type, *args, **kwargs):
+        outer, making["mesh_device"] = making.get("mesh_device"), device_type
+        try:
+            return made(self, device_type, *args, **kwargs)
+        finally:
+            making["mesh_device"] = outer
+
+    mesh.__init__ = init
 
 
 def record_groups(tape, exchange, hub):
@@ -3065,13 +3098,62 @@ def give_mpi4py(exchange, rank, size, plays):
 # A rank
 
 
-def spawn_of(local_rank):
+def spawn_of(tape, local_rank, local_world_size):
     """`torch.multiprocessing.spawn`: this process is one of those that it would start."""
 
     def run_spawned(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        if nprocs != local_world_size:
+            raise SystemExit(started_otherwise(nprocs, local_world_size))
         fn(local_rank, *args)
+        tell_long_wait(tape)
 
     return run_spawned
+
+
+def started_otherwise(started, asked):
+    return f"the script starts {started} processes, but -n says {asked}"
+
+
+# Seconds after which a process that waits for others says where.
+SECONDS_OF_SILENCE = 10
+
+
+def tell_long_wait(tape):
+    """Says where the script's first process waits, once it has done so for some seconds.
+
+    Each recorded rank has the script's queues for itself, so what the other ranks put there never comes.
+    """
+    main = threading.main_thread().ident
+
+    def waiting_place():
+        frame = sys._current_frames().get(main)
+        waits = ("multiprocessing" + os.sep, os.sep + "queue.py", os.sep + "threading.py")
+        if frame is None or not any(part in frame.f_code.co_filename for part in waits):
+            return None
+        called = None
+        while frame is not None and tape._kind(frame.f_code.co_filename) != "own":
+            called = called_name(frame) or called
+            frame = frame.f_back
+        return frame and (f"{tape._relative(frame.f_code.co_filename)}:{frame.f_lineno}", called)
+
+    def watch():
+        place, since = None, time.monotonic()
+        while True:
+            threading.Event().wait(0.5)
+            now = waiting_place()
+            if now is None or now != place:
+                place, since = now, time.monotonic()
+            elif time.monotonic() - since >= SECONDS_OF_SILENCE:
+                line, called = place
+                print(
+                    f"lockstep: the script's first process has waited at {line}{f' ({called})' if called else ''} for "
+                    f"{SECONDS_OF_SILENCE} s. Each recorded rank has the script's queues for itself: what other ranks put "
+                    "there does not come, and --patience ends the recording",
+                    file=sys.stderr, flush=True,
+                )
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 NOT_STARTED = (
@@ -3112,7 +3194,8 @@ def follow_processes(tape, options, rank, run_as_rank):
     """A script that starts its ranks by `multiprocessing.Process`: the one whose turn it is goes on as this rank.
 
     Processes that the script's own lines start before there is a process group are the ranks of this node, in order.
-    The process that started them stays silent from then on. Returns what to do before that process may end.
+    The process that started them stays silent from then on. Returns what to do before that process may end, and
+    what says that the script starts no process for this rank.
     """
     start, started, own = multiprocessing.process.BaseProcess.start, [], []
 
@@ -3138,9 +3221,19 @@ def follow_processes(tape, options, rank, run_as_rank):
         tape.hub.socket.close()
         process._popen = StartedProcess(child)
         own.append(process._popen)
+        tell_long_wait(tape)
+
+    def wait_for_rank():
+        for process in own:
+            process.wait()
+
+    def unstarted():
+        """The complaint of a rank that none of the script's processes is."""
+        is_missing = started and not own and tape.is_own_process() and tape.groups == 0
+        return started_otherwise(len(started), options.ranks_per_node) if is_missing else None
 
     multiprocessing.process.BaseProcess.start = start_rank
-    return lambda: [process.wait() for process in own]
+    return wait_for_rank, unstarted
 
 
 def set_environment(options, rank):
@@ -3198,7 +3291,9 @@ def run_rank(options, rank):
         give_cuda(tape, options)
     if options.random_data:
         give_random_data()
-    torch.multiprocessing.spawn = spawn_of(rank % options.ranks_per_node)
+    per_node = options.ranks_per_node
+    on_this_node = min(per_node, options.world_size - rank // per_node * per_node)
+    torch.multiprocessing.spawn = spawn_of(tape, rank % per_node, on_this_node)
     follow_branches(tape)
     follow_training(tape, options)
     if options.finds_roles:
@@ -3231,6 +3326,8 @@ def run_rank(options, rank):
             status = 1
             how, at = last_words(error), tape.place_of(error)
             text = script_traceback(error)
+        if how is None and unstarted() is not None:
+            how, status = f"SystemExit: {unstarted()}", 1
         if options.finds_roles:
             note_rank_comparisons(tape, options)
         tape.note({"t": "end", "how": how, "status": status, "traceback": text, **({"at": at} if at else {})})
@@ -3240,7 +3337,9 @@ def run_rank(options, rank):
             wait_for_rank()
         leave(status)
 
-    wait_for_rank = follow_processes(tape, options, rank, run_as_rank) if options.starts_ranks else lambda: None
+    wait_for_rank, unstarted = lambda: None, lambda: None
+    if options.starts_ranks:
+        wait_for_rank, unstarted = follow_processes(tape, options, rank, run_as_rank)
     run_as_rank(lambda: run_script(options, rank))
 
 
@@ -3297,6 +3396,9 @@ def main():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     torch.set_num_threads(1)
+    # Ranks end without Python's own end, which would give back the script's semaphores: no leak of the script's.
+    hushed = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker"]
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, hushed))
     # Imported once, so that every rank has them without its own time and memory.
     for module in ("torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.utils.flop_counter"):
         importlib.import_module(module)

@@ -97,8 +97,11 @@ class Recorder:
         return self._fullest(function(True, True, *(more or (False,))) for function, more in self.pickle)
 
 
+OWN_FILE = sys._getframe().f_code.co_filename
+
+
 def stacks(own_thread):
-    """Where every thread is, as `py-spy dump` writes it."""
+    """Where every thread is in the job's code, as `py-spy dump` writes it: frames of this file are no part of it."""
     import threading
     import traceback
 
@@ -107,8 +110,11 @@ def stacks(own_thread):
     for ident, frame in sys._current_frames().items():
         if ident == own_thread:
             continue
+        entries = [entry for entry in traceback.extract_stack(frame) if entry.filename != OWN_FILE]
+        if not entries:
+            continue
         lines.append(f'Thread {ident} (active): "{names.get(ident, "")}"')
-        for entry in reversed(traceback.extract_stack(frame)):
+        for entry in reversed(entries):
             lines.append(f"    {entry.name} ({entry.filename}:{entry.lineno})")
         lines.append("")
     return "\n".join(lines).encode()
