@@ -19,7 +19,7 @@ const MANY_MESSAGES: u64 = 1 << 24;
 
 impl SimConfig {
     /// The same for a simulation of which only the calls are kept, not the messages. The collectives of a plan with
-    /// tens of millions of messages take their [`times_alone`], unless a machine's times are given.
+    /// tens of millions of messages each take the time that they have alone, unless a machine's times are given.
     ///
     /// # Errors
     /// When a call makes no plan.
@@ -60,7 +60,7 @@ pub fn steps_of(plan: &Plan) -> u64 {
 ///
 /// # Errors
 /// When a call makes no plan.
-pub fn times_alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>, SimError> {
+pub(crate) fn times_alone(plan: &Plan, topology: Topology) -> Result<Option<CallTimes>, SimError> {
     let mut seen: HashSet<(GroupId, Collective, u64)> = HashSet::new();
     // Groups that lie alike take the same time for the same call.
     let mut known: BTreeMap<(Vec<u32>, BackendName, Collective, u64), u64> = BTreeMap::new();

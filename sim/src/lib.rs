@@ -61,7 +61,7 @@ mod transfer;
 pub mod view;
 mod whole;
 
-pub use alone::{steps_of, times_alone};
+pub use alone::steps_of;
 pub use choice::{Choice, Devices, Order};
 pub use compare::{CallComparison, Comparison, Difference, compare};
 pub use config::{SimConfig, SimError};

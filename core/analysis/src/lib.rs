@@ -30,4 +30,4 @@ pub use critical_path::{Cause, CriticalPath, PathKind, PathPart};
 pub use kinds::CallKind;
 pub use late::LateRank;
 pub use meetings::{Transfer, knows_ends, member_times, transfers};
-pub use steps::{RankStep, StepOps, rank_steps};
+pub use steps::StepOps;

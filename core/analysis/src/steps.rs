@@ -44,7 +44,7 @@ pub(crate) struct Steps {
 
 /// A step of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankStep {
+pub(crate) struct RankStep {
     /// Its calls, by their indexes among the rank's calls.
     pub calls: Range<usize>,
     /// When it began, in picoseconds after the start.
@@ -101,11 +101,6 @@ impl StepOps {
         });
         of_rank.collect()
     }
-}
-
-/// The steps of every rank, by rank and step; empty of ranks without steps. All others have as many.
-pub fn rank_steps(activity: &Activity) -> Vec<Vec<RankStep>> {
-    Steps::of(activity).of_rank
 }
 
 /// A part of a sequence that repeats: it begins at `start`, `period` values are one repetition, and there are `count`.

@@ -30,13 +30,14 @@ mod window;
 pub use assumption::Assumption;
 pub use fit::{Fitted, fit_links, fit_links_watched};
 pub use measured::with_measured_computations;
+pub use proof::Repair;
 pub use proved_report::{MOST_CALLS, with_tried_repairs};
 pub use python::{PythonError, python_program};
 pub use recorded_times::recorded_times;
 pub use recover::{RecordedCalls, RecordingEnd, RecoverError, Recovered, recover};
-pub use repair::{Recording, Repair, RepairError, can_be_repaired, repair, repair_watched};
+pub use repair::{Recording, RepairError, can_be_repaired, repair, repair_watched};
 pub use replayed_report::{replayed_report, report_beside_recording};
 pub use what_if::{
-    Compared, Elsewhere, Side, Variation, VariationError, recorded_steps, what_if, what_if_watched,
+    Compared, Elsewhere, Side, Variation, VariationError, recorded_steps, what_if,
     what_if_with_steps,
 };

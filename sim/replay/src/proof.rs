@@ -1,16 +1,27 @@
-//! What a change proves that completes: a repair, if the job ends in the finding without it.
+//! A repair that completes proves a finding only if the job ends in that finding without the repair.
 
+use crate::rank_programs::{calls_key, named};
 use crate::recover::{Recovered, is_stay};
-use crate::repair::{Repair, key};
 use crate::replayed_report::{is_same_finding, replayed_report};
 use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome};
 use lockstep_core::watch::Watch;
 use lockstep_core::words::rank_list;
-use lockstep_diagnosis::{Certainty, Finding, Kind};
+use lockstep_diagnosis::{Certainty, Finding, Kind, TriedRepair};
 use lockstep_sim::{SimConfig, simulate_calls};
 use std::sync::Arc;
+
+/// A change that would mend a finding, and what came of trying it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repair {
+    /// The change and its verdict.
+    pub tried: TriedRepair,
+    /// The changed plan.
+    pub plan: Plan,
+    /// True if the changed job completes. That alone proves no repair: see [`TriedRepair::why`].
+    pub completes: bool,
+}
 
 /// Its watch ended the simulation.
 #[derive(Debug)]
@@ -120,7 +131,7 @@ fn goes_back(repair: &Repair, recovered: &Recovered, finding: &Finding) -> Optio
         let (before, after) = (calls(&recovered.plan, *rank), calls(&repair.plan, *rank));
         let Some((last, earlier)) = before.split_last() else { return false };
         let same = |one: &Op, other: &Op| {
-            one.at == other.at && key(&recovered.plan, one) == key(&repair.plan, other)
+            one.at == other.at && calls_key(&recovered.plan, one) == calls_key(&repair.plan, other)
         };
         after.get(before.len()).is_some_and(|next| {
             earlier.iter().any(|op| same(op, next)) && !earlier.iter().any(|op| same(op, last))
@@ -128,9 +139,7 @@ fn goes_back(repair: &Repair, recovered: &Recovered, finding: &Finding) -> Optio
     });
     let back: Vec<GlobalRank> = back.collect();
     let (first, noun) = (back.first()?, if back.len() == 1 { "rank" } else { "ranks" });
-    let last = calls(&recovered.plan, *first)
-        .last()
-        .map(|op| crate::rank_programs::named(&recovered.plan, op))?;
+    let last = calls(&recovered.plan, *first).last().map(|op| named(&recovered.plan, op))?;
     Some(format!(
         "That proves nothing: {noun} {} would have to go on with the loop behind {last}, and no rank is seen to do so.",
         rank_list(&back)

@@ -1,8 +1,8 @@
 //! A report whose repairs were tried: what completes speaks for a finding, what does not against it.
 
-use crate::proof::{Stopped, Unrepaired, prove};
+use crate::proof::{Repair, Stopped, Unrepaired, prove};
 use crate::recover::{RecordingEnd, Recovered, recover};
-use crate::repair::{Repair, RepairError, can_be_repaired, changed_and_simulated};
+use crate::repair::{RepairError, can_be_repaired, changed_and_simulated};
 use lockstep_core::trace::CallLog;
 use lockstep_core::watch::Watch;
 use lockstep_diagnosis::{Certainty, Finding, Report};

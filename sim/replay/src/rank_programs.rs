@@ -1,7 +1,7 @@
 //! The programs of a plan's ranks, changed one by one.
 
 use crate::recover::is_stay;
-use lockstep_core::plan::{Action, Op, Plan, Program};
+use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 
 /// Gives a rank a program, which it shares with the rank before if they are equal.
@@ -82,4 +82,22 @@ pub(crate) fn named_with_tensor(plan: &Plan, op: &Op) -> String {
     let Some(tensor) = tensor.and_then(|id| plan.tensor(id)) else { return named(plan, op) };
     let with = format!(" of {} {} in ", tensor.numel, tensor.dtype.name());
     named(plan, op).replacen(" of ", &with, 1)
+}
+
+/// A key that is equal for operations that make the same collectives.
+pub(crate) fn calls_key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
+    let of_call = |call: &Call| {
+        let tensor = call.tensors().into_iter().flatten().next().and_then(|id| plan.tensor(id));
+        let dtype = tensor.map_or("", |tensor| tensor.dtype.name());
+        let name = match call.collective() {
+            Some(collective) => format!("{collective:?} {dtype}"),
+            None => call.name().to_owned(),
+        };
+        let count = match call {
+            Call::Collective { count, .. } => *count,
+            _ => 0,
+        };
+        (call.group().0, name, count)
+    };
+    op.action.calls().iter().map(of_call).collect()
 }

@@ -4,7 +4,7 @@ use crate::answers::answers;
 use crate::assumption::Assumption;
 use crate::between::{Between, Names, Open};
 use crate::operation::{OfRow, RowFacts, Tensors, call_of, row_facts, uneven_exchanges};
-use crate::window::Window;
+use crate::window::{Window, is_groupless};
 use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use lockstep_core::plan::remark::Remark;
 use lockstep_core::plan::{
@@ -201,11 +201,6 @@ pub fn recover(name: &str, log: &CallLog, end: RecordingEnd) -> Result<Recovered
         return Err(RecoverError::TooLarge);
     }
     Ok(recovery.finish()?)
-}
-
-/// True of a collective whose group a recording with assumed groups does not tell.
-pub(crate) fn is_groupless(record: &CallRecord) -> bool {
-    record.seq.is_none() && !record.call.p2p
 }
 
 fn pending(record: &CallRecord) -> bool {

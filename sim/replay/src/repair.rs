@@ -7,9 +7,9 @@
 use crate::assumption::Assumption;
 use crate::continued::{Outcome, tried};
 use crate::given_up::give_up;
-use crate::proof::{Stopped, Unrepaired, prove};
+use crate::proof::{Repair, Stopped, Unrepaired, prove};
 use crate::rank_programs::{
-    holding, named, named_with_tensor, rewritten, set_program, share_programs,
+    calls_key, holding, named, named_with_tensor, rewritten, set_program, share_programs,
 };
 use crate::recover::{Recovered, is_stay};
 use lockstep_core::group::ProcessGroup;
@@ -22,17 +22,6 @@ use lockstep_diagnosis::{Change, Finding, Kind, Report, TriedRepair};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::hash::Hash;
 use std::ops::Range;
-
-/// A change that would mend a finding, and what came of trying it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Repair {
-    /// The change and its verdict.
-    pub tried: TriedRepair,
-    /// The changed plan.
-    pub plan: Plan,
-    /// True if the changed job completes. That alone proves no repair: see [`TriedRepair::why`].
-    pub completes: bool,
-}
 
 /// A recording, and the plan that was recovered from it.
 pub type Recording<'a> = (&'a Recovered, &'a CallLog);
@@ -355,7 +344,7 @@ fn tell(plan: &Plan, edits: Edits, change: &mut Change) {
     let Edits { mut inserted, mut removed, behind } = edits;
     let mut moved = Vec::new();
     inserted.retain(|op| {
-        let same = removed.iter().position(|other| key(plan, other) == key(plan, op));
+        let same = removed.iter().position(|other| calls_key(plan, other) == calls_key(plan, op));
         moved.extend(same.map(|at| removed.remove(at)));
         same.is_none()
     });
@@ -478,7 +467,10 @@ fn followed(
         }
         for at in extra {
             let Some((index, op)) = mine.get(at).copied().zip(own_ops.get(at)) else { continue };
-            let moved = edits.inserted.iter().any(|inserted| key(plan, inserted) == key(plan, op));
+            let moved = edits
+                .inserted
+                .iter()
+                .any(|inserted| calls_key(plan, inserted) == calls_key(plan, op));
             if at_end && goes_on_behind(kind) && !moved {
                 continue;
             }
@@ -510,14 +502,15 @@ fn differences(
     (expected, own): (&[&Op], &[&Op]),
     (kind, alignment): (Kind, Alignment),
 ) -> Vec<Difference> {
-    let keys = |ops: &[&Op]| ops.iter().map(|op| key(plan, op)).collect::<Vec<_>>();
+    let keys = |ops: &[&Op]| ops.iter().map(|op| calls_key(plan, op)).collect::<Vec<_>>();
     let (their_keys, own_keys) = (keys(expected), keys(own));
     if alignment == Alignment::OfTheFinding {
         return differences_of_finding(&their_keys, &own_keys, kind);
     }
     let shortest = unequal_stretches(&their_keys, &own_keys);
     // Calls of several lines can be alike: where lines make no further difference, they say which one it is.
-    let with_lines = |ops: &[&Op]| ops.iter().map(|op| (key(plan, op), op.at)).collect::<Vec<_>>();
+    let with_lines =
+        |ops: &[&Op]| ops.iter().map(|op| (calls_key(plan, op), op.at)).collect::<Vec<_>>();
     let by_line = unequal_stretches(&with_lines(expected), &with_lines(own));
     let size = |found: &[Difference]| -> usize {
         found.iter().map(|(missing, extra)| missing.len() + extra.len()).sum()
@@ -605,22 +598,4 @@ fn batch(plan: &mut Plan, ranks: &[GlobalRank]) -> Option<Change> {
         set_program(plan, rank, Program { ops });
     }
     Some(change)
-}
-
-/// A key that is equal for operations that make the same collectives.
-pub(crate) fn key(plan: &Plan, op: &Op) -> Vec<(u32, String, u64)> {
-    let of_call = |call: &Call| {
-        let tensor = call.tensors().into_iter().flatten().next().and_then(|id| plan.tensor(id));
-        let dtype = tensor.map_or("", |tensor| tensor.dtype.name());
-        let name = match call.collective() {
-            Some(collective) => format!("{collective:?} {dtype}"),
-            None => call.name().to_owned(),
-        };
-        let count = match call {
-            Call::Collective { count, .. } => *count,
-            _ => 0,
-        };
-        (call.group().0, name, count)
-    };
-    op.action.calls().iter().map(of_call).collect()
 }

@@ -137,28 +137,14 @@ pub fn what_if(
     variations: &[Variation],
     elsewhere: Option<&Elsewhere<'_>>,
 ) -> Result<(Compared, Compared, Vec<String>), VariationError> {
-    what_if_watched(plan, topology, variations, elsewhere, &mut Unwatched)
+    what_if_with_steps((plan, None), topology, variations, elsewhere, &mut Unwatched)
 }
 
-/// The same, watched while the job is simulated before and after the changes.
+/// The same for a plan whose steps are known from its recording, and so the same before and after the changes, watched
+/// while the job is simulated. Without steps they are those of the plan as it is.
 ///
 /// # Errors
 /// As [`what_if`]; [`SimError::Stopped`] of the simulation that the watch ended.
-pub fn what_if_watched(
-    plan: &Plan,
-    topology: Topology,
-    variations: &[Variation],
-    elsewhere: Option<&Elsewhere<'_>>,
-    watch: &mut dyn Watch,
-) -> Result<(Compared, Compared, Vec<String>), VariationError> {
-    what_if_with_steps((plan, None), topology, variations, elsewhere, watch)
-}
-
-/// The same for a plan whose steps are known from its recording, and so the same before and after the changes. Without
-/// them they are those of the plan as it is.
-///
-/// # Errors
-/// As [`what_if_watched`].
 pub fn what_if_with_steps(
     (plan, steps): (&Plan, Option<&StepOps>),
     topology: Topology,

@@ -4,7 +4,6 @@
 //! begin with the first that no member has dropped.
 
 use crate::assumption::Assumption;
-use crate::recover::is_groupless;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{CallLog, CallRecord, CallState};
@@ -162,4 +161,9 @@ fn lane(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<(Lane, b
     let sends = call.op.contains("send");
     let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
     Some(((call.group, from, to, call.tag), sends))
+}
+
+/// True of a collective whose group a recording with assumed groups does not tell.
+pub(crate) fn is_groupless(record: &CallRecord) -> bool {
+    record.seq.is_none() && !record.call.p2p
 }

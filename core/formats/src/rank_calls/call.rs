@@ -51,3 +51,8 @@ pub(crate) struct Call {
     /// The Python stack, innermost frame first; empty where the file has none.
     pub(crate) stack: Arc<[Frame]>,
 }
+
+/// True of the name of a call between two ranks.
+pub(super) fn is_p2p(op: &str) -> bool {
+    matches!(op, "send" | "recv")
+}

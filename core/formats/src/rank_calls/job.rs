@@ -1,7 +1,7 @@
 //! From the files of a job's ranks to its calls.
 
 use super::RankCalls;
-use super::call::{Call, Group, MAX_COMPUTED};
+use super::call::{Call, Group, MAX_COMPUTED, is_p2p};
 use super::numbers::calls_before;
 use super::unnamed::Unnamed;
 use super::untimed::take_times_of_others;
@@ -220,10 +220,6 @@ fn groups(files: &[&RankCalls], world_size: u32) -> (Vec<ProcessGroup>, BTreeMap
         }
     }
     (groups, ids)
-}
-
-pub(super) fn is_p2p(op: &str) -> bool {
-    matches!(op, "send" | "recv")
 }
 
 /// The results of a call. Those of gloo's all_gather are in no profile: each is as large as what the rank gave.

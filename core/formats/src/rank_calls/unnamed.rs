@@ -5,8 +5,7 @@
 //! gives the members of a group different orders, the group of these calls stays unknown.
 
 use super::RankCalls;
-use super::call::Call;
-use super::job::is_p2p;
+use super::call::{Call, is_p2p};
 use lockstep_core::group::{GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
