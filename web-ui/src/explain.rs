@@ -192,7 +192,7 @@ pub(crate) fn time(ps: u64) -> String {
     }
 }
 
-/// How long a call took, for people.
+/// The duration of a call, for people.
 pub(crate) fn took(from_ps: u64, to_ps: Option<u64>) -> String {
     to_ps.map_or_else(|| "has not ended".to_owned(), |to_ps| time(to_ps.saturating_sub(from_ps)))
 }

@@ -152,7 +152,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What a rank does, in order: a number for each call, and for each computation of a known program.
+/// A rank's actions in order: a number for each call, and for each computation of a known program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sequence {
     values: Vec<u32>,
@@ -331,7 +331,7 @@ fn first_of_steps(timed: &[Vec<u64>], period: usize) -> Option<usize> {
     if period < 2 {
         return None;
     }
-    // What happened before the first call of the loop belongs to no step.
+    // Calls before the first call of the loop belong to no step.
     let median = |place: usize| {
         let own = |times: &Vec<u64>| -> Vec<u64> {
             times

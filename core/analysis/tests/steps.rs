@@ -26,7 +26,7 @@ struct Job {
     pause: u64,
     /// By how much times vary, in percent.
     jitter: u64,
-    /// How long a call takes, in percent of the time between two buckets.
+    /// The time of a call, in percent of the time between two buckets.
     takes: u64,
     /// Calls in front of the first step: broadcasts, and all_reduces of the first bucket's size at another line.
     warm_up: (usize, usize),

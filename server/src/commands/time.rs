@@ -216,7 +216,7 @@ fn is_given(site: &Site, bytes: u64, given: &[Point]) -> bool {
     given.iter().any(|point| point.bytes == bytes && is_of(site, point))
 }
 
-/// Whether a time was given for the call that is asked for, of any size.
+/// True if a time was given for the call that is asked for, of any size.
 fn is_of(site: &Site, point: &Point) -> bool {
     point.collective == site.collective
         && (point.placement.domains, point.placement.ranks)

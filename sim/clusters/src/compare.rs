@@ -111,13 +111,13 @@ impl Site {
         Calibration::fit(&self.placement, &self.settings, self.collective, given)
     }
 
-    /// Whether no measured table of such a machine backs a prediction for it.
+    /// True if no measured table of such a machine backs a prediction for it.
     #[must_use]
     pub fn extrapolated(&self) -> bool {
         !self.cluster.backs(self.collective, self.placement.domains)
     }
 
-    /// Whether no measured table of such a machine backs a prediction for a call of `bytes`: none at all, or none
+    /// True if no measured table of such a machine backs a prediction for a call of `bytes`: none at all, or none
     /// of about that size.
     #[must_use]
     pub fn extrapolated_at(&self, bytes: u64) -> bool {

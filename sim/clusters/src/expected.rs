@@ -63,7 +63,7 @@ struct Call<'a> {
     placement: &'a Placement,
     settings: &'a Settings,
     collective: Collective,
-    /// What the tuner weighs.
+    /// The algorithms and protocols that the tuner chooses from, with the times that it assumes.
     beliefs: Vec<Belief>,
 }
 

@@ -95,7 +95,7 @@ impl Catalog {
     }
 }
 
-/// Whether a name ends in a number of GPUs, as those of clusters do: `h100x9` is a misspelt cluster, no card.
+/// True if a name ends in a number of GPUs, as those of clusters do: `h100x9` is a misspelt cluster, no card.
 fn counted_gpus(name: &str) -> bool {
     let name = name.trim().to_lowercase();
     let before = name.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -103,7 +103,7 @@ fn counted_gpus(name: &str) -> bool {
     before.len() < name.len() && card.ends_with(|it: char| it.is_ascii_digit())
 }
 
-/// What was measured over several nodes is no longer known to be of this machine.
+/// Drops the measurements over several nodes: they are not known to be of this machine.
 fn keep_one_node(cluster: &mut Cluster) {
     for measured in &mut cluster.measured {
         measured.nodes.retain(|nodes| *nodes == 1);
@@ -204,7 +204,7 @@ impl Words {
         Self { letters, begins }
     }
 
-    /// Whether a card's plain name is in the words: not as a part of another number or name, as H100 is in
+    /// True if a card's plain name is in the words: not as a part of another number or name, as H100 is in
     /// H1000 and H200 in GH200.
     fn hold(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
@@ -220,7 +220,7 @@ impl Words {
         })
     }
 
-    /// Whether the name that begins at `at` with `first`, within a word, is none that began earlier: behind a
+    /// True if the name that begins at `at` with `first`, within a word, is none that began earlier: behind a
     /// letter if it is a number, else behind a number or a maker.
     fn ends_before(&self, at: usize, first: char) -> bool {
         if first.is_ascii_digit() {

@@ -67,7 +67,7 @@ const MOST_GPUS_PER_NODE: u32 = 1024;
 const MOST_ROWS: usize = 100_000;
 
 impl Table {
-    /// Whether a text holds tables: its comments or its column names are theirs.
+    /// True if a text holds tables: its comments or its column names are theirs.
     #[must_use]
     pub fn are_in(text: &str) -> bool {
         let printed = as_printed(text);

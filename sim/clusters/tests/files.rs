@@ -329,7 +329,7 @@ fn small_matrix(gpus: usize, links: &str, numa: &str) -> String {
     (0..gpus).fold(text + "NIC Legend:\n", |text, nic| text + &format!("  NIC{nic}: mlx5_{nic}\n"))
 }
 
-/// What a tray of a rack cannot tell comes from the shipped cluster of its card, and is told.
+/// Facts that a tray of a rack cannot show come from the shipped cluster of its card, and are told.
 #[test]
 fn a_tray_is_part_of_its_rack() {
     let catalog = Catalog::shipped().unwrap();

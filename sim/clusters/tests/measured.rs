@@ -95,7 +95,7 @@ fn measured_times_can_be_given() {
     }
 }
 
-/// What backs a prediction has the sizes of the shipped tables, and a cluster's file says so.
+/// The tables that back a prediction have the sizes of the shipped tables, and a cluster's file says so.
 #[test]
 fn sizes_without_a_measurement_are_extrapolated() {
     let catalog = Catalog::shipped().unwrap();

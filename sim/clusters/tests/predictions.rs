@@ -210,7 +210,7 @@ fn no_call_is_faster_on_more_nodes() {
     }
 }
 
-/// Who asks launches a process for each GPU, on one node as on two.
+/// A prediction is for one process for each GPU, on one node as on two.
 #[test]
 fn a_second_node_does_not_change_the_launcher() {
     let catalog = catalog();

@@ -1,4 +1,4 @@
-//! What a recording does not tell is assumed so that its replay ends as the job did, or the report says that it does not.
+//! A replay ends as the recorded job did, by assumptions about missing facts, or the report says that it does not.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

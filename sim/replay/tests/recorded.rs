@@ -139,7 +139,7 @@ fn a_replay_ends_as_the_recording_did_and_repairs_are_proved() {
             if first(&report).is_some_and(|(kind, _)| is_mended(kind)) {
                 tried += 1;
                 let proved = repair((&recovered, &log), &report, 0).is_ok_and(|repair| {
-                    // What is said to complete does.
+                    // A repair that is called complete completes.
                     let again = simulate(&repair.plan, &SimConfig::default()).unwrap();
                     let completed = again.end.unwrap().outcome == Outcome::Completed;
                     assert_eq!(completed, repair.completes, "{name}: {}", repair.tried.why);

@@ -126,7 +126,7 @@ const KNOWN: [&str; 32] = [
     "_truth",
 ];
 
-/// How deep the program's own functions are read.
+/// Calls of the program's own functions inside each other that are read.
 const MAX_DEPTH: usize = 4;
 
 /// The conditions of an `if` and its `elif`s, and the targets that its blocks assign.

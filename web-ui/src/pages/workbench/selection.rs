@@ -268,15 +268,18 @@ impl Stepping {
     }
 }
 
+/// A call that is to come in sight, and the stretch of time to show it in, if not one around it.
+type InSight = (CallMark, Option<(u64, u64)>);
+
 /// The stretch of the timeline that is to come in sight, and a callback that brings a call there: at the stretch of time
 /// that is named with it, or zoomed to the call.
 #[hook]
-fn use_look() -> (UseStateHandle<Option<Look>>, Callback<(CallMark, Option<(u64, u64)>)>) {
+fn use_look() -> (UseStateHandle<Option<Look>>, Callback<InSight>) {
     let look = use_state(|| None::<Look>);
     let looks = use_mut_ref(|| 0u32);
     let bring = {
         let look = look.setter();
-        Callback::from(move |(mark, shown): (CallMark, Option<(u64, u64)>)| {
+        Callback::from(move |(mark, shown): InSight| {
             let mut number = looks.borrow_mut();
             *number += 1;
             look.set(Some(Look {
@@ -317,7 +320,7 @@ fn use_details(
     of: (Option<SessionId>, Option<(u64, u64)>),
     selected: Option<CallId>,
     brought: &Rc<RefCell<bool>>,
-    bring: &Callback<(CallMark, Option<(u64, u64)>)>,
+    bring: &Callback<InSight>,
 ) -> Option<Rc<CallDetails>> {
     let shared = use_shared();
     let (client, nav) = (shared.client, shared.nav);
