@@ -3,7 +3,8 @@
 //! NCCL's tuner leaves an algorithm where its own estimates cross, as it does over sizes (`expected`): four nodes
 //! would take twice as long as five. So the time is again a mean of two that never fall: the least of this and
 //! all larger numbers of nodes, and the largest of this and all smaller ones. The weight was fitted on the public
-//! tables. A call over several domains of NVLink takes no less than one that fills a single domain.
+//! tables. A call over several domains of NVLink takes no less than one that fills a single domain, and no less than its
+//! NICs need.
 //!
 //! Only some numbers of nodes are computed ([`grid`]); the time of the others lies between their neighbours'.
 
@@ -52,6 +53,7 @@ pub(crate) fn expected_parts(
                 bytes,
             )?)?);
         }
+        us = us.max(call.least_of_network_us());
     }
     Ok(here.scaled(us / here.time_us()))
 }
@@ -89,6 +91,15 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The time in which the NICs carry the call's bytes at their full rate, microseconds. Two domains send to each
+    /// other only, and use both directions of a ring.
+    fn least_of_network_us(&self) -> f64 {
+        let Self { placement, collective, bytes, .. } = *self;
+        let directions = if placement.domains == 2 { 2.0 } else { 1.0 };
+        let rate = directions * placement.net_gbps * 1000.0;
+        float(bytes) * collective.bus_factor(placement.ranks) / rate.max(f64::MIN_POSITIVE)
+    }
+
     /// The call on as many nodes as one domain of NVLink holds.
     fn of_full_domain(&self) -> Placement {
         // Over several domains a launcher that is not known counts as a process for each GPU.
