@@ -83,8 +83,9 @@ fn bucket_places(plan: &Plan, steps: &StepOps) -> BTreeSet<Place> {
     places
 }
 
-/// Cuts the buckets of all steps at so many bytes, but not below the smallest bucket that there is: DDP does not split a
-/// parameter. Returns the bytes of that one, and moves the steps' operations; `None` if there are no buckets.
+/// Cuts the buckets of all steps at so many bytes, and moves the steps' operations. DDP does not split a parameter, so
+/// several buckets are not cut below the smallest of them: returns its bytes, 0 of steps with a single bucket, and `None`
+/// if there are no buckets.
 pub(crate) fn rebucket(plan: &mut Plan, steps: &mut StepOps, bytes: u64) -> Option<u64> {
     let before = plan.clone();
     let places = bucket_places(&before, steps);
@@ -99,8 +100,13 @@ pub(crate) fn rebucket(plan: &mut Plan, steps: &mut StepOps, bytes: u64) -> Opti
         Some((rank, passes.collect::<Vec<Pass>>()))
     });
     let of_rank: BTreeMap<GlobalRank, Vec<Pass>> = of_rank.collect();
-    let passes = of_rank.values().flatten();
-    let smallest = passes.flat_map(|pass| pass.bytes(&before)).filter(|it| *it > 0).min()?;
+    let passes: Vec<&Pass> = of_rank.values().flatten().collect();
+    if passes.is_empty() {
+        return None;
+    }
+    let several = passes.into_iter().filter(|pass| pass.numel.len() > 1);
+    let sizes = several.flat_map(|pass| pass.bytes(&before)).filter(|it| *it > 0);
+    let smallest = sizes.min().unwrap_or(0);
     let bytes = bytes.max(smallest);
     plan.programs.clear();
     for rank in (0..before.world_size).map(GlobalRank) {
@@ -452,7 +458,7 @@ mod tests {
             let mut steps_cut = steps_of(&plan);
             prop_assert!(rebucket(&mut cut, &mut steps_cut, bytes).is_some());
             prop_assert_eq!(sums(&cut), sums(&plan));
-            let smallest = *numel.iter().min().unwrap();
+            let smallest = numel.iter().min().copied().filter(|_| numel.len() > 1).unwrap_or(0);
             let most = (bytes / 4).max(smallest).max(numel.iter().sum::<u64>().div_ceil(MOST));
             let calls = cut.programs.iter().flat_map(|own| &own.ops).flat_map(|op| op.action.calls());
             prop_assert!(calls.clone().all(|call| elements(call) <= most));

@@ -124,12 +124,15 @@ pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
         JobChange::Machine(_) => std::mem::take(words),
     });
     let recorded = Analysis::of(&activity);
-    let assumed = recovered.assumed.iter().map(ToString::to_string).chain(more);
+    let far_off = fitted.filter(|_| near.is_none()).map(|_| {
+        "links are the simulator's usual ones, since the recorded calls fit no links".to_owned()
+    });
+    let assumed = recovered.assumed.iter().map(ToString::to_string).chain(more).chain(far_off);
     Ok(Asked {
         words: words.take(),
         recorded_ps: (!log.simulated).then(|| recorded.step_ps.unwrap_or(recorded.time_ps)),
         links: topology.to_string(),
-        fit_error: fitted.map(|fitted| fitted.error),
+        fit_error: near.map(|fitted| fitted.error),
         assumed: assumed.collect(),
         before,
         after,
