@@ -1,6 +1,6 @@
 //! The training steps of a job: what its ranks do repeats itself, and each repetition is a step.
 //!
-//! Where a rank's program is known, its computations and calls repeat together; a recording of calls has its calls only.
+//! A step of a known program repeats its computations and its calls; a step of a recording repeats its calls.
 //! Calls that repeat may still be a part of a step, such as eight buckets of one size. The times at which they were made
 //! decide: a step begins with the call before which most time goes by, in nearly every step and on every rank. Where
 //! they do not decide, no steps are found: an unknown number is better than a wrong one.

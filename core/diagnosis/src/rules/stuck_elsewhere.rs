@@ -41,7 +41,7 @@ pub(crate) fn claim(sources: &OtherSources<'_>) -> Option<Claim> {
 
 /// The finding of ranks that are all in collectives, and not all in the same one.
 ///
-/// Which groups they are of is not known, so that it is never certain.
+/// Stacks do not name the groups of the calls, so the finding is never certain.
 fn in_another_collective(sources: &OtherSources<'_>) -> Option<Claim> {
     let mut calls: BTreeMap<&str, Vec<&StackPosition>> = BTreeMap::new();
     for position in &sources.stacks {

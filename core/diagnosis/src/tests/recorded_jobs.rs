@@ -442,7 +442,7 @@ fn real_logs_of_torchrun_name_who_did_it() {
     assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
 }
 
-/// Where two looks find the ranks in different collectives, those that differ from most are a likely finding.
+/// Two looks find the ranks in different collectives: the ranks that differ from most are a likely finding.
 #[test]
 fn stacks_alone_name_the_rank_in_another_collective() {
     let stack = |rank: u32, call: &str, line: u32| {

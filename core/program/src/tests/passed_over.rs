@@ -95,7 +95,7 @@ fn what_such_a_branch_assigns_is_not_sent() {
     assert_eq!(error.line, 13, "{error}");
 }
 
-/// Where the condition is known, its side is followed as ever.
+/// A known condition has its side followed.
 #[test]
 fn a_known_condition_takes_its_side() {
     let Compiled { printed, raised, .. } = compiled(
