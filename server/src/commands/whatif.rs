@@ -16,7 +16,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_replay::{
     Compared, Elsewhere, Fitted, Side, Variation, VariationError, fit_links_watched,
-    recorded_steps, what_if_with_steps, with_measured_computations,
+    recorded_steps, what_if, with_measured_computations,
 };
 use lockstep_sim::{SimError, Topology};
 use serde::Serialize;
@@ -422,7 +422,7 @@ pub(crate) fn run(arguments: Arguments, progress: &Progress) -> Result<ExitCode>
     }
     let mut stage = progress.stage("simulating before and after");
     let (before, after, assumed) =
-        what_if_with_steps(base.job(), base.topology, &variations, elsewhere, &mut stage)?;
+        what_if(base.job(), base.topology, &variations, elsewhere, &mut stage)?;
     drop(stage);
     base.assumed.extend(assumed);
     if let Some(path) = &arguments.output {
@@ -487,7 +487,7 @@ fn swept_points<'a>(
         all.push(sweep.variation(value)?);
         let doing = format!("value {number} of {}", sweep.values.len());
         let mut stage = progress.stage(doing);
-        match what_if_with_steps(base.job(), base.topology, &all, elsewhere, &mut stage) {
+        match what_if(base.job(), base.topology, &all, elsewhere, &mut stage) {
             Ok((before, Compared { analysis, .. }, assumed)) => {
                 as_it_is = Some(before.analysis);
                 points.push(Point { value, analysis, assumed });

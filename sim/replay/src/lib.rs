@@ -37,7 +37,4 @@ pub use recorded_times::recorded_times;
 pub use recover::{RecordedCalls, RecordingEnd, RecoverError, Recovered, recover};
 pub use repair::{Recording, RepairError, can_be_repaired, repair, repair_watched};
 pub use replayed_report::{replayed_report, report_beside_recording};
-pub use what_if::{
-    Compared, Elsewhere, Side, Variation, VariationError, recorded_steps, what_if,
-    what_if_with_steps,
-};
+pub use what_if::{Compared, Elsewhere, Side, Variation, VariationError, recorded_steps, what_if};

@@ -8,7 +8,7 @@ use lockstep_core::plan::{Action, Call, Op, Plan, Program};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{Outcome, Trace};
-use lockstep_core::watch::{Unwatched, Watch};
+use lockstep_core::watch::Watch;
 use lockstep_core::words::rank_list;
 use lockstep_sim::{Link, SimConfig, SimError, Topology, simulate_watched};
 use serde::{Deserialize, Serialize};
@@ -128,24 +128,12 @@ impl Compared {
 pub type Elsewhere<'a> = dyn Fn(&Plan) -> Result<SimConfig, String> + 'a;
 
 /// The job on its links before and after the changes, and what they assume. With `elsewhere` the changed job runs there.
+/// Steps that are known from a recording are the same before and after; without them they are those of the plan as it is.
 ///
 /// # Errors
-/// When a change does not apply, or a plan cannot be simulated.
+/// When a change does not apply, or a plan cannot be simulated; [`SimError::Stopped`] of the simulation that the watch
+/// ended.
 pub fn what_if(
-    plan: &Plan,
-    topology: Topology,
-    variations: &[Variation],
-    elsewhere: Option<&Elsewhere<'_>>,
-) -> Result<(Compared, Compared, Vec<String>), VariationError> {
-    what_if_with_steps((plan, None), topology, variations, elsewhere, &mut Unwatched)
-}
-
-/// The same for a plan whose steps are known from its recording, and so the same before and after the changes, watched
-/// while the job is simulated. Without steps they are those of the plan as it is.
-///
-/// # Errors
-/// As [`what_if`]; [`SimError::Stopped`] of the simulation that the watch ended.
-pub fn what_if_with_steps(
     (plan, steps): (&Plan, Option<&StepOps>),
     topology: Topology,
     variations: &[Variation],

@@ -10,6 +10,7 @@ use lockstep_core::plan::{CallTimes, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::Trace;
+use lockstep_core::watch::Unwatched;
 use lockstep_replay::{Recovered, Variation, fit_links, recorded_times, what_if};
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use std::sync::Arc;
@@ -100,7 +101,8 @@ fn only_kernels_are_scaled() {
     let plan = job(&[1 << 10], 4);
     let topology = Topology::Uniform(Link { latency_ps: US, bytes_per_second: 1 << 33 });
     let half = [Variation::Scale { ranks: Vec::new(), computing: 0.5 }];
-    let (before, after, assumed) = what_if(&plan, topology, &half, None).unwrap();
+    let (before, after, assumed) =
+        what_if((&plan, None), topology, &half, None, &mut Unwatched).unwrap();
     let (before, after) = (before.analysis, after.analysis);
     assert_eq!(before.critical_path.time_of(Cause::Computing), 4 * 100 * US);
     assert_eq!(after.critical_path.time_of(Cause::Computing), 4 * 50 * US);

@@ -9,8 +9,8 @@ use lockstep_core::plan::Plan;
 use lockstep_core::watch::Unwatched;
 use lockstep_diagnosis::{Report, diagnose};
 use lockstep_replay::{
-    Compared, Elsewhere, RecordingEnd, Variation, fit_links, recorded_steps, recover,
-    what_if_with_steps, with_measured_computations,
+    Compared, Elsewhere, RecordingEnd, Variation, fit_links, recorded_steps, recover, what_if,
+    with_measured_computations,
 };
 use lockstep_sim::{SimConfig, Topology};
 use lockstep_web_protocol::{Changed, JobChange, Response, SessionId};
@@ -116,9 +116,8 @@ pub(super) fn asked(held: &Held, change: &JobChange) -> Result<Asked, String> {
     // The steps of the recording hold before and after the change, if the plan is of the recorded calls.
     let steps = log.plan.is_none().then(|| recorded_steps(&recovered, &activity));
     let of = (&plan, steps.as_ref());
-    let (before, after, more) =
-        what_if_with_steps(of, topology, variations, elsewhere, &mut Unwatched)
-            .map_err(|why| why.to_string())?;
+    let (before, after, more) = what_if(of, topology, variations, elsewhere, &mut Unwatched)
+        .map_err(|why| why.to_string())?;
     words.replace_with(|words| match change {
         JobChange::Variation(variation) => variation.words(),
         JobChange::Machine(_) => std::mem::take(words),
