@@ -231,26 +231,40 @@ impl From<ProcessGroup> for GroupFields {
 /// c10d's `collective_seq_id`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceNumbers {
-    last: Vec<u64>,
+    /// The last number in the default group, which most ranks call alone: tens of thousands of them need no list.
+    world: u64,
+    /// Those of the groups behind it.
+    #[expect(clippy::box_collection, reason = "one pointer where there is no other group")]
+    others: Option<Box<Vec<u64>>>,
 }
 
 impl SequenceNumbers {
     /// Takes the next number of the group.
     pub fn next(&mut self, group: GroupId) -> u64 {
-        if self.last.len() <= group.index() {
-            if self.last.is_empty() {
-                // Most ranks call in one group only: no room for more than there is.
-                self.last.reserve_exact(group.index() + 1);
+        let last = match group.index().checked_sub(1) {
+            None => &mut self.world,
+            Some(at) => {
+                let others = self.others.get_or_insert_default();
+                if others.len() <= at {
+                    if others.is_empty() {
+                        // Most ranks call in one other group only: no room for more than there is.
+                        others.reserve_exact(at + 1);
+                    }
+                    others.resize(at + 1, 0);
+                }
+                &mut others[at]
             }
-            self.last.resize(group.index() + 1, 0);
-        }
-        self.last[group.index()] += 1;
-        self.last[group.index()]
+        };
+        *last += 1;
+        *last
     }
 
     /// The last number taken; 0 if the rank never called the group.
     pub fn last(&self, group: GroupId) -> u64 {
-        self.last.get(group.index()).copied().unwrap_or(0)
+        match group.index().checked_sub(1) {
+            None => self.world,
+            Some(at) => self.others.as_ref().and_then(|it| it.get(at)).copied().unwrap_or(0),
+        }
     }
 }
 

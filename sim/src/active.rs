@@ -1,6 +1,7 @@
 //! A call that a channel carries out: its memory, cut into chunks, and how far it is.
 
 use crate::call_time::Timed;
+use crate::laid::Laid;
 use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::{Cargo, Message};
@@ -19,19 +20,11 @@ pub(crate) struct Active {
     pub(crate) signature: Arc<Signature>,
     /// The signature's number: equal numbers are equal signatures.
     pub(crate) signature_number: u32,
-    /// Bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
-    pub(crate) touched: u64,
     /// The cuts of the input, output and scratch buffers.
     pub(crate) grids: Arc<[Grid; 3]>,
-    /// The number of first steps whose sends all leave with the first of them.
-    pub(crate) lending_steps: u32,
-    /// Messages that are lent and have not been read.
-    pub(crate) unread: u32,
-    /// Whether ranks can disagree on the length of a message although their signatures agree.
+    /// True if ranks can disagree on the length of a message although their signatures agree.
     pub(crate) uneven: bool,
     pub(crate) input: Option<TensorId>,
-    /// The buffer that the call reads in place of its input: the input, premultiplied.
-    pub(crate) scaled_input: Option<Arc<Vec<u8>>>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
     /// Steps of its schedule.
@@ -47,11 +40,70 @@ pub(crate) struct Active {
     pub(crate) whole: bool,
     /// Its time as a whole, if that is known: then its messages take no time.
     pub(crate) timed: Option<Timed>,
+    /// Nothing where a plan is simulated for its times: tens of thousands of ranks begin a call together.
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// The parts of a call that few simulations need: values and marks, steps laid over a known time, and the work of a
+/// machine's own cores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    /// Bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
+    pub(crate) touched: u64,
+    /// The number of first steps whose sends all leave with the first of them.
+    pub(crate) lending_steps: u32,
+    /// Messages that are lent and have not been read.
+    pub(crate) unread: u32,
+    /// The buffer that the call reads in place of its input: the input, premultiplied.
+    pub(crate) scaled_input: Option<Arc<Vec<u8>>>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) marks: Option<Arc<Marks>>,
+    /// Its steps laid over its known time, where somebody looks at them.
+    pub(crate) laid: Option<Laid>,
+}
+
+impl Extras {
+    /// `None` if there are none of them.
+    pub(crate) fn boxed(self) -> Option<Box<Extras>> {
+        let Extras { touched, lending_steps, unread: _, scaled_input, scratch, marks, laid } =
+            &self;
+        let is_plain = *touched == 0
+            && *lending_steps == 0
+            && scaled_input.is_none()
+            && scratch.is_empty()
+            && marks.is_none()
+            && laid.is_none();
+        (!is_plain).then(|| Box::new(self))
+    }
 }
 
 impl Active {
+    /// The bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
+    pub(crate) fn touched(&self) -> u64 {
+        self.extras.as_ref().map_or(0, |extras| extras.touched)
+    }
+
+    /// True if messages that the rank has lent have not been read.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.unread > 0)
+    }
+
+    /// The marks of a buffer's chunks; none where none are kept.
+    pub(crate) fn marks_of(&self, buffer: Buffer) -> &[u64] {
+        let marks = self.extras.as_ref().and_then(|extras| extras.marks.as_ref());
+        marks.map(|marks| marks.of(buffer)).unwrap_or_default()
+    }
+
+    /// Its steps laid over its known time.
+    pub(crate) fn laid(&self) -> Option<&Laid> {
+        self.extras.as_ref()?.laid.as_ref()
+    }
+
+    /// The same, to be moved on.
+    pub(crate) fn laid_mut(&mut self) -> Option<&mut Laid> {
+        self.extras.as_mut()?.laid.as_mut()
+    }
+
     pub(crate) fn grid(&self, buffer: Buffer) -> &Grid {
         &self.grids[buffer as usize]
     }
@@ -72,12 +124,14 @@ impl Active {
 
     pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
         let buffer = match slice.buffer {
-            Buffer::Input => match &self.scaled_input {
+            Buffer::Input => match self.extras.as_ref().and_then(|it| it.scaled_input.as_ref()) {
                 Some(scaled) => scaled.as_slice(),
                 None => memory.get(self.input?)?,
             },
             Buffer::Output => memory.get(self.output?)?,
-            Buffer::Scratch => &self.scratch,
+            Buffer::Scratch => {
+                self.extras.as_ref().map(|it| it.scratch.as_slice()).unwrap_or_default()
+            }
         };
         buffer.get(self.indices(slice)?)
     }
@@ -91,7 +145,7 @@ impl Active {
         let buffer = match slice.buffer {
             Buffer::Input => return None,
             Buffer::Output => memory.get_mut(self.output?)?,
-            Buffer::Scratch => &mut self.scratch,
+            Buffer::Scratch => self.extras.as_mut()?.scratch.as_mut_slice(),
         };
         buffer.get_mut(range)
     }
@@ -149,16 +203,20 @@ impl Active {
     pub(crate) fn cargo(&self, memory: &Memory, from: Slice) -> Option<Box<Cargo>> {
         let elements = self.read(memory, from).map(Box::from);
         let marks = self.read_marks(from);
-        (elements.is_some() || marks.is_some()).then(|| Box::new(Cargo { elements, marks }))
+        let laid = self.laid();
+        let reached = laid.map_or(0, |laid| laid.reached);
+        let is_there = elements.is_some() || marks.is_some() || laid.is_some();
+        is_there.then(|| Box::new(Cargo { elements, marks, reached }))
     }
 
     pub(crate) fn read_marks(&self, slice: Slice) -> Option<Box<[u64]>> {
-        let marks = self.marks.as_ref()?.of(slice.buffer);
+        let marks = self.extras.as_ref()?.marks.as_ref()?.of(slice.buffer);
         Some(marks.get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?.into())
     }
 
     pub(crate) fn write_marks(&mut self, slice: Slice, marks: &[u64]) {
-        let Some(own) = self.marks.as_mut().map(Arc::make_mut) else {
+        let known = self.extras.as_mut().and_then(|extras| extras.marks.as_mut());
+        let Some(own) = known.map(Arc::make_mut) else {
             return;
         };
         let own = own.of_mut(slice.buffer);

@@ -9,12 +9,14 @@
 //! takes up a call when a message of it comes, the earliest first. What it does is not in the
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
-use super::active::{Active, premultiplied, received_into};
+use super::active::{Active, Extras, premultiplied, received_into};
 use super::call_time::Timed;
+use super::laid::Laid;
 use super::marks::Marks;
 use super::record::Recorder;
 use super::shared_memory::Touch;
 use super::state::{BegunCall, Due, Engine, Work, memory_of};
+use lockstep_core::collective::Splits;
 use lockstep_core::plan::{Call, Signature};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce;
@@ -44,7 +46,7 @@ impl Engine {
             if active.step < active.steps {
                 let last = active.step + 1 == active.steps;
                 let counted = self.counted.as_ref().is_some_and(|counted| counted.wait(index));
-                if !active.waiting.is_empty() || counted || (last && active.unread > 0) {
+                if !active.waiting.is_empty() || counted || (last && active.has_unread()) {
                     return;
                 }
                 if active.left > self.now {
@@ -65,7 +67,7 @@ impl Engine {
 
     /// Begins the first call that waits for the stream; false if there is none.
     pub(crate) fn start_queued(&mut self, index: u32, recorder: &mut Recorder) -> bool {
-        let Some(work) = self.channels[index as usize].queue.pop_front() else {
+        let Some(work) = self.channels[index as usize].queue.pop() else {
             return false;
         };
         self.start_call(index, work, recorder);
@@ -90,8 +92,11 @@ impl Engine {
                 let Some(signature) = self.plan.signature(rank, call) else { return };
                 let (signature, signature_number) = numbered(&mut self.signatures, signature);
                 let timed = self.time_of(call).filter(|_| signature.schedule.steps() > 0);
+                let laid =
+                    self.lays_steps.then(|| Laid::ends(&layout_of(&signature, splits), timed));
+                let laid = laid.flatten();
                 let call = call.clone();
-                let begun = Arc::new(BegunCall { call, signature, signature_number, timed });
+                let begun = Arc::new(BegunCall { call, signature, signature_number, timed, laid });
                 if self.last_begun.len() <= group.index() {
                     self.last_begun.resize(self.plan.groups.len(), None);
                 }
@@ -104,8 +109,10 @@ impl Engine {
         let single = self.single_time_of((rank, *group, seq)).filter(|_| steps > 0);
         let timed = single.or(begun.timed);
         let element_bytes = signature.dtype.size_bytes();
-        let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes)
-            .with_splits(splits.clone());
+        let layout = layout_of(&signature, splits);
+        // A time of one call on one rank is not the other ranks'.
+        let laid = begun.laid.as_ref().filter(|_| single.is_none());
+        let laid = laid.map(|ends| Laid::new(Arc::clone(ends), self.now));
         let scratch = if self.prepared.values {
             let elements = layout.grid(me, Buffer::Scratch).elements;
             vec![0; (elements * element_bytes) as usize]
@@ -116,13 +123,17 @@ impl Engine {
         let memory = &mut self.ranks[rank.index()].memory;
         let scaled_input = premultiplied(&signature, memory, *input, *output);
         let has_marks = self.whole.is_none() && self.meetings.is_none() && self.counted.is_none();
+        let marks = match has_marks {
+            true => Marks::new(&signature, me).map(Arc::new),
+            false => None,
+        };
+        let extras = Extras { scaled_input, scratch, marks, laid, ..Extras::default() };
         let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work,
             seq,
             uneven: splits.is_some(),
             input: *input,
-            scaled_input,
             output: *output,
             step: 0,
             steps,
@@ -133,14 +144,7 @@ impl Engine {
             done: false,
             whole: false,
             timed,
-            scratch,
-            marks: match has_marks {
-                true => Marks::new(&signature, me).map(Arc::new),
-                false => None,
-            },
-            touched: 0,
-            lending_steps: 0,
-            unread: 0,
+            extras: extras.boxed(),
             grids,
             signature,
             signature_number,
@@ -148,8 +152,9 @@ impl Engine {
         if self.network.has_cores()
             && let Some(active) = channel.active.as_mut()
         {
-            active.touched = active.touched_by(me);
-            active.lending_steps = active.lending_steps(me);
+            let (touched, lending_steps) = (active.touched_by(me), active.lending_steps(me));
+            let extras = active.extras.get_or_insert_default();
+            (extras.touched, extras.lending_steps) = (touched, lending_steps);
         }
         recorder.record(self.now, rank, || What::Started { work });
         let begun = self.network.begin_call(self.now, rank);
@@ -164,7 +169,7 @@ impl Engine {
     /// Lets a switch take up the earliest call that it has messages of; false if there is none.
     fn start_switch(&mut self, index: u32, recorder: &mut Recorder) -> bool {
         let channel = &mut self.channels[index as usize];
-        let waiting = channel.mailbox.iter().filter_map(|place| self.messages.get(*place));
+        let waiting = channel.mailbox().iter().filter_map(|place| self.messages.get(*place));
         let Some(first) = waiting.min_by_key(|message| message.seq) else {
             return false;
         };
@@ -174,27 +179,29 @@ impl Engine {
         let Some(signature) = called.map(|(signature, _)| Arc::clone(signature)) else {
             return false;
         };
-        let (schedule, dtype) = (&signature.schedule, signature.dtype);
-        let layout = Layout::new(schedule.clone(), signature.count, dtype.size_bytes());
+        let dtype = signature.dtype;
+        let layout = layout_of(&signature, &None);
         let grids = cuts(&mut self.last_cuts, &layout, me);
         let scratch = layout.grid(me, Buffer::Scratch);
         let bytes = scratch.elements.saturating_mul(dtype.size_bytes());
         let timed = self.is_timed(channel_group, seq, signature_number);
+        let laid = self.laid_by(channel_group, seq, signature_number);
+        let extras = Extras {
+            scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
+            marks: Marks::new(&signature, me).map(Arc::new),
+            laid: laid.map(|ends| Laid::new(ends, 0)),
+            ..Extras::default()
+        };
         let channel = &mut self.channels[index as usize];
         channel.active = Some(Active {
             work: 0,
             seq,
             steps: signature.schedule.steps(),
             is_rotation: false,
-            marks: Marks::new(&signature, me).map(Arc::new),
             signature,
             signature_number,
-            touched: 0,
-            lending_steps: 0,
-            unread: 0,
             uneven: false,
             input: None,
-            scaled_input: None,
             output: None,
             step: 0,
             waiting: Vec::new(),
@@ -202,7 +209,7 @@ impl Engine {
             done: false,
             whole: false,
             timed: timed.then_some(Timed::Until(0)),
-            scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
+            extras: extras.boxed(),
             grids,
         });
         self.begin_step(index, recorder);
@@ -242,7 +249,7 @@ impl Engine {
             return;
         }
         let channel = &mut self.channels[to as usize];
-        channel.mailbox.push(message);
+        channel.keep(message);
         if channel.is_switch && !channel.is_busy() {
             self.run_channel(to, recorder);
         }
@@ -286,10 +293,13 @@ impl Engine {
             Action::ReceiveReduce { .. } => Touch::Reduce,
             _ => Touch::Store,
         };
-        let done = self.network.touch(self.now, rank, touch, message.bytes, active.touched);
+        let done = self.network.touch(self.now, rank, touch, message.bytes, active.touched());
         active.left = active.left.max(done.unwrap_or(0));
         let read = done.filter(|_| message.lent);
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
+        if let (Some(laid), Some(cargo)) = (active.laid_mut(), &message.cargo) {
+            laid.reached = laid.reached.max(cargo.reached);
+        }
         let (elements, marks) = match &message.cargo {
             Some(cargo) => (cargo.elements.as_ref(), cargo.marks.as_ref()),
             None => (None, None),
@@ -370,6 +380,13 @@ impl Engine {
         }
         self.complete(rank, work, recorder);
     }
+}
+
+/// The layout of a call on a rank that passes these splits.
+fn layout_of(signature: &Signature, splits: &Option<Box<Splits>>) -> Layout {
+    let element_bytes = signature.dtype.size_bytes();
+    let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes);
+    layout.with_splits(splits.clone())
 }
 
 /// The signature that all calls like this one share, and its number.

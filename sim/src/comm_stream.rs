@@ -1,9 +1,9 @@
 //! A rank's communication stream of one group, as the engine keeps it.
 
 use super::active::Active;
+use super::fifo::Fifo;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
@@ -13,21 +13,37 @@ pub(crate) struct Channel {
     pub(crate) rank: GlobalRank,
     pub(crate) is_switch: bool,
     /// Calls that wait for the stream.
-    pub(crate) queue: VecDeque<u32>,
+    pub(crate) queue: Fifo<u32>,
     /// The call being carried out, or the last one that was.
     pub(crate) active: Option<Active>,
     /// Arrived messages that no step has taken yet.
-    pub(crate) mailbox: Vec<u32>,
+    #[expect(clippy::box_collection, reason = "one pointer where none wait")]
+    mailbox: Option<Box<Vec<u32>>>,
 }
 
 impl Channel {
     pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank, is_switch: bool) -> Channel {
-        let (queue, mailbox) = (VecDeque::new(), Vec::new());
-        Channel { group, me, rank, is_switch, queue, active: None, mailbox }
+        let queue = Fifo::new();
+        Channel { group, me, rank, is_switch, queue, active: None, mailbox: None }
+    }
+
+    /// Arrived messages that no step has taken yet.
+    pub(crate) fn mailbox(&self) -> &[u32] {
+        self.mailbox.as_ref().map(|mailbox| mailbox.as_slice()).unwrap_or_default()
+    }
+
+    /// Keeps a message that no step waits for.
+    pub(crate) fn keep(&mut self, message: u32) {
+        self.mailbox.get_or_insert_default().push(message);
+    }
+
+    /// Takes out all messages that no step has taken yet.
+    pub(crate) fn empty_mailbox(&mut self) -> Vec<u32> {
+        self.mailbox.as_mut().map(|mailbox| std::mem::take(&mut **mailbox)).unwrap_or_default()
     }
 
     pub(crate) fn enqueue(&mut self, work: u32) {
-        self.queue.push_back(work);
+        self.queue.push(work);
     }
 
     /// Calls that wait for the stream.

@@ -23,7 +23,17 @@ pub(crate) enum StreamItem {
     WaitFor { op: u32, by: u32 },
 }
 
+/// A call's start and the wait for it: many programs put no more on their stream at once.
+const FIRST_ITEMS: usize = 2;
+
 impl ComputeStream {
+    pub(crate) fn push(&mut self, item: StreamItem) {
+        if self.items.capacity() == 0 {
+            self.items.reserve_exact(FIRST_ITEMS);
+        }
+        self.items.push_back(item);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

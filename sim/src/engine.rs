@@ -170,7 +170,7 @@ impl Engine {
                 last_asked: 0,
                 in_flight: 0,
                 collectives: SequenceNumbers::default(),
-                p2p: SequenceNumbers::default(),
+                p2p: None,
                 memory: Memory::new(&plan, rank, used),
                 stream: prepared.on_device[rank.index()].then(ComputeStream::default),
             }
@@ -219,6 +219,7 @@ impl Engine {
                 .filter(|times| times.has_loads())
                 .map(|_| CallsInFlight::default()),
             call_times: config.call_times.clone(),
+            lays_steps: false,
             meetings: None,
             counted: None,
             step_actions: Vec::new(),
@@ -244,6 +245,13 @@ impl Engine {
         if self.whole.is_some() {
             self.network.watch_order();
         }
+    }
+
+    /// Lays the steps of calls with known times over these from now on. An order that was found without that
+    /// has other moments. Calls that share links with others are over when the others let them.
+    pub(crate) fn lay_steps(&mut self, config: &SimConfig) {
+        let knows_times = config.call_times.is_some() && self.in_flight.is_none();
+        self.lays_steps = knows_times && config.order.is_none();
     }
 
     /// Only counts messages from now on, where nobody looks at them.

@@ -363,7 +363,7 @@ impl Engine {
             let at = channel.active.as_ref();
             let step = at.map_or(0, |active| u64::from(active.step) + 1);
             let work = at.map_or(0, |active| active.seq + 1);
-            digest.extend([channel.queued() as u64, step, work, channel.mailbox.len() as u64]);
+            digest.extend([channel.queued() as u64, step, work, channel.mailbox().len() as u64]);
         }
         self.digest_p2p(&mut digest);
         if let Some(choosing) = &self.choosing {

@@ -47,10 +47,16 @@ impl Active {
         lending
     }
 
+    /// The number of first steps whose sends all leave with the first of them.
+    pub(crate) fn first_lending_steps(&self) -> u32 {
+        self.extras.as_ref().map_or(0, |extras| extras.lending_steps)
+    }
+
     /// True if other ranks read the messages of a step in the sender's memory: results of lent chunks are
     /// then written back to where they belong.
     pub(crate) fn lends_in(&self, step: u32) -> bool {
-        self.lending_steps == 0 || step < self.lending_steps
+        let lending = self.first_lending_steps();
+        lending == 0 || step < lending
     }
 
     /// The sends of the steps, each with its step.
@@ -73,8 +79,9 @@ impl Engine {
             return;
         };
         active.left = active.left.max(read);
-        active.unread = active.unread.saturating_sub(1);
-        if active.unread == 0 {
+        let Some(extras) = &mut active.extras else { return };
+        extras.unread = extras.unread.saturating_sub(1);
+        if extras.unread == 0 {
             self.queue.push(active.left.max(self.now), Due::Sent(sender));
         }
     }

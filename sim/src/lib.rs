@@ -9,7 +9,7 @@
 //! the ranks' programs, `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
 //! at messages. `shared_memory` is what ranks of one machine share, `lending` what they read of each other, and [`calibrate`] finds its
-//! parameters from measured times. `timed` lets calls take the times that a model of a machine gives them. [`cost`] says what a plan takes, [`path`] what that time is made of.
+//! parameters from measured times. `timed` lets calls take the times that a model of a machine gives them, and `laid` lays their steps over these. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
 mod alone;
@@ -28,6 +28,8 @@ pub mod cost;
 mod deadline;
 mod engine;
 pub mod explore;
+mod fifo;
+mod laid;
 mod left_open;
 mod lending;
 mod link;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Memory {
     /// By tensor id; absent when the plan is too large to carry values, or the rank's program
     /// does not use the tensor.
-    tensors: Vec<Option<Arc<Vec<u8>>>>,
+    tensors: Box<[Option<Arc<Vec<u8>>>]>,
 }
 
 impl Memory {
@@ -26,7 +26,7 @@ impl Memory {
                 tensors[id.index()] = Some(Arc::new(value::initial_bytes(tensor, rank)));
             }
         }
-        Memory { tensors }
+        Memory { tensors: tensors.into() }
     }
 
     pub(crate) fn get(&self, id: TensorId) -> Option<&[u8]> {

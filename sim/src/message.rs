@@ -27,6 +27,8 @@ pub(crate) struct Message {
 pub(crate) struct Cargo {
     pub(crate) elements: Option<Box<[u8]>>,
     pub(crate) marks: Option<Box<[u64]>>,
+    /// When it would have left if messages took no time, where its call's steps are laid over a known time.
+    pub(crate) reached: u64,
 }
 
 /// Messages on their way or in a mailbox; places are used again.

@@ -31,8 +31,10 @@ pub(crate) struct Network {
 /// The senders to a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
-    /// The last sender, and its time.
-    last: Option<(GlobalRank, u64)>,
+    /// The last sender.
+    last: Option<GlobalRank>,
+    /// The time at which it sent.
+    last_ps: u64,
     /// The rank that has begun a ring that is not worked out yet: it may be sending.
     ring: Option<GlobalRank>,
 }
@@ -65,11 +67,17 @@ pub(crate) struct Passage {
 impl Passage {
     /// A message that takes no time, since its call's time is known as a whole.
     pub(crate) fn at_once(now: u64) -> Passage {
+        Passage::over(now, 0)
+    }
+
+    /// A message that takes a part of its call's known time.
+    pub(crate) fn over(now: u64, takes: u64) -> Passage {
         let (across, by_switch) = (false, false);
+        let arrives = now.saturating_add(takes);
         Passage {
             departs: now,
-            left: now,
-            arrives: now,
+            left: arrives,
+            arrives,
             ready: now,
             latency_ps: 0,
             across,
@@ -127,7 +135,7 @@ impl Network {
     /// The ring is worked out: its last message left then.
     pub(crate) fn end_ring(&mut self, from: GlobalRank, to: GlobalRank, last: u64) {
         if let Some(heard) = self.heard.as_mut().and_then(|heard| heard.get_mut(to.index())) {
-            *heard = Heard { last: Some((from, last)), ring: None };
+            *heard = Heard { last: Some(from), last_ps: last, ring: None };
         }
     }
 
@@ -135,7 +143,7 @@ impl Network {
     pub(crate) fn end_alike(&mut self, last: u64) {
         for heard in self.heard.iter_mut().flatten() {
             // Whoever sends from now on is another one.
-            *heard = Heard { last: Some((GlobalRank(u32::MAX), last)), ring: None };
+            *heard = Heard { last: Some(GlobalRank(u32::MAX)), last_ps: last, ring: None };
         }
     }
 
@@ -144,12 +152,12 @@ impl Network {
         let Some(heard) = self.heard.as_mut().and_then(|heard| heard.get_mut(to.index())) else {
             return;
         };
-        let before = heard.last.filter(|(before, _)| *before != from);
+        let is_other = heard.last.is_some_and(|before| before != from);
         let in_ring = heard.ring.is_some_and(|before| before != from);
-        if in_ring || before.is_some_and(|(_, at)| now <= at) {
+        if in_ring || (is_other && now <= heard.last_ps) {
             self.ambiguous = true;
         }
-        heard.last = Some((from, now));
+        (heard.last, heard.last_ps) = (Some(from), now);
     }
 
     pub(crate) fn topology(&self) -> Topology {
@@ -176,6 +184,48 @@ impl Network {
         self.watch(from, to, now);
         let times = self.times(link, bytes);
         self.pass(now, times, Some(from), Some(to), across)
+    }
+
+    /// Sends a rank's messages of one step, each with its receiver and bytes, and hands on when each arrives. Returns
+    /// when the last one has left. On equal links, which most networks have, all but the receiver's port is the
+    /// sender's own and stays at hand.
+    #[inline]
+    pub(crate) fn send_all<T>(
+        &mut self,
+        now: u64,
+        from: GlobalRank,
+        messages: impl Iterator<Item = (T, GlobalRank, u64)>,
+        mut arrives: impl FnMut(T, u64),
+    ) -> u64 {
+        let link = match self.topology {
+            Topology::Uniform(link) if self.cores.is_none() && self.heard.is_none() => link,
+            _ => {
+                let mut left = now;
+                for (of, to, bytes) in messages {
+                    let passage = self.send(now, from, to, bytes);
+                    left = left.max(passage.left);
+                    arrives(of, passage.arrives);
+                }
+                return left;
+            }
+        };
+        let mut left = now.max(self.ports[from.index()].sends_until);
+        let (mut last_bytes, mut transmit) = (None, 0);
+        for (of, to, bytes) in messages {
+            if last_bytes != Some(bytes) {
+                (last_bytes, transmit) = (Some(bytes), self.times(link, bytes).1);
+            }
+            let reaches = left.saturating_add(link.latency_ps);
+            let port = &mut self.ports[to.index()];
+            port.receives_until = reaches.max(port.receives_until).saturating_add(transmit);
+            arrives(of, port.receives_until);
+            left = left.saturating_add(transmit);
+        }
+        if last_bytes.is_none() {
+            return now;
+        }
+        self.ports[from.index()].sends_until = left;
+        left
     }
 
     /// A message whose times are known: they occupy both ports as any message's do.

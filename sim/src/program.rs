@@ -224,7 +224,10 @@ impl Engine {
     ) -> u32 {
         let group = call.group();
         let state = &mut self.ranks[rank.index()];
-        let numbers = if call.is_p2p() { &mut state.p2p } else { &mut state.collectives };
+        let numbers = match call.is_p2p() {
+            true => &mut **state.p2p.get_or_insert_default(),
+            false => &mut state.collectives,
+        };
         let seq = numbers.next(group);
         let work = state.works.len() as u32;
         state.works.push(Work { op, part, seq, completed: false });

@@ -1,7 +1,6 @@
 //! The begin of a step of a rotation, whose messages are counted and the same for each rank: see
 //! [`super::step_sends`].
 
-use super::network::Passage;
 use super::state::Engine;
 use super::step::{await_messages, count_arrival};
 use lockstep_core::rank::GroupRank;
@@ -25,16 +24,17 @@ impl Engine {
         active.left = now;
         let size = members.size();
         let first = index - me.0;
-        for &(further_on, bytes) in &self.step_sends.sends {
+        let messages = self.step_sends.sends.iter().filter_map(|&(further_on, bytes)| {
             let peer = me.0 + further_on;
             let peer = if peer < size { peer } else { peer - size };
-            let Some(to) = members.global_rank(GroupRank(peer)) else { continue };
-            let passage = match active.timed {
-                Some(_) => Passage::at_once(now),
-                None => self.network.send(now, rank, to, bytes),
-            };
-            active.left = active.left.max(passage.left);
-            count_arrival(counted, &mut self.queue, first + peer, of_step, passage.arrives);
+            Some((first + peer, members.global_rank(GroupRank(peer))?, bytes))
+        });
+        let queue = &mut self.queue;
+        let mut count = |to, arrives| count_arrival(counted, queue, to, of_step, arrives);
+        match active.timed {
+            // They take no time.
+            Some(_) => messages.for_each(|(to, ..)| count(to, now)),
+            None => active.left = self.network.send_all(now, rank, messages, count),
         }
         let receives = self.step_sends.receives;
         await_messages(counted, &mut self.queue, (index, now), of_step, receives);

@@ -31,6 +31,9 @@ pub struct Session {
     /// The furthest that the simulation has been run; it stands there while it is being recorded.
     front: Engine,
     recorder: Recorder,
+    /// The same simulation without steps laid over the times of calls, where they are: it orders the trace's events
+    /// as for one who does not look.
+    unlaid: Option<Box<(Engine, Recorder)>>,
     /// Per moment, its virtual time and the number of events recorded up to its end.
     moments: Vec<Moment>,
     /// Engines at moments 0, spacing, 2 * spacing, …
@@ -55,6 +58,11 @@ impl Session {
     pub fn new(plan: &Plan, config: SimConfig) -> Result<Session, SimError> {
         plan.check()?;
         let mut engine = Engine::new(Arc::new(plan.clone()), &config);
+        engine.lay_steps(&config);
+        let unlaid = engine.lays_steps.then(|| {
+            let unlaid = Engine { lays_steps: false, ..engine.clone() };
+            Box::new((unlaid, Recorder::new(&config)))
+        });
         engine.stands = !plan.sources.is_empty();
         let recorder = Recorder::new(&config);
         Ok(Session {
@@ -64,6 +72,7 @@ impl Session {
             rounds: Vec::new(),
             moment: 0,
             recorder,
+            unlaid,
             moments: vec![Moment { time_ps: 0, events: 0 }],
             spacing: 1,
             config,
@@ -79,7 +88,7 @@ impl Session {
         let until = self.recorder.events.len().saturating_add(events);
         loop {
             if !self.front.advance(&mut self.recorder) {
-                return Ok(true);
+                return Ok(self.order_events(events));
             }
             let recorded = self.recorder.events.len();
             if recorded > self.config.max_events {
@@ -90,9 +99,25 @@ impl Session {
                 self.checkpoint();
             }
             if recorded >= until {
-                return Ok(self.front.outcome().is_some());
+                return Ok(self.front.outcome().is_some() && self.unlaid.is_none());
             }
         }
+    }
+
+    /// Takes the order of the events from the simulation without laid steps, which it runs on by about so many events:
+    /// those of one time come in another order there. True once it has.
+    fn order_events(&mut self, events: usize) -> bool {
+        let Some(unlaid) = &mut self.unlaid else { return true };
+        let (engine, recorder) = &mut **unlaid;
+        let until = recorder.events.len().saturating_add(events);
+        while engine.advance(recorder) {
+            if recorder.events.len() >= until {
+                return false;
+            }
+        }
+        self.recorder.events = std::mem::take(&mut recorder.events);
+        self.unlaid = None;
+        true
     }
 
     /// Runs the simulation to its end.

@@ -98,10 +98,11 @@ pub(crate) struct Rank {
     pub(crate) works: Vec<Work>,
     pub(crate) in_flight: u32,
     pub(crate) collectives: SequenceNumbers,
-    pub(crate) p2p: SequenceNumbers,
+    /// Of point-to-point calls, once there is one.
+    pub(crate) p2p: Option<Box<SequenceNumbers>>,
     pub(crate) memory: Memory,
     /// The index of the first work of the operation that [`Rank::completed`] was asked about last.
-    pub(crate) last_asked: usize,
+    pub(crate) last_asked: u32,
     /// The compute stream of a rank with a device.
     pub(crate) stream: Option<ComputeStream>,
 }
@@ -114,7 +115,7 @@ impl Rank {
     pub(crate) fn works_of(&self, op: u32) -> Range<usize> {
         let before = |work: &Work| work.op < op;
         // Operations are mostly asked for in order, and a search among thousands of works misses the cache in each step.
-        let last = self.last_asked.min(self.works.len());
+        let last = (self.last_asked as usize).min(self.works.len());
         let (passed, ahead) = self.works.split_at(last);
         let near = ahead.iter().take(NEAR).take_while(|work| before(work)).count();
         let first = match passed.last().is_none_or(before) {
@@ -128,7 +129,7 @@ impl Rank {
     /// True if every call of an operation has completed.
     pub(crate) fn completed(&mut self, op: u32) -> bool {
         let works = self.works_of(op);
-        self.last_asked = works.start;
+        self.last_asked = works.start as u32;
         self.works[works].iter().all(|work| work.completed)
     }
 
@@ -168,6 +169,8 @@ pub(crate) struct Engine {
     pub(crate) whole: Option<Whole>,
     /// Times of calls as a whole, if they are known.
     pub(crate) call_times: Option<Arc<CallTimes>>,
+    /// True if the steps of calls with known times are laid over these: somebody looks at them.
+    pub(crate) lays_steps: bool,
     /// Collectives in flight, where they share links with others.
     pub(crate) in_flight: Option<CallsInFlight>,
     /// Calls that need no messages, where there can be such.
@@ -203,6 +206,8 @@ pub(crate) struct BegunCall {
     pub(crate) signature_number: u32,
     /// Its time as a whole, if that is known.
     pub(crate) timed: Option<Timed>,
+    /// When its steps end, where they are laid over that time.
+    pub(crate) laid: Option<Arc<[u64]>>,
 }
 
 /// Calls whose groups share a timeout, in the order in which they were made: the first that has

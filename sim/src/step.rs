@@ -63,13 +63,9 @@ impl Engine {
 
     /// Takes the messages that have come before their step began.
     fn take_from_mailbox(&mut self, index: u32, recorder: &mut Recorder) {
-        let mailbox = &mut self.channels[index as usize].mailbox;
-        if mailbox.is_empty() {
-            return;
-        }
-        for message in std::mem::take(mailbox) {
+        for message in self.channels[index as usize].empty_mailbox() {
             if !self.accept(index, message, recorder) {
-                self.channels[index as usize].mailbox.push(message);
+                self.channels[index as usize].keep(message);
             }
         }
     }
@@ -142,7 +138,7 @@ impl Begun<'_> {
     /// Carries out the step's actions but its receives. The first step also sends what later steps lend, and
     /// these send it no more.
     fn carry_out(&mut self, step: u32, actions: &[Action], recorder: &mut Recorder) {
-        let lending = self.active.lending_steps;
+        let lending = self.active.first_lending_steps();
         for action in actions {
             match *action {
                 Action::Copy { from, into } => {
@@ -174,7 +170,7 @@ impl Begun<'_> {
 
     /// The time that the rank's own memory takes.
     fn touch(&mut self, touch: Touch, slice: Slice) {
-        let (bytes, of_call) = (self.bytes(slice), self.active.touched);
+        let (bytes, of_call) = (self.bytes(slice), self.active.touched());
         let done = self.network.touch(self.now, self.rank, touch, bytes, of_call);
         self.active.left = self.active.left.max(done.unwrap_or(0));
     }
@@ -189,13 +185,15 @@ impl Begun<'_> {
         let active = &mut *self.active;
         active.left = active.left.max(passage.left);
         let lent = !by_switch && active.lends_in(step) && self.network.lends(bytes);
-        active.unread += u32::from(lent);
+        if lent {
+            active.extras.get_or_insert_default().unread += 1;
+        }
         let to = self.prepared.channel(self.group, peer);
         if let Some(counted) = self.counted.as_mut().filter(|it| !it.looks_at(to_rank)) {
             let of_step = (active.seq, step, active.signature_number);
             count_arrival(counted, self.queue, to, of_step, passage.arrives);
         } else {
-            // What is lent leaves with the first step.
+            // Lent buffers leave with the first step.
             let message = self.messages.put(Message {
                 step,
                 lent,
@@ -224,7 +222,8 @@ impl Begun<'_> {
     /// The way of a message over the network; a call whose time is known as a whole has none.
     fn passage(&mut self, to: GlobalRank, bytes: u64, by_switch: bool) -> Passage {
         if self.active.timed.is_some() {
-            return Passage::at_once(self.now);
+            let takes = self.active.laid().map_or(0, |laid| laid.takes(self.active.step));
+            return Passage::over(self.now, takes);
         }
         if !by_switch {
             return self.network.send(self.now, self.rank, to, bytes);

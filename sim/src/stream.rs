@@ -15,7 +15,7 @@ impl Engine {
     /// Puts an item at the end of a rank's compute stream.
     pub(crate) fn put_on_stream(&mut self, rank: GlobalRank, item: StreamItem) {
         if let Some(stream) = &mut self.ranks[rank.index()].stream {
-            stream.items.push_back(item);
+            stream.push(item);
             // Behind others it begins when they are done.
             if stream.len() == 1 {
                 self.woken.push_back(Woken::Stream(rank));

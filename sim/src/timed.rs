@@ -1,7 +1,8 @@
 //! Collectives whose time is known as a whole ([`CallTimes`](lockstep_core::plan::CallTimes)).
 //!
 //! Their messages carry the values and decide which ranks wait for which, take no time, and are not recorded:
-//! a rank is done so long after its last step could be done. If values are not needed and every rank waits
+//! a rank is done so long after its last step could be done. For whoever looks, the steps are laid over that time
+//! ([`super::laid`]). If values are not needed and every rank waits
 //! for every other, no messages are made either: the last rank to begin determines when all are done.
 //!
 //! Calls of different groups that are in flight together share their links ([`super::sharing`]): then they
@@ -14,6 +15,7 @@ use super::state::{Due, Engine};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
+use std::sync::Arc;
 
 impl Engine {
     /// The time of a call as a whole; `None` where its messages determine it.
@@ -69,7 +71,11 @@ impl Engine {
             Some(Timed::Never) => true,
             Some(Timed::Until(done)) => done > self.now,
             Some(Timed::Takes(takes)) => {
-                let done = self.share_links(index, takes);
+                let reached = active.laid().map(|laid| laid.reached);
+                let done = match reached {
+                    Some(reached) => reached.saturating_add(takes).max(self.now),
+                    None => self.share_links(index, takes),
+                };
                 if let Some(active) = self.channels[index as usize].active.as_mut() {
                     active.timed = Some(Timed::Until(done));
                 }
@@ -115,6 +121,13 @@ impl Engine {
             let timed = active.is_some_and(|active| active.timed.is_some());
             timed && self.call_of(index) == Some((seq, signature))
         })
+    }
+
+    /// The ends of the steps that a call's ranks lay over its time; asked for a switch of its schedule.
+    pub(crate) fn laid_by(&self, group: GroupId, seq: u64, signature: u32) -> Option<Arc<[u64]>> {
+        let begun = self.last_begun.get(group.index())?.as_ref()?;
+        let is_begun = begun.signature_number == signature && self.is_timed(group, seq, signature);
+        begun.laid.as_ref().filter(|_| is_begun).map(Arc::clone)
     }
 
     /// Sequence number and signature of a channel's call.

@@ -300,7 +300,7 @@ impl Engine {
         let dtype = active.signature.dtype;
         let grid = active.grid(buffer);
         let memory = &self.ranks[channel.rank.index()].memory;
-        let marks = active.marks.as_ref().map(|marks| marks.of(buffer)).unwrap_or_default();
+        let marks = active.marks_of(buffer);
         let chunks = (0..grid.chunks).map(|chunk| {
             let range = grid.range(chunk, 1);
             let bytes = active.read(memory, Slice::one(buffer, chunk));

@@ -113,6 +113,11 @@ impl Layout {
         &self.schedule
     }
 
+    /// The bytes of an element.
+    pub fn element_bytes(&self) -> u64 {
+        self.element_bytes
+    }
+
     /// The cut of a participant's `buffer`.
     pub fn grid(&self, rank: GroupRank, buffer: Buffer) -> Grid {
         let chunks = self.schedule.chunks(rank, buffer);

@@ -1,11 +1,11 @@
 //! The calls of a trace, per rank: the input of the diagnosis, whatever the trace came from.
 
+use super::rank_recording::LazyRankRecording;
 use super::{Call, Event, Frame, Outcome, TensorShape, What};
 use crate::group::{GroupId, ProcessGroup};
 use crate::plan::Plan;
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Every call of every rank that the trace knows of.
@@ -38,70 +38,17 @@ pub struct CallLog {
 pub struct RankLog {
     /// The calls.
     pub calls: Vec<CallRecord>,
-    /// The number of the last collective that it called in a group, where that is known although
-    /// the call may not be: a recorder drops old calls.
-    pub enqueued: BTreeMap<GroupId, u64>,
-    /// The groups in which its first collective that has not ended is one that a recorder has dropped:
-    /// the number of the last one that did end, 0 for none.
-    pub unended: BTreeMap<GroupId, u64>,
-    /// True if the recorder's own count shows that every call that it has dropped had ended.
-    pub dropped_ended: bool,
-    /// The number of a group's calls that its status counts beyond the last one that is recorded:
-    /// gloo counts its sends and receives and does not record them. Groups without such calls are
-    /// left out.
-    pub unrecorded: BTreeMap<GroupId, u64>,
-    /// True if the recorder says of some group when its calls were issued, and not when they ended: those count as
-    /// ended.
-    pub issued_only: bool,
-    /// The size of the group that the rank made last and called nothing in, if a recorder shows such a group:
-    /// the rank may still be in `new_group`.
-    pub group_without_calls: Option<u32>,
-    /// True if the recording names no groups of its calls, and they were put into groups by a rule. A collective
-    /// without a number is then of an unknown group.
-    pub groups_assumed: bool,
-    /// The computations of its devices, by when they began: of a profile. Simulations and runs have them in
-    /// their plan.
-    pub computations: Vec<RecordedComputation>,
+    /// The recording's statements beside its calls.
+    pub recording: LazyRankRecording,
     /// The number of operations of its program that it has gone on from; 0 in a recording.
     pub ended_ops: u32,
     /// The state of the rank at the end of the trace.
     pub state: RankState,
     /// The state of its process when it did not answer at the end of the run, in words.
     pub unresponsive: Option<String>,
-    /// True if the other ranks' calls show that this one did more than was recorded of it: its
-    /// dump was made before theirs.
-    pub dumped_early: bool,
-    /// Says if the other ranks' calls may show that the dump was early: they may also have failed, and the
-    /// recording does not say which.
-    pub maybe_early: MaybeEarly,
     /// Per call of a simulation, the time for which the rank's process had not waited for others when it made
     /// the call, in picoseconds. Empty if that is not known exactly.
     pub own_ps: Vec<u64>,
-}
-
-/// A computation that a profiler recorded: a kernel, or a copy by the device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RecordedComputation {
-    /// Its begin, in picoseconds after the trace's start.
-    pub from_ps: u64,
-    /// Its end.
-    pub to_ps: u64,
-    /// The kernel's name, shortened.
-    pub name: Arc<str>,
-}
-
-/// The reason that a rank's dump may be older than those of others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MaybeEarly {
-    /// Nothing says so.
-    #[default]
-    No,
-    /// Others have come out of a call that this rank has not made, and their recorders hold too little to
-    /// tell if they went on after it.
-    Outrun,
-    /// Some ranks that made such a call have come out of it and some have not. After a timeout all would have
-    /// come out, by its error.
-    OutrunBySome,
 }
 
 /// The state of a rank at the end of a trace.
@@ -115,17 +62,21 @@ pub enum RankState {
         how: String,
     },
     /// Its program is at an operation of the plan.
-    AtOp {
-        /// Its index in the rank's program.
-        op: u32,
-        /// The name: `all_reduce`, or the label of a sleep.
-        name: String,
-        /// Its source line, `train.py:88`.
-        line: Option<String>,
-    },
+    AtOp(Box<AtOp>),
     /// The trace does not say.
     #[default]
     Unknown,
+}
+
+/// An operation that a rank's program is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtOp {
+    /// Its index in the rank's program.
+    pub op: u32,
+    /// The name: `all_reduce`, or the label of a sleep.
+    pub name: String,
+    /// Its source line, `train.py:88`.
+    pub line: Option<String>,
 }
 
 /// One call and how far it got.
@@ -280,7 +231,7 @@ impl RankLog {
                 push(completed_ps, What::Completed { work });
             }
         }
-        events.extend(self.computations.iter().map(|one| Event {
+        events.extend(self.recording.computations.iter().map(|one| Event {
             time_ps: one.from_ps,
             rank,
             what: What::Kernel {

@@ -2,7 +2,7 @@
 
 use super::rank_name::rank_of_file_name;
 use super::{
-    Call, CallLog, CallRecord, CallState, Called, Event, Origin, Outcome, RankLog, RankState,
+    AtOp, Call, CallLog, CallRecord, CallState, Called, Event, Origin, Outcome, RankLog, RankState,
     RecordedComputation, Trace, TraceEnd, TraceHeader, What,
 };
 use crate::group::BackendName;
@@ -19,7 +19,7 @@ pub struct CallCollector {
     /// The waiting time of each rank of a simulation; empty for runs and recordings.
     waited: Vec<Waited>,
     /// For each rank, the distance from its last call back to an equal one.
-    loops: Vec<usize>,
+    loops: Vec<u8>,
     /// The shared part of the last call of any rank.
     last_called: Option<Arc<Called>>,
     /// The operation that each rank began last. Ranks begin thousands, and only the last one is named.
@@ -225,7 +225,7 @@ impl From<&Call> for Called {
 }
 
 /// A call is compared with so many calls before it.
-const LONGEST_LOOP: usize = 64;
+const LONGEST_LOOP: u8 = 64;
 
 /// The state of a rank that began an operation of its plan last.
 fn at_op(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> RankState {
@@ -234,7 +234,7 @@ fn at_op(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> RankState {
         Some((op.action.name().to_owned(), op.at.map(|at| plan.describe_line(at))))
     });
     let (name, line) = found.unwrap_or_default();
-    RankState::AtOp { op, name, line }
+    RankState::AtOp(Box::new(AtOp { op, name, line }))
 }
 
 impl RankLog {
@@ -244,10 +244,10 @@ impl RankLog {
     fn shared(
         &self,
         call: &Call,
-        (distance, last): (&mut usize, &mut Option<Arc<Called>>),
+        (distance, last): (&mut u8, &mut Option<Arc<Called>>),
     ) -> Arc<Called> {
-        let before = |back: usize| {
-            let at = self.calls.len().checked_sub(back)?;
+        let before = |back: u8| {
+            let at = self.calls.len().checked_sub(back.into())?;
             self.calls.get(at).map(|record| &record.call).filter(|known| known.is_of(call))
         };
         if let Some(known) = before(*distance) {
@@ -283,11 +283,13 @@ impl RankLog {
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
             What::Unresponsive { how } => self.unresponsive = Some(how.clone()),
-            What::Kernel { name, took_ps } => self.computations.push(RecordedComputation {
-                from_ps: time_ps,
-                to_ps: time_ps.saturating_add(*took_ps),
-                name: Arc::clone(name),
-            }),
+            What::Kernel { name, took_ps } => {
+                self.recording.computations.push(RecordedComputation {
+                    from_ps: time_ps,
+                    to_ps: time_ps.saturating_add(*took_ps),
+                    name: Arc::clone(name),
+                })
+            }
             What::OpEnded { op } => self.ended_ops = self.ended_ops.max(op.saturating_add(1)),
             What::Scheduled { .. }
             | What::OpBegan { .. }

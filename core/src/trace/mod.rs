@@ -17,13 +17,12 @@ mod json;
 mod kernels;
 mod plan_call;
 mod rank_name;
+mod rank_recording;
 mod signature;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceReader, TraceWriter};
 pub use calls::period;
-pub use calls::{
-    CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState, RecordedComputation,
-};
+pub use calls::{AtOp, CallLog, CallRecord, CallState, Called, RankLog, RankState};
 pub use collector::CallCollector;
 pub use computations::{Computation, RankOps, Span, rank_ops};
 pub use disjoint::Disjoint;
@@ -31,6 +30,9 @@ pub use format::{TRACE_SCHEMA, TraceError};
 pub use kernels::{OnRow, on_one_row};
 pub use plan_call::PlanCalls;
 pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
+pub use rank_recording::{
+    LazyRankRecording, MaybeEarly, RankRecording, RecordedComputation, RecordedStep,
+};
 pub(crate) use signature::calls_differ;
 pub use signature::{CallSignature, Difference, numel};
 

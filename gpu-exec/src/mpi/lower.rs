@@ -192,7 +192,7 @@ pub enum Unsupported {
     },
 }
 
-/// Whether every call of every rank is one that MPI has.
+/// True if every call of every rank is one that MPI has.
 ///
 /// # Errors
 /// The first that is not.

@@ -48,7 +48,8 @@ fn a_rank_that_skips_a_call() {
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].state, CallState::Started);
         assert_eq!(calls[0].seq, Some(1));
-        assert!(matches!(log.ranks[rank].as_ref().unwrap().state, RankState::AtOp { op: 0, .. }));
+        let state = &log.ranks[rank].as_ref().unwrap().state;
+        assert!(matches!(state, RankState::AtOp(at) if at.op == 0), "{state:?}");
     }
     assert!(events_of(&trace, 1).any(|event| event.what == What::Finished));
 }
@@ -111,7 +112,7 @@ fn a_rank_stuck_in_its_own_code_is_ended_with_the_others() {
     }));
     let log = CallLog::of(&trace);
     let stuck = &log.ranks[0].as_ref().unwrap().state;
-    assert!(matches!(stuck, RankState::AtOp { name, .. } if name == "data loader"), "{stuck:?}");
+    assert!(matches!(stuck, RankState::AtOp(at) if at.name == "data loader"), "{stuck:?}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether a cluster from a file can be one.
+    /// True if a cluster from a file can be one.
     ///
     /// # Errors
     /// If a number or a name in it makes no sense.
@@ -296,7 +296,7 @@ pub enum PlaceError {
 /// The most measured points of a cluster: their fit takes the cube of them.
 pub(crate) const MOST_GIVEN: usize = 512;
 
-/// Whether measured points are such as there can be; else what is wrong with them.
+/// Refuses measured points that cannot be; the error says what is wrong with them.
 fn check_given(cluster: &Cluster) -> Result<(), String> {
     let count: usize = cluster.given.iter().map(|given| given.points.len()).sum();
     if count > MOST_GIVEN {

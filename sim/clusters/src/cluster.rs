@@ -89,7 +89,7 @@ impl Cluster {
         Self { aliases: Vec::new(), words: Vec::new(), relatives: Vec::new(), ..self }
     }
 
-    /// Whether a measured table backs a prediction on `domains` nodes: the same collective, and on
+    /// True if a measured table backs a prediction on `domains` nodes: the same collective, and on
     /// one node as it is, or on at most twice and at least half as many.
     #[must_use]
     pub fn backs(&self, collective: Collective, domains: u32) -> bool {

@@ -337,7 +337,7 @@ fn set_shared_loads(
     loads: Vec<(TimedCall, Vec<LinkLoad>)>,
     of_sends: Vec<(TimedTransfer, Vec<LinkLoad>)>,
 ) {
-    // Who loads a link: a group's collectives, or any sends; `None` once they are several.
+    // The one source of a link's load: a group's collectives, or any sends; `None` for several.
     #[derive(PartialEq)]
     enum User {
         Group(GroupId),
@@ -404,7 +404,7 @@ fn nccl_call(call: Call) -> Collective {
     }
 }
 
-/// Whether NCCL has the call itself.
+/// True if NCCL has the call itself.
 fn is_nccl_call(call: Call) -> bool {
     !matches!(call, Call::Gather { .. } | Call::Scatter { .. } | Call::MonitoredBarrier { .. })
 }

@@ -206,7 +206,7 @@ const SWITCH_RANK_US: f64 = 1.4;
 /// A hop between nodes, with the rendezvous of long messages.
 fn hop_us(placement: &Placement, algorithm: Algorithm, protocol: Protocol, bytes: f64) -> f64 {
     let Some(network) = &placement.network else { return 0.0 };
-    // What a message carries: a ring cuts the buffer into the ranks' pieces.
+    // The bytes of a message: a ring cuts the buffer into the ranks' pieces.
     let lanes = f64::from(placement.nics.max(1));
     let pieces = if algorithm == Algorithm::Ring { f64::from(placement.ranks) } else { 1.0 };
     let message = bytes / pieces;

@@ -159,7 +159,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Table>, LogError> {
 }
 
 impl Test {
-    /// Whether a row's columns agree with each other and with the collective.
+    /// True if a row's columns agree with each other and with the collective.
     fn check(
         &self,
         line: usize,

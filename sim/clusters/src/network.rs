@@ -8,7 +8,7 @@ use serde::Deserialize;
 pub struct Network {
     /// Its name, as cluster files say it.
     pub name: String,
-    /// Which tables it was fitted on.
+    /// The tables that it was fitted on.
     pub source: String,
     /// NCCL may use its LL128 protocol: not where the transport's plugin or the path forbids it.
     #[serde(default = "yes")]

@@ -86,7 +86,7 @@ impl Table {
         let text = &as_printed(text);
         let mut begins = vec![(0, 1)];
         let (mut at, mut has_rows) = (0, false);
-        // Where the header behind the last row begins, and whether it names a collective.
+        // The line of the header after the last row, and true if it names a collective.
         let (mut header, mut names) = (None, false);
         for (line, number) in text.split_inclusive('\n').zip(1..) {
             let trimmed = line.trim();

@@ -2,7 +2,7 @@
 //! 2.30.7), reimplemented from what it computes. Its search for channels (`src/graph/search.cc`) is
 //! replaced by the result that it has on a symmetric machine.
 //!
-//! What the tuner believes is not what a call takes: that is `model`.
+//! The tuner's times are only its belief; `model` has the times that calls take.
 
 use crate::algorithm::{Algorithm, Protocol};
 use crate::card::{Cpu, Generation, Intra};
@@ -338,7 +338,7 @@ pub(crate) fn beliefs(
     .collect()
 }
 
-/// Whether the tuner offers an algorithm and protocol at all.
+/// True if the tuner offers an algorithm and protocol at all.
 fn offered(
     placement: &Placement,
     settings: &Settings,

@@ -10,7 +10,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{Outcome, Trace, What};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_sim::{Session, SimConfig, simulate};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -395,4 +395,91 @@ fn a_send_and_a_collective_halve_a_full_link() {
     let [first, last] = [reduced.min(sent), reduced.max(sent)];
     assert!(first > 2 * 4_000_000 + 2_000_000 && last >= 4 * 4_000_000, "{first} {last}");
     assert!(last <= 4 * 4_000_000 + 2 * 100_007 + 10, "{last}");
+}
+
+/// Every collective, with a call of each algorithm that has one.
+fn laid_calls() -> Vec<(Collective, Option<Algorithm>)> {
+    let root = GroupRank(1);
+    let mut calls: Vec<_> = [
+        Collective::AllGather,
+        Collective::ReduceScatter { op: ReduceOp::Sum },
+        Collective::AllToAll,
+        Collective::Broadcast { root },
+        Collective::Reduce { root, op: ReduceOp::Sum },
+        Collective::Gather { root },
+        Collective::Scatter { root },
+        Collective::Barrier,
+    ]
+    .map(|call| (call, None))
+    .to_vec();
+    calls.extend(Algorithm::ALL.into_iter().map(|algorithm| (SUM, Some(algorithm))));
+    calls
+}
+
+/// Rank r computes for `late[r]` nanoseconds before and between two calls.
+fn twice(late: &[u64], (call, algorithm): (Collective, Option<Algorithm>)) -> Option<Plan> {
+    let world = late.len() as u32;
+    let mut plan = PlanBuilder::new("laid", world, BackendName::Host).unwrap();
+    let count = if call == Collective::Barrier { 0 } else { 24 };
+    let elements = |of: Option<u64>| of.unwrap_or(0);
+    let any = GroupRank(1);
+    let input = elements(call.input_elements(world, any, count));
+    let output = elements(call.output_elements(world, any, count));
+    let x = plan.tensor("x", Dtype::Float32, input.max(1), Fill::Iota);
+    let y = plan.tensor("y", Dtype::Float32, output.max(1), Fill::Iota);
+    let plan = plan.every_rank(|rank, program| {
+        for _ in 0..2 {
+            program.compute("late", late[rank.index()]);
+            let has_input = call.input_elements(world, GroupRank(rank.0), count).is_some();
+            let has_output = call.output_elements(world, GroupRank(rank.0), count).is_some();
+            let (x, y) = (has_input.then_some(x), has_output.then_some(y));
+            program.collective_by(GroupId::WORLD, call, count, x, y, algorithm);
+        }
+    });
+    plan.ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    /// Laying a call's steps over its time changes no event of the trace, nor their order.
+    #[test]
+    fn steps_are_laid_over_a_calls_time_and_do_not_change_it(
+        late in prop::collection::vec(0u64..600, 2..9),
+        which in any::<prop::sample::Index>(),
+    ) {
+        let calls = laid_calls();
+        let call = calls[which.index(calls.len())];
+        let Some(plan) = twice(&late, call) else { return Ok(()) };
+        let config = timed(&plan);
+        let Ok(trace) = simulate(&plan, &config) else { return Ok(()) };
+        let mut session = Session::new(&plan, config).unwrap();
+        session.run_to_end().unwrap();
+        for moment in session.moments() {
+            let before = trace.events.iter().filter(|it| it.time_ps <= moment.time_ps).count();
+            // Moment 0 is before the first event.
+            prop_assert!(moment.events == before || moment.events == 0, "{moment:?}, {before}");
+        }
+        prop_assert_eq!(session.moments().last().unwrap().events, trace.events.len());
+        prop_assert_eq!(session.trace(), trace);
+    }
+}
+
+/// The steps of a ring are equal parts of the call's time, and one is in flight at each of its moments.
+#[test]
+fn a_rings_steps_are_equal_parts_of_its_time() {
+    let plan = reduced(&[0; 4], Some(Algorithm::Ring));
+    let mut session = Session::new(&plan, timed(&plan)).unwrap();
+    session.run_to_end().unwrap();
+    let times: Vec<u64> = session.moments().iter().map(|it| it.time_ps).collect();
+    // All begin at 0, and 6 steps take 16 ns and 7 ps.
+    let ends: Vec<u64> = (1..=6).map(|step| 16_007 * step / 6).collect();
+    assert_eq!(times, [vec![0, 0], ends.clone()].concat());
+    for (moment, arrives) in (1..times.len() - 1).zip(ends) {
+        session.seek(moment).unwrap();
+        let messages = session.view().messages;
+        assert_eq!(messages.len(), 4, "moment {moment}");
+        assert!(
+            messages.iter().all(|it| it.arrives_ps == arrives && it.departs_ps == times[moment])
+        );
+    }
 }

@@ -12,7 +12,7 @@ use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Outcome, RankLog};
 use lockstep_formats::flight_recorder::{GroupStatus, dumps_of};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The settings for recording a rank's calls.
@@ -158,8 +158,7 @@ impl Recorder {
         let started: Vec<Option<u64>> = calls.iter().map(|call| call.started_ps).collect();
         let mut ranks = vec![None; plan.world_size as usize];
         if let Some(slot) = ranks.get_mut(rank.index()) {
-            let enqueued = BTreeMap::new();
-            *slot = Some(RankLog { calls, enqueued, ..RankLog::default() });
+            *slot = Some(RankLog { calls, ..RankLog::default() });
         }
         let log = CallLog {
             world_size: plan.world_size,
