@@ -4,7 +4,8 @@
 //! node with the highest number first whose users have all run (`engine.cpp`, `CompareNodeTaskTime`). A node is
 //! made after those that it depends on, so the nodes that a root reaches run in descending order. A parameter's
 //! gradient is complete with the last node that uses it, and is accumulated at once: `AccumulateGrad` has the
-//! highest number of all.
+//! highest number of all. Several of one node have the same priority, and leave the engine's heap in the order
+//! that libstdc++'s `pop_heap` gives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub struct Node {
     inputs: Vec<Arc<Node>>,
     backward_ns: u64,
     checkpoint: Option<Checkpoint>,
+    call: Option<u32>,
 }
 
 /// A checkpointed part of a forward pass (`torch.utils.checkpoint`), by its number, whose forward pass runs again when
@@ -42,7 +44,15 @@ impl Node {
     /// than theirs, and no other node's. `parameters` stand in the order of the operation's arguments as autograd
     /// meets them: the bias of a linear layer before its weight.
     pub fn new(sequence: u64, parameters: Vec<u32>, inputs: Vec<Arc<Node>>) -> Node {
-        Node { sequence, parameters, inputs, backward_ns: 0, checkpoint: None }
+        Node { sequence, parameters, inputs, backward_ns: 0, checkpoint: None, call: None }
+    }
+
+    /// The same node, whose backward pass makes a call of torch.distributed before its gradients are ready: the
+    /// caller's call of that number, as `SyncBatchNorm` has one.
+    #[must_use]
+    pub fn calling(mut self, call: u32) -> Node {
+        self.call = Some(call);
+        self
     }
 
     /// The same node, whose backward pass takes so many nanoseconds.
@@ -93,11 +103,57 @@ impl Node {
                     ready.push(*parameter);
                 }
             }
-            let (backward_ns, checkpoint) = (node.backward_ns, node.checkpoint);
-            Step { sequence: node.sequence, backward_ns, ready, checkpoint }
+            let ready = out_of_heap(ready, !node.inputs.is_empty());
+            let (backward_ns, checkpoint, call) = (node.backward_ns, node.checkpoint, node.call);
+            Step { sequence: node.sequence, backward_ns, ready, checkpoint, call }
         });
         steps.collect()
     }
+}
+
+/// The order in which gradients that are put into the engine's heap one after the other leave it, all of the same
+/// priority. `others` says that a node of a lower priority is in the heap already.
+fn out_of_heap(gradients: Vec<u32>, others: bool) -> Vec<u32> {
+    // Up to three keep their order.
+    if gradients.len() <= 3 {
+        return gradients;
+    }
+    // `None`, the other node, is less than every gradient.
+    let less = |a: Option<u32>, b: Option<u32>| a.is_none() && b.is_some();
+    let rise = |heap: &mut Vec<Option<u32>>, mut hole: usize| {
+        while hole > 0 && less(heap[(hole - 1) / 2], heap[hole]) {
+            heap.swap(hole, (hole - 1) / 2);
+            hole = (hole - 1) / 2;
+        }
+    };
+    let mut heap: Vec<Option<u32>> = Vec::with_capacity(gradients.len() + 1);
+    for entry in others.then_some(None).into_iter().chain(gradients.iter().copied().map(Some)) {
+        heap.push(entry);
+        let last = heap.len() - 1;
+        rise(&mut heap, last);
+    }
+    let mut left = Vec::with_capacity(gradients.len());
+    while let Some(last) = heap.pop() {
+        let Some(first) = heap.first().copied() else {
+            left.extend(last);
+            break;
+        };
+        left.extend(first);
+        // `__adjust_heap`: the hole sinks to a leaf, the right child first, and the last entry rises from there.
+        let mut hole = 0;
+        while 2 * hole + 1 < heap.len() {
+            let (one, other) = (2 * hole + 1, 2 * hole + 2);
+            let child = match heap.get(other) {
+                Some(right) if !less(*right, heap[one]) => other,
+                _ => one,
+            };
+            heap[hole] = heap[child];
+            hole = child;
+        }
+        heap[hole] = last;
+        rise(&mut heap, hole);
+    }
+    left
 }
 
 /// A graph as deep as a program is long is taken apart without a call for each node.
@@ -123,6 +179,8 @@ pub struct Step {
     pub ready: Vec<u32>,
     /// The checkpointed part that runs again before it.
     pub checkpoint: Option<Checkpoint>,
+    /// The call that it makes before its gradients are ready, by the number that the node was given.
+    pub call: Option<u32>,
 }
 
 #[cfg(test)]
@@ -150,6 +208,21 @@ mod tests {
         let used = Arc::new(Node::new(1, vec![0], vec![]));
         let _unused = Node::new(2, vec![1], vec![used.clone()]);
         assert_eq!(ready(&Node::new(3, vec![], vec![used])), [0]);
+    }
+
+    /// oneDNN's LSTM is one operation of four parameters (torch 2.15 on the CPU: weight_ih, weight_hh, bias_ih,
+    /// bias_hh): without an input that is trained they are ready in another order than with one.
+    #[test]
+    fn gradients_of_one_operation_leave_the_engines_heap() {
+        assert_eq!(ready(&Node::new(1, vec![0, 1, 2, 3], vec![])), [0, 2, 1, 3]);
+        let before = Arc::new(Node::new(0, vec![], vec![]));
+        assert_eq!(ready(&Node::new(1, vec![0, 1, 2, 3], vec![before.clone()])), [0, 1, 3, 2]);
+        // A function of torch.autograd with 16 parameters, as torch 2.15 makes them ready.
+        let many: Vec<u32> = (0..16).collect();
+        let alone = [0, 2, 6, 14, 13, 15, 12, 11, 10, 9, 8, 5, 7, 4, 1, 3];
+        assert_eq!(ready(&Node::new(1, many.clone(), vec![])), alone);
+        let behind = [0, 1, 5, 13, 15, 12, 4, 10, 11, 9, 8, 7, 14, 2, 6, 3];
+        assert_eq!(ready(&Node::new(1, many, vec![before])), behind);
     }
 
     #[test]

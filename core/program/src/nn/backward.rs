@@ -8,6 +8,7 @@ use crate::process::raised::{Raised, refused};
 use crate::process::state::{Process, process};
 use lockstep_core::plan::remark::{BACKWARD as BACKWARD_PASS, BackwardPass};
 use lockstep_torch::autograd::{Checkpoint, Node};
+use lockstep_torch::c10d::Reduction;
 use starlark::eval::Evaluator;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +31,18 @@ pub(crate) fn backward(
     let mut pass = Backward::of(process(eval)?);
     pass.goes_through(&root, None, eval)?;
     pass.ends(process(eval)?)
+}
+
+/// The call that an operation's backward pass makes: all ranks of a group sum up a tensor.
+fn sums(call: u32, process: &mut Process<'_>) -> anyhow::Result<()> {
+    let Some(call) = process.forward.backward_calls.get(call as usize).cloned() else {
+        return Ok(());
+    };
+    let options = Reduction { group: call.group, ..Reduction::default() };
+    let summed = process.dist()?.part_of(Some(call.via)).all_reduce(&call.tensor, options);
+    process.dist()?.part_of(None);
+    summed.map_err(refused)?;
+    Ok(())
 }
 
 /// A backward pass that is under way.
@@ -83,6 +96,10 @@ impl Backward {
                 _ => {}
             }
             self.computed = self.computed.saturating_add(step.backward_ns);
+            if let Some(call) = step.call {
+                self.computes(process(eval)?)?;
+                sums(call, process(eval)?)?;
+            }
             for parameter in &step.ready {
                 self.ready(*parameter, operation, process(eval)?)?;
             }

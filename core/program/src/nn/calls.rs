@@ -7,11 +7,14 @@
 use crate::classes::objects::{InstanceValue, class};
 use crate::dist::arguments as take;
 use crate::nn::ddp_passes;
+use crate::nn::module_arguments::{Rest, returned};
 use crate::nn::modules::{Container, DdpValue, LayerValue, Module, modules, tensors};
 use crate::nn::output::{OutputValue, like_of};
+use crate::nn::output_shape::Returned;
 use crate::nn::parameter::{Kind, Parameter};
-use crate::nn::results::{autocast, shaped};
+use crate::nn::results::{autocast, shaped_as};
 use crate::nn::state::ForwardPass;
+use crate::nn::sync_batch_norm::Statistics;
 use crate::process::grad_mode;
 use crate::process::raised::{Left, raised};
 use crate::process::state::{Process, process};
@@ -24,6 +27,7 @@ use lockstep_torch::c10d::{Device, Tensor};
 use lockstep_torch::ddp::model::Layer;
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::DictRef;
+use starlark::values::tuple::AllocTuple;
 use starlark::values::{Value, ValueLike};
 use std::sync::Arc;
 
@@ -218,7 +222,7 @@ fn assumed<'v>(
             let Some(Module::Layer(layer)) = Module::of(part) else { continue };
             let parameters = layer.parameters.try_borrow()?.clone();
             for layer in &layer.layers {
-                node = used(layer, &parameters, node, 0);
+                node = used(layer, &parameters, node, (0, None));
             }
         }
         let known = node.as_ref().map(|node| node.parameters()).unwrap_or_default();
@@ -237,21 +241,26 @@ fn assumed<'v>(
     Ok(heap.alloc(OutputValue::new(&like, Dtype::Float32, node, &process.decided)))
 }
 
-/// The node of a layer that uses these parameters of a module.
+/// The node of a layer that uses these parameters of a module. Its backward pass takes so many nanoseconds, and may
+/// make a call.
 fn used(
     layer: &Layer,
     parameters: &[(String, Parameter)],
     before: Option<Arc<Node>>,
-    backward_ns: u64,
+    (backward_ns, call): (u64, Option<u32>),
 ) -> Option<Arc<Node>> {
     let own = layer.params.iter().filter_map(|at| parameters.get(*at as usize));
     let trained: Vec<u32> =
         own.filter(|(_, own)| own.is_trained()).map(|(_, own)| own.number()).collect();
-    if trained.is_empty() && (before.is_none() || backward_ns == 0) {
+    if trained.is_empty() && call.is_none() && (before.is_none() || backward_ns == 0) {
         return before;
     }
     let inputs = before.into_iter().collect();
-    Some(Arc::new(Node::new(grad_mode::next_sequence(), trained, inputs).taking(backward_ns)))
+    let node = Node::new(grad_mode::next_sequence(), trained, inputs).taking(backward_ns);
+    Some(Arc::new(match call {
+        Some(call) => node.calling(call),
+        None => node,
+    }))
 }
 
 /// The tensors in a value, as deep as lists, tuples, dicts and dataclasses hold them (DDP's `_find_tensors`).
@@ -317,11 +326,23 @@ fn of_layer<'v>(
     let slowed = |ns: u64| (ns as f64 * slowness) as u64;
     let mut node = graph::joined(&all).filter(|_| dtype.is_float());
     let mut computed: u64 = 0;
-    for part in &layer.layers {
+    for part in layer.parts_on(like.device()).iter() {
         computed = computed.saturating_add(slowed(device.forward_ns(&part.cost, dtype, batch)));
+        let statistics = Statistics::of(layer, part, known, dtype, &like, process)?;
+        if let Some(statistics) = &statistics {
+            if computed > 0 {
+                process.computes_forward(std::mem::take(&mut computed))?;
+            }
+            statistics.gather(process)?;
+        }
         if grad_mode::enabled() {
             let backward_ns = slowed(device.backward_ns(&part.cost, dtype, batch));
-            node = used(part, &parameters, node, backward_ns);
+            let call = match (&statistics, &node) {
+                // Without a gradient of its input, the norm needs no other rank's.
+                (Some(statistics), Some(_)) => Some(statistics.summed_in_backward(process)?),
+                _ => None,
+            };
+            node = used(part, &parameters, node, (backward_ns, call));
         }
     }
     if !layer.layers.is_empty() && node.is_some() {
@@ -332,5 +353,24 @@ fn of_layer<'v>(
     }
     let like = like.with_grad_fn(node);
     let shape = known.map(|known| known.shape().to_vec());
-    shaped(&layer.shape, shape.as_deref(), &like, dtype, eval)
+    let call = Rest { more: given, named };
+    made(returned(&layer.shape, shape.as_deref(), &call), &like, dtype, eval)
+}
+
+/// The outputs of a module, all of the operation and on the device of another tensor.
+fn made<'v>(
+    returned: Returned,
+    like: &Tensor,
+    dtype: Dtype,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    match returned {
+        Returned::Tensor(shape) => shaped_as(shape, like, dtype, eval),
+        Returned::Nothing => Ok(Value::new_none()),
+        Returned::Tuple(parts) => {
+            let parts = parts.into_iter().map(|part| made(part, like, dtype, eval));
+            let parts = parts.collect::<anyhow::Result<Vec<_>>>()?;
+            Ok(eval.heap().alloc(AllocTuple(parts)))
+        }
+    }
 }

@@ -15,6 +15,7 @@ use crate::process::state::{Process, process};
 use crate::python::numbers;
 use crate::python::type_error::{class_of, type_error};
 use lockstep_torch::autograd::Node;
+use lockstep_torch::c10d;
 use lockstep_torch::ddp::model::{Buffer, Cost, Device, Layer, Model, Parameter, sequence};
 use lockstep_torch::ddp::{BucketCap, Ddp, DdpError, DdpOptions, Forward, Purpose};
 use starlark::environment::GlobalsBuilder;
@@ -121,6 +122,13 @@ fn wrap<'v>(
         if let Some(error) = refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
             return Err(raised(error));
         }
+    }
+    let on_cpu = || {
+        let all = tensors(module, Kind::Parameter)?;
+        anyhow::Ok(all.iter().any(|(_, own)| own.device() == c10d::Device::Cpu))
+    };
+    if crate::nn::sync_batch_norm::any_in(module)? && on_cpu()? {
+        return Err(raised(&DdpError::SyncBatchNormOnCpu));
     }
     let at = process.modules.len();
     anyhow::ensure!(at < 1000, "a process has at most 1000 models");

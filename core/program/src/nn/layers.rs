@@ -3,10 +3,12 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use crate::dist::arguments as take;
+use crate::nn::batch_norm::batch_norm;
 use crate::nn::module_arguments::Rest;
 use crate::nn::modules::{Container, ModuleClass, container, layer};
 use crate::nn::output_shape::Shape;
 use crate::nn::parameter::Kind;
+use crate::nn::sync_batch_norm::SyncBatchNormClass;
 use crate::process::raised::raised;
 use crate::python::numbers;
 use crate::tensor::value::TensorValue;
@@ -143,21 +145,23 @@ pub(crate) fn layers(builder: &mut GlobalsBuilder) {
     }
 
     fn BatchNorm2d<'v>(
-        num_features: u32,
+        num_features: Value<'v>,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        batch_norm("BatchNorm2d", num_features, (&more.items, &named), heap)
+        let more: Vec<Value<'v>> = std::iter::once(num_features).chain(more.items).collect();
+        batch_norm("BatchNorm2d", &Rest::of(&more, &named), heap)
     }
 
     fn BatchNorm1d<'v>(
-        num_features: u32,
+        num_features: Value<'v>,
         #[starlark(args)] more: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        batch_norm("BatchNorm1d", num_features, (&more.items, &named), heap)
+        let more: Vec<Value<'v>> = std::iter::once(num_features).chain(more.items).collect();
+        batch_norm("BatchNorm1d", &Rest::of(&more, &named), heap)
     }
 
     fn LayerNorm<'v>(
@@ -310,28 +314,6 @@ fn convolution<'v>(
     Ok(layer(&module(name, params, &[], Dtype::Float32, positions), shape, heap))
 }
 
-/// `nn.BatchNorm1d` and `nn.BatchNorm2d`, with the statistics that DDP broadcasts.
-fn batch_norm<'v>(
-    name: &str,
-    features: u32,
-    (more, named): (&[Value<'v>], &UnpackDictEntries<&'v str, Value<'v>>),
-    heap: Heap<'v>,
-) -> anyhow::Result<Value<'v>> {
-    let has = |option: Option<Value<'v>>| option.is_none_or(|option| option.to_bool());
-    let (affine, tracks) =
-        (has(option("affine", 2, more, named)), has(option("track_running_stats", 3, more, named)));
-    let size = [u64::from(features)];
-    let params: [(&str, &[u64]); 2] = [("weight", &size), ("bias", &size)];
-    let buffers: [(&str, &[u64], Dtype); 3] = [
-        ("running_mean", &size, Dtype::Float32),
-        ("running_var", &size, Dtype::Float32),
-        ("num_batches_tracked", &[], Dtype::Int64),
-    ];
-    let params = if affine { &params[..] } else { &[] };
-    let buffers = if tracks { &buffers[..] } else { &[] };
-    Ok(layer(&module(name, params, buffers, Dtype::Float32, 1), Shape::Same, heap))
-}
-
 /// Modules without parameters: `nn.ReLU()`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct BareClass(&'static str);
@@ -368,6 +350,8 @@ impl<'v> StarlarkValue<'v> for BareClass {
 /// Adds modules without parameters, and those that are refused by their names.
 pub(crate) fn bare(builder: &mut GlobalsBuilder) {
     crate::nn::unfollowed_names::of_nn(builder);
+    crate::nn::sequence_layers::add(builder);
+    builder.set("SyncBatchNorm", SyncBatchNormClass);
     builder.set("Module", ModuleClass);
     for name in [
         "ReLU",

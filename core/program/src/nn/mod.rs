@@ -2,6 +2,7 @@
 //! `calls` their forward passes and `backward` the backward pass, in which DDP reduces (`ddp_passes`).
 
 pub(crate) mod backward;
+pub(crate) mod batch_norm;
 pub(crate) mod calls;
 pub(crate) mod checkpoints;
 pub(crate) mod ddp_passes;
@@ -20,6 +21,8 @@ pub(crate) mod output_shape;
 pub(crate) mod parameter;
 pub(crate) mod parameters;
 pub(crate) mod results;
+pub(crate) mod sequence_layers;
 pub(crate) mod state;
+pub(crate) mod sync_batch_norm;
 pub(crate) mod unfollowed_names;
 pub(crate) mod wrapped_models;

@@ -1,8 +1,9 @@
 //! The shape of a module's output by the arguments that it is made with.
 
 use crate::dist::arguments as take;
-use crate::nn::output_shape::{Shape, Window};
+use crate::nn::output_shape::{Returned, Shape, Weights, Window};
 use crate::python::numbers;
+use crate::tensor::value::tensor_in;
 use starlark::values::Value;
 use starlark::values::dict::UnpackDictEntries;
 
@@ -22,7 +23,7 @@ fn each(value: Option<Value<'_>>, dims: usize, none: u64) -> Option<Vec<u64>> {
 /// The arguments of a module behind its first ones, by place or name.
 pub(crate) struct Rest<'a, 'v> {
     pub(crate) more: &'a [Value<'v>],
-    pub(crate) named: &'a [(&'v str, Value<'v>)],
+    pub(crate) named: &'a [(&'a str, Value<'v>)],
 }
 
 impl<'a, 'v> Rest<'a, 'v> {
@@ -33,9 +34,33 @@ impl<'a, 'v> Rest<'a, 'v> {
         Rest { more, named: &named.entries }
     }
 
-    fn get(&self, name: &str, nth: usize) -> Option<Value<'v>> {
+    /// The argument of that name, or at that place.
+    pub(crate) fn get(&self, name: &str, nth: usize) -> Option<Value<'v>> {
         let named = self.named.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
         named.or_else(|| self.more.get(nth).copied())
+    }
+}
+
+/// The outputs of a module of that shape for the arguments of its call, of which the first tensor has the shape
+/// `input`.
+pub(crate) fn returned(shape: &Shape, input: Option<&[u64]>, call: &Rest<'_, '_>) -> Returned {
+    let of = |name: &str, nth: usize| {
+        let tensor = call.get(name, nth).and_then(tensor_in);
+        tensor.map(|tensor| tensor.shape().to_vec())
+    };
+    let set = |name: &str, nth: usize| call.get(name, nth).is_none_or(Value::to_bool);
+    match shape {
+        Shape::Sequence(sequence) => sequence.returned(input),
+        Shape::Attention(heads) => {
+            let weights = match (set("need_weights", 4), set("average_attn_weights", 6)) {
+                (false, _) => Weights::Nothing,
+                (true, true) => Weights::Averaged,
+                (true, false) => Weights::OfEachHead,
+            };
+            heads.returned(input, of("key", 1).as_deref(), weights)
+        }
+        Shape::Target => Returned::Tensor(of("tgt", 1)),
+        shape => Returned::Tensor(input.and_then(|input| shape.of(input))),
     }
 }
 

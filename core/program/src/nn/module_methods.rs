@@ -311,6 +311,16 @@ pub(crate) fn module_methods(builder: &mut MethodsBuilder) {
     }
 }
 
+/// Methods of `torch.nn`'s own modules.
+#[starlark_module]
+pub(crate) fn layer_methods(builder: &mut MethodsBuilder) {
+    /// Of recurrent layers: puts their weights behind each other in memory.
+    fn flatten_parameters(this: Value<'_>) -> anyhow::Result<NoneType> {
+        let _ = this;
+        Ok(NoneType)
+    }
+}
+
 fn container_of<'v>(this: Value<'v>) -> anyhow::Result<&'v ContainerValue<'v>> {
     let own = this.downcast_ref::<ContainerValue<'v>>();
     own.ok_or_else(|| anyhow::anyhow!("{} is no container of modules", class_of(this)))

@@ -4,7 +4,7 @@
 
 use crate::dist::arguments as take;
 use crate::nn::calls;
-use crate::nn::module_methods::{container_methods, ddp_methods, module_methods};
+use crate::nn::module_methods::{container_methods, ddp_methods, layer_methods, module_methods};
 use crate::nn::modules::{
     Container, ContainerValue, DdpValue, LayerValue, Module, OwnMethods, checked, container,
 };
@@ -37,7 +37,12 @@ fn all_ddp_methods(builder: &mut MethodsBuilder) {
     ddp_methods(builder);
 }
 
-methods_static!(LAYER_METHODS = module_methods);
+fn all_layer_methods(builder: &mut MethodsBuilder) {
+    module_methods(builder);
+    layer_methods(builder);
+}
+
+methods_static!(LAYER_METHODS = all_layer_methods);
 methods_static!(OWN_METHODS = module_methods);
 methods_static!(CONTAINER_METHODS = all_container_methods);
 methods_static!(DDP_METHODS = all_ddp_methods);
@@ -96,14 +101,8 @@ impl<'v> StarlarkValue<'v> for LayerValue {
     }
 
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let size = |name: &str| match (&self.shape, name) {
-            (Shape::Linear(from, _), "in_features") => Some(*from),
-            (Shape::Linear(_, to), "out_features") => Some(*to),
-            (Shape::Embedding(size), "embedding_dim") => Some(*size),
-            _ => None,
-        };
-        if let Some(size) = size(attribute) {
-            return Some(heap.alloc(size));
+        if let Some(setting) = self.setting(attribute, heap) {
+            return Some(setting);
         }
         if attribute == "training" {
             return Some(Value::new_bool(self.training.get()));
@@ -168,6 +167,31 @@ impl<'v> StarlarkValue<'v> for LayerValue {
 }
 
 impl LayerValue {
+    /// A size or another setting that the module was made with.
+    fn setting<'v>(&self, name: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        if let (Shape::Sequence(own), "batch_first" | "bidirectional") = (&self.shape, name) {
+            let set = if name == "batch_first" { own.batch_first } else { own.sizes.bidirectional };
+            return Some(Value::new_bool(set));
+        }
+        if let (Shape::Attention(own), "batch_first") = (&self.shape, name) {
+            return Some(Value::new_bool(own.batch_first));
+        }
+        let size = match (&self.shape, name) {
+            (Shape::Linear(from, _), "in_features") => *from,
+            (Shape::Linear(_, to), "out_features") => *to,
+            (Shape::Embedding(size), "embedding_dim") => *size,
+            (Shape::Sequence(own), "input_size") => own.sizes.input,
+            (Shape::Sequence(own), "hidden_size") => own.sizes.hidden,
+            (Shape::Sequence(own), "num_layers") => own.sizes.layers,
+            (Shape::Sequence(own), "proj_size") => own.sizes.projection.unwrap_or(0),
+            (Shape::Attention(own), "embed_dim") => own.embedding,
+            (Shape::Attention(own), "num_heads") => own.heads,
+            (Shape::Attention(own), "head_dim") => own.embedding / own.heads.max(1),
+            _ => return None,
+        };
+        Some(heap.alloc(size))
+    }
+
     fn another_hold(&self) -> LayerValue {
         LayerValue {
             kind: self.kind.clone(),
@@ -176,6 +200,7 @@ impl LayerValue {
             layers: self.layers.clone(),
             shape: self.shape.clone(),
             training: self.training.clone(),
+            synced: self.synced.clone(),
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::process::raised::raised;
 use crate::python::type_error::{class_of, type_error};
 use crate::tensor::value::TensorValue;
 use allocative::Allocative;
-use lockstep_torch::ddp::model::{Layer, Model};
+use lockstep_torch::c10d::{Device, Group};
+use lockstep_torch::ddp::model::{Cost, Layer, Model};
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
 use starlark::starlark_simple_value;
@@ -18,6 +19,7 @@ use starlark::values::{
     Heap, NoSerialize, StarlarkPagablePanic, StarlarkValue, Trace, Value, ValueLike,
 };
 use starlark_derive::starlark_value;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,6 +48,40 @@ pub(crate) struct LayerValue {
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     pub(crate) training: Cell<bool>,
+    /// Set where its batch norms take the statistics of all ranks of a group (`nn.SyncBatchNorm`).
+    #[trace(unsafe_ignore)]
+    #[allocative(skip)]
+    pub(crate) synced: Cell<Option<SyncedOver>>,
+}
+
+/// The group whose ranks share the statistics of a batch norm; the default group if `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SyncedOver(pub(crate) Option<Group>);
+
+impl LayerValue {
+    /// True of `nn.BatchNorm2d` and its like by itself, not of a model that has some.
+    pub(crate) fn is_batch_norm(&self) -> bool {
+        self.kind.starts_with("BatchNorm")
+    }
+
+    /// The parts that a pass runs on that device. cuDNN's recurrent layers are one operation of all weights, in the
+    /// order of their registration (`_cudnn_rnn`).
+    pub(crate) fn parts_on(&self, device: Device) -> Cow<'_, [Layer]> {
+        let fused = matches!(&self.shape, Shape::Sequence(own) if !own.cell);
+        if !fused || device != Device::Cuda {
+            return Cow::Borrowed(&self.layers);
+        }
+        let mut all = Layer { name: String::new(), params: Vec::new(), cost: Cost::default() };
+        for part in &self.layers {
+            all.params.extend(&part.params);
+            all.cost.flops = all.cost.flops.saturating_add(part.cost.flops);
+            all.cost.activation_bytes =
+                all.cost.activation_bytes.saturating_add(part.cost.activation_bytes);
+            all.cost.weight_bytes = all.cost.weight_bytes.saturating_add(part.cost.weight_bytes);
+        }
+        all.params.sort_unstable();
+        Cow::Owned(vec![all])
+    }
 }
 
 /// The way in which a container of modules holds them.
@@ -181,6 +217,9 @@ impl<'v> Module<'v> {
     /// The name of its class.
     pub(crate) fn class(&self) -> &'v str {
         match self {
+            Module::Layer(layer) if layer.is_batch_norm() && layer.synced.get().is_some() => {
+                "SyncBatchNorm"
+            }
             Module::Layer(layer) => &layer.kind,
             Module::Container(container) => container.kind.class(),
             Module::Ddp(_) => "DistributedDataParallel",
@@ -323,10 +362,10 @@ pub(crate) fn whole<'v>(of: Value<'v>, heap: Heap<'v>) -> Value<'v> {
 pub(crate) fn is_instance(value: Value<'_>, classes: &[String]) -> Option<bool> {
     let module = Module::of(value)?;
     let own = module.class();
-    let normed = own.strip_suffix(['1', '2', '3', 'd']).is_some() && own.starts_with("BatchNorm");
+    let normed = own.starts_with("BatchNorm") || own == "SyncBatchNorm";
     Some(classes.iter().any(|name| {
         // `<class 'torch.nn.ReLU'>` and `Linear`.
-        let mut parts = name.rsplit(['.', ' ', '\'']);
+        let mut parts = name.rsplit(['.', ' ', '\'', '>']);
         let bare = parts.find(|part| !part.is_empty()).unwrap_or(name);
         match module {
             Module::Own(_) => matches!(bare, "Module" | "object"),
@@ -380,6 +419,7 @@ pub(crate) fn layer<'v>(model: &Model, shape: Shape, heap: Heap<'v>) -> Value<'v
         layers: model.layers.clone(),
         shape,
         training: Cell::new(true),
+        synced: Cell::new(None),
     })
 }
 

@@ -17,17 +17,6 @@ pub(crate) fn autocast(contexts: &[Context]) -> Option<Dtype> {
     })?
 }
 
-/// The result of a module for an input of that shape, on the device and of the operation of another tensor.
-pub(crate) fn shaped<'v>(
-    module: &crate::nn::output_shape::Shape,
-    input: Option<&[u64]>,
-    like: &Tensor,
-    dtype: Dtype,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    shaped_as(input.and_then(|input| module.of(input)), like, dtype, eval)
-}
-
 /// A result of that shape, if it is known, on the device and of the operation of another tensor.
 pub(crate) fn shaped_as<'v>(
     shape: Option<Vec<u64>>,

@@ -62,6 +62,19 @@ pub(crate) struct ForwardState {
     pub(crate) unfollowed: BTreeSet<(String, u32)>,
     /// The parts that run again in a backward pass.
     pub(crate) parts: u32,
+    /// The calls that backward passes make, each once in the list.
+    pub(crate) backward_calls: Vec<BackwardCall>,
+    /// The tensors in which batch norms share their statistics: by name, rank, type and elements.
+    pub(crate) statistics: BTreeMap<(&'static str, u64, Dtype, u64), Tensor>,
+}
+
+/// A sum over all ranks of a group that an operation's backward pass makes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BackwardCall {
+    pub(crate) tensor: Tensor,
+    pub(crate) group: Option<Group>,
+    /// The call that it is a part of.
+    pub(crate) via: &'static str,
 }
 
 impl ForwardState {

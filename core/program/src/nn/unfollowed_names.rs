@@ -14,26 +14,12 @@ use starlark_derive::starlark_value;
 use std::fmt;
 
 /// Parts of `torch.nn`, each with the reason that a use of it is refused.
-const OF_NN: [(&str, &str); 15] = [
-    ("SyncBatchNorm", "it makes calls in every forward and backward pass, which are not modelled"),
-    ("GRU", RECURRENT),
-    ("LSTM", RECURRENT),
-    ("RNN", RECURRENT),
-    ("GRUCell", RECURRENT),
-    ("LSTMCell", RECURRENT),
-    ("MultiheadAttention", ATTENTION),
-    ("Transformer", ATTENTION),
-    ("TransformerEncoder", ATTENTION),
-    ("TransformerEncoderLayer", ATTENTION),
-    ("TransformerDecoder", ATTENTION),
-    ("TransformerDecoderLayer", ATTENTION),
+const OF_NN: [(&str, &str); 3] = [
     ("ConvTranspose1d", "the shape of its output is not followed"),
     ("ConvTranspose2d", "the shape of its output is not followed"),
     ("DataParallel", "it copies the model to the GPUs of one process"),
 ];
 
-const RECURRENT: &str = "its parameters and the tuple that it returns are not modelled";
-const ATTENTION: &str = "its parameters and the tuple that it returns are not modelled";
 const REPARAMETRIZED: &str = "it replaces a parameter by others, whose gradients are not followed";
 
 /// A name that is refused where something is done with it.
@@ -53,7 +39,7 @@ impl fmt::Display for UnfollowedName {
 
 #[starlark_value(type = "type")]
 impl<'v> StarlarkValue<'v> for UnfollowedName {
-    /// `nn.SyncBatchNorm.convert_sync_batchnorm`.
+    /// A name below one that is not followed is not followed either.
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         match attribute {
             "__name__" => Some(heap.alloc(self.name)),

@@ -1,5 +1,6 @@
 //! Programs whose `forward` is executed, call by call as on real gloo: `forward/NAME.py` is the script,
 //! `forward/truth.json` the calls of its ranks with PyTorch 2.15, written by `forward/record.py`.
+//! `forward/parameters.json` has the parameters of layers as that PyTorch registers them (`forward/parameters.py`).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
@@ -109,12 +110,35 @@ compared! {
     outputs,
     pictures,
     pipeline,
+    recurrent,
     reentrant,
     row_parallel,
+    sync_batch_norm,
     tied,
+    transformers,
     two_models,
     unused_raises,
     used_backwards,
+}
+
+/// Layers have the parameters of PyTorch's: names, shapes and order.
+#[test]
+fn layers_register_pytorchs_parameters() {
+    let known: Value = serde_json::from_str(include_str!("forward/parameters.json")).unwrap();
+    for (made, parameters) in known["layers"].as_object().unwrap() {
+        let text = format!(
+            "import torch, torch.nn as nn, torch.distributed as dist\n\
+             dist.init_process_group('gloo')\nlayer = {made}\n\
+             for name, own in layer.named_parameters():\n    print([name, list(own.shape)])\n"
+        );
+        let options = Options { world_size: Some(1), ..Options::default() };
+        let compiled =
+            compile("train.py", &text, &options).unwrap_or_else(|e| panic!("{made}: {e}"));
+        let printed = compiled.printed.iter().map(|print| print.text.replace('\'', "\""));
+        let printed: Vec<Value> =
+            printed.map(|text| serde_json::from_str(&text).unwrap()).collect();
+        assert_eq!(&printed, parameters.as_array().unwrap(), "{made}");
+    }
 }
 
 /// A program with a class of two layers, whose `forward` has this body.
@@ -181,9 +205,52 @@ fn classes_of_modules_stand_anywhere() {
                 return self.lin(x)\n        return Inner()\n\
                 dist.init_process_group('gloo')\nnet = Trainer().build(4)\n\
                 print(net(torch.ones(2, 4)).shape, net.training, net.eval().training)\n\
-                print([name for name, _ in net.named_modules()], type(net.lin) is nn.Linear)\n";
+                print([name for name, _ in net.named_modules()], type(net.lin) is nn.Linear)\n\
+                print(isinstance(nn.ReLU(), nn.ReLU), isinstance(nn.GRU(2, 2), (nn.LSTM, nn.GRU)), \
+                isinstance(nn.SyncBatchNorm(2), nn.SyncBatchNorm), isinstance(nn.ReLU(), nn.GELU))\n";
     let options = Options { world_size: Some(1), ..Options::default() };
     let printed = compile("train.py", text, &options).unwrap().printed;
     let lines: Vec<&str> = printed.iter().map(|print| print.text.as_str()).collect();
-    assert_eq!(lines, ["torch.Size([2, 3]) True False", "['', 'lin'] True"]);
+    let known = ["torch.Size([2, 3]) True False", "['', 'lin'] True", "True True True False"];
+    assert_eq!(lines, known);
+}
+
+const NORMS: &str = "import torch\nimport torch.nn as nn\nimport torch.distributed as dist\n\
+                     from torch.nn.parallel import DistributedDataParallel as DDP\n\
+                     net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))\n\
+                     net = nn.SyncBatchNorm.convert_sync_batchnorm(net)\n";
+
+/// On NCCL the statistics come in one tensor (`torch/nn/modules/_functions.py`), which a plan calls an all_gather too.
+#[test]
+fn batch_norms_share_their_statistics_on_nccl() {
+    let text = format!(
+        "{NORMS}dist.init_process_group('nccl')\nmodel = DDP(net.cuda())\n\
+         model(torch.randn(8, 4).cuda()).sum().backward()\n"
+    );
+    let options = Options { world_size: Some(2), ..Options::default() };
+    let compiled = compile("train.py", &text, &options).unwrap();
+    assert_eq!(unfollowed(&compiled), Vec::<String>::new());
+    let made = calls(&compiled.plan, 1);
+    let gathered = "all_gather float32 13 - - line 9".to_owned();
+    let summed = "all_reduce float32 12 sum - line 9".to_owned();
+    let place = |call: &String| made.iter().position(|made| made == call);
+    assert!(place(&gathered).is_some() && place(&gathered) < place(&summed), "{made:?}");
+}
+
+/// PyTorch's refusals: of DDP's constructor, and of a pass without DDP.
+#[test]
+fn batch_norms_of_all_ranks_need_a_gpu() {
+    for (line, said) in [
+        ("DDP(net)", "ValueError: SyncBatchNorm layers only work with GPU modules"),
+        ("net(torch.randn(8, 4))", "ValueError: SyncBatchNorm expected input tensor to be on GPU"),
+        ("nn.SyncBatchNorm.convert_sync_batchnorm(1)", "'int' object has no attribute"),
+        ("nn.MultiheadAttention(8, 3)", "AssertionError: embed_dim must be divisible by num_heads"),
+        ("nn.LSTM(2, 2, 0)", "ValueError: num_layers must be greater than zero"),
+    ] {
+        let text = format!("{NORMS}dist.init_process_group('gloo')\n{line}\ndist.barrier()\n");
+        let options = Options { world_size: Some(2), ..Options::default() };
+        let compiled = compile("train.py", &text, &options).unwrap();
+        let raised = compiled.raised.first().map(|(_, error)| error.message.clone());
+        assert!(raised.as_ref().is_some_and(|text| text.contains(said)), "{line}: {raised:?}");
+    }
 }

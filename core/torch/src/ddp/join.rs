@@ -107,8 +107,8 @@ pub enum Joinable {
     },
 }
 
-/// Whether a pass reduces, counted from 0, where all but the last of every `accumulate` are inside
-/// `no_sync()`. Which pass is the last of all no rank of a join knows: what is left over stays so.
+/// True if a pass, counted from 0, reduces: all but the last of every `accumulate` are inside
+/// `no_sync()`. No rank of a join knows the last pass of all, so left-over passes never reduce.
 pub(super) fn reduces(iteration: u32, accumulate: u32) -> bool {
     (iteration + 1).is_multiple_of(accumulate.max(1))
 }
@@ -121,7 +121,7 @@ pub(super) fn reduces(iteration: u32, accumulate: u32) -> bool {
 /// too, so that such a job hangs in PyTorch, and as a plan.
 ///
 /// # Errors
-/// What DDP's constructor raises; no joinables.
+/// Errors of DDP's constructor; no joinables.
 pub fn run_join_of(
     joinables: &[Joinable],
     model: &Model,
@@ -296,7 +296,7 @@ impl Ddp {
     /// reduces nothing gives no order.
     ///
     /// # Errors
-    /// What DDP raises on rank 0 until then.
+    /// Errors that DDP raises on rank 0 until then.
     pub fn rank0_order(&self, model: &Model, passes: &JoinPasses) -> Result<Vec<u32>, DdpError> {
         /// A static graph is rebuilt before the third forward pass, others before the second.
         const BEFORE_REBUILD: usize = 3;
@@ -325,7 +325,7 @@ impl Ddp {
     /// [`Ddp::rank0_order`].
     ///
     /// # Errors
-    /// What PyTorch raises there; what was issued before stands in `calls`.
+    /// Errors that PyTorch raises there; `calls` keeps the collectives issued before.
     pub fn leave_join(
         &mut self,
         rank: u32,

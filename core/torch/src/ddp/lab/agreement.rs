@@ -25,12 +25,12 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Whether all ranks step with the same gradients.
+    /// True if all ranks step with the same gradients.
     pub(crate) fn gradients_agree(&self) -> bool {
         self.local == 0 && self.reduced_among >= self.ranks
     }
 
-    /// Whether all ranks have the same parameters after the step.
+    /// True if all ranks have the same parameters after the step.
     pub(crate) fn parameters_agree(&self) -> bool {
         self.same_after_step >= self.ranks
     }
@@ -65,7 +65,7 @@ impl LabRun<'_> {
         for gradient in &notes.gradients {
             standing.set(gradient.param, 1);
         }
-        // What is not waited for is not copied back into the gradients, where they are no views.
+        // Results that nobody waits for are not copied back into gradients that are no views.
         let waited = self.waited(rank, notes);
         let views = self.setting.training.options.gradient_as_bucket_view;
         for note in &notes.calls {
@@ -139,7 +139,7 @@ impl Standing {
         // One rank agrees with itself.
         let among = if self.all == 1 { 1 } else { among.min(self.all) };
         match self.gradients.get_mut(param as usize) {
-            // What is reduced without a gradient of any rank is nothing.
+            // A reduction without any rank's gradient gives nothing.
             Some(None) if among > 1 => {}
             Some(gradient) => *gradient = Some(among),
             None => {}

@@ -371,7 +371,7 @@ impl<'a> LabRun<'a> {
         self.passes_of(rank).saturating_sub(u32::from(cut))
     }
 
-    /// Whether the figures of a step are those of a pass that DDP cuts short: there is no other.
+    /// True if the figures of a step are those of a pass that DDP cuts short: there is no other.
     pub fn is_cut_short(&self) -> bool {
         self.whole_passes(self.principal()) == 0
     }
@@ -476,17 +476,17 @@ pub fn optimizer_ends(plan: &Plan, trace: &Trace, rank: GlobalRank) -> Vec<u64> 
 /// The kind of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassKind {
-    /// Whether its rank trains in it.
+    /// The rank's part in it: it trains, or shadows the others.
     pub kind: StepKind,
-    /// Whether gradients are reduced.
+    /// True if gradients are reduced.
     pub sync: bool,
-    /// Whether the buckets are rebuilt at its beginning.
+    /// True if the buckets are rebuilt at its beginning.
     pub rebuilds: bool,
-    /// Whether a model averager averages the parameters at its end.
+    /// True if a model averager averages the parameters at its end.
     pub averages: bool,
 }
 
-/// Whether a call reduces gradients of a bucket, and of which.
+/// The bucket whose gradients a call reduces; `None` for other calls.
 fn bucket_of(purpose: Purpose) -> Option<u32> {
     match purpose {
         Purpose::Bucket { bucket } | Purpose::HookPart { bucket, .. } => Some(bucket),

@@ -10,7 +10,7 @@ use crate::ddp::notes::{Half, StepKind};
 pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)], counts: bool, waits: bool) {
     // At one time what ends comes before what it makes way for.
     let mut events: Vec<(u64, u8, Event)> = vec![(0, 0, Event::Begins)];
-    // What nobody waits for may go on past the end.
+    // A call that nobody waits for may go on past the end.
     let within = (0u32..).zip(&pass.calls).filter(|(_, call)| call.end_ps <= pass.end_ps);
     for (index, call) in within {
         if call.start_ps > call.ready_ps && call.of_bucket().is_some() {

@@ -51,13 +51,13 @@ impl Pass {
         }
     }
 
-    /// Whether all its buckets are reduced among one rank.
+    /// True if all its buckets are reduced among one rank.
     pub(super) fn is_alone(&self) -> bool {
         let mut reductions = self.calls.iter().filter(|call| call.of_bucket().is_some()).peekable();
         reductions.peek().is_some() && reductions.all(|call| call.ranks <= 1)
     }
 
-    /// Which buckets nothing reduces, and why; none when all are reduced.
+    /// Names the buckets that nothing reduces, with the reason; `None` if all are reduced.
     fn unreduced(&self, model: &LabModel, setting: &Setting) -> Option<String> {
         let open = (0u32..).zip(&self.buckets).filter(|(_, bucket)| bucket.span_ps.is_none());
         let (first, bucket) = open.clone().next()?;

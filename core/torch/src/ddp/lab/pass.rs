@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 /// A pass. Times are picoseconds from its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pass {
-    /// Which one, from 0.
+    /// Its number, from 0.
     pub number: u32,
     /// The rank of the pass.
     pub rank: u32,
-    /// Whether its rank trains in it, or shadows the others.
+    /// The rank's part in it: it trains, or shadows the others.
     pub kind: StepKind,
-    /// Whether gradients are reduced: it is outside `no_sync()`.
+    /// True if gradients are reduced: it is outside `no_sync()`.
     pub sync: bool,
-    /// Whether the buckets are rebuilt at its beginning.
+    /// True if the buckets are rebuilt at its beginning.
     pub rebuilds: bool,
-    /// Whether the reducer reduces everything at the end, as in the first pass of a static graph.
+    /// True if the reducer reduces everything at the end, as in the first pass of a static graph.
     pub delayed: bool,
     /// The error that DDP raises in it, or in the forward pass of the next one.
     pub raised: Option<Raised>,
@@ -66,7 +66,7 @@ pub struct ParamFate {
     pub ready_ps: Option<u64>,
     /// The bucket it is in; none if it is in none.
     pub bucket: Option<u32>,
-    /// Whether the reducer marks it ready because nothing uses it.
+    /// True if the reducer marks it ready because nothing uses it.
     pub marked: bool,
     /// The moment at which it is ready or marked so; past the last one if it never is.
     pub ready_moment: u32,
@@ -108,7 +108,7 @@ pub struct BucketFate {
 pub struct LayerSpan {
     /// Index into the model's layers.
     pub layer: u32,
-    /// Whether it is the forward pass.
+    /// True if it is the forward pass.
     pub forward: bool,
     /// From.
     pub start_ps: u64,
@@ -119,13 +119,13 @@ pub struct LayerSpan {
 /// A collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallSpan {
-    /// Which one.
+    /// The collective.
     pub kind: CallKind,
     /// The purpose.
     pub purpose: Purpose,
     /// Bytes of its tensor.
     pub bytes: u64,
-    /// Whether the compute stream waits for it at once.
+    /// True if the compute stream waits for it at once.
     pub blocking: bool,
     /// When the compute stream has come to it.
     pub ready_ps: u64,
@@ -184,7 +184,7 @@ impl CallSpan {
 }
 
 impl Pass {
-    /// Whether any gradient is reduced: the first pass of a static graph does so even inside
+    /// True if any gradient is reduced: the first pass of a static graph does so even inside
     /// `no_sync()`, as its delayed reduction is queued with the first backward pass.
     pub fn reduces(&self) -> bool {
         self.sync || self.delayed

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct LabRole {
     /// The first of them.
     pub rank: u32,
-    /// Which they are.
+    /// The ranks, in words.
     pub words: String,
 }
 

@@ -32,7 +32,7 @@ impl Axis {
         }
     }
 
-    /// Whether it has none.
+    /// True if it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

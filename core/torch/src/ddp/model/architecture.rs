@@ -57,6 +57,15 @@ impl Architecture {
         self.model.tied.push((alias.into(), owner.into()));
     }
 
+    /// Runs a product with these parameters next, which are ready in this order, at that many positions a sample.
+    pub(super) fn product(&mut self, name: &str, params: Vec<u32>, positions: u64) {
+        let of = |index: &u32| self.model.params.get(*index as usize);
+        let weights = params.iter().filter_map(of).map(|own| numel(&own.shape));
+        let flops = weights.fold(0_u64, u64::saturating_add).saturating_mul(2 * positions);
+        let layer = self.layer(name, params, flops, 2 * positions);
+        self.run(layer);
+    }
+
     fn layer(&self, name: &str, params: Vec<u32>, flops: u64, elements: u64) -> Layer {
         let of = |index: &u32| self.model.params.get(*index as usize);
         let weight_bytes = params.iter().filter_map(of).map(Parameter::bytes).sum();

@@ -13,7 +13,8 @@ mod zoo;
 pub use cost::{Cost, Device};
 pub use file::ModelError;
 pub use zoo::{
-    MlpSizesError, known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence,
+    Attention, MlpSizesError, Recurrence, Recurrent, TransformerLayer, known_models, linear, mlp,
+    mlp_sizes, mlp_with_norms, module, named, sequence,
 };
 
 use lockstep_core::dtype::Dtype;

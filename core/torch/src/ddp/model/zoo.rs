@@ -4,9 +4,14 @@ use super::Model;
 use super::architecture::Architecture;
 use lockstep_core::dtype::Dtype;
 
+mod attention;
 mod llama;
+mod recurrent;
 mod transformers;
 mod vision;
+
+pub use attention::{Attention, TransformerLayer};
+pub use recurrent::{Recurrence, Recurrent};
 
 /// The names of the models that ship, besides `mlp:SIZES`.
 pub fn known_models() -> [&'static str; 13] {
