@@ -67,8 +67,13 @@ fn serve(by_path: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static) -> u16 {
 }
 
 fn attach(folder: &Path, options: &[&str]) -> Output {
+    attach_apart("100ms", folder, options)
+}
+
+/// Asks twice, with so much time between.
+fn attach_apart(apart: &str, folder: &Path, options: &[&str]) -> Output {
     let mut attach = Command::new(binary());
-    attach.current_dir(folder).args(["attach", "--apart", "100ms"]).args(options);
+    attach.current_dir(folder).args(["attach", "--apart", apart]).args(options);
     attach.output().unwrap()
 }
 
@@ -454,7 +459,7 @@ fn a_real_job_is_asked() {
     let mut done = None;
     while std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_secs(5));
-        let asked = attach(folder.path(), &["localhost:29617", "--json", "--apart", "3s"]);
+        let asked = attach_apart("3s", folder.path(), &["localhost:29617", "--json"]);
         let is_there = asked.status.code() == Some(1);
         done = Some(asked);
         if is_there {

@@ -340,6 +340,30 @@ fn recorded_calls(script: &str, ranks: u32, options: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// SyncBatchNorm needs a GPU, which the recorder stands for. Its calls are those of PyTorch's own on real gloo, which
+/// `core/program/src/tests/forward/record.py` has noted: no sum in the backward pass of a norm whose input is not
+/// trained, none under `no_grad`, and none at all in `eval`.
+#[test]
+#[ignore = "needs a Python with PyTorch 2.15 in LOCKSTEP_PYTHON"]
+fn synchronised_batch_norms_make_pytorchs_calls() {
+    let script = include_str!("../core/program/src/tests/forward/sync_batch_norm.py");
+    let truth = include_str!("../core/program/src/tests/forward/truth.json");
+    let truth: Value = serde_json::from_str(truth).unwrap();
+    let ranks = truth["programs"]["sync_batch_norm"]["ranks"].as_array().unwrap();
+    let calls = recorded_calls(script, 2, &[]);
+    for (rank, real) in ranks.iter().enumerate() {
+        let real: Vec<String> = real
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| format!("{rank} {} {} [\"train.py\",{}] null", call[0], call[2], call[7]))
+            .collect();
+        let front = format!("{rank} \"");
+        let recorded: Vec<&String> = calls.iter().filter(|call| call.starts_with(&front)).collect();
+        assert_eq!(recorded, real.iter().collect::<Vec<_>>());
+    }
+}
+
 /// The operations that a rank called at a line of the script, of [`recorded_calls`].
 fn operations_at(calls: &[String], rank: u32, line: u32) -> Vec<&str> {
     let (rank, place) = (format!("{rank} "), format!("[\"train.py\",{line}]"));

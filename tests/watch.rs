@@ -125,6 +125,30 @@ fn nccls_recorder_is_asked_beside_the_generic_one() {
     assert_eq!(text(&done.stdout), right, "{}", text(&done.stderr));
 }
 
+/// A rank that dumps holds up its peers. Ranks whose dumps take different times still dump at the same moments of the
+/// clock, and a dump takes a two hundredth of the time at most.
+const PERIODS: &str = r#"
+import sys
+
+watcher = {"__name__": "watcher"}
+exec(open(sys.argv[1]).read(), watcher)
+periods = [watcher["period_of"](took) for took in (0.0, 0.004, 0.021, 0.024, 0.03, 0.07)]
+print(periods, all(slow % fast == 0 for fast, slow in zip(periods, periods[1:])))
+print(0 < watcher["until_next"](0.2) <= 0.2)
+"#;
+
+#[test]
+fn ranks_dump_at_the_same_moments() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = Command::new(binary()).args(["watch", "--print-watcher"]).output().unwrap();
+    let (watcher, script) = (folder.path().join("watcher.py"), folder.path().join("try.py"));
+    std::fs::write(&watcher, &printed.stdout).unwrap();
+    std::fs::write(&script, PERIODS).unwrap();
+    let done = Command::new("python3").arg(&script).arg(&watcher).output().unwrap();
+    let right = "[1.0, 1.0, 8.0, 8.0, 8.0, 16.0] True\nTrue\n";
+    assert_eq!(text(&done.stdout), right, "{}", text(&done.stderr));
+}
+
 /// A job whose main thread is inside of the watcher, as at its end.
 const OWN_FRAMES: &str = r#"
 import sys, threading

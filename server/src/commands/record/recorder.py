@@ -2250,8 +2250,13 @@ class SyncedBatchNorm(torch.autograd.Function):
         mean, variance = values.float().mean(dims), values.float().var(dims, unbiased=False)
         count = mean.new_full((1,), values.numel() // values.shape[1])
         own = torch.cat([mean, torch.rsqrt(variance + module.eps), count])
-        everybodys = own.new_empty(size * own.numel())
-        dist.all_gather_into_tensor(everybodys, own, group)
+        if dist.get_backend(group) == "gloo":
+            parts = [torch.empty_like(own) for _ in range(size)]
+            dist.all_gather(parts, own, group)
+            everybodys = torch.stack(parts)
+        else:
+            everybodys = own.new_empty(size * own.numel())
+            dist.all_gather_into_tensor(everybodys, own, group)
         means, deviations, counts = everybodys.view(size, -1).split([mean.numel(), mean.numel(), 1], dim=1)
         share = counts / counts.sum()
         mean = (means * share).sum(0)
@@ -2277,6 +2282,8 @@ class SyncedBatchNorm(torch.autograd.Function):
         grad_weight = grad_bias = None
         if weight is not None:
             grad_weight, grad_bias = sums[mean.numel() :] * inverse, sums[: mean.numel()].clone()
+        if not ctx.needs_input_grad[0]:
+            return None, grad_weight, grad_bias, None, None, None
         dist.all_reduce(sums, group=ctx.group)
         mean_grad, mean_centred = (sums / count).view(2, -1)
         grad_values = grad - mean_grad.view(shape) - centred * (inverse**2 * mean_centred).view(shape)

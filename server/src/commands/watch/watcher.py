@@ -5,9 +5,10 @@ when it starts. Nothing is changed until the script imports torch.distributed. T
 daemon thread begins. It reads PyTorch's own flight recorder, which notes every call of gloo and NCCL in C++, also
 those of DDP's reducer, and sends it over a Unix socket. No call of the job goes through Python because of it.
 
-What it costs: a look at the recorder's counters every 0.2 s (some 10 us), and a dump of the recorder after which
-it pauses 200 times as long as the dump took, so under 0.5% of the time. Only when no call has been made for a
-while is more asked: then the job waits anyhow.
+What it costs: a look at the recorder's counters every 0.2 s (4 us), and a dump of the recorder that takes under
+0.5% of the time. A rank that dumps makes its peers wait in their next call. So all ranks dump at the same moments,
+which the clock gives them: then a job of many ranks waits as long as one of two. Only when no call has been made
+for a while is more asked: then the job waits anyhow.
 
 A failure in here is swallowed: the thread ends, and the job goes on without it.
 
@@ -19,11 +20,12 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 
 # How often the recorder's counters are looked at, in seconds.
 LOOK = 0.2
-# A dump may take this part of the time at most.
-PAUSE_PER_DUMP = 200
+# The time between two dumps is at least so many times that of a dump.
+PERIOD_PER_DUMP = 200
 # The least time between two dumps of a job that goes on, in seconds.
 BETWEEN_DUMPS = 1.0
 # A rank that made no call for so long is quiet: it dumps once, and tells its stacks.
@@ -78,23 +80,37 @@ class Recorder:
                 return [(function, (False, backend)) for backend in ("gloo", "nccl")]
         return [(function, ()) for function in functions]
 
-    def _json(self, calls):
-        texts = (function(calls, *more) for function, more in self.json)
-        return [text.encode() if isinstance(text, str) else text for text in texts]
-
     def counters(self):
         """Bytes that change when a call is made."""
-        return b"".join(self._json(False))
+        texts = (function(False, *more) for function, more in self.json)
+        return b"".join(text.encode() if isinstance(text, str) else text for text in texts)
 
     def _fullest(self, dumps):
         return max((dump for dump in dumps if dump), key=len, default=b"")
 
+    def _pickles(self, stacks):
+        return self._fullest(function(True, stacks, *(more or (False,))) for function, more in self.pickle)
+
     def dump(self):
-        """The calls without their stacks."""
-        return self._fullest(self._json(True))
+        """The calls without their stacks. JSON takes three times as long."""
+        return self._pickles(False)
 
     def dump_with_stacks(self):
-        return self._fullest(function(True, True, *(more or (False,))) for function, more in self.pickle)
+        return self._pickles(True)
+
+
+def period_of(took):
+    """The seconds between dumps that take so long: a power of two, so that the moments of ranks with different
+    periods fall together."""
+    period = BETWEEN_DUMPS
+    while period < PERIOD_PER_DUMP * took:
+        period *= 2
+    return period
+
+
+def until_next(period):
+    """Seconds to the clock's next multiple of a period."""
+    return period - time.time() % period
 
 
 OWN_FILE = sys._getframe().f_code.co_filename
@@ -146,7 +162,6 @@ class Watcher:
 
     def _watch(self):
         import threading
-        import time
 
         own_thread = threading.get_ident()
         known = self.rank()
@@ -161,10 +176,10 @@ class Watcher:
         world_told, changes, counters = False, 0, None
         changed = beat = time.monotonic()
         # The first calls are told at once.
-        dumped, pause = changed - BETWEEN_DUMPS, BETWEEN_DUMPS
+        period, moment = BETWEEN_DUMPS, None
         told_quiet = told_long = False
         while True:
-            time.sleep(LOOK)
+            time.sleep(until_next(LOOK))
             now = time.monotonic()
             if not world_told and (known := self.rank()) and known[1]:
                 world_told = True
@@ -182,12 +197,12 @@ class Watcher:
                 told_quiet = True
                 self.connection.tell({"t": "dump"}, self.recorder.dump())
                 self.connection.tell({"t": "stacks"}, stacks(own_thread))
-            elif quiet < QUIET and now - dumped >= pause:
+            elif quiet < QUIET and time.time() // period != moment:
                 began = time.monotonic()
                 dump = self.recorder.dump()
-                took = time.monotonic() - began
+                period = period_of(time.monotonic() - began)
+                moment = time.time() // period
                 self.connection.tell({"t": "dump"}, dump)
-                dumped, pause = now, max(BETWEEN_DUMPS, PAUSE_PER_DUMP * took)
             if now - beat >= 1.0:
                 beat = now
                 self.connection.tell({"t": "beat", "changes": changes})
